@@ -1,0 +1,3 @@
+//! Untrusted bytes to named tensors: GGUF and safetensors readers.
+
+pub mod meta;

@@ -1,0 +1,28 @@
+//! isobit runs quantised language models with the same bits on every device.
+//!
+//! The map, in the order a reader should take it (`docs/architecture.md` has the arrows):
+//!
+//! - [`blocks`]: block layouts of the weight formats, their decoders and encoders, and packing for the kernels
+//! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
+//! - [`simd`]: the same operations per instruction set, bit-equal to the twins
+//! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
+//! - [`cpu`]: the CPU device
+//! - `host`: the wgpu device (feature `gpu`)
+//! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
+//! - [`models`]: config and weights to Recordings
+//! - [`generate`]: tokens, sampling, sessions
+//! - [`cli`]: the command line
+
+pub mod blocks;
+pub mod cli;
+pub mod cpu;
+pub mod formats;
+pub mod generate;
+pub mod models;
+pub mod ops;
+pub mod record;
+pub mod simd;
+
+#[cfg(feature = "gpu")]
+#[path = "../host/mod.rs"]
+pub mod host;
