@@ -1,1 +1,15 @@
-//! placeholder
+//! The wgpu device: adapters, uploads, pipelines, steps, read-back. Feature `gpu`.
+//!
+//! No wgpu type leaves this room. Nothing here knows a model: it runs the commands of a `record::Plan`.
+
+mod adapters;
+mod device;
+mod faults;
+mod program;
+mod qualify;
+pub mod shaders;
+
+pub use adapters::{Adapter, AdapterReport, adapters, connect};
+pub use device::{GpuDevice, GpuOptions};
+pub use faults::HostError;
+pub use qualify::Verdict;

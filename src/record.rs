@@ -1,1 +1,365 @@
-//! placeholder
+//! A model's work as data: buffers, commands, and the trait of a device that runs them.
+//!
+//! Nothing here computes, reads files or knows a GPU interface. A [`Plan`] is made once by `models`, loaded once by a
+//! device, and then run step by step; what changes between steps is the [`Step`] alone.
+
+use crate::blocks::BlockType;
+use crate::ops::act_quantize::ActQuantizeParams;
+use crate::ops::add::AddParams;
+use crate::ops::attention::AttentionParams;
+use crate::ops::cache::{CacheType, CacheWriteParams};
+use crate::ops::embed::EmbedParams;
+use crate::ops::float_probe::FloatProbeParams;
+use crate::ops::linear::LinearParams;
+use crate::ops::rms_norm::RmsNormParams;
+use crate::ops::rope::RopeParams;
+use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::swiglu::SwigluParams;
+use futures::future::LocalBoxFuture;
+
+/// Index of a buffer in a plan.
+pub type BufId = usize;
+
+/// Where a buffer's words come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Role {
+    /// Loaded once: the packed rows `row0..row0 + rows` of a tensor, or a vector of f32.
+    Weight {
+        /// tensor name in the model file
+        tensor: String,
+        /// first row of this part
+        row0: usize,
+        /// rows in this part
+        rows: usize,
+    },
+    /// Written by the host before each step (token ids, RoPE table).
+    Input,
+    /// Keys and values; lives as long as the session.
+    Cache,
+    /// Intermediate results.
+    Scratch,
+}
+
+/// One buffer of 32-bit words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BufDecl {
+    /// for messages
+    pub name: String,
+    /// length in words
+    pub words: usize,
+    /// where its words come from
+    pub role: Role,
+}
+
+/// An operation: which shader, which twin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Op {
+    /// embedding lookup
+    Embed(BlockType),
+    /// quantised or float linear
+    Matvec(BlockType),
+    /// RMS norm
+    RmsNorm,
+    /// activations to Q8K128 blocks
+    ActQuantize,
+    /// rotary embedding
+    Rope,
+    /// keys into the cache
+    CacheWriteK(CacheType),
+    /// values into the cache
+    CacheWriteV(CacheType),
+    /// attention over one cache page (key type, value type)
+    Attention(CacheType, CacheType),
+    /// silu(gate) · up
+    Swiglu,
+    /// residual add
+    Add,
+    /// rows whose logits are wanted
+    SelectRows,
+    /// the shapes a device must get right to be called exact
+    FloatProbe,
+}
+
+impl Op {
+    /// The stem of its shader and twin.
+    pub fn stem(self) -> &'static str {
+        match self {
+            Op::Embed(t) => match t {
+                BlockType::F32 => "embed_f32",
+                BlockType::F16 => "embed_f16",
+                BlockType::BF16 => "embed_bf16",
+                BlockType::Q8_0 => "embed_q8_0",
+                BlockType::Q4_0 => "embed_q4_0",
+                BlockType::Q4_K => "embed_q4k",
+                BlockType::Q5_K => "embed_q5k",
+                BlockType::Q6_K => "embed_q6k",
+                BlockType::Q8_K | BlockType::Q8K128 => "embed_q8k128",
+            },
+            Op::Matvec(t) => match t {
+                BlockType::F32 => "f32_matvec",
+                BlockType::F16 => "f16_matvec",
+                BlockType::BF16 => "bf16_matvec",
+                BlockType::Q8_0 => "q8_0_matvec",
+                BlockType::Q4_0 => "q4_0_matvec",
+                BlockType::Q4_K => "q4k_matvec",
+                BlockType::Q5_K => "q5k_matvec",
+                BlockType::Q6_K => "q6k_matvec",
+                BlockType::Q8_K | BlockType::Q8K128 => "q8k128_matvec",
+            },
+            Op::RmsNorm => "rms_norm",
+            Op::ActQuantize => "act_quantize",
+            Op::Rope => "rope",
+            Op::CacheWriteK(_) => "cache_write_k",
+            Op::CacheWriteV(_) => "cache_write_v",
+            Op::Attention(..) => "attention",
+            Op::Swiglu => "swiglu",
+            Op::Add => "add",
+            Op::SelectRows => "select_rows",
+            Op::FloatProbe => "float_probe",
+        }
+    }
+
+    /// Values of the shader's `override` constants.
+    pub fn constants(self) -> Vec<(&'static str, f64)> {
+        match self {
+            Op::CacheWriteK(t) | Op::CacheWriteV(t) => vec![("cache_type", t as u32 as f64)],
+            Op::Attention(k, v) => vec![("k_type", k as u32 as f64), ("v_type", v as u32 as f64)],
+            _ => vec![],
+        }
+    }
+
+    /// Operation and types, for messages and labels: `attention[f16,q8_0]`.
+    pub fn title(self) -> String {
+        match self {
+            Op::CacheWriteK(t) | Op::CacheWriteV(t) => format!("{}[{}]", self.stem(), t.name()),
+            Op::Attention(k, v) => format!("attention[{},{}]", k.name(), v.name()),
+            _ => self.stem().to_string(),
+        }
+    }
+}
+
+/// The parameters of one command; the variant belongs to the operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Args {
+    /// of `embed_*`
+    Embed(EmbedParams),
+    /// of `*_matvec`
+    Linear(LinearParams),
+    /// of `rms_norm`
+    RmsNorm(RmsNormParams),
+    /// of `act_quantize`
+    ActQuantize(ActQuantizeParams),
+    /// of `rope`
+    Rope(RopeParams),
+    /// of `cache_write_*`
+    CacheWrite(CacheWriteParams),
+    /// of `attention`
+    Attention(AttentionParams),
+    /// of `swiglu`
+    Swiglu(SwigluParams),
+    /// of `add`
+    Add(AddParams),
+    /// of `select_rows`
+    SelectRows(SelectRowsParams),
+    /// of `float_probe`
+    FloatProbe(FloatProbeParams),
+}
+
+/// What a command's number of rows follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rows {
+    /// every token of the step
+    Tokens,
+    /// the tokens whose logits are wanted
+    Outputs,
+}
+
+/// One operation over named buffers.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// what to do
+    pub op: Op,
+    /// its parameters; the fields that follow the step are set by [`Command::args_for`]
+    pub args: Args,
+    /// buffers in the order of the shader's bindings 1, 2, …
+    pub binds: Vec<BufId>,
+    /// what its row count follows
+    pub rows: Rows,
+    /// layer, or `None` outside the layers
+    pub layer: Option<usize>,
+    /// what it makes: `q`, `ffn_down`, …
+    pub label: String,
+}
+
+/// What changes from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// tokens fed
+    pub n_tokens: usize,
+    /// position of the first of them
+    pub pos: usize,
+    /// first token (within the step) whose logits are wanted
+    pub out_first: usize,
+    /// number of tokens whose logits are wanted; 0 skips the output commands
+    pub n_out: usize,
+    /// words for the Input buffers
+    pub inputs: Vec<(BufId, Vec<u32>)>,
+}
+
+impl Command {
+    /// The parameters for a step, or `None` when the command has nothing to do in it.
+    pub fn args_for(&self, step: &Step) -> Option<Args> {
+        let n = match self.rows {
+            Rows::Tokens => step.n_tokens,
+            Rows::Outputs => step.n_out,
+        };
+        if n == 0 {
+            return None;
+        }
+        let (n, pos, end) = (n as u32, step.pos as u32, (step.pos + step.n_tokens) as u32);
+        let mut args = self.args;
+        match &mut args {
+            Args::Embed(p) => p.n_tokens = n,
+            Args::Linear(p) => p.n_tokens = n,
+            Args::RmsNorm(p) => p.n_tokens = n,
+            Args::ActQuantize(p) => p.n_tokens = n,
+            Args::Rope(p) => p.n_tokens = n,
+            Args::CacheWrite(p) => {
+                if p.page_first >= end || p.page_first + p.page_len <= pos {
+                    return None;
+                }
+                (p.n_tokens, p.pos) = (n, pos);
+            }
+            Args::Attention(p) => {
+                if p.page_first >= end {
+                    return None;
+                }
+                (p.n_tokens, p.pos) = (n, pos);
+            }
+            Args::Swiglu(p) => p.n_tokens = n,
+            Args::Add(p) => p.n_tokens = n,
+            Args::SelectRows(p) => (p.n_tokens, p.first) = (n, step.out_first as u32),
+            Args::FloatProbe(p) => p.n_tokens = n,
+        }
+        Some(args)
+    }
+
+    /// The buffers the command writes (the last binding; attention also its carried state).
+    pub fn outputs(&self) -> &[BufId] {
+        let n = self.binds.len();
+        match self.op {
+            Op::Attention(..) => &self.binds[n - 2..],
+            _ => &self.binds[n - 1..],
+        }
+    }
+
+    /// `layer 3 q q4k_matvec`, for messages.
+    pub fn title(&self) -> String {
+        match self.layer {
+            Some(l) => format!("layer {l} {} {}", self.label, self.op.title()),
+            None => format!("{} {}", self.label, self.op.title()),
+        }
+    }
+}
+
+impl Args {
+    /// Workgroups of the dispatch; z is always 1 (the barrier's zero comes from it).
+    pub fn groups(&self) -> [u32; 3] {
+        let (x, y) = match self {
+            Args::Embed(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::Linear(p) => (p.rows.div_ceil(32), p.n_tokens),
+            Args::RmsNorm(p) => (1, p.n_tokens),
+            Args::ActQuantize(p) => (p.k.div_ceil(128), p.n_tokens),
+            Args::Rope(p) => ((p.heads * p.n_rot / 2).div_ceil(64), p.n_tokens),
+            Args::CacheWrite(p) => (p.kv_heads, p.n_tokens),
+            Args::Attention(p) => (p.heads, p.n_tokens),
+            Args::Swiglu(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::SelectRows(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
+        };
+        [x, y, 1]
+    }
+
+    /// Writes the parameters as the shader's uniform struct (std140-like layout by `encase`); returns the bytes written.
+    pub fn encode(&self, out: &mut [u8]) -> usize {
+        fn put<T: encase::ShaderType + encase::internal::WriteInto>(p: &T, out: &mut [u8]) -> usize {
+            let mut buffer = encase::UniformBuffer::new(out);
+            buffer.write(p).expect("the arena slot holds the largest parameter struct");
+            p.size().get() as usize
+        }
+        match self {
+            Args::Embed(p) => put(p, out),
+            Args::Linear(p) => put(p, out),
+            Args::RmsNorm(p) => put(p, out),
+            Args::ActQuantize(p) => put(p, out),
+            Args::Rope(p) => put(p, out),
+            Args::CacheWrite(p) => put(p, out),
+            Args::Attention(p) => put(p, out),
+            Args::Swiglu(p) => put(p, out),
+            Args::Add(p) => put(p, out),
+            Args::SelectRows(p) => put(p, out),
+            Args::FloatProbe(p) => put(p, out),
+        }
+    }
+}
+
+/// Commands in order.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// the commands
+    pub commands: Vec<Command>,
+}
+
+/// Everything a device needs to know before the first step.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// every buffer
+    pub buffers: Vec<BufDecl>,
+    /// the one recording; it serves any number of tokens up to `max_tokens`
+    pub recording: Recording,
+    /// buffer of logits rows `[row][vocab]`
+    pub logits: BufId,
+    /// words in a logits row
+    pub vocab: usize,
+    /// tokens a step may hold
+    pub max_tokens: usize,
+    /// logits rows a step may ask for
+    pub max_out: usize,
+}
+
+/// Gives the packed words of weight buffers while a plan is loaded. Called for each weight buffer once, in order.
+pub trait WeightSource {
+    /// Fills `out` (exactly the buffer's words).
+    fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()>;
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// `llvmpipe (LLVM 15.0.6, 256 bits) [Vulkan]`, `CPU (avx512, 2 threads)`
+    pub name: String,
+    /// largest binding in words; weights and cache pages are split to fit
+    pub max_binding_words: usize,
+}
+
+/// Runs a loaded plan. Steps are asynchronous so that the same code runs in a browser.
+pub trait Device {
+    /// Name and limits.
+    fn info(&self) -> DeviceInfo;
+
+    /// Allocates every buffer and uploads the weights. A plan loaded before is dropped.
+    fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+
+    /// Runs the recording for one step and returns the wanted logits, `[n_out][vocab]`.
+    fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>>;
+
+    /// Runs one command of the recording (for `verify`); inputs are written when `command` is 0.
+    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+
+    /// All words of a buffer (for `verify` and tests).
+    fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>>;
+
+    /// Overwrites a buffer (for tests and fault injection).
+    fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+}

@@ -1,0 +1,125 @@
+//! Finding adapters, describing them, and opening devices.
+
+use super::device::{GpuDevice, GpuOptions};
+use super::faults::{Faults, HostError};
+use super::qualify::{Verdict, qualify};
+use std::sync::Arc;
+
+/// One adapter of one backend.
+pub struct Adapter {
+    pub(super) inner: wgpu::Adapter,
+    /// its place in the list, the INDEX of `--device`
+    pub index: usize,
+}
+
+/// What `isobit devices` prints of an adapter.
+#[derive(Clone, Debug)]
+pub struct AdapterReport {
+    /// place in the list
+    pub index: usize,
+    /// the driver's name for it
+    pub name: String,
+    /// Vulkan, Metal, Dx12, Gl, BrowserWebGpu
+    pub backend: String,
+    /// DiscreteGpu, IntegratedGpu, VirtualGpu, Cpu, Other
+    pub device_type: String,
+    /// driver and its version
+    pub driver: String,
+    /// vendor and device ids
+    pub ids: (u32, u32),
+    /// a software rasteriser
+    pub software: bool,
+    /// limits that matter here, by WebGPU name
+    pub limits: Vec<(&'static str, u64)>,
+    /// features that matter here, and whether the adapter has them
+    pub features: Vec<(&'static str, bool)>,
+}
+
+/// Every adapter of every backend, in wgpu's order: real GPUs first.
+pub async fn adapters() -> Vec<Adapter> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
+    let mut list = instance.enumerate_adapters(wgpu::Backends::all()).await;
+    list.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
+    list.sort_by_key(|a| match a.get_info().device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    });
+    list.into_iter().enumerate().map(|(index, inner)| Adapter { inner, index }).collect()
+}
+
+impl Adapter {
+    /// Description for tables and messages.
+    pub fn report(&self) -> AdapterReport {
+        let info = self.inner.get_info();
+        let limits = self.inner.limits();
+        let features = self.inner.features();
+        AdapterReport {
+            index: self.index,
+            backend: format!("{:?}", info.backend),
+            device_type: format!("{:?}", info.device_type),
+            driver: [info.driver.as_str(), info.driver_info.as_str()].join(" ").trim().to_string(),
+            ids: (info.vendor, info.device),
+            software: is_software(&info),
+            limits: vec![
+                ("maxStorageBufferBindingSize", limits.max_storage_buffer_binding_size),
+                ("maxBufferSize", limits.max_buffer_size),
+                ("maxStorageBuffersPerShaderStage", limits.max_storage_buffers_per_shader_stage.into()),
+                ("maxComputeWorkgroupStorageSize", limits.max_compute_workgroup_storage_size.into()),
+                ("maxComputeInvocationsPerWorkgroup", limits.max_compute_invocations_per_workgroup.into()),
+                ("maxComputeWorkgroupsPerDimension", limits.max_compute_workgroups_per_dimension.into()),
+            ],
+            features: vec![
+                ("shader-f16", features.contains(wgpu::Features::SHADER_F16)),
+                ("subgroups", features.contains(wgpu::Features::SUBGROUP)),
+                ("timestamp-query", features.contains(wgpu::Features::TIMESTAMP_QUERY)),
+                ("cooperative-matrix", features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)),
+                ("mappable-primary-buffers", features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS)),
+                ("pipeline-cache", features.contains(wgpu::Features::PIPELINE_CACHE)),
+            ],
+            name: info.name,
+        }
+    }
+
+    /// `llvmpipe (LLVM 15.0.6, 256 bits) [Vulkan]`.
+    pub fn title(&self) -> String {
+        let info = self.inner.get_info();
+        format!("{} [{:?}]", info.name, info.backend)
+    }
+}
+
+/// A rasteriser on the CPU. GL reports llvmpipe as `Other`, so the name is looked at as well.
+fn is_software(info: &wgpu::AdapterInfo) -> bool {
+    let name = info.name.to_lowercase();
+    info.device_type == wgpu::DeviceType::Cpu || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
+}
+
+/// Opens a device with everything the adapter allows (no optional feature is asked for) and qualifies it.
+pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevice, Verdict), HostError> {
+    let title = adapter.title();
+    let (device, queue) = adapter
+        .inner
+        .request_device(&wgpu::DeviceDescriptor {
+            label: Some("isobit"),
+            required_features: wgpu::Features::empty(),
+            required_limits: adapter.inner.limits(),
+            ..Default::default()
+        })
+        .await
+        .map_err(|e| HostError::NoDevice(format!("{title}: {e}")))?;
+    let faults = Faults::default();
+    let on_error = faults.clone();
+    device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| on_error.report(HostError::Device(one_line(&e.to_string())))));
+    let on_lost = faults.clone();
+    device.set_device_lost_callback(move |reason, message| on_lost.report(HostError::Lost(one_line(&format!("{reason:?}: {message}")))));
+    let mut gpu = GpuDevice::new(device, queue, title, faults, options);
+    let verdict = qualify(&mut gpu).await?;
+    Ok((gpu, verdict))
+}
+
+/// wgpu's messages have several lines; ours have one.
+pub(super) fn one_line(s: &str) -> String {
+    s.split_whitespace().collect::<Vec<_>>().join(" ")
+}

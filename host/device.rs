@@ -1,0 +1,291 @@
+//! `GpuDevice`: the `Device` trait over wgpu.
+
+use super::faults::{Faults, HostError};
+use super::program::{Program, SLOT};
+use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Role, Step, WeightSource};
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::LocalBoxFuture;
+
+/// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
+const WORK_PER_SUBMIT: u64 = 1 << 34;
+
+/// Seconds without an answer after which the device is given up.
+const PATIENCE: u64 = 600;
+
+/// Choices made when a device is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpuOptions {
+    /// pretend the binding limit is this many bytes (to test splitting)
+    pub max_binding: Option<u64>,
+}
+
+/// A wgpu device with a loaded plan.
+pub struct GpuDevice {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    title: String,
+    faults: Faults,
+    max_binding: u64,
+    program: Option<Program>,
+    /// grows to the largest buffer read by `read`
+    staging: Option<wgpu::Buffer>,
+}
+
+impl GpuDevice {
+    pub(super) fn new(device: wgpu::Device, queue: wgpu::Queue, title: String, faults: Faults, options: GpuOptions) -> GpuDevice {
+        let limits = device.limits();
+        let mut max_binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+        if let Some(limit) = options.max_binding {
+            max_binding = max_binding.min(limit);
+        }
+        GpuDevice { device, queue, title, faults, max_binding, program: None, staging: None }
+    }
+
+    /// Frees everything a plan holds.
+    pub fn unload(&mut self) {
+        self.program = None;
+        self.staging = None;
+    }
+
+    /// Makes the device lost, as a driver reset would (for tests).
+    pub fn destroy(&mut self) {
+        self.device.destroy();
+    }
+
+    fn program(&self) -> Result<&Program, HostError> {
+        self.program.as_ref().ok_or_else(|| HostError::Device("no plan is loaded".into()))
+    }
+
+    async fn load_plan(&mut self, plan: Plan, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
+        self.unload();
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let program = Program::new(&self.device, plan, self.max_binding);
+        if let Some(e) = memory.pop().await {
+            anyhow::bail!(HostError::Device(format!(
+                "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
+                super::adapters::one_line(&e.to_string())
+            )));
+        }
+        let program = program?;
+        self.faults.check()?;
+        let mut words = Vec::new();
+        for (id, b) in program.plan.buffers.iter().enumerate() {
+            if !matches!(b.role, Role::Weight { .. }) {
+                continue;
+            }
+            words.clear();
+            words.resize(b.words, 0u32);
+            weights.fill(b, &mut words)?;
+            let (buffer, at) = program.place(id);
+            let bytes: &[u8] = bytemuck::cast_slice(&words);
+            let mut done = at;
+            for chunk in bytes.chunks(16 << 20) {
+                self.queue.write_buffer(buffer, done, chunk);
+                self.queue.submit([]);
+                done += chunk.len() as u64;
+            }
+            // bounds the staging memory to one part
+            self.wait().await?;
+        }
+        self.program = Some(program);
+        Ok(())
+    }
+
+    /// Writes parameters and inputs of a step: one write. Returns the active commands.
+    fn write_arena(&mut self, step: &Step) -> Result<Vec<(usize, Args)>, HostError> {
+        let program = self.program.as_mut().ok_or_else(|| HostError::Device("no plan is loaded".into()))?;
+        assert!(step.n_tokens <= program.plan.max_tokens, "{} tokens in a plan for {}", step.n_tokens, program.plan.max_tokens);
+        assert!(step.n_out <= program.plan.max_out.max(step.n_tokens), "{} logits rows in a plan for {}", step.n_out, program.plan.max_out);
+        let mut active = Vec::with_capacity(program.commands.len());
+        for (i, c) in program.plan.recording.commands.iter().enumerate() {
+            if let Some(args) = c.args_for(step) {
+                args.encode(&mut program.arena_bytes[i * SLOT..][..SLOT]);
+                active.push((i, args));
+            }
+        }
+        for (id, words) in &step.inputs {
+            let super::program::Place::Arena(at) = program.places[*id] else {
+                panic!("buffer {} is not an input", program.plan.buffers[*id].name);
+            };
+            let bytes: &[u8] = bytemuck::cast_slice(words);
+            assert!(words.len() <= program.plan.buffers[*id].words, "{} words for an input of {}", words.len(), program.plan.buffers[*id].words);
+            program.arena_bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        self.queue.write_buffer(&program.arena, 0, &program.arena_bytes);
+        Ok(active)
+    }
+
+    /// Encodes commands into as few submits as the work cap allows; the encoder left open is returned.
+    fn encode(&self, active: &[(usize, Args)]) -> Result<wgpu::CommandEncoder, HostError> {
+        let program = self.program()?;
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        let mut rest = active;
+        while !rest.is_empty() {
+            let mut work = 0;
+            let mut n = 0;
+            while n < rest.len() && (n == 0 || work < WORK_PER_SUBMIT) {
+                work += work_of(&rest[n].1);
+                n += 1;
+            }
+            {
+                let mut pass = encoder.begin_compute_pass(&Default::default());
+                for (i, args) in &rest[..n] {
+                    let c = &program.commands[*i];
+                    let [x, y, z] = args.groups();
+                    pass.set_pipeline(&program.pipelines[c.pipeline]);
+                    pass.set_bind_group(0, &c.bind_group, &[]);
+                    pass.dispatch_workgroups(x, y, z);
+                }
+            }
+            rest = &rest[n..];
+            if !rest.is_empty() {
+                self.queue.submit([encoder.finish()]);
+                encoder = self.device.create_command_encoder(&Default::default());
+            }
+        }
+        Ok(encoder)
+    }
+
+    async fn run_step(&mut self, step: &Step) -> anyhow::Result<Vec<f32>> {
+        let active = self.write_arena(step)?;
+        let mut encoder = self.encode(&active)?;
+        let program = self.program()?;
+        let bytes = (step.n_out * program.plan.vocab * 4) as u64;
+        if bytes == 0 {
+            self.queue.submit([encoder.finish()]);
+            self.wait().await?;
+            return Ok(Vec::new());
+        }
+        let (logits, _) = program.place(program.plan.logits);
+        encoder.copy_buffer_to_buffer(logits, 0, &program.logits_staging, 0, bytes);
+        self.queue.submit([encoder.finish()]);
+        let words = self.map(&program.logits_staging, bytes).await?;
+        Ok(words.into_iter().map(f32::from_bits).collect())
+    }
+
+    async fn run_command(&mut self, command: usize, step: &Step) -> anyhow::Result<()> {
+        let active = if command == 0 {
+            self.write_arena(step)?
+        } else {
+            let c = &self.program()?.plan.recording.commands[command];
+            c.args_for(step).map(|a| (command, a)).into_iter().collect()
+        };
+        let one: Vec<_> = active.into_iter().filter(|(i, _)| *i == command).collect();
+        let encoder = self.encode(&one)?;
+        self.queue.submit([encoder.finish()]);
+        self.wait().await?;
+        Ok(())
+    }
+
+    async fn read_buffer(&mut self, id: BufId) -> anyhow::Result<Vec<u32>> {
+        let bytes = (self.program()?.plan.buffers[id].words * 4) as u64;
+        if self.staging.as_ref().is_none_or(|s| s.size() < bytes) {
+            self.staging = Some(self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("read-back"),
+                size: bytes.max(16),
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            }));
+        }
+        let staging = self.staging.as_ref().expect("made above");
+        let (buffer, at) = self.program()?.place(id);
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(buffer, at, staging, 0, bytes);
+        self.queue.submit([encoder.finish()]);
+        Ok(self.map(staging, bytes).await?)
+    }
+
+    /// The first `bytes` of a staging buffer, once the work before it is done.
+    async fn map(&self, staging: &wgpu::Buffer, bytes: u64) -> Result<Vec<u32>, HostError> {
+        let slice = staging.slice(..bytes);
+        let (tx, rx) = oneshot::channel();
+        slice.map_async(wgpu::MapMode::Read, move |r| {
+            // the receiver is gone only when the future was dropped
+            let _ = tx.send(r);
+        });
+        self.poll()?;
+        let mapped = rx.await;
+        // a failed launch reads as zeros: what the device reported comes first
+        self.faults.check()?;
+        match mapped {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => return Err(HostError::Device(format!("reading back: {e}"))),
+            Err(_) => return Err(HostError::Lost("the read-back was dropped".into())),
+        }
+        let words = {
+            let view = slice.get_mapped_range().map_err(|e| HostError::Device(format!("reading back: {e}")))?;
+            bytemuck::pod_collect_to_vec::<u8, u32>(&view)
+        };
+        staging.unmap();
+        Ok(words)
+    }
+
+    /// Until everything submitted is done.
+    async fn wait(&self) -> Result<(), HostError> {
+        let (tx, rx) = oneshot::channel();
+        self.queue.on_submitted_work_done(move || {
+            let _ = tx.send(());
+        });
+        self.poll()?;
+        let done = rx.await;
+        self.faults.check()?;
+        done.map_err(|_| HostError::Lost("the queue was dropped".into()))
+    }
+
+    /// Drives callbacks where the platform does not (in a browser this is a no-op and the event loop does).
+    fn poll(&self) -> Result<(), HostError> {
+        let timeout = Some(std::time::Duration::from_secs(PATIENCE));
+        match self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout }) {
+            Ok(_) => self.faults.check(),
+            Err(wgpu::PollError::Timeout) => Err(HostError::Timeout(PATIENCE)),
+            Err(e) => {
+                self.faults.check()?;
+                Err(HostError::Device(e.to_string()))
+            }
+        }
+    }
+}
+
+/// A rough count of multiply-adds.
+fn work_of(args: &Args) -> u64 {
+    match args {
+        Args::Linear(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
+        Args::Attention(p) => {
+            u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * 2 * u64::from(p.page_len.min(p.pos + p.n_tokens))
+        }
+        _ => 1 << 16,
+    }
+}
+
+impl Device for GpuDevice {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: self.title.clone(), max_binding_words: (self.max_binding / 4) as usize }
+    }
+
+    fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.load_plan(plan, weights).boxed_local()
+    }
+
+    fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
+        self.run_step(step).boxed_local()
+    }
+
+    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.run_command(command, step).boxed_local()
+    }
+
+    fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        self.read_buffer(buffer).boxed_local()
+    }
+
+    fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        async move {
+            let (target, at) = self.program()?.place(buffer);
+            self.queue.write_buffer(target, at, bytemuck::cast_slice(words));
+            self.queue.submit([]);
+            Ok(self.wait().await?)
+        }
+        .boxed_local()
+    }
+}

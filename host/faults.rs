@@ -1,0 +1,74 @@
+//! Errors of the device, collected as they are reported and turned into results where work is waited for.
+//!
+//! wgpu's default handler panics, and a lost device otherwise looks like success, so every submit and map is followed
+//! by [`Faults::check`].
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a device can do wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostError {
+    /// no adapter, or none of that name
+    NoAdapter(String),
+    /// the adapter refused to make a device
+    NoDevice(String),
+    /// the device is gone (driver reset, unplugged, destroyed)
+    Lost(String),
+    /// validation, memory or internal error reported by wgpu
+    Device(String),
+    /// no answer in time
+    Timeout(u64),
+    /// a buffer does not fit the device's limits
+    TooLarge {
+        /// which buffer
+        buffer: String,
+        /// its bytes
+        bytes: u64,
+        /// the limit
+        limit: u64,
+    },
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostError::NoAdapter(s) => write!(f, "no GPU adapter: {s}"),
+            HostError::NoDevice(s) => write!(f, "the adapter gave no device: {s}"),
+            HostError::Lost(s) => write!(f, "the device was lost ({s}); run again, or use --device cpu"),
+            HostError::Device(s) => write!(f, "the device reported an error: {s}"),
+            HostError::Timeout(s) => write!(f, "the device did not answer within {s} s; try a smaller --ubatch"),
+            HostError::TooLarge { buffer, bytes, limit } => {
+                write!(f, "buffer {buffer} needs {bytes} bytes, the device allows {limit}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for HostError {}
+
+/// Shared by the device's callbacks and the code that waits.
+#[derive(Clone, Default)]
+pub(super) struct Faults {
+    first: Arc<Mutex<Option<HostError>>>,
+}
+
+impl Faults {
+    pub fn report(&self, error: HostError) {
+        let mut slot = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        // a loss explains every error that follows it
+        if slot.is_none() || matches!(error, HostError::Lost(_)) {
+            *slot = Some(error);
+        }
+    }
+
+    /// The first fault reported so far; a lost device stays lost.
+    pub fn check(&self) -> Result<(), HostError> {
+        let mut slot = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        match slot.as_ref() {
+            None => Ok(()),
+            Some(HostError::Lost(s)) => Err(HostError::Lost(s.clone())),
+            Some(_) => Err(slot.take().expect("just seen")),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+// Embedding lookup, Q4_K rows.
+#import embed
+#import embed_k
+
+fn row_words() -> u32 {
+    return p.dim / 256u * 36u;
+}
+
+fn element(row: u32, e: u32) -> f32 {
+    let block = row + (e >> 8u) * (36u * 32u);
+    let j = (e >> 5u) & 7u;
+    let q = (byte(block, 4u, 32u * (j >> 1u) + (e & 31u)) >> (4u * (j & 1u))) & 15u;
+    return k_element(block, j, q);
+}

@@ -1,0 +1,15 @@
+// Embedding lookup, Q5_K rows.
+#import embed
+#import embed_k
+
+fn row_words() -> u32 {
+    return p.dim / 256u * 44u;
+}
+
+fn element(row: u32, e: u32) -> f32 {
+    let block = row + (e >> 8u) * (44u * 32u);
+    let j = (e >> 5u) & 7u;
+    let q = (byte(block, 12u, 32u * (j >> 1u) + (e & 31u)) >> (4u * (j & 1u))) & 15u;
+    let high = (byte(block, 4u, e & 31u) >> j) & 1u;
+    return k_element(block, j, q | (high << 4u));
+}

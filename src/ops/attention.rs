@@ -1,0 +1,187 @@
+//! Causal attention over one page of the cache, in chunks of 64 positions (`docs/exactness.md` section 6).
+
+use crate::ops::cache::{CacheType, element};
+use crate::ops::exact::{SCALE_MIN, canon, f16_to_f32, fdiv, fexp, i2f, round_away, tree_sum};
+
+/// Positions in a chunk.
+pub const CHUNK: usize = 64;
+
+/// Parameters of `attention`.
+#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
+pub struct AttentionParams {
+    /// query rows
+    pub n_tokens: u32,
+    /// position of query row 0
+    pub pos: u32,
+    /// query heads
+    pub heads: u32,
+    /// key-value heads; `heads / kv_heads` query heads share one
+    pub kv_heads: u32,
+    /// elements in a head, at most 256
+    pub head_dim: u32,
+    /// first position of this page
+    pub page_first: u32,
+    /// positions in this page, a multiple of 64
+    pub page_len: u32,
+    /// f32(1 / sqrt(head_dim))
+    pub scale: f32,
+}
+
+/// `q`: `[token][heads][head_dim]`; `k`, `v`: one page of the cache; `state`: `[token][heads][m, l, o[head_dim]]`,
+/// carried from page to page; `out`: `[token][heads][head_dim]`, written by the page that holds the query's position.
+pub fn attention(
+    types: (CacheType, CacheType),
+    p: &AttentionParams,
+    q: &[f32],
+    k: &[u32],
+    v: &[u32],
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let (heads, hd) = (p.heads as usize, p.head_dim as usize);
+    for row in 0..p.n_tokens as usize * heads {
+        let carried = if state.len() >= (row + 1) * (hd + 2) { &mut state[row * (hd + 2)..][..hd + 2] } else { &mut [] };
+        head(types, p, row, &q[row * hd..][..hd], k, v, carried, &mut out[row * hd..][..hd]);
+    }
+}
+
+/// One query head; `row` = token * heads + head. `state` may be empty when the whole context is one page.
+pub fn head(
+    (kt, vt): (CacheType, CacheType),
+    p: &AttentionParams,
+    row: usize,
+    q: &[f32],
+    k: &[u32],
+    v: &[u32],
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let hd = p.head_dim as usize;
+    let (page, first) = (p.page_len as usize, p.page_first as usize);
+    let kv_head = row % p.heads as usize / (p.heads / p.kv_heads) as usize;
+    let query = p.pos as usize + row / p.heads as usize;
+    if first > query {
+        return;
+    }
+    let digits = QueryDigits::new(q);
+    let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; 256]);
+    let mut fresh = first == 0;
+    if !fresh {
+        (m, l) = (state[0], state[1]);
+        o[..hd].copy_from_slice(&state[2..]);
+    }
+    let kwords = kt.words(hd).expect("checked by the model");
+    let vwords = vt.words(hd).expect("checked by the model");
+    let last = query.min(first + page - 1);
+    for chunk in (first..=last).step_by(CHUNK) {
+        let n = CHUNK.min(last + 1 - chunk);
+        let mut s = [0f32; CHUNK];
+        let mut mc = f32::MIN;
+        for i in 0..n {
+            let at = chunk - first + i;
+            let base = ((kv_head * page / 32 + at / 32) * kwords) * 32 + at % 32;
+            s[i] = score(kt, p, q, &digits, |w| k[base + w * 32]);
+            mc = mc.max(s[i]);
+        }
+        let mut probs = [0f32; CHUNK];
+        for i in 0..n {
+            probs[i] = canon(fexp(s[i] - mc));
+        }
+        let mut oc = [0f32; 256];
+        for i in 0..n {
+            let base = (kv_head * page + chunk - first + i) * vwords;
+            for e in 0..hd {
+                oc[e] += probs[i] * element(vt, hd / 32, |w| v[base + w], e);
+            }
+        }
+        let lc = tree_sum(&mut probs);
+        if fresh {
+            (m, l, o) = (mc, lc, oc);
+            fresh = false;
+        } else {
+            let new = m.max(mc);
+            let (a, b) = (canon(fexp(m - new)), canon(fexp(mc - new)));
+            l = l * a + lc * b;
+            for e in 0..hd {
+                o[e] = o[e] * a + oc[e] * b;
+            }
+            m = new;
+        }
+    }
+    if query < first + page {
+        let inv = fdiv(1.0, l);
+        for e in 0..hd {
+            out[e] = canon(o[e] * inv);
+        }
+    } else {
+        (state[0], state[1]) = (m, l);
+        state[2..].copy_from_slice(&o[..hd]);
+    }
+}
+
+/// A query head as two int8 digits: x is about d · (128 · high + low).
+pub struct QueryDigits {
+    /// the scale, 0 for a zero query
+    pub d: f32,
+    /// high digits, -127..=127
+    pub high: [i32; 256],
+    /// low digits, -64..=63
+    pub low: [i32; 256],
+}
+
+impl QueryDigits {
+    /// Quantises up to 256 elements with one scale.
+    pub fn new(q: &[f32]) -> QueryDigits {
+        let mut r = QueryDigits { d: 0.0, high: [0; 256], low: [0; 256] };
+        let amax = q.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let d = fdiv(amax, 16256.0);
+        if d < SCALE_MIN {
+            return r;
+        }
+        r.d = d;
+        let inv = fdiv(1.0, d);
+        for (e, v) in q.iter().enumerate() {
+            let c = round_away(v * inv).clamp(-16256, 16256);
+            r.high[e] = (c + 64) >> 7;
+            r.low[e] = c - 128 * r.high[e];
+        }
+        r
+    }
+}
+
+/// The score of one position; `word(i)` are the words of its key.
+fn score(t: CacheType, p: &AttentionParams, q: &[f32], digits: &QueryDigits, word: impl Fn(usize) -> u32) -> f32 {
+    let nb = q.len() / 32;
+    let mut acc = 0f32;
+    match t {
+        CacheType::F32 | CacheType::F16 => {
+            for e in 0..q.len() {
+                acc += q[e] * element(t, nb, &word, e);
+            }
+            acc * p.scale
+        }
+        CacheType::Q8_0 | CacheType::Q4_0 => {
+            for b in 0..nb {
+                let (mut high, mut low) = (0i32, 0i32);
+                for e in 32 * b..32 * b + 32 {
+                    let code = code(t, nb, &word, e);
+                    high += digits.high[e] * code;
+                    low += digits.low[e] * code;
+                }
+                let d = f16_to_f32((word(b / 2) >> (16 * (b % 2))) as u16);
+                acc += d * (i2f(high) * 128.0 + i2f(low));
+            }
+            acc * (digits.d * p.scale)
+        }
+    }
+}
+
+/// The integer code of element `e` of a q8_0 or q4_0 row.
+fn code(t: CacheType, nb: usize, word: impl Fn(usize) -> u32, e: usize) -> i32 {
+    if t == CacheType::Q8_0 {
+        i32::from((word(nb.div_ceil(2) + e / 4) >> (8 * (e % 4))) as u8 as i8)
+    } else {
+        let (b, l) = (e / 32, e % 32);
+        (word(nb.div_ceil(2) + 4 * b + l % 16 / 4) >> (8 * (l % 4) + 4 * (l / 16)) & 15) as i32 - 8
+    }
+}

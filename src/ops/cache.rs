@@ -1,0 +1,191 @@
+//! Writing keys and values into the cache, and the layout of a cached row.
+//!
+//! Keys lie 32 positions side by side, values position after position (`docs/exactness.md` section 6).
+
+use crate::ops::exact::{SCALE_MIN, f16_to_f32, f32_to_f16, fdiv, round_away};
+
+/// What a cached key or value is stored as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum CacheType {
+    /// binary32, as computed
+    F32 = 0,
+    /// binary16
+    F16 = 1,
+    /// blocks of 32 codes of 8 bits and an f16 scale
+    Q8_0 = 2,
+    /// blocks of 32 codes of 4 bits and an f16 scale
+    Q4_0 = 3,
+}
+
+impl CacheType {
+    /// Every type, by number.
+    pub const ALL: [CacheType; 4] = [CacheType::F32, CacheType::F16, CacheType::Q8_0, CacheType::Q4_0];
+
+    /// The name used on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CacheType::F32 => "f32",
+            CacheType::F16 => "f16",
+            CacheType::Q8_0 => "q8_0",
+            CacheType::Q4_0 => "q4_0",
+        }
+    }
+
+    /// By its command-line name.
+    pub fn parse(name: &str) -> Option<CacheType> {
+        CacheType::ALL.into_iter().find(|t| t.name() == name)
+    }
+
+    /// Words of one cached row of `head_dim` elements; `None` when the type cannot hold that head.
+    pub const fn words(self, head_dim: usize) -> Option<usize> {
+        match self {
+            CacheType::F32 => Some(head_dim),
+            CacheType::F16 if head_dim.is_multiple_of(2) => Some(head_dim / 2),
+            CacheType::Q8_0 if head_dim.is_multiple_of(32) => Some((head_dim / 32).div_ceil(2) + head_dim / 4),
+            CacheType::Q4_0 if head_dim.is_multiple_of(32) => Some((head_dim / 32).div_ceil(2) + head_dim / 8),
+            _ => None,
+        }
+    }
+}
+
+/// Parameters of `cache_write_k` and `cache_write_v`.
+#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
+pub struct CacheWriteParams {
+    /// rows
+    pub n_tokens: u32,
+    /// position of row 0
+    pub pos: u32,
+    /// key-value heads in a row
+    pub kv_heads: u32,
+    /// elements in a head
+    pub head_dim: u32,
+    /// first position of this page
+    pub page_first: u32,
+    /// positions in this page (a multiple of 64); rows outside the page are left alone
+    pub page_len: u32,
+}
+
+/// `x`: `[token][kv_heads][head_dim]`; `cache`: one page of keys.
+pub fn cache_write_k(t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
+    write(t, p, x, cache, |head, pos, words| {
+        (((head * p.page_len as usize / 32 + pos / 32) * words) * 32 + pos % 32, 32)
+    });
+}
+
+/// `x`: `[token][kv_heads][head_dim]`; `cache`: one page of values.
+pub fn cache_write_v(t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
+    write(t, p, x, cache, |head, pos, words| ((head * p.page_len as usize + pos) * words, 1));
+}
+
+fn write(
+    t: CacheType,
+    p: &CacheWriteParams,
+    x: &[f32],
+    cache: &mut [u32],
+    place: impl Fn(usize, usize, usize) -> (usize, usize),
+) {
+    let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
+    let words = t.words(hd).expect("the model checked that the type can hold this head");
+    for tok in 0..p.n_tokens as usize {
+        let pos = (p.pos as usize + tok).wrapping_sub(p.page_first as usize);
+        if pos >= p.page_len as usize {
+            continue;
+        }
+        for head in 0..heads {
+            let row = &x[(tok * heads + head) * hd..][..hd];
+            let (base, stride) = place(head, pos, words);
+            row_words(t, row, |i, w| cache[base + i * stride] = w);
+        }
+    }
+}
+
+/// The words of one row, given to `put(index, word)`.
+fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
+    let nb = row.len() / 32;
+    let scale_words = nb.div_ceil(2);
+    match t {
+        CacheType::F32 => row.iter().enumerate().for_each(|(i, v)| put(i, v.to_bits())),
+        CacheType::F16 => {
+            for (i, v) in row.chunks_exact(2).enumerate() {
+                put(i, u32::from(f32_to_f16(v[0])) | u32::from(f32_to_f16(v[1])) << 16);
+            }
+        }
+        CacheType::Q8_0 | CacheType::Q4_0 => {
+            for pair in 0..scale_words {
+                let mut scales = 0;
+                for b in 2 * pair..(2 * pair + 2).min(nb) {
+                    let x = &row[32 * b..][..32];
+                    let d = if t == CacheType::Q8_0 {
+                        q8_0_block(x, |i, w| put(scale_words + 8 * b + i, w))
+                    } else {
+                        q4_0_block(x, |i, w| put(scale_words + 4 * b + i, w))
+                    };
+                    scales |= u32::from(f32_to_f16(d)) << (16 * (b % 2));
+                }
+                put(pair, scales);
+            }
+        }
+    }
+}
+
+/// Eight words of codes; returns d.
+fn q8_0_block(x: &[f32], mut put: impl FnMut(usize, u32)) -> f32 {
+    let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+    let mut d = fdiv(amax, 127.0);
+    let mut id = 0.0;
+    if d < SCALE_MIN {
+        d = 0.0;
+    } else {
+        id = fdiv(1.0, d);
+    }
+    for (i, v) in x.chunks_exact(4).enumerate() {
+        let code = |e: usize| (round_away(v[e] * id) as u32 & 255) << (8 * e);
+        put(i, code(0) | code(1) | code(2) | code(3));
+    }
+    d
+}
+
+/// Four words of nibbles; returns d.
+fn q4_0_block(x: &[f32], mut put: impl FnMut(usize, u32)) -> f32 {
+    let (mut amax, mut max) = (0f32, 0f32);
+    for &v in x {
+        if v.abs() > amax {
+            (amax, max) = (v.abs(), v);
+        }
+    }
+    let mut d = max * -0.125;
+    let mut id = 0.0;
+    if d.abs() < SCALE_MIN {
+        d = 0.0;
+    } else {
+        id = fdiv(1.0, d);
+    }
+    let code = |v: f32| ((v * id + 8.5) as i32).clamp(0, 15) as u32;
+    for i in 0..4 {
+        let mut w = 0;
+        for e in 0..4 {
+            w |= (code(x[4 * i + e]) | code(x[4 * i + e + 16]) << 4) << (8 * e);
+        }
+        put(i, w);
+    }
+    d
+}
+
+/// Element `e` of a cached row whose words are `word(i)`; `nb` blocks of 32. The product of an f16 scale and a code is exact.
+#[inline(always)]
+pub fn element(t: CacheType, nb: usize, word: impl Fn(usize) -> u32, e: usize) -> f32 {
+    let scale = |b: usize| f16_to_f32((word(b / 2) >> (16 * (b % 2))) as u16);
+    match t {
+        CacheType::F32 => f32::from_bits(word(e)),
+        CacheType::F16 => f16_to_f32((word(e / 2) >> (16 * (e % 2))) as u16),
+        CacheType::Q8_0 => {
+            let q = (word(nb.div_ceil(2) + e / 4) >> (8 * (e % 4))) as u8 as i8;
+            scale(e / 32) * f32::from(q)
+        }
+        CacheType::Q4_0 => {
+            let (b, l) = (e / 32, e % 32);
+            let q = word(nb.div_ceil(2) + 4 * b + l % 16 / 4) >> (8 * (l % 4) + 4 * (l / 16)) & 15;
+            scale(b) * (q as f32 - 8.0)
+        }
+    }
+}

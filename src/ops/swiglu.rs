@@ -1,0 +1,25 @@
+//! SwiGLU: y = silu(gate) · up.
+
+use crate::ops::exact::{canon, sigmoid};
+
+/// Parameters of `swiglu`.
+#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
+pub struct SwigluParams {
+    /// rows
+    pub n_tokens: u32,
+    /// elements in a row
+    pub dim: u32,
+}
+
+/// `gate`, `up`, `y`: `[token][dim]`.
+pub fn swiglu(p: &SwigluParams, gate: &[f32], up: &[f32], y: &mut [f32]) {
+    for i in 0..(p.n_tokens * p.dim) as usize {
+        y[i] = element(gate[i], up[i]);
+    }
+}
+
+/// One element.
+#[inline(always)]
+pub fn element(g: f32, u: f32) -> f32 {
+    canon((g * sigmoid(g)) * u)
+}
