@@ -1,0 +1,201 @@
+//! What the linear twins share: their parameters, the walk over rows, tokens, segments and groups
+//! (`docs/exactness.md` section 4), and the view of one activation group.
+//!
+//! Not optimised: this and the `*_matvec` files are the text to read. Speed lives in `simd`.
+
+use crate::ops::exact::{canon, i2f};
+
+/// Elements of one activation block, and of one step of the sum over k.
+pub const GROUP: usize = 128;
+
+/// Rows lying side by side in packed weights.
+pub const ROW_BLOCK: usize = 32;
+
+/// Words of one activation block: d, 128 codes of int8, eight int16 sums of 16 codes.
+pub const ACT_BLOCK_WORDS: usize = 37;
+
+/// Parameters of every `*_matvec`, in the order of the shaders' uniform struct.
+#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
+pub struct LinearParams {
+    /// tokens (columns of the result)
+    pub n_tokens: u32,
+    /// elements of one row
+    pub k: u32,
+    /// rows in this weight buffer
+    pub rows: u32,
+    /// digits of one activation: 1 (8 bits) or 2 (15 bits); 1 for float weights
+    pub digits: u32,
+    /// words between two tokens in y
+    pub y_stride: u32,
+    /// where row 0 of this part goes within a token's y
+    pub y_offset: u32,
+}
+
+/// Groups of 128 in a row of `k` elements, the last one perhaps short.
+pub const fn groups(k: usize) -> usize {
+    k.div_ceil(GROUP)
+}
+
+/// Groups in one segment of the sum over `k`: at most eight segments, a function of `k` alone.
+pub const fn seg_groups(k: usize) -> usize {
+    groups(k).div_ceil(8)
+}
+
+/// Words of one token's quantised activations.
+pub const fn act_words(k: usize, digits: usize) -> usize {
+    groups(k) * digits * ACT_BLOCK_WORDS
+}
+
+/// One row of a packed matrix: word i of row r is `w[((r/32) * words_per_row + i) * 32 + r%32]`.
+pub struct Row<'a> {
+    w: &'a [u32],
+    words_per_row: usize,
+    row: usize,
+}
+
+impl Row<'_> {
+    /// Word `i` of this row.
+    pub fn word(&self, i: usize) -> u32 {
+        self.w[(self.row / ROW_BLOCK * self.words_per_row + i) * ROW_BLOCK + self.row % ROW_BLOCK]
+    }
+
+    /// Byte `i` of this row, counted from word 0.
+    pub fn byte(&self, i: usize) -> u8 {
+        (self.word(i / 4) >> (8 * (i % 4))) as u8
+    }
+
+    /// The 16-bit half `i` of this row, counted from word 0, low half first.
+    pub fn half(&self, i: usize) -> u16 {
+        (self.word(i / 2) >> (16 * (i % 2))) as u16
+    }
+}
+
+/// The activation blocks of one token and one group: one per digit, the low digit first.
+pub struct ActGroup<'a> {
+    blocks: &'a [u32],
+    digits: usize,
+}
+
+impl ActGroup<'_> {
+    /// The scale, the same for every digit.
+    pub fn d(&self) -> f32 {
+        f32::from_bits(self.blocks[0])
+    }
+
+    /// Code of element `e` of the group.
+    pub fn code(&self, digit: usize, e: usize) -> i32 {
+        (self.blocks[digit * ACT_BLOCK_WORDS + 1 + e / 4] >> (8 * (e % 4))) as u8 as i8 as i32
+    }
+
+    /// Sum of the codes of sixteenth `i` (elements 16i..16i+16).
+    pub fn sum16(&self, digit: usize, i: usize) -> i32 {
+        (self.blocks[digit * ACT_BLOCK_WORDS + 33 + i / 2] >> (16 * (i % 2))) as u16 as i16 as i32
+    }
+
+    /// v(S): the value of an integer sum given for each digit.
+    pub fn value(&self, sum: impl Fn(usize) -> i32) -> f32 {
+        match self.digits {
+            1 => i2f(sum(0)),
+            _ => i2f(sum(1)) * 128.0 + i2f(sum(0)),
+        }
+    }
+}
+
+/// y of a matrix with quantised weights; `t(row, g, a)` is the f32 value of group g.
+///
+/// `w` packed rows, `act` `[token][group][digit]` blocks of 37 words, `y` `[token]` rows `y_stride` apart.
+pub fn quantised(
+    p: &LinearParams,
+    words_per_row: usize,
+    w: &[u32],
+    act: &[u32],
+    y: &mut [f32],
+    t: impl Fn(&Row, usize, &ActGroup) -> f32,
+) {
+    let (k, digits) = (p.k as usize, p.digits as usize);
+    assert!(
+        digits == 1 || digits == 2,
+        "digits is {digits}, expected 1 or 2"
+    );
+    for token in 0..p.n_tokens as usize {
+        for row in 0..p.rows as usize {
+            let r = Row {
+                w,
+                words_per_row,
+                row,
+            };
+            let mut total = 0.0;
+            let mut first = 0;
+            while first < groups(k) {
+                let mut acc = 0.0;
+                for g in first..groups(k).min(first + seg_groups(k)) {
+                    let at = token * act_words(k, digits) + g * digits * ACT_BLOCK_WORDS;
+                    let a = ActGroup {
+                        blocks: &act[at..at + digits * ACT_BLOCK_WORDS],
+                        digits,
+                    };
+                    acc += a.d() * t(&r, g, &a);
+                }
+                total += acc;
+                first += seg_groups(k);
+            }
+            y[token * p.y_stride as usize + p.y_offset as usize + row] = canon(total);
+        }
+    }
+}
+
+/// y of a matrix with float weights; `element(row, i)` is weight i of a row.
+///
+/// `w` packed rows, `x` `[token][k]`, `y` `[token]` rows `y_stride` apart.
+pub fn floats(
+    p: &LinearParams,
+    words_per_row: usize,
+    w: &[u32],
+    x: &[f32],
+    y: &mut [f32],
+    element: impl Fn(&Row, usize) -> f32,
+) {
+    let k = p.k as usize;
+    for token in 0..p.n_tokens as usize {
+        for row in 0..p.rows as usize {
+            let r = Row {
+                w,
+                words_per_row,
+                row,
+            };
+            let mut total = 0.0;
+            let mut first = 0;
+            while first < k {
+                let mut acc = 0.0;
+                for i in first..k.min(first + seg_groups(k) * GROUP) {
+                    acc += element(&r, i) * x[token * k + i];
+                }
+                total += acc;
+                first += seg_groups(k) * GROUP;
+            }
+            y[token * p.y_stride as usize + p.y_offset as usize + row] = canon(total);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_cut_into_at_most_eight_segments() {
+        for (k, g, s) in [
+            (1, 1, 1),
+            (128, 1, 1),
+            (129, 2, 1),
+            (1024, 8, 1),
+            (1025, 9, 2),
+            (2304, 18, 3),
+            (5632, 44, 6),
+        ] {
+            assert_eq!((groups(k), seg_groups(k)), (g, s), "{k}");
+            assert!(groups(k).div_ceil(seg_groups(k)) <= 8);
+        }
+        assert_eq!(act_words(160, 2), 2 * 2 * 37);
+    }
+}
