@@ -1,4 +1,4 @@
-//! The CPU device: runs a plan's commands with the twins, or with the SIMD code that gives the same bits.
+//! The CPU device: runs a plan with the twins, or with the SIMD code that gives the same bits.
 
 use crate::blocks::BlockType;
 use crate::ops;

@@ -1,0 +1,63 @@
+//! The RoPE table: cos and sin per position and pair, in f64 with the pure-Rust libm, rounded once to f32.
+
+use super::hyper::{Hyper, RopeScaling};
+use crate::ops::exact::canon;
+
+/// Frequencies of one model.
+#[derive(Clone, Debug)]
+pub struct RopeTable {
+    /// radians per position, by pair
+    frequencies: Vec<f64>,
+    /// factor on cos and sin
+    magnitude: f64,
+}
+
+impl RopeTable {
+    /// `divisors`: the `rope_freqs.weight` tensor, one per pair, where the file has one.
+    pub fn new(h: &Hyper, divisors: Option<&[f32]>) -> RopeTable {
+        let n = h.n_rot as f64;
+        let mut magnitude = 1.0;
+        let frequencies = (0..h.n_rot / 2)
+            .map(|i| {
+                let f = libm::pow(h.rope_base, -2.0 * i as f64 / n) / divisors.map_or(1.0, |d| f64::from(d[i]));
+                match h.rope_scaling {
+                    RopeScaling::None => f,
+                    RopeScaling::Linear(factor) => f / factor,
+                    RopeScaling::Llama3 { factor, low, high, original } => {
+                        let turns = original * f / std::f64::consts::TAU;
+                        if turns < low {
+                            f / factor
+                        } else if turns > high {
+                            f
+                        } else {
+                            let smooth = (turns - low) / (high - low);
+                            (1.0 - smooth) * f / factor + smooth * f
+                        }
+                    }
+                    RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, attn } => {
+                        magnitude = attn * if ext != 0.0 { 1.0 + 0.1 * libm::log(factor) } else { 1.0 };
+                        let corr = |r: f64| n * libm::log(original / (std::f64::consts::TAU * r)) / (2.0 * libm::log(h.rope_base));
+                        let low = libm::floor(corr(beta_fast)).max(0.0);
+                        let high = libm::ceil(corr(beta_slow)).min(n - 1.0);
+                        let ramp = (1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)) * ext;
+                        f / factor * (1.0 - ramp) + f * ramp
+                    }
+                }
+            })
+            .collect();
+        RopeTable { frequencies, magnitude }
+    }
+
+    /// Words of the table for positions `pos..pos + n`: `[position][pair][cos, sin]`.
+    pub fn words(&self, pos: usize, n: usize, out: &mut Vec<u32>) {
+        out.clear();
+        for p in pos..pos + n {
+            for f in &self.frequencies {
+                let angle = p as f64 * f;
+                for v in [libm::cos(angle), libm::sin(angle)] {
+                    out.push(canon((v * self.magnitude) as f32).to_bits());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Reads the weights of a plan from their file, packing them on the way.
+
+use super::hyper::Hyper;
+use super::rope::RopeTable;
+use crate::blocks::{BlockType, pack};
+use crate::formats::{Container, Tensor};
+use crate::ops::exact::canon;
+use crate::record::{BufDecl, Role, WeightSource};
+use anyhow::{Context, bail, ensure};
+use rayon::prelude::*;
+
+/// Bytes read from a file at once.
+const READ_AT_ONCE: usize = 8 << 20;
+
+/// The weights of a container; `progress` hears how many file bytes were read.
+pub struct Weights<'a> {
+    container: &'a Container,
+    progress: Box<dyn FnMut(u64) + 'a>,
+}
+
+impl<'a> Weights<'a> {
+    /// `progress` is called with the number of bytes just read.
+    pub fn new(container: &'a Container, progress: impl FnMut(u64) + 'a) -> Weights<'a> {
+        Weights { container, progress: Box::new(progress) }
+    }
+}
+
+impl WeightSource for Weights<'_> {
+    fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
+        let Role::Weight { tensor, row0, rows } = &buffer.role else { bail!("buffer {} holds no weights", buffer.name) };
+        let c = self.container;
+        let t = c.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
+        let ty = t.dtype.block().with_context(|| format!("tensor {tensor} is {}", t.dtype.name()))?;
+        if t.shape.len() < 2 {
+            for (w, v) in out.iter_mut().zip(vector(c, t)?) {
+                *w = canon(v).to_bits();
+            }
+            (self.progress)(t.bytes);
+            return Ok(());
+        }
+        let k = t.shape[0] as usize;
+        let row_bytes = ty.row_bytes(k).with_context(|| format!("tensor {tensor}: rows of {k} are not whole {} blocks", ty.name()))?;
+        let block_words = pack::words_per_row(pack::packed_type(ty), k) * 32;
+        // whole row blocks at a time
+        let at_once = (READ_AT_ONCE / row_bytes / 32).max(1) * 32;
+        let mut bytes = vec![0u8; at_once.min(*rows) * row_bytes];
+        let mut done = 0;
+        while done < *rows {
+            let n = at_once.min(rows - done);
+            let bytes = &mut bytes[..n * row_bytes];
+            c.read(t, ((row0 + done) * row_bytes) as u64, bytes)?;
+            out[done / 32 * block_words..][..n.div_ceil(32) * block_words]
+                .par_chunks_mut(block_words)
+                .zip(bytes.par_chunks(32 * row_bytes))
+                .enumerate()
+                .try_for_each(|(i, (out, bytes))| {
+                    pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out)
+                        .map_err(|e| anyhow::anyhow!("{}: tensor {tensor}, rows from {}: {e}", c.files[t.file].display(), row0 + done + 32 * i))
+                })?;
+            (self.progress)(bytes.len() as u64);
+            done += n;
+        }
+        Ok(())
+    }
+}
+
+/// A one-dimensional tensor as f32; NaN and infinity are refused.
+fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
+    let ty = t.dtype.block().with_context(|| format!("tensor {} is {}", t.name, t.dtype.name()))?;
+    ensure!(
+        matches!(ty, BlockType::F32 | BlockType::F16 | BlockType::BF16),
+        "{}: tensor {} is {}, expected F32, F16 or BF16",
+        c.files[t.file].display(),
+        t.name,
+        ty.name()
+    );
+    let mut bytes = vec![0u8; t.bytes as usize];
+    c.read(t, 0, &mut bytes)?;
+    let mut values = vec![0f32; t.elems() as usize];
+    ty.decode_row(&bytes, &mut values);
+    if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+        bail!("{}: tensor {} holds {} at element {i}", c.files[t.file].display(), t.name, values[i]);
+    }
+    Ok(values)
+}
+
+/// The RoPE table of a model, with the file's own frequency divisors where it has them.
+pub fn rope_table(c: &Container, h: &Hyper) -> anyhow::Result<RopeTable> {
+    let Some(t) = c.tensor("rope_freqs.weight") else { return Ok(RopeTable::new(h, None)) };
+    let d = vector(c, t)?;
+    ensure!(d.len() == h.n_rot / 2, "rope_freqs.weight has {} elements, expected {}", d.len(), h.n_rot / 2);
+    ensure!(d.iter().all(|v| *v > 0.0), "rope_freqs.weight holds a divisor that is not above 0");
+    Ok(RopeTable::new(h, Some(&d)))
+}
