@@ -39,6 +39,56 @@ pub enum Value {
     Array(Vec<Value>),
 }
 
+impl Value {
+    /// The type as text, for tables and messages: `u32`, `string`, `array of f32`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::U8(_) => "u8",
+            Value::I8(_) => "i8",
+            Value::U16(_) => "u16",
+            Value::I16(_) => "i16",
+            Value::U32(_) => "u32",
+            Value::I32(_) => "i32",
+            Value::F32(_) => "f32",
+            Value::Bool(_) => "bool",
+            Value::Str(_) => "string",
+            Value::U64(_) => "u64",
+            Value::I64(_) => "i64",
+            Value::F64(_) => "f64",
+            Value::StrArray(_) => "array of string",
+            Value::F32Array(_) => "array of f32",
+            Value::I32Array(_) => "array of i32",
+            Value::U32Array(_) => "array of u32",
+            Value::Array(v) => match v.first() {
+                Some(Value::U8(_)) => "array of u8",
+                Some(Value::I8(_)) => "array of i8",
+                Some(Value::U16(_)) => "array of u16",
+                Some(Value::I16(_)) => "array of i16",
+                Some(Value::Bool(_)) => "array of bool",
+                Some(Value::U64(_)) => "array of u64",
+                Some(Value::I64(_)) => "array of i64",
+                Some(Value::F64(_)) => "array of f64",
+                _ => "array",
+            },
+        }
+    }
+
+    /// An unsigned integer of any width (a non-negative signed one too); `None` for another type.
+    pub fn as_uint(&self) -> Option<u64> {
+        match *self {
+            Value::U8(v) => Some(v.into()),
+            Value::U16(v) => Some(v.into()),
+            Value::U32(v) => Some(v.into()),
+            Value::U64(v) => Some(v),
+            Value::I8(v) => u64::try_from(v).ok(),
+            Value::I16(v) => u64::try_from(v).ok(),
+            Value::I32(v) => u64::try_from(v).ok(),
+            Value::I64(v) => u64::try_from(v).ok(),
+            _ => None,
+        }
+    }
+}
+
 /// Metadata in file order, with unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
@@ -62,17 +112,7 @@ impl Meta {
 
     /// An unsigned integer of any width (a non-negative signed one too); `None` when absent or of another type.
     pub fn uint(&self, key: &str) -> Option<u64> {
-        match *self.get(key)? {
-            Value::U8(v) => Some(v.into()),
-            Value::U16(v) => Some(v.into()),
-            Value::U32(v) => Some(v.into()),
-            Value::U64(v) => Some(v),
-            Value::I8(v) => u64::try_from(v).ok(),
-            Value::I16(v) => u64::try_from(v).ok(),
-            Value::I32(v) => u64::try_from(v).ok(),
-            Value::I64(v) => u64::try_from(v).ok(),
-            _ => None,
-        }
+        self.get(key)?.as_uint()
     }
 
     /// A float of either width; `None` when absent or of another type.
@@ -88,6 +128,33 @@ impl Meta {
     pub fn bool(&self, key: &str) -> Option<bool> {
         match *self.get(key)? {
             Value::Bool(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// An array of f32; `None` when absent or of another type.
+    pub fn f32s(&self, key: &str) -> Option<&[f32]> {
+        match self.get(key)? {
+            Value::F32Array(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// An array of i32; `None` when absent or of another type.
+    pub fn i32s(&self, key: &str) -> Option<&[i32]> {
+        match self.get(key)? {
+            Value::I32Array(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// An array of unsigned integers of any width (non-negative signed ones too), as some models give per layer;
+    /// `None` when absent, of another type, or with a negative element.
+    pub fn uints(&self, key: &str) -> Option<Vec<u64>> {
+        match self.get(key)? {
+            Value::U32Array(v) => Some(v.iter().map(|&x| x.into()).collect()),
+            Value::I32Array(v) => v.iter().map(|&x| u64::try_from(x).ok()).collect(),
+            Value::Array(v) => v.iter().map(Value::as_uint).collect(),
             _ => None,
         }
     }

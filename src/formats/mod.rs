@@ -1,3 +1,314 @@
-//! Untrusted bytes to named tensors: GGUF and safetensors readers.
+//! Untrusted bytes to named tensors: GGUF files and their shards, safetensors files, Hugging Face directories.
+//!
+//! A [`Container`] is what a model file holds: typed metadata, tensors with type, shape and place, and positioned
+//! reads. Opening one reads headers only, never tensor data, and checks every length against the file; afterwards any
+//! byte of any tensor can be read, from several threads.
+//!
+//! This room trusts nothing it reads: a hostile file is a [`FormatError`], never a panic, a hang or an allocation the
+//! file does not justify (its length plus 64 MiB). It must not interpret: what the metadata mean, which tensors a
+//! model needs and whether weights are finite is for `models` and the block packers. It prints nothing and writes no
+//! files.
 
+mod dtype;
+mod error;
+pub mod gguf;
+pub mod hf;
+mod index;
 pub mod meta;
+pub mod safetensors;
+pub mod source;
+
+pub use dtype::Dtype;
+pub use error::FormatError;
+pub use source::LoadMode;
+
+use error::{quote, show_path};
+use index::NameIndex;
+use source::Source;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+/// What kind of file or directory a container was opened from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContainerKind {
+    /// a GGUF file, or the shards of one model
+    Gguf,
+    /// a single safetensors file
+    Safetensors,
+    /// a directory with `config.json` and safetensors files
+    HuggingFace,
+}
+
+/// A tensor's name, type, shape and place. Its bytes are fetched with [`Container::read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// unique in its container
+    pub name: String,
+    /// element type
+    pub dtype: Dtype,
+    /// dimensions, fastest first (GGUF's order; those of safetensors are turned round); empty for a scalar
+    pub shape: Vec<u64>,
+    /// size of the data in bytes, without padding
+    pub bytes: u64,
+    /// place of the data, from the start of its file
+    pub offset: u64,
+    /// position in [`Container::files`]
+    pub file: usize,
+}
+
+impl Tensor {
+    /// Number of elements: the product of the shape, 1 for a scalar.
+    pub fn elems(&self) -> u64 {
+        // Readers refuse shapes whose product overflows; a tensor made by hand may saturate.
+        self.shape.iter().fold(1, |n, &d| n.saturating_mul(d))
+    }
+}
+
+/// An opened model file or directory.
+#[derive(Debug)]
+pub struct Container {
+    /// what was opened
+    pub kind: ContainerKind,
+    /// GGUF version, else 0
+    pub version: u32,
+    /// the files with tensors, shards in order; `<embedded>` for bytes in memory
+    pub files: Vec<PathBuf>,
+    /// metadata of the (first) GGUF file; the `__metadata__` strings of a safetensors file; empty for a directory
+    pub meta: meta::Meta,
+    /// alignment of tensor data in the first GGUF file; 1 otherwise
+    pub alignment: u64,
+    /// where tensor data begin in the first file
+    pub data_start: u64,
+    /// all tensors, in file order, shard after shard
+    pub tensors: Vec<Tensor>,
+    /// a directory's `config.json`
+    pub config: Option<serde_json::Value>,
+    /// a directory's `tokenizer.json`, as it is
+    pub tokenizer_json: Option<Vec<u8>>,
+    /// a directory's `tokenizer_config.json`
+    pub tokenizer_config: Option<serde_json::Value>,
+    /// a directory's `generation_config.json`
+    pub generation_config: Option<serde_json::Value>,
+    sources: Vec<Source>,
+    index: NameIndex,
+}
+
+/// Indexes tensors by name, refusing a name that occurs twice.
+fn unique(tensors: &[Tensor], sources: &[Source]) -> Result<NameIndex, FormatError> {
+    let mut index = NameIndex::with_capacity(tensors.len());
+    for (i, tensor) in tensors.iter().enumerate() {
+        if let Some(first) = index.insert(&tensor.name, i, |j| &tensors[j].name) {
+            return Err(FormatError::invalid(
+                sources[tensor.file].name(),
+                format!("tensor {} at byte {}", quote(&tensor.name), tensor.offset),
+                "a tensor that is in two files",
+                "each name once",
+                format_args!("it in {} as well", sources[tensors[first].file].name()),
+            ));
+        }
+    }
+    Ok(index)
+}
+
+fn is_safetensors_name(name: &str) -> bool {
+    name.ends_with(".safetensors")
+}
+
+/// What the first bytes say a file is; its name decides when they are of no help.
+fn sniff(source: &Source, name: &str) -> Result<ContainerKind, FormatError> {
+    let mut head = [0u8; 9];
+    let n = source.len().min(9) as usize;
+    source.read_at(0, &mut head[..n], &|| "header at byte 0".into())?;
+    // As a safetensors header length these four bytes would mean more than a gigabyte.
+    if head[..n].starts_with(&gguf::MAGIC) || name.ends_with(".gguf") {
+        return Ok(ContainerKind::Gguf);
+    }
+    if is_safetensors_name(name) || (n == 9 && head[8] == b'{') {
+        return Ok(ContainerKind::Safetensors);
+    }
+    Err(FormatError::invalid(
+        source.name(),
+        "header at byte 0",
+        "neither GGUF nor safetensors",
+        "\"GGUF\", or a length and \"{\"",
+        format_args!("\"{}\"", head[..n].escape_ascii()),
+    ))
+}
+
+impl Container {
+    /// Opens a `.gguf` file (of shards the first one, the others are found by name), a `.safetensors` file, a
+    /// directory with `config.json` and safetensors files, or a directory with exactly one GGUF model.
+    ///
+    /// Reads headers and metadata only. Every rule of the formats is checked here; see the modules for their limits.
+    pub fn open(path: &Path, mode: LoadMode) -> Result<Container, FormatError> {
+        let meta = std::fs::metadata(path).map_err(|e| FormatError::io(path, "opening it", e))?;
+        if !meta.is_dir() {
+            return Container::open_file(path, mode);
+        }
+        let has_config = path.join("config.json").is_file();
+        if has_config && let Some(parsed) = hf::open(path, mode)? {
+            return Container::from_hf(parsed);
+        }
+        let mut models = hf::list(path, ".gguf")?;
+        models.retain(|name| matches!(gguf::shard_name(name), None | Some((_, 1, _))));
+        match &models[..] {
+            [one] => Container::open_file(&path.join(one), mode),
+            [] => Err(FormatError::invalid(
+                &show_path(path),
+                "directory",
+                "no model in it",
+                "config.json with *.safetensors, or one .gguf model",
+                if has_config {
+                    "config.json without weights"
+                } else {
+                    "neither"
+                },
+            )),
+            many => Err(FormatError::invalid(
+                &show_path(path),
+                "directory",
+                "several models in it; name one of them",
+                "one .gguf model",
+                hf::some_names(many),
+            )),
+        }
+    }
+
+    /// Opens a GGUF or safetensors file that is in memory already. `name` stands for it in messages.
+    pub fn from_bytes(name: &str, bytes: Cow<'static, [u8]>) -> Result<Container, FormatError> {
+        let source = Source::bytes(name, bytes);
+        let files = vec![PathBuf::from("<embedded>")];
+        match sniff(&source, name)? {
+            ContainerKind::Gguf => {
+                let parsed = gguf::parse(&source, 0)?;
+                gguf::refuse_shard(&source, &parsed)?;
+                Container::from_gguf(parsed, files, vec![source])
+            }
+            _ => Container::from_safetensors(files, source),
+        }
+    }
+
+    fn open_file(path: &Path, mode: LoadMode) -> Result<Container, FormatError> {
+        let source = Source::open(path, mode)?;
+        let mut files = vec![path.to_path_buf()];
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        match sniff(&source, name)? {
+            ContainerKind::Gguf => {
+                let mut parsed = gguf::parse(&source, 0)?;
+                let mut sources = vec![source];
+                gguf::open_shards(path, mode, &mut parsed, &mut files, &mut sources)?;
+                Container::from_gguf(parsed, files, sources)
+            }
+            _ => Container::from_safetensors(files, source),
+        }
+    }
+
+    fn from_gguf(
+        parsed: gguf::Parsed,
+        files: Vec<PathBuf>,
+        sources: Vec<Source>,
+    ) -> Result<Container, FormatError> {
+        Ok(Container {
+            kind: ContainerKind::Gguf,
+            version: parsed.version,
+            files,
+            meta: parsed.meta,
+            alignment: parsed.alignment,
+            data_start: parsed.data_start,
+            index: unique(&parsed.tensors, &sources)?,
+            tensors: parsed.tensors,
+            config: None,
+            tokenizer_json: None,
+            tokenizer_config: None,
+            generation_config: None,
+            sources,
+        })
+    }
+
+    fn from_safetensors(files: Vec<PathBuf>, source: Source) -> Result<Container, FormatError> {
+        let parsed = safetensors::parse(&source, 0)?;
+        let sources = vec![source];
+        Ok(Container {
+            kind: ContainerKind::Safetensors,
+            version: 0,
+            files,
+            meta: parsed.meta,
+            alignment: 1,
+            data_start: parsed.data_start,
+            index: unique(&parsed.tensors, &sources)?,
+            tensors: parsed.tensors,
+            config: None,
+            tokenizer_json: None,
+            tokenizer_config: None,
+            generation_config: None,
+            sources,
+        })
+    }
+
+    fn from_hf(parsed: hf::Parsed) -> Result<Container, FormatError> {
+        Ok(Container {
+            kind: ContainerKind::HuggingFace,
+            version: 0,
+            files: parsed.files,
+            meta: meta::Meta::default(),
+            alignment: 1,
+            data_start: parsed.data_start,
+            index: parsed.index,
+            tensors: parsed.tensors,
+            config: Some(parsed.config),
+            tokenizer_json: parsed.tokenizer_json,
+            tokenizer_config: parsed.tokenizer_config,
+            generation_config: parsed.generation_config,
+            sources: parsed.sources,
+        })
+    }
+
+    /// The tensor of this name, in constant time.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        let name_of = |i: usize| self.tensors.get(i).map_or("", |t| t.name.as_str());
+        self.tensors.get(self.index.get(name, name_of)?)
+    }
+
+    /// Fills `out` with the tensor's bytes from `offset` (from its start) on.
+    ///
+    /// May be called from several threads at once. Fails when the range leaves the tensor, when the tensor is not of
+    /// this container, when the file became shorter since it was opened, and when the system cannot read it.
+    pub fn read(&self, t: &Tensor, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
+        let place = || {
+            format!(
+                "tensor {} at byte {}",
+                quote(&t.name),
+                t.offset.saturating_add(offset)
+            )
+        };
+        let source = self.sources.get(t.file).ok_or_else(|| {
+            FormatError::invalid(
+                "<no file>",
+                place(),
+                "a tensor of another container",
+                format_args!("a file number below {}", self.sources.len()),
+                t.file,
+            )
+        })?;
+        let inside = offset
+            .checked_add(out.len() as u64)
+            .is_some_and(|end| end <= t.bytes);
+        match t.offset.checked_add(offset) {
+            Some(start) if inside => source.read_at(start, out, &place),
+            _ => Err(FormatError::invalid(
+                source.name(),
+                place(),
+                "a read past the end of the tensor",
+                format_args!("a range within {} bytes", t.bytes),
+                format_args!("{} bytes from {offset} on", out.len()),
+            )),
+        }
+    }
+
+    /// Bytes of all tensors together, without padding.
+    pub fn total_bytes(&self) -> u64 {
+        self.tensors
+            .iter()
+            .fold(0, |n, t| n.saturating_add(t.bytes))
+    }
+}

@@ -1,0 +1,364 @@
+//! Hugging Face directories: `config.json`, safetensors files, and the tokenizer's files.
+//!
+//! The weights are `model.safetensors`, or the files an index names (`model.safetensors.index.json`, else the only
+//! `*.safetensors.index.json`), or the only `*.safetensors` file. JSON is bounded in bytes and in values before it is
+//! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
+//! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
+//! index does not list are kept, for `models` to judge. Nothing here interprets the config.
+
+use super::Tensor;
+use super::error::{FormatError, plain, quote, show_path};
+use super::index::NameIndex;
+use super::safetensors;
+use super::source::{LoadMode, Source, read_whole};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Longest `config.json`, `tokenizer_config.json` and `generation_config.json`, in bytes.
+pub const MAX_CONFIG: u64 = 16 << 20;
+/// Most values in one of them, estimated by counting separators.
+const MAX_VALUES: usize = 400_000;
+/// Longest `tokenizer.json`, in bytes.
+pub const MAX_TOKENIZER: u64 = 256 << 20;
+/// Longest index, in bytes.
+pub const MAX_INDEX: u64 = 32 << 20;
+/// Most files an index may name.
+pub const MAX_FILES: usize = 4096;
+
+/// What a directory holds.
+pub(super) struct Parsed {
+    pub files: Vec<PathBuf>,
+    pub sources: Vec<Source>,
+    pub tensors: Vec<Tensor>,
+    pub index: NameIndex,
+    /// of the first file
+    pub data_start: u64,
+    pub config: Value,
+    pub tokenizer_json: Option<Vec<u8>>,
+    pub tokenizer_config: Option<Value>,
+    pub generation_config: Option<Value>,
+}
+
+fn json_error(path: &Path, e: serde_json::Error) -> FormatError {
+    FormatError::invalid(
+        &show_path(path),
+        format!("line {} column {}", e.line(), e.column()),
+        "not valid",
+        "JSON",
+        plain(&e.to_string(), 240),
+    )
+}
+
+/// A JSON file as a value, bounded in bytes and, before parsing, in values.
+fn read_json(path: &Path) -> Result<Value, FormatError> {
+    let bytes = read_whole(path, MAX_CONFIG)?;
+    let values = bytes
+        .iter()
+        .filter(|b| matches!(b, b',' | b':' | b'[' | b'{'))
+        .count();
+    if values > MAX_VALUES {
+        return Err(FormatError::invalid(
+            &show_path(path),
+            "whole file",
+            "too many values",
+            format_args!("at most {MAX_VALUES} separators"),
+            values,
+        ));
+    }
+    serde_json::from_slice(&bytes).map_err(|e| json_error(path, e))
+}
+
+/// A JSON file that may be absent.
+fn read_optional(path: &Path) -> Result<Option<Value>, FormatError> {
+    path.is_file().then(|| read_json(path)).transpose()
+}
+
+/// The `weight_map` of an index: tensor names with the position of their file in `files`.
+struct WeightMap {
+    files: Vec<String>,
+    entries: Vec<(String, usize)>,
+}
+
+impl<'de> Deserialize<'de> for WeightMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WeightMap, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = WeightMap;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of tensor names to file names")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WeightMap, A::Error> {
+                let mut files: Vec<String> = Vec::new();
+                let mut file_index = NameIndex::with_capacity(MAX_FILES);
+                let mut entries: Vec<(String, usize)> = Vec::new();
+                let mut index = NameIndex::with_capacity(safetensors::MAX_TENSORS);
+                while let Some(name) = map.next_key::<String>()? {
+                    if entries.len() == safetensors::MAX_TENSORS {
+                        let most = safetensors::MAX_TENSORS;
+                        return Err(A::Error::custom(format!("more than {most} tensors")));
+                    }
+                    if index
+                        .insert(&name, entries.len(), |i| &entries[i].0)
+                        .is_some()
+                    {
+                        return Err(A::Error::custom(format!("{} occurs twice", quote(&name))));
+                    }
+                    let file = map.next_value::<String>()?;
+                    let known = file_index.get(&file, |i| &files[i]);
+                    let at = match known {
+                        Some(at) => at,
+                        None if files.len() == MAX_FILES => {
+                            return Err(A::Error::custom(format!("more than {MAX_FILES} files")));
+                        }
+                        None => {
+                            let at = files.len();
+                            file_index.insert(&file, at, |i| &files[i]);
+                            files.push(file);
+                            at
+                        }
+                    };
+                    entries.push((name, at));
+                }
+                Ok(WeightMap { files, entries })
+            }
+        }
+        deserializer.deserialize_map(V)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct IndexFile {
+    weight_map: WeightMap,
+}
+
+/// Whether an index may name this file: a plain name that stays in its directory on every system.
+fn plain_name(name: &str) -> bool {
+    name.len() <= 255
+        && name.ends_with(".safetensors")
+        && !name.starts_with('.')
+        && !name.contains("..")
+        && !name
+            .chars()
+            .any(|c| c.is_control() || matches!(c, '/' | '\\' | ':'))
+}
+
+/// The regular files of `dir` whose names end in `suffix`, sorted. Stops at a number no model directory reaches.
+pub(super) fn list(dir: &Path, suffix: &str) -> Result<Vec<String>, FormatError> {
+    let fail = |e| FormatError::io(dir, "listing it", e);
+    let mut out = BTreeSet::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        let Some(name) = name.to_str().filter(|n| n.ends_with(suffix)) else {
+            continue;
+        };
+        if dir.join(name).is_file() {
+            out.insert(name.to_string());
+        }
+        if out.len() > 65_536 {
+            return Err(FormatError::invalid(
+                &show_path(dir),
+                "listing it",
+                "too many files",
+                format_args!("at most 65536 named *{suffix}"),
+                "more",
+            ));
+        }
+    }
+    Ok(out.into_iter().collect())
+}
+
+/// At most a few names, for a message.
+pub(super) fn some_names(names: &[String]) -> String {
+    let mut text = names
+        .iter()
+        .take(4)
+        .map(|n| quote(n))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > 4 {
+        text.push_str(&format!(" and {} more", names.len() - 4));
+    }
+    text
+}
+
+/// Where a directory's weights are.
+enum Weights {
+    One(PathBuf),
+    Index(PathBuf),
+}
+
+fn find_weights(dir: &Path) -> Result<Option<Weights>, FormatError> {
+    const SINGLE: &str = "model.safetensors";
+    const INDEX: &str = "model.safetensors.index.json";
+    if dir.join(SINGLE).is_file() {
+        return Ok(Some(Weights::One(dir.join(SINGLE))));
+    }
+    if dir.join(INDEX).is_file() {
+        return Ok(Some(Weights::Index(dir.join(INDEX))));
+    }
+    let indexes = list(dir, ".safetensors.index.json")?;
+    let singles = list(dir, ".safetensors")?;
+    match (&indexes[..], &singles[..]) {
+        ([one], _) => Ok(Some(Weights::Index(dir.join(one)))),
+        ([], []) => Ok(None),
+        ([], [one]) => Ok(Some(Weights::One(dir.join(one)))),
+        ([], many) => Err(FormatError::invalid(
+            &show_path(dir),
+            "directory",
+            "several safetensors files and no index",
+            format_args!("{SINGLE}, {INDEX} or a single *.safetensors"),
+            some_names(many),
+        )),
+        (many, _) => Err(FormatError::invalid(
+            &show_path(dir),
+            "directory",
+            "several indexes",
+            format_args!("{INDEX} or a single *.safetensors.index.json"),
+            some_names(many),
+        )),
+    }
+}
+
+/// Opens a directory with a `config.json`; `None` when it holds no safetensors weights.
+pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatError> {
+    let Some(weights) = find_weights(dir)? else {
+        return Ok(None);
+    };
+    let config = read_json(&dir.join("config.json"))?;
+    let (files, map) = match weights {
+        Weights::One(path) => (vec![path], None),
+        Weights::Index(path) => {
+            let map = read_index(&path)?;
+            let mut names = map.files.clone();
+            names.sort_unstable();
+            (
+                names.iter().map(|n| dir.join(n)).collect(),
+                Some((path, map)),
+            )
+        }
+    };
+    let mut sources = Vec::with_capacity(files.len());
+    let mut tensors = Vec::new();
+    let mut data_start = 0;
+    for (i, path) in files.iter().enumerate() {
+        let source = Source::open(path, mode)?;
+        let parsed = safetensors::parse(&source, i)?;
+        if i == 0 {
+            data_start = parsed.data_start;
+        }
+        tensors.extend(parsed.tensors);
+        if tensors.len() > safetensors::MAX_TENSORS {
+            return Err(FormatError::invalid(
+                source.name(),
+                "header",
+                "too many tensors in all files",
+                format_args!("at most {}", safetensors::MAX_TENSORS),
+                tensors.len(),
+            ));
+        }
+        sources.push(source);
+    }
+    let index = super::unique(&tensors, &sources)?;
+    if let Some((path, map)) = map {
+        check_map(&path, &map, dir, &files, &tensors, &index)?;
+    }
+    let tokenizer = dir.join("tokenizer.json");
+    let tokenizer_json = tokenizer
+        .is_file()
+        .then(|| read_whole(&tokenizer, MAX_TOKENIZER))
+        .transpose()?;
+    Ok(Some(Parsed {
+        files,
+        sources,
+        tensors,
+        index,
+        data_start,
+        config,
+        tokenizer_json,
+        tokenizer_config: read_optional(&dir.join("tokenizer_config.json"))?,
+        generation_config: read_optional(&dir.join("generation_config.json"))?,
+    }))
+}
+
+fn read_index(path: &Path) -> Result<WeightMap, FormatError> {
+    let bytes = read_whole(path, MAX_INDEX)?;
+    let map = serde_json::from_slice::<IndexFile>(&bytes)
+        .map_err(|e| json_error(path, e))?
+        .weight_map;
+    if let Some((name, file)) = map
+        .entries
+        .iter()
+        .map(|(name, at)| (name, &map.files[*at]))
+        .find(|(_, file)| !plain_name(file))
+    {
+        return Err(FormatError::invalid(
+            &show_path(path),
+            format!("weight_map entry {}", quote(name)),
+            "a file name that could leave the directory",
+            "a plain name ending in .safetensors",
+            quote(file),
+        ));
+    }
+    Ok(map)
+}
+
+/// Every tensor the index lists must be in the file it names.
+fn check_map(
+    path: &Path,
+    map: &WeightMap,
+    dir: &Path,
+    files: &[PathBuf],
+    tensors: &[Tensor],
+    index: &NameIndex,
+) -> Result<(), FormatError> {
+    for (name, at) in &map.entries {
+        let file = &map.files[*at];
+        let wrong = |found: String| {
+            Err(FormatError::invalid(
+                &show_path(path),
+                format!("weight_map entry {}", quote(name)),
+                "a tensor is not where the index says",
+                format_args!("it in {}", quote(file)),
+                found,
+            ))
+        };
+        match index.get(name, |i| &tensors[i].name) {
+            None => return wrong("it in none of the files".into()),
+            Some(i) => {
+                let real = &files[tensors[i].file];
+                if *real != dir.join(file) {
+                    return wrong(format!("it in {}", show_path(real)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_name;
+
+    #[test]
+    fn only_plain_safetensors_names_stay_in_the_directory() {
+        assert!(plain_name("model-00001-of-00002.safetensors"));
+        for bad in [
+            "",
+            "model.bin",
+            "../model.safetensors",
+            "a/b.safetensors",
+            "a\\b.safetensors",
+            "/etc/x.safetensors",
+            "C:x.safetensors",
+            "..safetensors",
+            ".safetensors",
+            "a\0.safetensors",
+        ] {
+            assert!(!plain_name(bad), "{bad:?}");
+        }
+        assert!(!plain_name(&format!("{}.safetensors", "x".repeat(300))));
+    }
+}
