@@ -1,0 +1,340 @@
+//! Q4_K: 256 codes of 4 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+//!
+//! ```text
+//! byte  0   1   2     3   4              15   16            143
+//!     +-------+----------+------------------+------------------+
+//!     | d f16 | dmin f16 | scales[0] .. [11] | qs[0] .. qs[127] |   144 bytes, 256 elements
+//!     +-------+----------+------------------+------------------+
+//! qs:     byte 32g + l holds element 64g + l (low nibble) and 64g + 32 + l (high nibble), g < 4, l < 32
+//! scales: byte      bits 7 6          bits 5..0
+//!         0..4      sc[4..8] bits 5 4    sc[0..4]
+//!         4..8      m[4..8] bits 5 4     m[0..4]
+//!                   bits 7..4         bits 3..0
+//!         8..12     m[4..8] bits 3..0    sc[4..8] bits 3..0
+//! value of element e with code q, sub-block j = e / 32:  (d * sc[j]) * q - (dmin * m[j])
+//! ```
+//!
+//! The packing of the scales and the search for scales and minima are shared with [`super::q5_k`].
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{
+    BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int,
+};
+
+/// One block of 256 elements; see the module's drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockQ4K {
+    /// The scale of the scales, little-endian binary16.
+    pub d: [u8; 2],
+    /// The scale of the minima, little-endian binary16.
+    pub dmin: [u8; 2],
+    /// Eight scales and eight minima of 6 bits; see [`scale_min`].
+    pub scales: [u8; 12],
+    /// The codes, two to a byte.
+    pub qs: [u8; 128],
+}
+
+const _: () =
+    assert!(size_of::<BlockQ4K>() == BlockType::Q4_K.bytes() && align_of::<BlockQ4K>() == 1);
+
+/// Scale and minimum of sub-block `j` (0..8), each 0..=63.
+pub fn scale_min(scales: &[u8; 12], j: usize) -> (u8, u8) {
+    if j < 4 {
+        (scales[j] & 63, scales[j + 4] & 63)
+    } else {
+        (
+            (scales[j + 4] & 15) | ((scales[j - 4] >> 6) << 4),
+            (scales[j + 4] >> 4) | ((scales[j] >> 6) << 4),
+        )
+    }
+}
+
+impl BlockQ4K {
+    /// The codes 0..=15 in element order.
+    pub fn codes(&self) -> [u8; 256] {
+        std::array::from_fn(|e| {
+            let byte = self.qs[32 * (e / 64) + e % 32];
+            if e % 64 < 32 { byte & 15 } else { byte >> 4 }
+        })
+    }
+
+    /// The block's 256 values.
+    pub fn decode(&self, out: &mut [f32; 256]) {
+        let d = f16_to_f32(u16::from_le_bytes(self.d));
+        let dmin = f16_to_f32(u16::from_le_bytes(self.dmin));
+        for ((y, qs), g) in out
+            .as_chunks_mut::<64>()
+            .0
+            .iter_mut()
+            .zip(self.qs.as_chunks::<32>().0)
+            .zip(0..4)
+        {
+            let (sc, m) = scale_min(&self.scales, 2 * g);
+            let (d0, m0) = (d * sc as f32, dmin * m as f32);
+            let (sc, m) = scale_min(&self.scales, 2 * g + 1);
+            let (d1, m1) = (d * sc as f32, dmin * m as f32);
+            for (l, &q) in qs.iter().enumerate() {
+                y[l] = d0 * (q & 15) as f32 - m0;
+                y[l + 32] = d1 * (q >> 4) as f32 - m1;
+            }
+        }
+    }
+
+    /// ggml's reference quantiser (without an importance matrix).
+    pub fn encode(x: &[f32; 256]) -> Self {
+        let found = encode_scales(
+            x,
+            &Search {
+                nmax: 15.0,
+                rmin: -1.0,
+                rdelta: 0.1,
+                steps: 20,
+            },
+        );
+        let code = |e: usize| found.codes[e % 32][e / 32];
+        BlockQ4K {
+            d: found.d,
+            dmin: found.dmin,
+            scales: found.scales,
+            qs: std::array::from_fn(|i| {
+                let e = 64 * (i / 32) + i % 32;
+                code(e) | (code(e + 32) << 4)
+            }),
+        }
+    }
+}
+
+/// Decodes a row of blocks.
+///
+/// # Panics
+/// When `block_bytes` is not the 144 bytes per 256 elements of `out`.
+pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
+    decode_blocks(BlockType::Q4_K, block_bytes, out, BlockQ4K::decode);
+}
+
+/// Encodes a row of blocks.
+///
+/// # Panics
+/// When `out` is not the 144 bytes per 256 elements of `x`.
+pub fn encode(x: &[f32], out: &mut [u8]) {
+    encode_blocks(BlockType::Q4_K, x, out, BlockQ4K::encode);
+}
+
+/// How a format searches for the scale and minimum of a sub-block: inverse scales
+/// `(rmin + rdelta * step + nmax) / range` for step in 0..=steps.
+pub(super) struct Search {
+    /// the largest code
+    pub nmax: f32,
+    pub rmin: f32,
+    pub rdelta: f32,
+    pub steps: usize,
+}
+
+/// The encoded head of a Q4_K or Q5_K block, and its codes.
+pub(super) struct Encoded {
+    pub d: [u8; 2],
+    pub dmin: [u8; 2],
+    pub scales: [u8; 12],
+    /// `codes[i][j]`: element 32j + i
+    pub codes: [[u8; 8]; 32],
+}
+
+/// One number per sub-block. The eight sub-blocks are searched side by side, which lets the compiler use vectors while
+/// every sub-block still sums its elements one after the other, as the reference does.
+type Lanes = [f32; 8];
+
+/// Chooses scales, minima and codes of a super-block (ggml's `quantize_row_q4_K_ref` and `q5_K`, up to the packing of
+/// the codes).
+pub(super) fn encode_scales(elements: &[f32; 256], search: &Search) -> Encoded {
+    // x[i][j] is element i of sub-block j.
+    let x: [Lanes; 32] = std::array::from_fn(|i| std::array::from_fn(|j| elements[32 * j + i]));
+    let fit = fit_sub_blocks(&x, search);
+
+    let (mut max_scale, mut max_min) = (0.0f32, 0.0f32);
+    for j in 0..8 {
+        if fit.scale[j] > max_scale {
+            max_scale = fit.scale[j];
+        }
+        if fit.min[j] > max_min {
+            max_min = fit.min[j];
+        }
+    }
+    let inv_scale = if max_scale > 0.0 {
+        63.0 / max_scale
+    } else {
+        0.0
+    };
+    let inv_min = if max_min > 0.0 { 63.0 / max_min } else { 0.0 };
+    let mut scales = [0u8; 12];
+    for j in 0..8 {
+        // The conversion to u8 wraps, as in C.
+        let sc = (nearest_int(inv_scale * fit.scale[j]) as u8).min(63);
+        let m = (nearest_int(inv_min * fit.min[j]) as u8).min(63);
+        if j < 4 {
+            scales[j] = sc;
+            scales[j + 4] = m;
+        } else {
+            scales[j + 4] = (sc & 15) | ((m & 15) << 4);
+            scales[j - 4] |= (sc >> 4) << 6;
+            scales[j] |= (m >> 4) << 6;
+        }
+    }
+    let d = f32_to_f16(max_scale / 63.0);
+    let dmin = f32_to_f16(max_min / 63.0);
+
+    // Codes for the scales as stored. A sub-block whose stored scale is 0 keeps the codes of the search: they decode
+    // to nothing, but they are in the file.
+    let mut codes = [[0u8; 8]; 32];
+    let (mut step, mut offset) = ([0.0f32; 8], [0.0f32; 8]);
+    for j in 0..8 {
+        let (sc, m) = scale_min(&scales, j);
+        step[j] = f16_to_f32(d) * sc as f32;
+        offset[j] = f16_to_f32(dmin) * m as f32;
+    }
+    for i in 0..32 {
+        for j in 0..8 {
+            let code = nearest_int((x[i][j] + offset[j]) / step[j]).clamp(0, search.nmax as i32);
+            codes[i][j] = if step[j] == 0.0 {
+                fit.codes[i][j] as i32
+            } else {
+                code
+            } as u8;
+        }
+    }
+    Encoded {
+        d: d.to_le_bytes(),
+        dmin: dmin.to_le_bytes(),
+        scales,
+        codes,
+    }
+}
+
+/// What the search found: value of a code q in sub-block j is about `scale[j] * q - min[j]`.
+struct Fit {
+    scale: Lanes,
+    min: Lanes,
+    codes: [Lanes; 32],
+}
+
+/// Weighted least squares for scale and minimum, over several starting scales (ggml's `make_qkx2_quants`).
+fn fit_sub_blocks(x: &[Lanes; 32], search: &Search) -> Fit {
+    let nmax = search.nmax;
+    let mut sum_x2 = [0.0f32; 8];
+    for xi in x {
+        for j in 0..8 {
+            sum_x2[j] += xi[j] * xi[j];
+        }
+    }
+    let mut weight = [[0.0f32; 8]; 32];
+    let (mut min, mut max) = (x[0], x[0]);
+    let average: Lanes = std::array::from_fn(|j| (sum_x2[j] / 32.0).sqrt());
+    for (wi, xi) in weight.iter_mut().zip(x) {
+        for j in 0..8 {
+            wi[j] = average[j] + xi[j].abs();
+            min[j] = if xi[j] < min[j] { xi[j] } else { min[j] };
+            max[j] = if xi[j] > max[j] { xi[j] } else { max[j] };
+        }
+    }
+    let mut sum_w = weight[0];
+    let mut sum_x: Lanes = std::array::from_fn(|j| weight[0][j] * x[0][j]);
+    for (wi, xi) in weight.iter().zip(x).skip(1) {
+        for j in 0..8 {
+            sum_w[j] += wi[j];
+            sum_x[j] += wi[j] * xi[j];
+        }
+    }
+    for m in &mut min {
+        if *m > 0.0 {
+            *m = 0.0;
+        }
+    }
+    // A sub-block without a range takes no part in the search.
+    let flat: [bool; 8] = std::array::from_fn(|j| max[j] == min[j]);
+
+    let mut codes = [[0.0f32; 8]; 32];
+    let iscale: Lanes = std::array::from_fn(|j| nmax / (max[j] - min[j]));
+    let mut scale: Lanes = std::array::from_fn(|j| 1.0 / iscale[j]);
+    let mut best = [0.0f32; 8];
+    for ((ci, xi), wi) in codes.iter_mut().zip(x).zip(&weight) {
+        for j in 0..8 {
+            ci[j] = code(iscale[j] * (xi[j] - min[j]), nmax);
+            let diff = scale[j] * ci[j] + min[j] - xi[j];
+            best[j] += wi[j] * (diff * diff);
+        }
+    }
+
+    for step in 0..=search.steps {
+        let numerator = search.rmin + search.rdelta * step as f32 + nmax;
+        // The range is taken from the best minimum so far, as the reference does.
+        let iscale: Lanes = std::array::from_fn(|j| numerator / (max[j] - min[j]));
+        let mut trial = [[0.0f32; 8]; 32];
+        let (mut sum_l, mut sum_l2, mut sum_xl) = ([0.0f32; 8], [0.0f32; 8], [0.0f32; 8]);
+        for ((ti, xi), wi) in trial.iter_mut().zip(x).zip(&weight) {
+            for j in 0..8 {
+                let l = code(iscale[j] * (xi[j] - min[j]), nmax);
+                ti[j] = l;
+                let wl = wi[j] * l;
+                sum_l[j] += wl;
+                sum_l2[j] += wl * l;
+                sum_xl[j] += wl * xi[j];
+            }
+        }
+        let (mut usable, mut this_scale, mut this_min) = ([false; 8], [0.0f32; 8], [0.0f32; 8]);
+        for j in 0..8 {
+            let det = sum_w[j] * sum_l2[j] - sum_l[j] * sum_l[j];
+            usable[j] = det > 0.0 && !flat[j];
+            this_scale[j] = (sum_w[j] * sum_xl[j] - sum_x[j] * sum_l[j]) / det;
+            this_min[j] = (sum_l2[j] * sum_x[j] - sum_l[j] * sum_xl[j]) / det;
+            if this_min[j] > 0.0 {
+                this_min[j] = 0.0;
+                this_scale[j] = sum_xl[j] / sum_l2[j];
+            }
+        }
+        let mut error = [0.0f32; 8];
+        for ((ti, xi), wi) in trial.iter().zip(x).zip(&weight) {
+            for j in 0..8 {
+                let diff = this_scale[j] * ti[j] + this_min[j] - xi[j];
+                error[j] += wi[j] * (diff * diff);
+            }
+        }
+        let better: [bool; 8] = std::array::from_fn(|j| usable[j] && error[j] < best[j]);
+        if !better.contains(&true) {
+            continue;
+        }
+        for j in 0..8 {
+            if better[j] {
+                best[j] = error[j];
+                scale[j] = this_scale[j];
+                min[j] = this_min[j];
+            }
+        }
+        for (ci, ti) in codes.iter_mut().zip(&trial) {
+            for j in 0..8 {
+                ci[j] = if better[j] { ti[j] } else { ci[j] };
+            }
+        }
+    }
+    for j in 0..8 {
+        if flat[j] {
+            scale[j] = 0.0;
+            for ci in &mut codes {
+                ci[j] = 0.0;
+            }
+        }
+    }
+    Fit {
+        scale,
+        min: min.map(|m| -m),
+        codes,
+    }
+}
+
+/// The nearest code 0..=nmax, as a float. Comparisons rather than `clamp`, because they cost one instruction each.
+#[inline(always)]
+fn code(v: f32, nmax: f32) -> f32 {
+    let r = nearest_f32(v);
+    let r = if r > 0.0 { r } else { 0.0 };
+    if r < nmax { r } else { nmax }
+}

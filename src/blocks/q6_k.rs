@@ -1,0 +1,224 @@
+//! Q6_K: 256 signed codes of 6 bits in sixteen sub-blocks of 16, each with an 8-bit scale.
+//!
+//! ```text
+//! byte  0            127   128         191   192           207   208 209
+//!     +------------------+------------------+--------------------+-------+
+//!     | ql[0] .. ql[127] | qh[0] .. qh[63]  | scales[0..16] i8   | d f16 |   210 bytes, 256 elements
+//!     +------------------+------------------+--------------------+-------+
+//! element e in half h = e / 128, quarter t = (e % 128) / 32, l = e % 32:
+//!     bits 3..0: byte 64h + 32(t % 2) + l of ql, low nibble for t < 2, high nibble for t >= 2
+//!     bits 5..4: bits 2t+1 .. 2t of byte 32h + l of qh
+//! code = those six bits - 32;  value = (d * scales[e / 16]) * code
+//! ```
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{
+    BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int,
+};
+
+/// One block of 256 elements; see the module's drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockQ6K {
+    /// The codes' four low bits, two to a byte.
+    pub ql: [u8; 128],
+    /// The codes' two high bits, four to a byte.
+    pub qh: [u8; 64],
+    /// The scales of the sub-blocks.
+    pub scales: [i8; 16],
+    /// The scale of the scales, little-endian binary16.
+    pub d: [u8; 2],
+}
+
+const _: () =
+    assert!(size_of::<BlockQ6K>() == BlockType::Q6_K.bytes() && align_of::<BlockQ6K>() == 1);
+
+/// Sub-blocks whose scale is below this are taken as zero, as in the reference.
+const EPSILON: f32 = 1e-15;
+
+impl BlockQ6K {
+    /// The codes -32..=31 in element order.
+    pub fn codes(&self) -> [i8; 256] {
+        std::array::from_fn(|e| {
+            let (h, t, l) = (e / 128, (e % 128) / 32, e % 32);
+            let byte = self.ql[64 * h + 32 * (t % 2) + l];
+            let low = if t < 2 { byte & 15 } else { byte >> 4 };
+            let high = (self.qh[32 * h + l] >> (2 * t)) & 3;
+            (low | (high << 4)) as i8 - 32
+        })
+    }
+
+    /// The block's 256 values.
+    pub fn decode(&self, out: &mut [f32; 256]) {
+        let d = f16_to_f32(u16::from_le_bytes(self.d));
+        let step = self.scales.map(|s| d * s as f32);
+        for h in 0..2 {
+            let (ql, qh) = (&self.ql[64 * h..64 * h + 64], &self.qh[32 * h..32 * h + 32]);
+            let y = &mut out[128 * h..128 * h + 128];
+            for l in 0..32 {
+                let s = 8 * h + l / 16;
+                let code = |low: u8, high: u8| ((low | ((high & 3) << 4)) as i32 - 32) as f32;
+                y[l] = step[s] * code(ql[l] & 15, qh[l]);
+                y[l + 32] = step[s + 2] * code(ql[l + 32] & 15, qh[l] >> 2);
+                y[l + 64] = step[s + 4] * code(ql[l] >> 4, qh[l] >> 4);
+                y[l + 96] = step[s + 6] * code(ql[l + 32] >> 4, qh[l] >> 6);
+            }
+        }
+    }
+
+    /// ggml's reference quantiser (without an importance matrix).
+    pub fn encode(elements: &[f32; 256]) -> Self {
+        // x[i][j] is element i of sub-block j.
+        let x: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| elements[16 * j + i]));
+        let fit = fit_sub_blocks(&x);
+        let (mut max_scale, mut max_abs) = (0.0f32, 0.0f32);
+        for &s in &fit.scale {
+            if s.abs() > max_abs {
+                max_abs = s.abs();
+                max_scale = s;
+            }
+        }
+        if max_abs < EPSILON {
+            return BlockQ6K::zeroed();
+        }
+        let iscale = -128.0 / max_scale;
+        let d = f32_to_f16(1.0 / iscale);
+        let scales = fit.scale.map(|s| nearest_int(iscale * s).min(127) as i8);
+
+        // Codes 0..=63 for the scales as stored. A sub-block whose stored scale is 0 keeps the codes of the search:
+        // they decode to nothing, but they are in the file.
+        let step = scales.map(|s| f16_to_f32(d) * s as f32);
+        let mut codes = [0u8; 256];
+        for (e, (code, &v)) in codes.iter_mut().zip(elements).enumerate() {
+            let j = e / 16;
+            *code = if step[j] == 0.0 {
+                fit.codes[e % 16][j] as u8
+            } else {
+                (nearest_int(v / step[j]).clamp(-32, 31) + 32) as u8
+            };
+        }
+        BlockQ6K {
+            ql: std::array::from_fn(|i| {
+                let e = 128 * (i / 64) + i % 64;
+                (codes[e] & 15) | ((codes[e + 64] & 15) << 4)
+            }),
+            qh: std::array::from_fn(|i| {
+                let e = 128 * (i / 32) + i % 32;
+                (0..4).fold(0, |bits, t| bits | ((codes[e + 32 * t] >> 4) << (2 * t)))
+            }),
+            scales,
+            d: d.to_le_bytes(),
+        }
+    }
+}
+
+/// Decodes a row of blocks.
+///
+/// # Panics
+/// When `block_bytes` is not the 210 bytes per 256 elements of `out`.
+pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
+    decode_blocks(BlockType::Q6_K, block_bytes, out, BlockQ6K::decode);
+}
+
+/// Encodes a row of blocks.
+///
+/// # Panics
+/// When `out` is not the 210 bytes per 256 elements of `x`.
+pub fn encode(x: &[f32], out: &mut [u8]) {
+    encode_blocks(BlockType::Q6_K, x, out, BlockQ6K::encode);
+}
+
+/// One number per sub-block; see [`super::q4_k`] for why they are searched side by side.
+type Lanes = [f32; 16];
+
+/// What the search found: value of a code q (0..=63) in sub-block j is about `scale[j] * (q - 32)`.
+struct Fit {
+    scale: Lanes,
+    codes: [Lanes; 16],
+}
+
+/// Least squares weighted by x^2 over several starting scales (ggml's `make_qx_quants`, nmax 32, error type 1).
+fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
+    let (mut amax, mut max) = ([0.0f32; 16], [0.0f32; 16]);
+    for xi in x {
+        for j in 0..16 {
+            let larger = xi[j].abs() > amax[j];
+            max[j] = if larger { xi[j] } else { max[j] };
+            amax[j] = if larger { xi[j].abs() } else { amax[j] };
+        }
+    }
+    let dead: [bool; 16] = std::array::from_fn(|j| amax[j] < EPSILON);
+    let weight: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| x[i][j] * x[i][j]));
+
+    let first = try_scale(x, &weight, &max.map(|m| -32.0 / m));
+    let mut codes = first.codes;
+    let mut scale = [0.0f32; 16];
+    let mut best = [0.0f32; 16];
+    for j in 0..16 {
+        scale[j] = if first.sum_l2[j] != 0.0 {
+            first.sum_lx[j] / first.sum_l2[j]
+        } else {
+            0.0
+        };
+        best[j] = scale[j] * first.sum_lx[j];
+    }
+    for step in (-9..=9).filter(|&step| step != 0) {
+        let numerator = -(32.0 + 0.1 * step as f32);
+        let trial = try_scale(x, &weight, &max.map(|m| numerator / m));
+        let mut better = [false; 16];
+        for j in 0..16 {
+            let (lx, l2) = (trial.sum_lx[j], trial.sum_l2[j]);
+            better[j] = l2 > 0.0 && lx * lx > best[j] * l2;
+            if better[j] {
+                scale[j] = lx / l2;
+                best[j] = scale[j] * lx;
+            }
+        }
+        if better.contains(&true) {
+            for (ci, ti) in codes.iter_mut().zip(&trial.codes) {
+                for j in 0..16 {
+                    ci[j] = if better[j] { ti[j] } else { ci[j] };
+                }
+            }
+        }
+    }
+    for j in 0..16 {
+        if dead[j] {
+            scale[j] = 0.0;
+        }
+    }
+    // Codes are stored with 32 added; those of a zero sub-block are 0 in the file.
+    for ci in &mut codes {
+        for j in 0..16 {
+            ci[j] = if dead[j] { 0.0 } else { ci[j] + 32.0 };
+        }
+    }
+    Fit { scale, codes }
+}
+
+/// Codes for one inverse scale, and the sums that give the best scale for these codes.
+struct Trial {
+    codes: [Lanes; 16],
+    sum_lx: Lanes,
+    sum_l2: Lanes,
+}
+
+fn try_scale(x: &[Lanes; 16], weight: &[Lanes; 16], iscale: &Lanes) -> Trial {
+    let mut t = Trial {
+        codes: [[0.0; 16]; 16],
+        sum_lx: [0.0; 16],
+        sum_l2: [0.0; 16],
+    };
+    for ((ci, xi), wi) in t.codes.iter_mut().zip(x).zip(weight) {
+        for j in 0..16 {
+            let l = nearest_f32(iscale[j] * xi[j]);
+            let l = if l > -32.0 { l } else { -32.0 };
+            let l = if l < 31.0 { l } else { 31.0 };
+            ci[j] = l;
+            t.sum_lx[j] += wi[j] * xi[j] * l;
+            t.sum_l2[j] += wi[j] * l * l;
+        }
+    }
+    t
+}

@@ -1,0 +1,686 @@
+//! The block formats against vectors made by outside references (`tests/data/README.md` says which, and how).
+//!
+//! Values are compared as bits, blocks as bytes: there is no tolerance, except where a test is about the quantisers'
+//! quality.
+
+use isobit::blocks::{
+    BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_k, q5_k, q6_k, q8_k, q8k128,
+};
+
+// ---------------------------------------------------------------- comparing
+
+/// Equal lengths and equal bits, NaN equal to itself only by its bits.
+fn same_bits(got: &[f32], want: &[f32]) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} values, expected {}", got.len(), want.len()));
+    }
+    match got
+        .iter()
+        .zip(want)
+        .position(|(g, w)| g.to_bits() != w.to_bits())
+    {
+        None => Ok(()),
+        Some(i) => Err(format!(
+            "value {i} is {:e} ({:08x}), expected {:e} ({:08x})",
+            got[i],
+            got[i].to_bits(),
+            want[i],
+            want[i].to_bits()
+        )),
+    }
+}
+
+fn same_bytes(ty: BlockType, got: &[u8], want: &[u8]) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} bytes, expected {}", got.len(), want.len()));
+    }
+    let Some(i) = got.iter().zip(want).position(|(g, w)| g != w) else {
+        return Ok(());
+    };
+    let wrong = got.iter().zip(want).filter(|(g, w)| g != w).count();
+    Err(format!(
+        "{wrong} bytes differ, first in block {} at byte {}: {:02x}, expected {:02x}",
+        i / ty.bytes(),
+        i % ty.bytes(),
+        got[i],
+        want[i]
+    ))
+}
+
+/// The bytes of a file under `tests/data/vectors`.
+fn file(name: &str) -> Vec<u8> {
+    let path = format!(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/{}"),
+        name
+    );
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn words<const W: usize, T>(name: &str, f: impl Fn([u8; W]) -> T) -> Vec<T> {
+    let bytes = file(name);
+    let (words, rest) = bytes.as_chunks::<W>();
+    assert!(
+        rest.is_empty() && !words.is_empty(),
+        "{name}: {} bytes",
+        bytes.len()
+    );
+    words.iter().map(|&w| f(w)).collect()
+}
+
+fn floats(name: &str) -> Vec<f32> {
+    words(name, f32::from_le_bytes)
+}
+
+fn decoded(ty: BlockType, bytes: &[u8]) -> Vec<f32> {
+    let mut out = vec![f32::NAN; bytes.len() / ty.bytes() * ty.elems()];
+    ty.decode_row(bytes, &mut out);
+    out
+}
+
+/// Encoded row by row, as a file is, into a buffer of ones so that an unwritten byte shows.
+fn encoded(ty: BlockType, x: &[f32], row: usize) -> Vec<u8> {
+    x.chunks_exact(row)
+        .flat_map(|row| {
+            let mut out = vec![0xff; ty.row_bytes(row.len()).unwrap()];
+            ty.encode_row(row, &mut out);
+            out
+        })
+        .collect()
+}
+
+/// Fails with the name of what was compared.
+fn check(what: &str, result: Result<(), String>) {
+    if let Err(e) = result {
+        panic!("{what}: {e}");
+    }
+}
+
+/// splitmix64, so that random cases are the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// Uniform in -1..1.
+    fn signed(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    /// Roughly Gaussian, standard deviation 1.
+    fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.signed() * 0.5).sum()
+    }
+}
+
+const QUANTISED: [(BlockType, &str); 5] = [
+    (BlockType::Q4_0, "q4_0"),
+    (BlockType::Q8_0, "q8_0"),
+    (BlockType::Q4_K, "q4_k"),
+    (BlockType::Q5_K, "q5_k"),
+    (BlockType::Q6_K, "q6_k"),
+];
+
+const BLOCKED: [BlockType; 7] = [
+    BlockType::Q8_0,
+    BlockType::Q4_0,
+    BlockType::Q4_K,
+    BlockType::Q5_K,
+    BlockType::Q6_K,
+    BlockType::Q8_K,
+    BlockType::Q8K128,
+];
+
+// ---------------------------------------------------------------- golden
+
+#[test]
+fn decoding_the_reference_blocks_gives_the_reference_bits() {
+    for (ty, dir) in QUANTISED {
+        let got = decoded(ty, &file(&format!("{dir}/quantized.bin")));
+        check(
+            dir,
+            same_bits(&got, &floats(&format!("{dir}/dequantized.f32"))),
+        );
+    }
+    let got = decoded(BlockType::Q8_K, &file("q8_k/quantized_y.bin"));
+    check("q8_k", same_bits(&got, &floats("q8_k/dequantized_y.f32")));
+    let got = decoded(BlockType::Q8K128, &file("q8k128/blocks.bin"));
+    check("q8k128", same_bits(&got, &floats("q8k128/dequantized.f32")));
+}
+
+#[test]
+fn decoding_blocks_of_random_bits_gives_the_reference_bits() {
+    for (ty, dir) in QUANTISED {
+        let got = decoded(ty, &file(&format!("{dir}/random_blocks.bin")));
+        check(
+            dir,
+            same_bits(&got, &floats(&format!("{dir}/random_blocks.f32"))),
+        );
+    }
+}
+
+#[test]
+fn encoding_the_shared_rows_gives_the_reference_bytes() {
+    let (x, y) = (floats("input/x.f32"), floats("input/y.f32"));
+    assert_eq!((x.len(), y.len()), (20 * 512, 4 * 512));
+    for (ty, dir) in QUANTISED {
+        let want = file(&format!("{dir}/quantized.bin"));
+        check(dir, same_bytes(ty, &encoded(ty, &x, 512), &want));
+    }
+    for (ty, input, name) in [
+        (BlockType::Q8_0, &y, "q8_0/quantized_y.bin"),
+        (BlockType::Q8_K, &x, "q8_k/quantized_x.bin"),
+        (BlockType::Q8_K, &y, "q8_k/quantized_y.bin"),
+        (BlockType::Q8K128, &x, "q8k128/blocks.bin"),
+    ] {
+        check(name, same_bytes(ty, &encoded(ty, input, 512), &file(name)));
+    }
+}
+
+#[test]
+fn a_zero_q8_k_block_is_all_zero_bytes() {
+    assert_eq!(encoded(BlockType::Q8_K, &[0.0; 256], 256), vec![0; 292]);
+    assert_eq!(encoded(BlockType::Q8_K, &[-0.0; 256], 256), vec![0; 292]);
+}
+
+#[test]
+fn q8_k_blocks_of_the_older_encoder_decode_as_scale_times_code() {
+    let bytes = file("q8k128/candle_q8k_blocks.bin");
+    let got = decoded(BlockType::Q8_K, &bytes);
+    let want: Vec<f32> = bytes
+        .chunks_exact(292)
+        .flat_map(|b| {
+            let d = f32::from_le_bytes(b[..4].try_into().unwrap());
+            b[4..260].iter().map(move |&q| d * q as i8 as f32)
+        })
+        .collect();
+    check("candle_q8k_blocks.bin", same_bits(&got, &want));
+    // It really is the other encoder's file: the codes reach -128, and the values approximate the same input.
+    assert!(bytes.chunks_exact(292).any(|b| b[4..260].contains(&0x80)));
+    let x = floats("input/x.f32");
+    for (i, (block, x)) in got.chunks_exact(256).zip(x.chunks_exact(256)).enumerate() {
+        let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        let worst = block
+            .iter()
+            .zip(x)
+            .fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        // A peak of the other sign is cut at 127/128 of itself.
+        assert!(
+            worst <= amax / 127.0,
+            "block {i}: error {worst} for amax {amax}"
+        );
+    }
+}
+
+#[test]
+fn stored_sums_are_the_sums_of_the_codes() {
+    for (name, ty) in [
+        ("q8_k/quantized_x.bin", BlockType::Q8_K),
+        ("q8k128/blocks.bin", BlockType::Q8K128),
+    ] {
+        let bytes = encoded(ty, &floats("input/x.f32"), 512);
+        for block in bytes.chunks_exact(ty.bytes()) {
+            let (codes, sums) = block[4..].split_at(ty.elems());
+            for (codes, sum) in codes.chunks_exact(16).zip(sums.chunks_exact(2)) {
+                let want: i32 = codes.iter().map(|&q| q as i8 as i32).sum();
+                assert_eq!(i16::from_le_bytes([sum[0], sum[1]]) as i32, want, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn q4_k_integer_parts_give_the_reference_integer_dots() {
+    let w = file("q4_k/quantized.bin");
+    let a = file("q8_k/quantized_y.bin");
+    let want: Vec<i32> = words("q4_k/vec_dot_ints.i32", i32::from_le_bytes);
+    let w: &[q4_k::BlockQ4K] = bytemuck::cast_slice(&w);
+    let a: &[q8_k::BlockQ8K] = bytemuck::cast_slice(&a);
+    let mut got = Vec::new();
+    for row in w.chunks_exact(2) {
+        for act in a.chunks_exact(2) {
+            for (w, a) in row.iter().zip(act) {
+                let codes = w.codes();
+                let (mut dots, mut mins) = (0, 0);
+                for j in 0..8 {
+                    let (sc, m) = q4_k::scale_min(&w.scales, j);
+                    let (mut dot, mut sum) = (0, 0);
+                    for e in 32 * j..32 * j + 32 {
+                        dot += codes[e] as i32 * a.qs[e] as i32;
+                        sum += a.qs[e] as i32;
+                    }
+                    dots += sc as i32 * dot;
+                    mins += m as i32 * sum;
+                }
+                got.extend([dots, mins]);
+            }
+        }
+    }
+    assert_eq!(got, want);
+}
+
+#[test]
+fn code_accessors_agree_with_the_decoders() {
+    let scale = |d: [u8; 2]| f16_to_f32(u16::from_le_bytes(d));
+    for block in bytemuck::cast_slice::<u8, q5_k::BlockQ5K>(&file("q5_k/random_blocks.bin")) {
+        let mut y = [0.0; 256];
+        block.decode(&mut y);
+        let codes = block.codes();
+        let want: Vec<f32> = (0..256)
+            .map(|e| {
+                let (sc, m) = q4_k::scale_min(&block.scales, e / 32);
+                (scale(block.d) * sc as f32) * codes[e] as f32 - (scale(block.dmin) * m as f32)
+            })
+            .collect();
+        check("q5_k", same_bits(&y, &want));
+    }
+    for block in bytemuck::cast_slice::<u8, q6_k::BlockQ6K>(&file("q6_k/random_blocks.bin")) {
+        let mut y = [0.0; 256];
+        block.decode(&mut y);
+        let codes = block.codes();
+        let want: Vec<f32> = (0..256)
+            .map(|e| (scale(block.d) * block.scales[e / 16] as f32) * codes[e] as f32)
+            .collect();
+        check("q6_k", same_bits(&y, &want));
+    }
+}
+
+#[test]
+fn sixteen_bit_rounding_gives_the_reference_bits_both_ways() {
+    let x = floats("f16_bf16/x.f32");
+    for (ty, bits, back) in [
+        (BlockType::F16, "f16_bf16/f16.u16", "f16_bf16/f16_back.f32"),
+        (
+            BlockType::BF16,
+            "f16_bf16/bf16.u16",
+            "f16_bf16/bf16_back.f32",
+        ),
+    ] {
+        check(bits, same_bytes(ty, &encoded(ty, &x, x.len()), &file(bits)));
+        check(back, same_bits(&decoded(ty, &file(bits)), &floats(back)));
+    }
+}
+
+#[test]
+fn every_f16_and_bf16_survives_a_round_trip() {
+    for bits in 0..=u16::MAX {
+        let (f, b) = (f16_to_f32(bits), bf16_to_f32(bits));
+        if f.is_nan() {
+            assert!(bits & 0x7fff > 0x7c00, "{bits:04x}");
+            assert_eq!(
+                f32_to_f16(f),
+                bits | 0x200,
+                "a NaN keeps its payload and becomes quiet"
+            );
+        } else {
+            assert_eq!(f32_to_f16(f), bits, "f16 {bits:04x}");
+        }
+        let quiet = if b.is_nan() { bits | 0x40 } else { bits };
+        assert_eq!(f32_to_bf16(b), quiet, "bf16 {bits:04x}");
+    }
+}
+
+#[test]
+fn narrowing_to_f16_picks_the_nearest_and_ties_to_even() {
+    // Every pair of neighbours: just below, at and just above the midpoint.
+    for low in 0..0x7bffu16 {
+        let (a, b) = (f16_to_f32(low), f16_to_f32(low + 1));
+        let mid = a + (b - a) / 2.0; // exact in f32
+        let even = low + (low & 1);
+        for (v, want) in [
+            (mid, even),
+            (mid.next_down(), low),
+            (mid.next_up(), low + 1),
+        ] {
+            assert_eq!(f32_to_f16(v), want, "{v:e}");
+            assert_eq!(f32_to_f16(-v), want | 0x8000, "{:e}", -v);
+        }
+    }
+    assert_eq!(f32_to_f16(65520f32.next_down()), 0x7bff);
+    assert_eq!(f32_to_f16(65520.0), 0x7c00);
+    assert_eq!(f32_to_f16(f32::MIN), 0xfc00);
+}
+
+#[test]
+fn f32_rows_keep_their_bits() {
+    let x = [
+        1.5f32,
+        -0.0,
+        f32::MIN_POSITIVE / 2.0,
+        f32::INFINITY,
+        f32::from_bits(0x7f80_0001),
+    ];
+    let bytes = encoded(BlockType::F32, &x, x.len());
+    check("f32", same_bits(&decoded(BlockType::F32, &bytes), &x));
+    assert_eq!(bytes[..4], 1.5f32.to_le_bytes());
+}
+
+// ---------------------------------------------------------------- the checks can fail
+
+#[test]
+fn the_comparators_reject_a_flipped_bit_a_nan_a_short_buffer_and_swapped_inputs() {
+    let want = floats("q4_k/dequantized.f32");
+    assert!(same_bits(&want, &want).is_ok());
+    for i in [0, want.len() / 2, want.len() - 1] {
+        for bit in [0, 15, 31] {
+            let mut got = want.clone();
+            got[i] = f32::from_bits(got[i].to_bits() ^ (1 << bit));
+            assert!(same_bits(&got, &want).is_err(), "value {i}, bit {bit}");
+        }
+        let mut got = want.clone();
+        got[i] = f32::NAN;
+        assert!(same_bits(&got, &want).is_err());
+    }
+    assert!(same_bits(&want[1..], &want).is_err());
+    assert!(same_bits(&[0.0], &[-0.0]).is_err());
+    assert!(same_bits(&floats("q5_k/dequantized.f32"), &want).is_err());
+
+    let ty = BlockType::Q4_K;
+    let want = file("q4_k/quantized.bin");
+    assert!(same_bytes(ty, &want, &want).is_ok());
+    for i in [0, want.len() - 1] {
+        let mut got = want.clone();
+        got[i] ^= 1;
+        assert!(same_bytes(ty, &got, &want).is_err(), "byte {i}");
+    }
+    assert!(same_bytes(ty, &want[..want.len() - 1], &want).is_err());
+    assert!(same_bytes(ty, &file("q4_k/random_blocks.bin"), &want).is_err());
+}
+
+#[test]
+fn every_bit_of_a_block_reaches_the_decoded_values() {
+    for ty in BLOCKED {
+        // Non-zero scales, minima and codes everywhere; the sums of the 8-bit formats are not decoded.
+        let block = vec![0x35u8; ty.bytes()];
+        let used = match ty {
+            BlockType::Q8_K | BlockType::Q8K128 => 4 + ty.elems(),
+            _ => ty.bytes(),
+        };
+        let want = decoded(ty, &block);
+        assert!(want.iter().all(|v| v.is_finite()));
+        for bit in 0..used * 8 {
+            let mut flipped = block.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let got = decoded(ty, &flipped);
+            assert!(
+                same_bits(&got, &want).is_err(),
+                "{}: bit {bit} changes nothing",
+                ty.name()
+            );
+        }
+    }
+}
+
+// ---------------------------------------------------------------- quality and robustness
+
+/// For every element the step of its scale, and the values of the lowest and highest code.
+fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
+    let f16 = |d: [u8; 2]| f16_to_f32(u16::from_le_bytes(d));
+    let head = f16([block[0], block[1]]);
+    let span = |step: f32, low: f32, high: f32, off: f32| {
+        let (a, b) = (step * low - off, step * high - off);
+        (step.abs(), a.min(b), a.max(b))
+    };
+    let k = |d: [u8; 2], dmin: [u8; 2], scales: &[u8; 12], e: usize, nmax: f32| {
+        let (sc, m) = q4_k::scale_min(scales, e / 32);
+        span(f16(d) * sc as f32, 0.0, nmax, f16(dmin) * m as f32)
+    };
+    (0..ty.elems())
+        .map(|e| match ty {
+            BlockType::Q8_0 => span(head, -128.0, 127.0, 0.0),
+            BlockType::Q4_0 => span(head, -8.0, 7.0, 0.0),
+            BlockType::Q4_K => {
+                let b: &q4_k::BlockQ4K = bytemuck::from_bytes(block);
+                k(b.d, b.dmin, &b.scales, e, 15.0)
+            }
+            BlockType::Q5_K => {
+                let b: &q5_k::BlockQ5K = bytemuck::from_bytes(block);
+                k(b.d, b.dmin, &b.scales, e, 31.0)
+            }
+            BlockType::Q6_K => {
+                let b: &q6_k::BlockQ6K = bytemuck::from_bytes(block);
+                span(f16(b.d) * b.scales[e / 16] as f32, -32.0, 31.0, 0.0)
+            }
+            BlockType::Q8_K => {
+                let b: &q8_k::BlockQ8K = bytemuck::from_bytes(block);
+                span(b.scale(), -127.0, 127.0, 0.0)
+            }
+            BlockType::Q8K128 => {
+                let b: &q8k128::BlockQ8K128 = bytemuck::from_bytes(block);
+                span(b.scale(), -127.0, 127.0, 0.0)
+            }
+            _ => unreachable!(),
+        })
+        .collect()
+}
+
+#[test]
+fn random_rows_come_back_within_half_a_step() {
+    const SEED: u64 = 20260901;
+    for ty in BLOCKED {
+        let mut random = Random(SEED);
+        for case in 0..200 {
+            let n = ty.elems() * (1 + random.below(4));
+            let size = 10f32.powi(random.below(7) as i32 - 3);
+            let offset = [0.0, 0.0, 1.5, -3.0][random.below(4)] * size;
+            let uniform = random.below(2) == 0;
+            let mut x = vec![0.0; n];
+            for v in &mut x {
+                let noise = if uniform {
+                    random.signed()
+                } else {
+                    random.normal()
+                };
+                *v = offset + size * noise;
+            }
+            let bytes = encoded(ty, &x, n);
+            let y = decoded(ty, &bytes);
+            assert_eq!(ty.find_bad_scale(&bytes), None);
+            for (b, block) in bytes.chunks_exact(ty.bytes()).enumerate() {
+                // Q8_0 and Q4_0 choose codes with the scale before it is rounded to f16: off by up to half a unit of
+                // the f16 (relative 2^-11, absolute 2^-25) times the largest code.
+                let largest = match ty {
+                    BlockType::Q8_0 => 127.0,
+                    BlockType::Q4_0 => 8.0,
+                    _ => 0.0,
+                };
+                let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]])).abs();
+                let slack = largest * f32::max(1.0 / 2048.0, 2f32.powi(-25) / d) + 1e-3;
+                for (e, (step, low, high)) in grid(ty, block).into_iter().enumerate() {
+                    let (x, y) = (x[b * ty.elems() + e], y[b * ty.elems() + e]);
+                    let place = || {
+                        format!(
+                            "{} seed {SEED} case {case} block {b} element {e}: {x} -> {y}, step {step}",
+                            ty.name()
+                        )
+                    };
+                    // The nearest of the values the codes can express.
+                    let nearest = x.clamp(low, high);
+                    let bound = step * (0.5 + slack);
+                    assert!((y - nearest).abs() <= bound, "{}", place());
+                    // What the range cuts off: the searching quantisers give up a little at the ends. Q4_0 has no
+                    // code for the negated peak.
+                    let cut = match ty {
+                        BlockType::Q4_0 => 1.0 + slack,
+                        BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K => 3.0,
+                        _ => slack,
+                    };
+                    assert!((x - nearest).abs() <= step * cut, "cut off: {}", place());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
+    const N: usize = 9;
+    let bad16 = [0x7c00u16, 0xfc00, 0x7e00, 0x7c01, 0xffff];
+    let bad32 = [
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        f32::from_bits(0x7f80_0001),
+        f32::from_bits(u32::MAX),
+    ];
+    for ty in BlockType::ALL {
+        let n = N * ty.elems();
+        let x: Vec<f32> = (0..n).map(|i| (i % 37) as f32 * 0.25 - 3.0).collect();
+        let clean = encoded(ty, &x, n);
+        assert_eq!(ty.find_bad_scale(&clean), None, "{}", ty.name());
+        assert_eq!(ty.find_bad_scale(&[]), None);
+        let offsets: &[usize] = match ty {
+            BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
+            BlockType::Q6_K => &[208],
+            _ => &[0],
+        };
+        let patterns: Vec<Vec<u8>> = match ty {
+            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => {
+                bad32.iter().map(|v| v.to_le_bytes().to_vec()).collect()
+            }
+            BlockType::BF16 => bad32
+                .iter()
+                .map(|v| (v.to_bits() >> 16) as u16)
+                .map(|v| v.to_le_bytes().to_vec())
+                .collect(),
+            _ => bad16.iter().map(|v| v.to_le_bytes().to_vec()).collect(),
+        };
+        for block in 0..N {
+            for &offset in offsets {
+                for pattern in &patterns {
+                    let at = block * ty.bytes() + offset;
+                    let mut bytes = clean.clone();
+                    bytes[at..at + pattern.len()].copy_from_slice(pattern);
+                    // A second one later must not hide the first.
+                    let last = (N - 1) * ty.bytes() + offset;
+                    bytes[last..last + pattern.len()].copy_from_slice(pattern);
+                    assert_eq!(
+                        ty.find_bad_scale(&bytes),
+                        Some(block),
+                        "{} {pattern:x?} at {offset}",
+                        ty.name()
+                    );
+                }
+            }
+        }
+        // The largest finite values are no fault, and codes of all ones are not scales.
+        let mut bytes = clean.clone();
+        let (max, width) = match ty {
+            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => (f32::MAX.to_le_bytes(), 4),
+            BlockType::BF16 => ([0x7f, 0x7f, 0, 0], 2),
+            _ => ([0xff, 0x7b, 0, 0], 2),
+        };
+        bytes.fill(0xff);
+        for block in 0..N {
+            for &offset in offsets {
+                let at = block * ty.bytes() + offset;
+                bytes[at..at + width].copy_from_slice(&max[..width]);
+            }
+        }
+        assert_eq!(ty.find_bad_scale(&bytes), None, "{}", ty.name());
+    }
+}
+
+#[test]
+fn no_bytes_and_no_values_make_a_codec_panic() {
+    let mut random = Random(7);
+    for ty in BlockType::ALL {
+        for _ in 0..300 {
+            let bytes: Vec<u8> = (0..2 * ty.bytes()).map(|_| random.next() as u8).collect();
+            decoded(ty, &bytes);
+            let odd = [
+                0.0,
+                -0.0,
+                f32::NAN,
+                f32::INFINITY,
+                f32::NEG_INFINITY,
+                f32::MAX,
+                f32::MIN,
+                1e-45,
+                -1e-39,
+                1e-30,
+            ];
+            let x: Vec<f32> = (0..2 * ty.elems())
+                .map(|_| match random.below(3) {
+                    0 => odd[random.below(odd.len())],
+                    1 => f32::from_bits(random.next() as u32),
+                    _ => random.normal(),
+                })
+                .collect();
+            encoded(ty, &x, x.len());
+            for v in odd {
+                encoded(ty, &vec![v; ty.elems()], ty.elems());
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_whole_numbers_of_blocks() {
+    for ty in BlockType::ALL {
+        assert_eq!(ty.row_bytes(0), Some(0));
+        assert_eq!(ty.row_bytes(3 * ty.elems()), Some(3 * ty.bytes()));
+        if ty.elems() > 1 {
+            assert_eq!(ty.row_bytes(ty.elems() - 1), None);
+            assert_eq!(ty.row_bytes(ty.elems() + 1), None);
+        }
+    }
+    assert_eq!(
+        BlockType::F32.row_bytes(usize::MAX),
+        None,
+        "a size that overflows is no size"
+    );
+    assert_eq!(BlockType::Q8_0.row_bytes(usize::MAX - 31), None);
+}
+
+#[test]
+fn rows_may_start_at_any_address() {
+    for ty in BLOCKED {
+        let x: Vec<f32> = (0..ty.elems()).map(|i| i as f32 - 20.0).collect();
+        let bytes = encoded(ty, &x, x.len());
+        let want = decoded(ty, &bytes);
+        for shift in 1..4 {
+            let mut moved = vec![0; shift];
+            moved.extend(&bytes);
+            check(ty.name(), same_bits(&decoded(ty, &moved[shift..]), &want));
+        }
+    }
+}
+
+#[test]
+fn wrong_lengths_are_refused_with_both_lengths() {
+    let message = |f: Box<dyn FnOnce() + std::panic::UnwindSafe>| {
+        let payload = std::panic::catch_unwind(f).expect_err("accepted");
+        payload
+            .downcast_ref::<String>()
+            .expect("a formatted message")
+            .clone()
+    };
+    let m = message(Box::new(|| {
+        BlockType::Q4_K.decode_row(&[0; 143], &mut [0.0; 256])
+    }));
+    assert!(
+        m.contains("143") && m.contains("144") && m.contains("256"),
+        "{m}"
+    );
+    let m = message(Box::new(|| {
+        BlockType::Q8_0.encode_row(&[0.0; 33], &mut [0; 34])
+    }));
+    assert!(m.contains("33") && m.contains("34"), "{m}");
+    let m = message(Box::new(|| {
+        BlockType::F32.encode_row(&[0.0; 2], &mut [0; 9])
+    }));
+    assert!(m.contains("2") && m.contains("9"), "{m}");
+    let m = message(Box::new(|| {
+        BlockType::Q6_K.find_bad_scale(&[0; 211]);
+    }));
+    assert!(m.contains("211"), "{m}");
+}
