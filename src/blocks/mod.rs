@@ -3,6 +3,8 @@
 //! Layouts and arithmetic are those of the ggml reference (see `docs/formats.md`), byte for byte and bit for bit.
 //! Nothing here reads files, knows a device or prints.
 
+pub mod pack;
+
 /// The weight formats the engine computes with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[allow(non_camel_case_types, reason = "the field writes Q8_0, not Q80")]

@@ -3,5 +3,14 @@
 //! A twin is read, not run fast: loops as in the shader, no unsafe, no threads. `exact` holds the arithmetic they share.
 
 pub mod act_quantize;
+pub mod bf16_matvec;
 pub mod exact;
+pub mod f16_matvec;
+pub mod f32_matvec;
 pub mod linear;
+pub mod q4_0_matvec;
+pub mod q4k_matvec;
+pub mod q5k_matvec;
+pub mod q6k_matvec;
+pub mod q8_0_matvec;
+pub mod q8k128_matvec;
