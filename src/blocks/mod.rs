@@ -21,6 +21,8 @@ pub mod q8k128;
 
 pub use float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
+pub mod pack;
+
 /// The weight formats the engine computes with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[allow(non_camel_case_types, reason = "the field writes Q8_0, not Q80")]
