@@ -95,7 +95,8 @@ mod reflect {
                 other => return Err(format!("binding in address space {other:?}")),
             };
             bindings.push((binding.binding, kind));
-            if let (AddressSpace::Uniform, TypeInner::Struct { members, .. }) = (var.space, &module.types[var.ty].inner) {
+            if let (AddressSpace::Uniform, TypeInner::Struct { members, .. }) = (var.space, &module.types[var.ty].inner)
+            {
                 for m in members {
                     let ty = match module.types[m.ty].inner {
                         TypeInner::Scalar(Scalar { kind: ScalarKind::Uint, width: 4 }) => "u32",

@@ -93,7 +93,8 @@ impl Adapter {
 /// A rasteriser on the CPU. GL reports llvmpipe as `Other`, so the name is looked at as well.
 fn is_software(info: &wgpu::AdapterInfo) -> bool {
     let name = info.name.to_lowercase();
-    info.device_type == wgpu::DeviceType::Cpu || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
+    info.device_type == wgpu::DeviceType::Cpu
+        || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
 /// Opens a device with everything the adapter allows (no optional feature is asked for) and qualifies it.
@@ -111,9 +112,13 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         .map_err(|e| HostError::NoDevice(format!("{title}: {e}")))?;
     let faults = Faults::default();
     let on_error = faults.clone();
-    device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| on_error.report(HostError::Device(one_line(&e.to_string())))));
+    device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+        on_error.report(HostError::Device(one_line(&e.to_string())))
+    }));
     let on_lost = faults.clone();
-    device.set_device_lost_callback(move |reason, message| on_lost.report(HostError::Lost(one_line(&format!("{reason:?}: {message}")))));
+    device.set_device_lost_callback(move |reason, message| {
+        on_lost.report(HostError::Lost(one_line(&format!("{reason:?}: {message}"))))
+    });
     let mut gpu = GpuDevice::new(device, queue, title, faults, options);
     let verdict = qualify(&mut gpu).await?;
     Ok((gpu, verdict))

@@ -33,7 +33,13 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    pub(super) fn new(device: wgpu::Device, queue: wgpu::Queue, title: String, faults: Faults, options: GpuOptions) -> GpuDevice {
+    pub(super) fn new(
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        title: String,
+        faults: Faults,
+        options: GpuOptions,
+    ) -> GpuDevice {
         let limits = device.limits();
         let mut max_binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         if let Some(limit) = options.max_binding {
@@ -95,8 +101,18 @@ impl GpuDevice {
     /// Writes parameters and inputs of a step: one write. Returns the active commands.
     fn write_arena(&mut self, step: &Step) -> Result<Vec<(usize, Args)>, HostError> {
         let program = self.program.as_mut().ok_or_else(|| HostError::Device("no plan is loaded".into()))?;
-        assert!(step.n_tokens <= program.plan.max_tokens, "{} tokens in a plan for {}", step.n_tokens, program.plan.max_tokens);
-        assert!(step.n_out <= program.plan.max_out.max(step.n_tokens), "{} logits rows in a plan for {}", step.n_out, program.plan.max_out);
+        assert!(
+            step.n_tokens <= program.plan.max_tokens,
+            "{} tokens in a plan for {}",
+            step.n_tokens,
+            program.plan.max_tokens
+        );
+        assert!(
+            step.n_out <= program.plan.max_out.max(step.n_tokens),
+            "{} logits rows in a plan for {}",
+            step.n_out,
+            program.plan.max_out
+        );
         let mut active = Vec::with_capacity(program.commands.len());
         for (i, c) in program.plan.recording.commands.iter().enumerate() {
             if let Some(args) = c.args_for(step) {
@@ -109,7 +125,12 @@ impl GpuDevice {
                 panic!("buffer {} is not an input", program.plan.buffers[*id].name);
             };
             let bytes: &[u8] = bytemuck::cast_slice(words);
-            assert!(words.len() <= program.plan.buffers[*id].words, "{} words for an input of {}", words.len(), program.plan.buffers[*id].words);
+            assert!(
+                words.len() <= program.plan.buffers[*id].words,
+                "{} words for an input of {}",
+                words.len(),
+                program.plan.buffers[*id].words
+            );
             program.arena_bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         self.queue.write_buffer(&program.arena, 0, &program.arena_bytes);
@@ -252,7 +273,11 @@ fn work_of(args: &Args) -> u64 {
     match args {
         Args::Linear(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
         Args::Attention(p) => {
-            u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * 2 * u64::from(p.page_len.min(p.pos + p.n_tokens))
+            u64::from(p.n_tokens)
+                * u64::from(p.heads)
+                * u64::from(p.head_dim)
+                * 2
+                * u64::from(p.page_len.min(p.pos + p.n_tokens))
         }
         _ => 1 << 16,
     }

@@ -136,7 +136,8 @@ fn compile(device: &wgpu::Device, op: Op) -> (wgpu::ComputePipeline, wgpu::BindG
             count: None,
         })
         .collect();
-    let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(shader.name), entries: &entries });
+    let layout = device
+        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(shader.name), entries: &entries });
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(shader.name),
         bind_group_layouts: &[Some(&layout)],

@@ -50,7 +50,12 @@ impl CpuDevice {
     }
 
     fn write_inputs(&mut self, step: &Step) {
-        assert!(step.n_tokens <= self.plan.max_tokens, "{} tokens in a plan for {}", step.n_tokens, self.plan.max_tokens);
+        assert!(
+            step.n_tokens <= self.plan.max_tokens,
+            "{} tokens in a plan for {}",
+            step.n_tokens,
+            self.plan.max_tokens
+        );
         for (id, words) in &step.inputs {
             self.buffers[*id][..words.len()].copy_from_slice(words);
         }
@@ -82,8 +87,12 @@ fn floats(words: &[u32]) -> &[f32] {
 
 fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Vec<u32>]) {
     match (op, args) {
-        (Op::Embed(t), Args::Embed(p)) => ops::embed::embed(t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0])),
-        (Op::Matvec(t), Args::Linear(p)) => matvec(level, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0])),
+        (Op::Embed(t), Args::Embed(p)) => {
+            ops::embed::embed(t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]))
+        }
+        (Op::Matvec(t), Args::Linear(p)) => {
+            matvec(level, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]))
+        }
         (Op::ActQuantize, Args::ActQuantize(p)) => match level {
             Some(level) => simd::act_quantize(level, p, floats(inputs[0]), &mut out[0]),
             None => ops::act_quantize::act_quantize(p, floats(inputs[0]), &mut out[0]),
@@ -148,6 +157,10 @@ fn matvec(level: Option<Level>, t: BlockType, p: &ops::linear::LinearParams, w: 
         let act = if float { Act::Floats(floats(act)) } else { Act::Blocks(act) };
         return simd::matvec(level, t, p, w, act, y);
     }
+    twin_matvec(t, p, w, act, y)
+}
+
+pub fn twin_matvec(t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
     match t {
         BlockType::F32 => ops::f32_matvec::f32_matvec(p, w, floats(act), y),
         BlockType::F16 => ops::f16_matvec::f16_matvec(p, w, floats(act), y),

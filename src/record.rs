@@ -329,7 +329,7 @@ pub struct Plan {
 }
 
 /// Gives the packed words of weight buffers while a plan is loaded. Called for each weight buffer once, in order.
-pub trait WeightSource {
+pub trait WeightSource: Send {
     /// Fills `out` (exactly the buffer's words).
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()>;
 }

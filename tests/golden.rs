@@ -3,9 +3,7 @@
 //! Values are compared as bits, blocks as bytes: there is no tolerance, except where a test is about the quantisers'
 //! quality.
 
-use isobit::blocks::{
-    BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_k, q5_k, q6_k, q8_k, q8k128,
-};
+use isobit::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_k, q5_k, q6_k, q8_k, q8k128};
 
 // ---------------------------------------------------------------- comparing
 
@@ -14,11 +12,7 @@ fn same_bits(got: &[f32], want: &[f32]) -> Result<(), String> {
     if got.len() != want.len() {
         return Err(format!("{} values, expected {}", got.len(), want.len()));
     }
-    match got
-        .iter()
-        .zip(want)
-        .position(|(g, w)| g.to_bits() != w.to_bits())
-    {
+    match got.iter().zip(want).position(|(g, w)| g.to_bits() != w.to_bits()) {
         None => Ok(()),
         Some(i) => Err(format!(
             "value {i} is {:e} ({:08x}), expected {:e} ({:08x})",
@@ -49,21 +43,14 @@ fn same_bytes(ty: BlockType, got: &[u8], want: &[u8]) -> Result<(), String> {
 
 /// The bytes of a file under `tests/data/vectors`.
 fn file(name: &str) -> Vec<u8> {
-    let path = format!(
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/{}"),
-        name
-    );
+    let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/{}"), name);
     std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 fn words<const W: usize, T>(name: &str, f: impl Fn([u8; W]) -> T) -> Vec<T> {
     let bytes = file(name);
     let (words, rest) = bytes.as_chunks::<W>();
-    assert!(
-        rest.is_empty() && !words.is_empty(),
-        "{name}: {} bytes",
-        bytes.len()
-    );
+    assert!(rest.is_empty() && !words.is_empty(), "{name}: {} bytes", bytes.len());
     words.iter().map(|&w| f(w)).collect()
 }
 
@@ -145,10 +132,7 @@ const BLOCKED: [BlockType; 7] = [
 fn decoding_the_reference_blocks_gives_the_reference_bits() {
     for (ty, dir) in QUANTISED {
         let got = decoded(ty, &file(&format!("{dir}/quantized.bin")));
-        check(
-            dir,
-            same_bits(&got, &floats(&format!("{dir}/dequantized.f32"))),
-        );
+        check(dir, same_bits(&got, &floats(&format!("{dir}/dequantized.f32"))));
     }
     let got = decoded(BlockType::Q8_K, &file("q8_k/quantized_y.bin"));
     check("q8_k", same_bits(&got, &floats("q8_k/dequantized_y.f32")));
@@ -160,10 +144,7 @@ fn decoding_the_reference_blocks_gives_the_reference_bits() {
 fn decoding_blocks_of_random_bits_gives_the_reference_bits() {
     for (ty, dir) in QUANTISED {
         let got = decoded(ty, &file(&format!("{dir}/random_blocks.bin")));
-        check(
-            dir,
-            same_bits(&got, &floats(&format!("{dir}/random_blocks.f32"))),
-        );
+        check(dir, same_bits(&got, &floats(&format!("{dir}/random_blocks.f32"))));
     }
 }
 
@@ -208,24 +189,15 @@ fn q8_k_blocks_of_the_older_encoder_decode_as_scale_times_code() {
     let x = floats("input/x.f32");
     for (i, (block, x)) in got.chunks_exact(256).zip(x.chunks_exact(256)).enumerate() {
         let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        let worst = block
-            .iter()
-            .zip(x)
-            .fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        let worst = block.iter().zip(x).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         // A peak of the other sign is cut at 127/128 of itself.
-        assert!(
-            worst <= amax / 127.0,
-            "block {i}: error {worst} for amax {amax}"
-        );
+        assert!(worst <= amax / 127.0, "block {i}: error {worst} for amax {amax}");
     }
 }
 
 #[test]
 fn stored_sums_are_the_sums_of_the_codes() {
-    for (name, ty) in [
-        ("q8_k/quantized_x.bin", BlockType::Q8_K),
-        ("q8k128/blocks.bin", BlockType::Q8K128),
-    ] {
+    for (name, ty) in [("q8_k/quantized_x.bin", BlockType::Q8_K), ("q8k128/blocks.bin", BlockType::Q8K128)] {
         let bytes = encoded(ty, &floats("input/x.f32"), 512);
         for block in bytes.chunks_exact(ty.bytes()) {
             let (codes, sums) = block[4..].split_at(ty.elems());
@@ -286,9 +258,8 @@ fn code_accessors_agree_with_the_decoders() {
         let mut y = [0.0; 256];
         block.decode(&mut y);
         let codes = block.codes();
-        let want: Vec<f32> = (0..256)
-            .map(|e| (scale(block.d) * block.scales[e / 16] as f32) * codes[e] as f32)
-            .collect();
+        let want: Vec<f32> =
+            (0..256).map(|e| (scale(block.d) * block.scales[e / 16] as f32) * codes[e] as f32).collect();
         check("q6_k", same_bits(&y, &want));
     }
 }
@@ -298,11 +269,7 @@ fn sixteen_bit_rounding_gives_the_reference_bits_both_ways() {
     let x = floats("f16_bf16/x.f32");
     for (ty, bits, back) in [
         (BlockType::F16, "f16_bf16/f16.u16", "f16_bf16/f16_back.f32"),
-        (
-            BlockType::BF16,
-            "f16_bf16/bf16.u16",
-            "f16_bf16/bf16_back.f32",
-        ),
+        (BlockType::BF16, "f16_bf16/bf16.u16", "f16_bf16/bf16_back.f32"),
     ] {
         check(bits, same_bytes(ty, &encoded(ty, &x, x.len()), &file(bits)));
         check(back, same_bits(&decoded(ty, &file(bits)), &floats(back)));
@@ -315,11 +282,7 @@ fn every_f16_and_bf16_survives_a_round_trip() {
         let (f, b) = (f16_to_f32(bits), bf16_to_f32(bits));
         if f.is_nan() {
             assert!(bits & 0x7fff > 0x7c00, "{bits:04x}");
-            assert_eq!(
-                f32_to_f16(f),
-                bits | 0x200,
-                "a NaN keeps its payload and becomes quiet"
-            );
+            assert_eq!(f32_to_f16(f), bits | 0x200, "a NaN keeps its payload and becomes quiet");
         } else {
             assert_eq!(f32_to_f16(f), bits, "f16 {bits:04x}");
         }
@@ -335,11 +298,7 @@ fn narrowing_to_f16_picks_the_nearest_and_ties_to_even() {
         let (a, b) = (f16_to_f32(low), f16_to_f32(low + 1));
         let mid = a + (b - a) / 2.0; // exact in f32
         let even = low + (low & 1);
-        for (v, want) in [
-            (mid, even),
-            (mid.next_down(), low),
-            (mid.next_up(), low + 1),
-        ] {
+        for (v, want) in [(mid, even), (mid.next_down(), low), (mid.next_up(), low + 1)] {
             assert_eq!(f32_to_f16(v), want, "{v:e}");
             assert_eq!(f32_to_f16(-v), want | 0x8000, "{:e}", -v);
         }
@@ -351,13 +310,7 @@ fn narrowing_to_f16_picks_the_nearest_and_ties_to_even() {
 
 #[test]
 fn f32_rows_keep_their_bits() {
-    let x = [
-        1.5f32,
-        -0.0,
-        f32::MIN_POSITIVE / 2.0,
-        f32::INFINITY,
-        f32::from_bits(0x7f80_0001),
-    ];
+    let x = [1.5f32, -0.0, f32::MIN_POSITIVE / 2.0, f32::INFINITY, f32::from_bits(0x7f80_0001)];
     let bytes = encoded(BlockType::F32, &x, x.len());
     check("f32", same_bits(&decoded(BlockType::F32, &bytes), &x));
     assert_eq!(bytes[..4], 1.5f32.to_le_bytes());
@@ -410,11 +363,7 @@ fn every_bit_of_a_block_reaches_the_decoded_values() {
             let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let got = decoded(ty, &flipped);
-            assert!(
-                same_bits(&got, &want).is_err(),
-                "{}: bit {bit} changes nothing",
-                ty.name()
-            );
+            assert!(same_bits(&got, &want).is_err(), "{}: bit {bit} changes nothing", ty.name());
         }
     }
 }
@@ -474,11 +423,7 @@ fn random_rows_come_back_within_half_a_step() {
             let uniform = random.below(2) == 0;
             let mut x = vec![0.0; n];
             for v in &mut x {
-                let noise = if uniform {
-                    random.signed()
-                } else {
-                    random.normal()
-                };
+                let noise = if uniform { random.signed() } else { random.normal() };
                 *v = offset + size * noise;
             }
             let bytes = encoded(ty, &x, n);
@@ -497,10 +442,7 @@ fn random_rows_come_back_within_half_a_step() {
                 for (e, (step, low, high)) in grid(ty, block).into_iter().enumerate() {
                     let (x, y) = (x[b * ty.elems() + e], y[b * ty.elems() + e]);
                     let place = || {
-                        format!(
-                            "{} seed {SEED} case {case} block {b} element {e}: {x} -> {y}, step {step}",
-                            ty.name()
-                        )
+                        format!("{} seed {SEED} case {case} block {b} element {e}: {x} -> {y}, step {step}", ty.name())
                     };
                     // The nearest of the values the codes can express.
                     let nearest = x.clamp(low, high);
@@ -524,13 +466,7 @@ fn random_rows_come_back_within_half_a_step() {
 fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
     const N: usize = 9;
     let bad16 = [0x7c00u16, 0xfc00, 0x7e00, 0x7c01, 0xffff];
-    let bad32 = [
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        f32::NAN,
-        f32::from_bits(0x7f80_0001),
-        f32::from_bits(u32::MAX),
-    ];
+    let bad32 = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(u32::MAX)];
     for ty in BlockType::ALL {
         let n = N * ty.elems();
         let x: Vec<f32> = (0..n).map(|i| (i % 37) as f32 * 0.25 - 3.0).collect();
@@ -546,11 +482,9 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
             BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => {
                 bad32.iter().map(|v| v.to_le_bytes().to_vec()).collect()
             }
-            BlockType::BF16 => bad32
-                .iter()
-                .map(|v| (v.to_bits() >> 16) as u16)
-                .map(|v| v.to_le_bytes().to_vec())
-                .collect(),
+            BlockType::BF16 => {
+                bad32.iter().map(|v| (v.to_bits() >> 16) as u16).map(|v| v.to_le_bytes().to_vec()).collect()
+            }
             _ => bad16.iter().map(|v| v.to_le_bytes().to_vec()).collect(),
         };
         for block in 0..N {
@@ -562,12 +496,7 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
                     // A second one later must not hide the first.
                     let last = (N - 1) * ty.bytes() + offset;
                     bytes[last..last + pattern.len()].copy_from_slice(pattern);
-                    assert_eq!(
-                        ty.find_bad_scale(&bytes),
-                        Some(block),
-                        "{} {pattern:x?} at {offset}",
-                        ty.name()
-                    );
+                    assert_eq!(ty.find_bad_scale(&bytes), Some(block), "{} {pattern:x?} at {offset}", ty.name());
                 }
             }
         }
@@ -596,18 +525,7 @@ fn no_bytes_and_no_values_make_a_codec_panic() {
         for _ in 0..300 {
             let bytes: Vec<u8> = (0..2 * ty.bytes()).map(|_| random.next() as u8).collect();
             decoded(ty, &bytes);
-            let odd = [
-                0.0,
-                -0.0,
-                f32::NAN,
-                f32::INFINITY,
-                f32::NEG_INFINITY,
-                f32::MAX,
-                f32::MIN,
-                1e-45,
-                -1e-39,
-                1e-30,
-            ];
+            let odd = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 1e-45, -1e-39, 1e-30];
             let x: Vec<f32> = (0..2 * ty.elems())
                 .map(|_| match random.below(3) {
                     0 => odd[random.below(odd.len())],
@@ -633,11 +551,7 @@ fn rows_are_whole_numbers_of_blocks() {
             assert_eq!(ty.row_bytes(ty.elems() + 1), None);
         }
     }
-    assert_eq!(
-        BlockType::F32.row_bytes(usize::MAX),
-        None,
-        "a size that overflows is no size"
-    );
+    assert_eq!(BlockType::F32.row_bytes(usize::MAX), None, "a size that overflows is no size");
     assert_eq!(BlockType::Q8_0.row_bytes(usize::MAX - 31), None);
 }
 
@@ -659,25 +573,13 @@ fn rows_may_start_at_any_address() {
 fn wrong_lengths_are_refused_with_both_lengths() {
     let message = |f: Box<dyn FnOnce() + std::panic::UnwindSafe>| {
         let payload = std::panic::catch_unwind(f).expect_err("accepted");
-        payload
-            .downcast_ref::<String>()
-            .expect("a formatted message")
-            .clone()
+        payload.downcast_ref::<String>().expect("a formatted message").clone()
     };
-    let m = message(Box::new(|| {
-        BlockType::Q4_K.decode_row(&[0; 143], &mut [0.0; 256])
-    }));
-    assert!(
-        m.contains("143") && m.contains("144") && m.contains("256"),
-        "{m}"
-    );
-    let m = message(Box::new(|| {
-        BlockType::Q8_0.encode_row(&[0.0; 33], &mut [0; 34])
-    }));
+    let m = message(Box::new(|| BlockType::Q4_K.decode_row(&[0; 143], &mut [0.0; 256])));
+    assert!(m.contains("143") && m.contains("144") && m.contains("256"), "{m}");
+    let m = message(Box::new(|| BlockType::Q8_0.encode_row(&[0.0; 33], &mut [0; 34])));
     assert!(m.contains("33") && m.contains("34"), "{m}");
-    let m = message(Box::new(|| {
-        BlockType::F32.encode_row(&[0.0; 2], &mut [0; 9])
-    }));
+    let m = message(Box::new(|| BlockType::F32.encode_row(&[0.0; 2], &mut [0; 9])));
     assert!(m.contains("2") && m.contains("9"), "{m}");
     let m = message(Box::new(|| {
         BlockType::Q6_K.find_bad_scale(&[0; 211]);

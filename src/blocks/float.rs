@@ -90,9 +90,7 @@ pub fn encode_f32(x: &[f32], out: &mut [u8]) {
 /// # Panics
 /// When `bytes` is not `2 * out.len()` long.
 pub fn decode_f16(bytes: &[u8], out: &mut [f32]) {
-    decode(BlockType::F16, bytes, out, |b| {
-        f16_to_f32(u16::from_le_bytes(b))
-    });
+    decode(BlockType::F16, bytes, out, |b| f16_to_f32(u16::from_le_bytes(b)));
 }
 
 /// Encodes binary16 elements ([`f32_to_f16`]).
@@ -108,9 +106,7 @@ pub fn encode_f16(x: &[f32], out: &mut [u8]) {
 /// # Panics
 /// When `bytes` is not `2 * out.len()` long.
 pub fn decode_bf16(bytes: &[u8], out: &mut [f32]) {
-    decode(BlockType::BF16, bytes, out, |b| {
-        bf16_to_f32(u16::from_le_bytes(b))
-    });
+    decode(BlockType::BF16, bytes, out, |b| bf16_to_f32(u16::from_le_bytes(b)));
 }
 
 /// Encodes BF16 elements ([`f32_to_bf16`]).

@@ -108,11 +108,7 @@ impl BlockType {
     /// Bytes of a row of `elems` elements, or `None` when that is not a whole number of blocks (or does not fit
     /// `usize`).
     pub const fn row_bytes(self, elems: usize) -> Option<usize> {
-        if elems.is_multiple_of(self.elems()) {
-            (elems / self.elems()).checked_mul(self.bytes())
-        } else {
-            None
-        }
+        if elems.is_multiple_of(self.elems()) { (elems / self.elems()).checked_mul(self.bytes()) } else { None }
     }
 
     /// Decodes whole blocks: `bytes` holds exactly the blocks of `out.len()` elements.
@@ -178,12 +174,8 @@ impl BlockType {
             BlockType::BF16 => first::<[u8; 2]>(self, bytes, |b| bad32([0, 0, b[0], b[1]])),
             BlockType::Q8_0 => first::<q8_0::BlockQ8_0>(self, bytes, |b| bad16(b.d)),
             BlockType::Q4_0 => first::<q4_0::BlockQ4_0>(self, bytes, |b| bad16(b.d)),
-            BlockType::Q4_K => {
-                first::<q4_k::BlockQ4K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin))
-            }
-            BlockType::Q5_K => {
-                first::<q5_k::BlockQ5K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin))
-            }
+            BlockType::Q4_K => first::<q4_k::BlockQ4K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin)),
+            BlockType::Q5_K => first::<q5_k::BlockQ5K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin)),
             BlockType::Q6_K => first::<q6_k::BlockQ6K>(self, bytes, |b| bad16(b.d)),
             BlockType::Q8_K => first::<q8_k::BlockQ8K>(self, bytes, |b| bad32(b.d)),
             BlockType::Q8K128 => first::<q8k128::BlockQ8K128>(self, bytes, |b| bad32(b.d)),
@@ -192,11 +184,9 @@ impl BlockType {
 
     fn check_lengths(self, bytes: usize, elems: usize) {
         match self.row_bytes(elems) {
-            Some(want) => assert!(
-                bytes == want,
-                "{}: {elems} elements take {want} bytes, the buffer has {bytes}",
-                self.name()
-            ),
+            Some(want) => {
+                assert!(bytes == want, "{}: {elems} elements take {want} bytes, the buffer has {bytes}", self.name())
+            }
             None => panic!(
                 "{}: {elems} elements are not a multiple of {} (the buffer has {bytes} bytes)",
                 self.name(),
@@ -220,28 +210,15 @@ fn blocks_of<B: Pod>(ty: BlockType, bytes: &[u8]) -> &[B] {
 }
 
 /// Runs `f` over the blocks of a row and their elements.
-fn decode_blocks<B: Pod, const N: usize>(
-    ty: BlockType,
-    bytes: &[u8],
-    out: &mut [f32],
-    f: impl Fn(&B, &mut [f32; N]),
-) {
+fn decode_blocks<B: Pod, const N: usize>(ty: BlockType, bytes: &[u8], out: &mut [f32], f: impl Fn(&B, &mut [f32; N])) {
     ty.check_lengths(bytes.len(), out.len());
-    for (b, y) in blocks_of::<B>(ty, bytes)
-        .iter()
-        .zip(out.as_chunks_mut::<N>().0)
-    {
+    for (b, y) in blocks_of::<B>(ty, bytes).iter().zip(out.as_chunks_mut::<N>().0) {
         f(b, y);
     }
 }
 
 /// Stores `f` of every block's elements.
-fn encode_blocks<B: Pod, const N: usize>(
-    ty: BlockType,
-    x: &[f32],
-    out: &mut [u8],
-    f: impl Fn(&[f32; N]) -> B,
-) {
+fn encode_blocks<B: Pod, const N: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(&[f32; N]) -> B) {
     ty.check_lengths(out.len(), x.len());
     const { assert!(align_of::<B>() == 1) };
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);

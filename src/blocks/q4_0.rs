@@ -23,8 +23,7 @@ pub struct BlockQ4_0 {
     pub qs: [u8; 16],
 }
 
-const _: () =
-    assert!(size_of::<BlockQ4_0>() == BlockType::Q4_0.bytes() && align_of::<BlockQ4_0>() == 1);
+const _: () = assert!(size_of::<BlockQ4_0>() == BlockType::Q4_0.bytes() && align_of::<BlockQ4_0>() == 1);
 
 impl BlockQ4_0 {
     /// The scale as f32.
@@ -46,10 +45,7 @@ impl BlockQ4_0 {
         let d = peak(x) / -8.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         let code = |v: f32| ((v * id + 8.5) as i8).clamp(0, 15) as u8;
-        BlockQ4_0 {
-            d: f32_to_f16(d).to_le_bytes(),
-            qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)),
-        }
+        BlockQ4_0 { d: f32_to_f16(d).to_le_bytes(), qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)) }
     }
 }
 

@@ -18,9 +18,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{
-    BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int,
-};
+use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -36,18 +34,14 @@ pub struct BlockQ4K {
     pub qs: [u8; 128],
 }
 
-const _: () =
-    assert!(size_of::<BlockQ4K>() == BlockType::Q4_K.bytes() && align_of::<BlockQ4K>() == 1);
+const _: () = assert!(size_of::<BlockQ4K>() == BlockType::Q4_K.bytes() && align_of::<BlockQ4K>() == 1);
 
 /// Scale and minimum of sub-block `j` (0..8), each 0..=63.
 pub fn scale_min(scales: &[u8; 12], j: usize) -> (u8, u8) {
     if j < 4 {
         (scales[j] & 63, scales[j + 4] & 63)
     } else {
-        (
-            (scales[j + 4] & 15) | ((scales[j - 4] >> 6) << 4),
-            (scales[j + 4] >> 4) | ((scales[j] >> 6) << 4),
-        )
+        ((scales[j + 4] & 15) | ((scales[j - 4] >> 6) << 4), (scales[j + 4] >> 4) | ((scales[j] >> 6) << 4))
     }
 }
 
@@ -64,13 +58,7 @@ impl BlockQ4K {
     pub fn decode(&self, out: &mut [f32; 256]) {
         let d = f16_to_f32(u16::from_le_bytes(self.d));
         let dmin = f16_to_f32(u16::from_le_bytes(self.dmin));
-        for ((y, qs), g) in out
-            .as_chunks_mut::<64>()
-            .0
-            .iter_mut()
-            .zip(self.qs.as_chunks::<32>().0)
-            .zip(0..4)
-        {
+        for ((y, qs), g) in out.as_chunks_mut::<64>().0.iter_mut().zip(self.qs.as_chunks::<32>().0).zip(0..4) {
             let (sc, m) = scale_min(&self.scales, 2 * g);
             let (d0, m0) = (d * sc as f32, dmin * m as f32);
             let (sc, m) = scale_min(&self.scales, 2 * g + 1);
@@ -84,15 +72,7 @@ impl BlockQ4K {
 
     /// ggml's reference quantiser (without an importance matrix).
     pub fn encode(x: &[f32; 256]) -> Self {
-        let found = encode_scales(
-            x,
-            &Search {
-                nmax: 15.0,
-                rmin: -1.0,
-                rdelta: 0.1,
-                steps: 20,
-            },
-        );
+        let found = encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 });
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ4K {
             d: found.d,
@@ -161,11 +141,7 @@ pub(super) fn encode_scales(elements: &[f32; 256], search: &Search) -> Encoded {
             max_min = fit.min[j];
         }
     }
-    let inv_scale = if max_scale > 0.0 {
-        63.0 / max_scale
-    } else {
-        0.0
-    };
+    let inv_scale = if max_scale > 0.0 { 63.0 / max_scale } else { 0.0 };
     let inv_min = if max_min > 0.0 { 63.0 / max_min } else { 0.0 };
     let mut scales = [0u8; 12];
     for j in 0..8 {
@@ -196,19 +172,10 @@ pub(super) fn encode_scales(elements: &[f32; 256], search: &Search) -> Encoded {
     for i in 0..32 {
         for j in 0..8 {
             let code = nearest_int((x[i][j] + offset[j]) / step[j]).clamp(0, search.nmax as i32);
-            codes[i][j] = if step[j] == 0.0 {
-                fit.codes[i][j] as i32
-            } else {
-                code
-            } as u8;
+            codes[i][j] = if step[j] == 0.0 { fit.codes[i][j] as i32 } else { code } as u8;
         }
     }
-    Encoded {
-        d: d.to_le_bytes(),
-        dmin: dmin.to_le_bytes(),
-        scales,
-        codes,
-    }
+    Encoded { d: d.to_le_bytes(), dmin: dmin.to_le_bytes(), scales, codes }
 }
 
 /// What the search found: value of a code q in sub-block j is about `scale[j] * q - min[j]`.
@@ -324,11 +291,7 @@ fn fit_sub_blocks(x: &[Lanes; 32], search: &Search) -> Fit {
             }
         }
     }
-    Fit {
-        scale,
-        min: min.map(|m| -m),
-        codes,
-    }
+    Fit { scale, min: min.map(|m| -m), codes }
 }
 
 /// The nearest code 0..=nmax, as a float. Comparisons rather than `clamp`, because they cost one instruction each.

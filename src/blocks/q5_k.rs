@@ -32,8 +32,7 @@ pub struct BlockQ5K {
     pub qs: [u8; 128],
 }
 
-const _: () =
-    assert!(size_of::<BlockQ5K>() == BlockType::Q5_K.bytes() && align_of::<BlockQ5K>() == 1);
+const _: () = assert!(size_of::<BlockQ5K>() == BlockType::Q5_K.bytes() && align_of::<BlockQ5K>() == 1);
 
 impl BlockQ5K {
     /// The codes 0..=31 in element order.
@@ -49,13 +48,7 @@ impl BlockQ5K {
     pub fn decode(&self, out: &mut [f32; 256]) {
         let d = f16_to_f32(u16::from_le_bytes(self.d));
         let dmin = f16_to_f32(u16::from_le_bytes(self.dmin));
-        for ((y, qs), g) in out
-            .as_chunks_mut::<64>()
-            .0
-            .iter_mut()
-            .zip(self.qs.as_chunks::<32>().0)
-            .zip(0..4)
-        {
+        for ((y, qs), g) in out.as_chunks_mut::<64>().0.iter_mut().zip(self.qs.as_chunks::<32>().0).zip(0..4) {
             let (sc, m) = scale_min(&self.scales, 2 * g);
             let (d0, m0) = (d * sc as f32, dmin * m as f32);
             let (sc, m) = scale_min(&self.scales, 2 * g + 1);
@@ -70,23 +63,13 @@ impl BlockQ5K {
 
     /// ggml's reference quantiser (without an importance matrix).
     pub fn encode(x: &[f32; 256]) -> Self {
-        let found = encode_scales(
-            x,
-            &Search {
-                nmax: 31.0,
-                rmin: -0.5,
-                rdelta: 0.1,
-                steps: 15,
-            },
-        );
+        let found = encode_scales(x, &Search { nmax: 31.0, rmin: -0.5, rdelta: 0.1, steps: 15 });
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ5K {
             d: found.d,
             dmin: found.dmin,
             scales: found.scales,
-            qh: std::array::from_fn(|l| {
-                (0..8).fold(0, |bits, j| bits | ((found.codes[l][j] >> 4) << j))
-            }),
+            qh: std::array::from_fn(|l| (0..8).fold(0, |bits, j| bits | ((found.codes[l][j] >> 4) << j))),
             qs: std::array::from_fn(|i| {
                 let e = 64 * (i / 32) + i % 32;
                 (code(e) & 15) | ((code(e + 32) & 15) << 4)

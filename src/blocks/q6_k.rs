@@ -13,9 +13,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{
-    BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int,
-};
+use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -31,8 +29,7 @@ pub struct BlockQ6K {
     pub d: [u8; 2],
 }
 
-const _: () =
-    assert!(size_of::<BlockQ6K>() == BlockType::Q6_K.bytes() && align_of::<BlockQ6K>() == 1);
+const _: () = assert!(size_of::<BlockQ6K>() == BlockType::Q6_K.bytes() && align_of::<BlockQ6K>() == 1);
 
 /// Sub-blocks whose scale is below this are taken as zero, as in the reference.
 const EPSILON: f32 = 1e-15;
@@ -156,11 +153,7 @@ fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
     let mut scale = [0.0f32; 16];
     let mut best = [0.0f32; 16];
     for j in 0..16 {
-        scale[j] = if first.sum_l2[j] != 0.0 {
-            first.sum_lx[j] / first.sum_l2[j]
-        } else {
-            0.0
-        };
+        scale[j] = if first.sum_l2[j] != 0.0 { first.sum_lx[j] / first.sum_l2[j] } else { 0.0 };
         best[j] = scale[j] * first.sum_lx[j];
     }
     for step in (-9..=9).filter(|&step| step != 0) {
@@ -205,11 +198,7 @@ struct Trial {
 }
 
 fn try_scale(x: &[Lanes; 16], weight: &[Lanes; 16], iscale: &Lanes) -> Trial {
-    let mut t = Trial {
-        codes: [[0.0; 16]; 16],
-        sum_lx: [0.0; 16],
-        sum_l2: [0.0; 16],
-    };
+    let mut t = Trial { codes: [[0.0; 16]; 16], sum_lx: [0.0; 16], sum_l2: [0.0; 16] };
     for ((ci, xi), wi) in t.codes.iter_mut().zip(x).zip(weight) {
         for j in 0..16 {
             let l = nearest_f32(iscale[j] * xi[j]);

@@ -22,8 +22,7 @@ pub struct BlockQ8_0 {
     pub qs: [i8; 32],
 }
 
-const _: () =
-    assert!(size_of::<BlockQ8_0>() == BlockType::Q8_0.bytes() && align_of::<BlockQ8_0>() == 1);
+const _: () = assert!(size_of::<BlockQ8_0>() == BlockType::Q8_0.bytes() && align_of::<BlockQ8_0>() == 1);
 
 impl BlockQ8_0 {
     /// The scale as f32.
@@ -43,10 +42,7 @@ impl BlockQ8_0 {
     pub fn encode(x: &[f32; 32]) -> Self {
         let d = peak(x).abs() / 127.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
-        BlockQ8_0 {
-            d: f32_to_f16(d).to_le_bytes(),
-            qs: std::array::from_fn(|i| round_away(x[i] * id) as i8),
-        }
+        BlockQ8_0 { d: f32_to_f16(d).to_le_bytes(), qs: std::array::from_fn(|i| round_away(x[i] * id) as i8) }
     }
 }
 

@@ -27,8 +27,7 @@ pub struct BlockQ8K {
     pub bsums: [[u8; 2]; 16],
 }
 
-const _: () =
-    assert!(size_of::<BlockQ8K>() == BlockType::Q8_K.bytes() && align_of::<BlockQ8K>() == 1);
+const _: () = assert!(size_of::<BlockQ8K>() == BlockType::Q8_K.bytes() && align_of::<BlockQ8K>() == 1);
 
 impl BlockQ8K {
     /// The scale.
@@ -52,13 +51,8 @@ impl BlockQ8K {
             return BlockQ8K::zeroed();
         }
         let iscale = -127.0 / max;
-        let qs: [i8; 256] =
-            std::array::from_fn(|i| nearest_int(iscale * x[i]).clamp(-128, 127) as i8);
-        BlockQ8K {
-            d: (1.0 / iscale).to_le_bytes(),
-            qs,
-            bsums: sums_of_16(&qs),
-        }
+        let qs: [i8; 256] = std::array::from_fn(|i| nearest_int(iscale * x[i]).clamp(-128, 127) as i8);
+        BlockQ8K { d: (1.0 / iscale).to_le_bytes(), qs, bsums: sums_of_16(&qs) }
     }
 }
 

@@ -26,9 +26,7 @@ pub struct BlockQ8K128 {
     pub bsums: [[u8; 2]; 8],
 }
 
-const _: () = assert!(
-    size_of::<BlockQ8K128>() == BlockType::Q8K128.bytes() && align_of::<BlockQ8K128>() == 1
-);
+const _: () = assert!(size_of::<BlockQ8K128>() == BlockType::Q8K128.bytes() && align_of::<BlockQ8K128>() == 1);
 
 impl BlockQ8K128 {
     /// The scale.
@@ -50,11 +48,7 @@ impl BlockQ8K128 {
         let d = if amax == 0.0 { 1.0 } else { amax / 127.0 };
         let inv = 1.0 / d;
         let qs: [i8; 128] = std::array::from_fn(|i| round_away(x[i] * inv).clamp(-127, 127) as i8);
-        BlockQ8K128 {
-            d: d.to_le_bytes(),
-            qs,
-            bsums: sums_of_16(&qs),
-        }
+        BlockQ8K128 { d: d.to_le_bytes(), qs, bsums: sums_of_16(&qs) }
     }
 }
 

@@ -21,20 +21,8 @@ struct Info {
 
 const NO_ID: u32 = u32::MAX;
 
-const fn row(
-    name: &'static str,
-    id: u32,
-    elems: u64,
-    bytes: u64,
-    block: Option<BlockType>,
-) -> Info {
-    Info {
-        name,
-        id,
-        elems,
-        bytes,
-        block,
-    }
+const fn row(name: &'static str, id: u32, elems: u64, bytes: u64, block: Option<BlockType>) -> Info {
+    Info { name, id, elems, bytes, block }
 }
 
 static TABLE: [Info; 50] = [

@@ -54,11 +54,7 @@ impl FormatError {
     }
 
     pub(super) fn io(path: &Path, place: &str, source: io::Error) -> FormatError {
-        FormatError::Io {
-            file: show_path(path),
-            place: place.to_string(),
-            source,
-        }
+        FormatError::Io { file: show_path(path), place: place.to_string(), source }
     }
 
     pub(super) fn invalid(
@@ -77,37 +73,18 @@ impl FormatError {
         }
     }
 
-    pub(super) fn unsupported(
-        file: &str,
-        what: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> FormatError {
-        FormatError::Unsupported {
-            file: file.to_string(),
-            what: what.into(),
-            remedy: remedy.into(),
-        }
+    pub(super) fn unsupported(file: &str, what: impl Into<String>, remedy: impl Into<String>) -> FormatError {
+        FormatError::Unsupported { file: file.to_string(), what: what.into(), remedy: remedy.into() }
     }
 }
 
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FormatError::Io {
-                file,
-                place,
-                source,
-            } => write!(f, "{file}: {place}: {source}"),
-            FormatError::Invalid {
-                file,
-                place,
-                what,
-                expected,
-                found,
-            } => write!(
-                f,
-                "{file}: {place}: {what}: expected {expected}, found {found}"
-            ),
+            FormatError::Io { file, place, source } => write!(f, "{file}: {place}: {source}"),
+            FormatError::Invalid { file, place, what, expected, found } => {
+                write!(f, "{file}: {place}: {what}: expected {expected}, found {found}")
+            }
             FormatError::Unsupported { file, what, remedy } => {
                 write!(f, "{file}: {what} is not supported: {remedy}")
             }

@@ -195,11 +195,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn array<const N: usize>(
-        &mut self,
-        field: &'static str,
-        at: At<'_>,
-    ) -> Result<[u8; N], FormatError> {
+    fn array<const N: usize>(&mut self, field: &'static str, at: At<'_>) -> Result<[u8; N], FormatError> {
         if self.filled - self.at < N {
             self.refill(N, field, at)?;
         }
@@ -218,12 +214,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string of at most `limit` bytes, its memory counted.
-    fn string(
-        &mut self,
-        limit: u64,
-        field: &'static str,
-        at: At<'_>,
-    ) -> Result<String, FormatError> {
+    fn string(&mut self, limit: u64, field: &'static str, at: At<'_>) -> Result<String, FormatError> {
         let start = self.pos();
         let len = self.u64(field, at)?;
         if len > limit {
@@ -323,19 +314,15 @@ impl<'a> Reader<'a> {
         }
         macro_rules! numbers {
             ($t:ty, $of:expr) => {
-                self.list(count, size_of::<$t>() as u64, at, |r| {
-                    Ok(<$t>::from_le_bytes(r.array("array", at)?))
-                })
-                .map($of)
+                self.list(count, size_of::<$t>() as u64, at, |r| Ok(<$t>::from_le_bytes(r.array("array", at)?)))
+                    .map($of)
             };
         }
         match kind {
             4 => numbers!(u32, Value::U32Array),
             5 => numbers!(i32, Value::I32Array),
             6 => numbers!(f32, Value::F32Array),
-            8 => self
-                .list(count, 8, at, |r| r.string(MAX_STRING_BYTES, "string", at))
-                .map(Value::StrArray),
+            8 => self.list(count, 8, at, |r| r.string(MAX_STRING_BYTES, "string", at)).map(Value::StrArray),
             0..=3 | 7 | 10..=12 => {
                 let unit = match kind {
                     0 | 1 | 7 => 1,
@@ -348,13 +335,7 @@ impl<'a> Reader<'a> {
                 })
                 .map(Value::Array)
             }
-            _ => Err(self.invalid(
-                at,
-                start,
-                "unknown array element type",
-                "0 to 8 or 10 to 12",
-                kind as i32,
-            )),
+            _ => Err(self.invalid(at, start, "unknown array element type", "0 to 8 or 10 to 12", kind as i32)),
         }
     }
 
@@ -387,13 +368,7 @@ impl<'a> Reader<'a> {
         let start = self.pos();
         let n = self.u64(what, At::Header)?;
         let bad = |expected: String, found: String| {
-            self.invalid(
-                At::Header,
-                start,
-                format!("impossible {what}"),
-                expected,
-                found,
-            )
+            self.invalid(At::Header, start, format!("impossible {what}"), expected, found)
         };
         if (n as i64) < 0 {
             return Err(bad("a number not below 0".into(), format!("{}", n as i64)));
@@ -404,10 +379,7 @@ impl<'a> Reader<'a> {
         Ok(n).and_then(|n| {
             let most = self.left() / unit;
             if n > most {
-                return Err(bad(
-                    format!("at most {most}, which the file has room for"),
-                    format!("{n}"),
-                ));
+                return Err(bad(format!("at most {most}, which the file has room for"), format!("{n}")));
             }
             Ok(n)
         })
@@ -432,9 +404,7 @@ impl<'a> Reader<'a> {
             ));
         }
         let version = self.u32("version", At::Header)?;
-        let unsupported = |what: String, remedy: &str| {
-            Err(FormatError::unsupported(self.source.name(), what, remedy))
-        };
+        let unsupported = |what: String, remedy: &str| Err(FormatError::unsupported(self.source.name(), what, remedy));
         match version {
             2 | 3 => Ok(version),
             1 => unsupported(
@@ -443,16 +413,10 @@ impl<'a> Reader<'a> {
             ),
             0 => Err(self.invalid(At::Header, 4, "impossible version", "2 or 3", 0)),
             v if v & 0xffff == 0 => unsupported(
-                format!(
-                    "a big-endian GGUF file (version {} at byte 4)",
-                    v.swap_bytes()
-                ),
+                format!("a big-endian GGUF file (version {} at byte 4)", v.swap_bytes()),
                 "convert it to little-endian",
             ),
-            v => unsupported(
-                format!("GGUF version {v} (header at byte 4)"),
-                "versions 2 and 3 are read",
-            ),
+            v => unsupported(format!("GGUF version {v} (header at byte 4)"), "versions 2 and 3 are read"),
         }
     }
 
@@ -500,13 +464,7 @@ impl<'a> Reader<'a> {
     fn check_alignment(&self, value: &Value, offset: u64) -> Result<(), FormatError> {
         let at = At::Value("general.alignment");
         let Value::U32(a) = *value else {
-            return Err(self.invalid(
-                at,
-                offset,
-                "alignment of a wrong type",
-                "u32",
-                value.type_name(),
-            ));
+            return Err(self.invalid(at, offset, "alignment of a wrong type", "u32", value.type_name()));
         };
         if !a.is_power_of_two() || a > MAX_ALIGNMENT {
             return Err(self.invalid(
@@ -528,25 +486,13 @@ impl<'a> Reader<'a> {
             return Err(self.invalid(At::Info(i), start, "empty tensor name", "1 to 63 bytes", 0));
         }
         if name.contains('\0') {
-            return Err(self.invalid(
-                At::Info(i),
-                start,
-                "NUL in a tensor name",
-                "none",
-                quote(&name),
-            ));
+            return Err(self.invalid(At::Info(i), start, "NUL in a tensor name", "none", quote(&name)));
         }
         let at = At::Tensor(&name);
         let dims_at = self.pos();
         let n_dims = self.u32("number of dimensions", at)?;
         if n_dims > MAX_DIMS {
-            return Err(self.invalid(
-                at,
-                dims_at,
-                "too many dimensions",
-                format_args!("at most {MAX_DIMS}"),
-                n_dims,
-            ));
+            return Err(self.invalid(at, dims_at, "too many dimensions", format_args!("at most {MAX_DIMS}"), n_dims));
         }
         self.charge(8 * u64::from(n_dims), at)?;
         let mut shape = Vec::with_capacity(n_dims as usize);
@@ -564,18 +510,15 @@ impl<'a> Reader<'a> {
                 ));
             }
             shape.push(dim);
-            elems = elems
-                .checked_mul(dim)
-                .filter(|&e| e <= i64::MAX as u64)
-                .ok_or_else(|| {
-                    self.invalid(
-                        at,
-                        dim_at,
-                        "the product of the dimensions overflows",
-                        "below 2^63 elements",
-                        format_args!("{shape:?}"),
-                    )
-                })?;
+            elems = elems.checked_mul(dim).filter(|&e| e <= i64::MAX as u64).ok_or_else(|| {
+                self.invalid(
+                    at,
+                    dim_at,
+                    "the product of the dimensions overflows",
+                    "below 2^63 elements",
+                    format_args!("{shape:?}"),
+                )
+            })?;
         }
         let type_at = self.pos();
         let id = self.u32("tensor type", at)?;
@@ -606,23 +549,11 @@ impl<'a> Reader<'a> {
             ));
         };
         let offset = self.u64("tensor offset", at)?;
-        Ok(Tensor {
-            name,
-            dtype,
-            shape,
-            bytes,
-            offset,
-            file,
-        })
+        Ok(Tensor { name, dtype, shape, bytes, offset, file })
     }
 
     /// The tensor table and, when it is whole, the place of the data: offsets become absolute.
-    fn table(
-        &mut self,
-        n: u64,
-        alignment: u64,
-        file: usize,
-    ) -> Result<(u64, Vec<Tensor>), FormatError> {
+    fn table(&mut self, n: u64, alignment: u64, file: usize) -> Result<(u64, Vec<Tensor>), FormatError> {
         let index = NameIndex::memory(n as usize);
         // Names and shapes are counted where they are read; one u64 a tensor remembers its place for messages.
         self.charge(n * (size_of::<Tensor>() as u64 + 8) + index, At::Header)?;
@@ -685,13 +616,7 @@ impl<'a> Reader<'a> {
                 } else {
                     "a gap before the data, or tensors out of order"
                 };
-                return Err(self.invalid(
-                    at,
-                    place,
-                    what,
-                    format_args!("offset {expected}"),
-                    offset,
-                ));
+                return Err(self.invalid(at, place, what, format_args!("offset {expected}"), offset));
             }
             if end > data_len {
                 return Err(self.invalid(
@@ -722,22 +647,14 @@ pub(super) fn parse(source: &Source, file: usize) -> Result<Parsed, FormatError>
         _ => u64::from(DEFAULT_ALIGNMENT),
     };
     let (data_start, tensors) = reader.table(n_tensors, alignment, file)?;
-    Ok(Parsed {
-        version,
-        meta,
-        alignment,
-        data_start,
-        tensors,
-    })
+    Ok(Parsed { version, meta, alignment, data_start, tensors })
 }
 
 /// The prefix, number and count of a shard's file name, `PREFIX-00001-of-00003.gguf`, both numbers from 1.
 pub fn shard_name(file_name: &str) -> Option<(&str, u32, u32)> {
     let stem = file_name.strip_suffix(".gguf")?;
     let number = |text: &str| -> Option<u32> {
-        (text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit()))
-            .then(|| text.parse().ok())
-            .flatten()
+        (text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
     };
     let (rest, count) = stem.rsplit_once("-of-")?;
     let (prefix, no) = rest.rsplit_once('-')?;
@@ -752,13 +669,7 @@ fn split_error(
     expected: impl std::fmt::Display,
     found: impl std::fmt::Display,
 ) -> FormatError {
-    FormatError::invalid(
-        source.name(),
-        format!("key {}", quote(key)),
-        what,
-        expected,
-        found,
-    )
+    FormatError::invalid(source.name(), format!("key {}", quote(key)), what, expected, found)
 }
 
 fn or_absent(value: Option<u64>) -> String {
@@ -827,13 +738,7 @@ pub(super) fn open_shards(
         for (key, expected) in [("split.no", u64::from(i)), ("split.count", count)] {
             let found = shard.meta.uint(key);
             if found != Some(expected) {
-                return Err(split_error(
-                    &source,
-                    key,
-                    "a shard that belongs elsewhere",
-                    expected,
-                    or_absent(found),
-                ));
+                return Err(split_error(&source, key, "a shard that belongs elsewhere", expected, or_absent(found)));
             }
         }
         if (tensors.len() + shard.tensors.len()) as u64 > MAX_TENSORS {
@@ -868,10 +773,7 @@ mod tests {
     #[test]
     fn shard_names_are_read_as_written_and_nothing_else_is() {
         assert_eq!(shard_name("m-00001-of-00003.gguf"), Some(("m", 1, 3)));
-        assert_eq!(
-            shard_name("a-b-of-c-00003-of-00003.gguf"),
-            Some(("a-b-of-c", 3, 3))
-        );
+        assert_eq!(shard_name("a-b-of-c-00003-of-00003.gguf"), Some(("a-b-of-c", 3, 3)));
         for bad in [
             "m.gguf",
             "m-1-of-3.gguf",

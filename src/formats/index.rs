@@ -15,10 +15,7 @@ pub(super) struct NameIndex {
 impl NameIndex {
     /// An index for up to `n` names.
     pub(super) fn with_capacity(n: usize) -> NameIndex {
-        NameIndex {
-            slots: vec![0; (n * 2).next_power_of_two().max(2)],
-            hasher: RandomState::new(),
-        }
+        NameIndex { slots: vec![0; (n * 2).next_power_of_two().max(2)], hasher: RandomState::new() }
     }
 
     /// Bytes that [`NameIndex::with_capacity`] takes.

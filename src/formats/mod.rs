@@ -158,11 +158,7 @@ impl Container {
                 "directory",
                 "no model in it",
                 "config.json with *.safetensors, or one .gguf model",
-                if has_config {
-                    "config.json without weights"
-                } else {
-                    "neither"
-                },
+                if has_config { "config.json without weights" } else { "neither" },
             )),
             many => Err(FormatError::invalid(
                 &show_path(path),
@@ -203,11 +199,7 @@ impl Container {
         }
     }
 
-    fn from_gguf(
-        parsed: gguf::Parsed,
-        files: Vec<PathBuf>,
-        sources: Vec<Source>,
-    ) -> Result<Container, FormatError> {
+    fn from_gguf(parsed: gguf::Parsed, files: Vec<PathBuf>, sources: Vec<Source>) -> Result<Container, FormatError> {
         Ok(Container {
             kind: ContainerKind::Gguf,
             version: parsed.version,
@@ -274,13 +266,7 @@ impl Container {
     /// May be called from several threads at once. Fails when the range leaves the tensor, when the tensor is not of
     /// this container, when the file became shorter since it was opened, and when the system cannot read it.
     pub fn read(&self, t: &Tensor, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
-        let place = || {
-            format!(
-                "tensor {} at byte {}",
-                quote(&t.name),
-                t.offset.saturating_add(offset)
-            )
-        };
+        let place = || format!("tensor {} at byte {}", quote(&t.name), t.offset.saturating_add(offset));
         let source = self.sources.get(t.file).ok_or_else(|| {
             FormatError::invalid(
                 "<no file>",
@@ -290,9 +276,7 @@ impl Container {
                 t.file,
             )
         })?;
-        let inside = offset
-            .checked_add(out.len() as u64)
-            .is_some_and(|end| end <= t.bytes);
+        let inside = offset.checked_add(out.len() as u64).is_some_and(|end| end <= t.bytes);
         match t.offset.checked_add(offset) {
             Some(start) if inside => source.read_at(start, out, &place),
             _ => Err(FormatError::invalid(
@@ -307,8 +291,6 @@ impl Container {
 
     /// Bytes of all tensors together, without padding.
     pub fn total_bytes(&self) -> u64 {
-        self.tensors
-            .iter()
-            .fold(0, |n, t| n.saturating_add(t.bytes))
+        self.tensors.iter().fold(0, |n, t| n.saturating_add(t.bytes))
     }
 }

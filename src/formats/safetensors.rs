@@ -100,10 +100,7 @@ impl<'de> Visitor<'de> for Header {
             }
             let info = map.next_value::<TensorInfo>().map_err(within)?;
             if info.shape.len() > MAX_DIMS {
-                return Err(A::Error::custom(format!(
-                    "in {}: more than {MAX_DIMS} dimensions",
-                    quote(&name)
-                )));
+                return Err(A::Error::custom(format!("in {}: more than {MAX_DIMS} dimensions", quote(&name))));
             }
             self.tensors.push((name, info));
         }
@@ -120,13 +117,7 @@ impl<'de> DeserializeSeed<'de> for Header {
 
 fn read_header(source: &Source, len: u64) -> Result<Header, FormatError> {
     let fail = |place: String, what: &str, expected: &str, found: String| {
-        Err(FormatError::invalid(
-            source.name(),
-            place,
-            what,
-            expected,
-            found,
-        ))
+        Err(FormatError::invalid(source.name(), place, what, expected, found))
     };
     let mut bytes = vec![0; len as usize];
     source.read_at(8, &mut bytes, &|| "header at byte 8".into())?;
@@ -163,31 +154,21 @@ fn read_header(source: &Source, len: u64) -> Result<Header, FormatError> {
         );
     }
     let mut json = serde_json::Deserializer::from_str(text);
-    let empty = Header {
-        meta: None,
-        tensors: Vec::new(),
-    };
-    empty
-        .deserialize(&mut json)
-        .and_then(|header| json.end().map(|()| header))
-        .or_else(|e| {
-            fail(
-                format!("header at byte {}", 8 + byte_of(text, &e)),
-                "the header is not valid",
-                "JSON as the format asks for",
-                plain(&e.to_string(), 240),
-            )
-        })
+    let empty = Header { meta: None, tensors: Vec::new() };
+    empty.deserialize(&mut json).and_then(|header| json.end().map(|()| header)).or_else(|e| {
+        fail(
+            format!("header at byte {}", 8 + byte_of(text, &e)),
+            "the header is not valid",
+            "JSON as the format asks for",
+            plain(&e.to_string(), 240),
+        )
+    })
 }
 
 /// The byte of `text` that a JSON error points at (its columns count bytes from 1).
 fn byte_of(text: &str, e: &serde_json::Error) -> usize {
     let line = e.line().max(1);
-    let start: usize = text
-        .split_inclusive('\n')
-        .take(line - 1)
-        .map(str::len)
-        .sum();
+    let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
     start + e.column().saturating_sub(1)
 }
 
@@ -234,25 +215,12 @@ pub(super) fn parse(source: &Source, file: usize) -> Result<Parsed, FormatError>
     let mut expected = 0u64;
     for (name, info) in entries {
         let place = format!("tensor {}", quote(&name));
-        if index
-            .insert(&name, tensors.len(), |i| &tensors[i].name)
-            .is_some()
-        {
-            return Err(invalid(
-                place,
-                "the name occurs twice",
-                "each name once".into(),
-                "two entries".into(),
-            ));
+        if index.insert(&name, tensors.len(), |i| &tensors[i].name).is_some() {
+            return Err(invalid(place, "the name occurs twice", "each name once".into(), "two entries".into()));
         }
         let dtype_name = info.dtype.to_string();
         let Some(dtype) = Dtype::from_name(&dtype_name) else {
-            return Err(invalid(
-                place,
-                "unknown dtype",
-                "one of the format's".into(),
-                plain(&dtype_name, 40),
-            ));
+            return Err(invalid(place, "unknown dtype", "one of the format's".into(), plain(&dtype_name, 40)));
         };
         let (begin, end) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
         if end < begin {
@@ -264,23 +232,12 @@ pub(super) fn parse(source: &Source, file: usize) -> Result<Parsed, FormatError>
             ));
         }
         if begin != expected {
-            let what = if begin < expected {
-                "the data overlaps the tensor before it"
-            } else {
-                "a hole before the data"
-            };
-            return Err(invalid(
-                place,
-                what,
-                format!("offset {expected}"),
-                begin.to_string(),
-            ));
+            let what =
+                if begin < expected { "the data overlaps the tensor before it" } else { "a hole before the data" };
+            return Err(invalid(place, what, format!("offset {expected}"), begin.to_string()));
         }
         let shape: Vec<u64> = info.shape.iter().rev().map(|&d| d as u64).collect();
-        let elems = info
-            .shape
-            .iter()
-            .try_fold(1u64, |n, &d| n.checked_mul(d as u64));
+        let elems = info.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64));
         let Some(elems) = elems else {
             return Err(invalid(
                 place,
@@ -323,14 +280,7 @@ pub(super) fn parse(source: &Source, file: usize) -> Result<Parsed, FormatError>
             ));
         }
         expected = end;
-        tensors.push(Tensor {
-            name,
-            dtype,
-            shape,
-            bytes,
-            offset: data_start + begin,
-            file,
-        });
+        tensors.push(Tensor { name, dtype, shape, bytes, offset: data_start + begin, file });
     }
     if expected != data_len {
         return Err(invalid(
@@ -341,9 +291,5 @@ pub(super) fn parse(source: &Source, file: usize) -> Result<Parsed, FormatError>
         ));
     }
     let entries = header.meta.map_or(Vec::new(), |m| m.0);
-    Ok(Parsed {
-        meta: Meta { entries },
-        data_start,
-        tensors,
-    })
+    Ok(Parsed { meta: Meta { entries }, data_start, tensors })
 }

@@ -53,10 +53,7 @@ impl Source {
     /// Opens a regular file. Devices and pipes are refused: they have no length to check against.
     pub(super) fn open(path: &Path, mode: LoadMode) -> Result<Source, FormatError> {
         let file = open_regular(path)?;
-        let len = file
-            .metadata()
-            .map_err(|e| FormatError::io(path, "reading its length", e))?
-            .len();
+        let len = file.metadata().map_err(|e| FormatError::io(path, "reading its length", e))?.len();
         let backing = match mode {
             LoadMode::Read => Backing::File(ReadAt::new(file)),
             // An empty file cannot be mapped.
@@ -70,20 +67,12 @@ impl Source {
                 Backing::Map { map, file }
             }
         };
-        Ok(Source {
-            name: show_path(path),
-            len,
-            backing,
-        })
+        Ok(Source { name: show_path(path), len, backing })
     }
 
     /// Bytes already in memory, under a name for messages.
     pub(super) fn bytes(name: &str, bytes: Cow<'static, [u8]>) -> Source {
-        Source {
-            name: super::error::plain(name, 200),
-            len: bytes.len() as u64,
-            backing: Backing::Bytes(bytes),
-        }
+        Source { name: super::error::plain(name, 200), len: bytes.len() as u64, backing: Backing::Bytes(bytes) }
     }
 
     /// The name for messages.
@@ -97,12 +86,7 @@ impl Source {
     }
 
     /// Fills `out` from byte `offset` on. `place` names the tensor or field for the message.
-    pub(super) fn read_at(
-        &self,
-        offset: u64,
-        out: &mut [u8],
-        place: &dyn Fn() -> String,
-    ) -> Result<(), FormatError> {
+    pub(super) fn read_at(&self, offset: u64, out: &mut [u8], place: &dyn Fn() -> String) -> Result<(), FormatError> {
         let end = offset.checked_add(out.len() as u64);
         let Some(end) = end.filter(|&end| end <= self.len) else {
             return Err(FormatError::invalid(
@@ -114,9 +98,7 @@ impl Source {
             ));
         };
         match &self.backing {
-            Backing::File(file) => file
-                .read_exact_at(out, offset)
-                .map_err(|e| self.fault(e, file.len(), end, place)),
+            Backing::File(file) => file.read_exact_at(out, offset).map_err(|e| self.fault(e, file.len(), end, place)),
             Backing::Map { map, file } => {
                 let now = file.metadata().map(|m| m.len());
                 match now {
@@ -142,13 +124,7 @@ impl Source {
         }
     }
 
-    fn fault(
-        &self,
-        error: io::Error,
-        now: io::Result<u64>,
-        end: u64,
-        place: &dyn Fn() -> String,
-    ) -> FormatError {
+    fn fault(&self, error: io::Error, now: io::Result<u64>, end: u64, place: &dyn Fn() -> String) -> FormatError {
         match now {
             Ok(now) if now < end => self.shorter(now, end, place),
             _ => self.io(error, place),
@@ -166,11 +142,7 @@ impl Source {
     }
 
     fn io(&self, source: io::Error, place: &dyn Fn() -> String) -> FormatError {
-        FormatError::Io {
-            file: self.name.clone(),
-            place: place(),
-            source,
-        }
+        FormatError::Io { file: self.name.clone(), place: place(), source }
     }
 }
 
@@ -178,11 +150,7 @@ impl Source {
 fn open_regular(path: &Path) -> Result<File, FormatError> {
     let meta = std::fs::metadata(path).map_err(|e| FormatError::io(path, "opening it", e))?;
     if !meta.is_file() {
-        let found = if meta.is_dir() {
-            "a directory"
-        } else {
-            "a device, socket or pipe"
-        };
+        let found = if meta.is_dir() { "a directory" } else { "a device, socket or pipe" };
         return Err(FormatError::invalid(
             &show_path(path),
             "opening it",
@@ -207,18 +175,13 @@ pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, FormatError
             found,
         )
     };
-    let len = file
-        .metadata()
-        .map_err(|e| FormatError::io(path, "reading its length", e))?
-        .len();
+    let len = file.metadata().map_err(|e| FormatError::io(path, "reading its length", e))?.len();
     if len > limit {
         return Err(too_long(&len));
     }
     let mut out = Vec::with_capacity(len as usize + 1);
     // The file may grow while it is read; the length seen above bounds nothing.
-    file.take(limit + 1)
-        .read_to_end(&mut out)
-        .map_err(|e| FormatError::io(path, "reading it", e))?;
+    file.take(limit + 1).read_to_end(&mut out).map_err(|e| FormatError::io(path, "reading it", e))?;
     if out.len() as u64 > limit {
         return Err(too_long(&format_args!("more")));
     }

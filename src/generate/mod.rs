@@ -1,1 +1,8 @@
-//! placeholder
+//! Tokens in, tokens out: tokenisers, sampling, and the session that feeds a device.
+//!
+//! Works on any `Device`; names no particular one, reads no files, prints nothing.
+
+pub mod session;
+pub mod verify;
+
+pub use session::{Session, SessionOptions, Want};

@@ -103,23 +103,43 @@ impl Hyper {
         within("the feed-forward length", self.ffn, 1 << 22)?;
         within("the vocabulary", self.vocab, 1 << 24)?;
         within("the context length", self.context, 1 << 30)?;
-        ensure!(self.heads.is_multiple_of(self.kv_heads), "{} heads cannot share {} key-value heads evenly", self.heads, self.kv_heads);
-        ensure!(self.head_dim.is_multiple_of(2), "the head dimension is {}, expected an even number up to 256", self.head_dim);
+        ensure!(
+            self.heads.is_multiple_of(self.kv_heads),
+            "{} heads cannot share {} key-value heads evenly",
+            self.heads,
+            self.kv_heads
+        );
+        ensure!(
+            self.head_dim.is_multiple_of(2),
+            "the head dimension is {}, expected an even number up to 256",
+            self.head_dim
+        );
         ensure!(
             self.n_rot.is_multiple_of(2) && self.n_rot >= 2 && self.n_rot <= self.head_dim,
             "{} rotated dimensions do not fit a head of {}",
             self.n_rot,
             self.head_dim
         );
-        ensure!(self.eps.is_finite() && self.eps > 0.0 && self.eps < 1.0, "the RMS norm epsilon is {}, expected between 0 and 1", self.eps);
-        ensure!(self.rope_base.is_finite() && self.rope_base > 1.0, "the RoPE base is {}, expected above 1", self.rope_base);
+        ensure!(
+            self.eps.is_finite() && self.eps > 0.0 && self.eps < 1.0,
+            "the RMS norm epsilon is {}, expected between 0 and 1",
+            self.eps
+        );
+        ensure!(
+            self.rope_base.is_finite() && self.rope_base > 1.0,
+            "the RoPE base is {}, expected above 1",
+            self.rope_base
+        );
         let factor = match self.rope_scaling {
             RopeScaling::None => 1.0,
             RopeScaling::Linear(f) | RopeScaling::Llama3 { factor: f, .. } | RopeScaling::Yarn { factor: f, .. } => f,
         };
         ensure!(factor.is_finite() && factor > 0.0, "the RoPE scaling factor is {factor}, expected above 0");
         if let RopeScaling::Llama3 { low, high, original, .. } = self.rope_scaling {
-            ensure!(low > 0.0 && high > low && original > 0.0, "llama3 RoPE scaling needs 0 < low_freq_factor < high_freq_factor, found {low} and {high}");
+            ensure!(
+                low > 0.0 && high > low && original > 0.0,
+                "llama3 RoPE scaling needs 0 < low_freq_factor < high_freq_factor, found {low} and {high}"
+            );
         }
         Ok(())
     }
@@ -133,7 +153,8 @@ impl Hyper {
 fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let m = &c.meta;
     let file = c.files[0].display();
-    let arch = m.str("general.architecture").with_context(|| format!("{file}: no general.architecture: not a model file"))?;
+    let arch =
+        m.str("general.architecture").with_context(|| format!("{file}: no general.architecture: not a model file"))?;
     ensure!(arch == "llama", "{file}: architecture {arch} is not supported (supported: llama)");
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
@@ -188,7 +209,9 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         vocab,
         context,
         window: None,
-        eps: float("attention.layer_norm_rms_epsilon").with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))? as f32,
+        eps: float("attention.layer_norm_rms_epsilon")
+            .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
+            as f32,
         rope_base: float("rope.freq_base").unwrap_or(10000.0),
         rope_scaling,
         half_split: false,
@@ -208,7 +231,11 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
     let opt = |key: &str| -> anyhow::Result<Option<usize>> {
         match &cfg[key] {
             serde_json::Value::Null => Ok(None),
-            v => v.as_u64().and_then(|v| usize::try_from(v).ok()).map(Some).with_context(|| format!("{file}: {key} is {v}, expected a whole number")),
+            v => v
+                .as_u64()
+                .and_then(|v| usize::try_from(v).ok())
+                .map(Some)
+                .with_context(|| format!("{file}: {key} is {v}, expected a whole number")),
         }
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
@@ -220,7 +247,9 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
     let context = need("max_position_embeddings")?;
     // newer files keep everything about RoPE in rope_parameters
     let scaling = if cfg["rope_parameters"].is_object() { &cfg["rope_parameters"] } else { &cfg["rope_scaling"] };
-    let number = |key: &str| scaling[key].as_f64().with_context(|| format!("{file}: RoPE scaling: {key} is missing or not a number"));
+    let number = |key: &str| {
+        scaling[key].as_f64().with_context(|| format!("{file}: RoPE scaling: {key} is missing or not a number"))
+    };
     let original = scaling["original_max_position_embeddings"].as_f64().unwrap_or(context as f64);
     let rope_scaling = match scaling["rope_type"].as_str().or(scaling["type"].as_str()).unwrap_or("default") {
         "default" => RopeScaling::None,
@@ -237,9 +266,13 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
             beta_fast: scaling["beta_fast"].as_f64().unwrap_or(32.0),
             beta_slow: scaling["beta_slow"].as_f64().unwrap_or(1.0),
             ext: 1.0,
-            attn: scaling["attention_factor"].as_f64().map_or(1.0, |f| f / (1.0 + 0.1 * libm::log(scaling["factor"].as_f64().unwrap_or(1.0)))),
+            attn: scaling["attention_factor"]
+                .as_f64()
+                .map_or(1.0, |f| f / (1.0 + 0.1 * libm::log(scaling["factor"].as_f64().unwrap_or(1.0)))),
         },
-        other => bail!("{file}: RoPE scaling of type {other} is not supported (supported: default, linear, llama3, yarn)"),
+        other => {
+            bail!("{file}: RoPE scaling of type {other} is not supported (supported: default, linear, llama3, yarn)")
+        }
     };
     let rope_base = cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0);
     Ok(Hyper {

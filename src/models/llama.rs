@@ -114,9 +114,22 @@ struct Builder<'a> {
 pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built> {
     ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, "context, ubatch and output rows must be at least 1");
     if let Some(w) = h.window {
-        ensure!(o.n_ctx <= w, "the model attends {w} positions back and a context of {} needs more; use -c {w} or less", o.n_ctx);
+        ensure!(
+            o.n_ctx <= w,
+            "the model attends {w} positions back and a context of {} needs more; use -c {w} or less",
+            o.n_ctx
+        );
     }
-    let mut b = Builder { c, h, o, buffers: vec![], commands: vec![], claimed: HashSet::new(), layer: None, rows: Rows::Tokens };
+    let mut b = Builder {
+        c,
+        h,
+        o,
+        buffers: vec![],
+        commands: vec![],
+        claimed: HashSet::new(),
+        layer: None,
+        rows: Rows::Tokens,
+    };
     let names = Names { gguf: c.kind == ContainerKind::Gguf };
     let (t, dim, width, kv_width) = (o.ubatch, h.dim, h.heads * h.head_dim, h.kv_heads * h.head_dim);
     let (kw, vw) = (cache_words(o.k_type, h.head_dim, "--ctk")?, cache_words(o.v_type, h.head_dim, "--ctv")?);
@@ -140,7 +153,11 @@ pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built>
     // positions per cache page: whole chunks, as many as one binding holds
     let n_ctx = o.n_ctx.next_multiple_of(64);
     let page_limit = o.max_binding_words / (h.kv_heads * kw.max(vw)) / 64 * 64;
-    ensure!(page_limit > 0, "64 cached positions do not fit the device's binding limit of {} bytes", o.max_binding_words * 4);
+    ensure!(
+        page_limit > 0,
+        "64 cached positions do not fit the device's binding limit of {} bytes",
+        o.max_binding_words * 4
+    );
     let page = n_ctx.min(page_limit);
     let pages: Vec<(usize, usize)> = (0..n_ctx).step_by(page).map(|first| (first, page.min(n_ctx - first))).collect();
     let state_words = if pages.len() > 1 { t * h.heads * (h.head_dim + 2) } else { 4 };
@@ -188,7 +205,8 @@ pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built>
         // feed-forward: x += Wdown · (silu(Wgate n) * Wup n), n = norm(x)
         let weight = b.vector(&names.layer(l, "ffn_norm"), dim)?;
         b.norm("ffn_norm", x, weight, normed);
-        let (wg, wu) = (b.matrix(&names.layer(l, "ffn_gate"), dim, h.ffn)?, b.matrix(&names.layer(l, "ffn_up"), dim, h.ffn)?);
+        let (wg, wu) =
+            (b.matrix(&names.layer(l, "ffn_gate"), dim, h.ffn)?, b.matrix(&names.layer(l, "ffn_up"), dim, h.ffn)?);
         b.quantize("ffn_act", &[&wg, &wu], dim, normed, normed_act);
         b.linear("ffn_gate", &wg, normed, normed_act, gate);
         b.linear("ffn_up", &wu, normed, normed_act, up);
@@ -207,7 +225,12 @@ pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built>
     let out_act = b.scratch("out_act", r * act_words(dim, o.digits))?;
     let logits = b.scratch("logits", r * h.vocab)?;
     b.rows = Rows::Outputs;
-    b.push("select", Op::SelectRows, Args::SelectRows(SelectRowsParams { n_tokens: 0, dim: dim as u32, first: 0 }), vec![x, chosen]);
+    b.push(
+        "select",
+        Op::SelectRows,
+        Args::SelectRows(SelectRowsParams { n_tokens: 0, dim: dim as u32, first: 0 }),
+        vec![x, chosen],
+    );
     let weight = b.vector(&names.global("norm"), dim)?;
     b.norm("output_norm", chosen, weight, out_normed);
     let head = names.global("output");
@@ -256,7 +279,11 @@ impl Builder<'_> {
         ensure!(found == shape, "{file}: tensor {name} has shape {found:?}, the config asks for {shape:?}");
         let ty = t.dtype.block().with_context(|| {
             let known: Vec<&str> = BlockType::ALL.iter().map(|t| t.name()).collect();
-            format!("{file}: tensor {name} is {}, which is not supported (supported: {})", t.dtype.name(), known.join(", "))
+            format!(
+                "{file}: tensor {name} is {}, which is not supported (supported: {})",
+                t.dtype.name(),
+                known.join(", ")
+            )
         })?;
         self.claimed.insert(name.to_string());
         Ok((ty, t))
@@ -274,7 +301,11 @@ impl Builder<'_> {
         let ty = pack::packed_type(ty);
         let words = pack::words_per_row(ty, k);
         let part_rows = self.o.max_binding_words / words / 32 * 32;
-        ensure!(part_rows > 0, "32 rows of tensor {name} do not fit the device's binding limit of {} bytes", self.o.max_binding_words * 4);
+        ensure!(
+            part_rows > 0,
+            "32 rows of tensor {name} do not fit the device's binding limit of {} bytes",
+            self.o.max_binding_words * 4
+        );
         let mut parts = Vec::new();
         for row0 in (0..rows).step_by(part_rows) {
             let n = part_rows.min(rows - row0);
@@ -359,7 +390,12 @@ impl Builder<'_> {
             page_len: len as u32,
             scale: (1.0 / libm::sqrt(self.h.head_dim as f64)) as f32,
         };
-        self.push("attention", Op::Attention(self.o.k_type, self.o.v_type), Args::Attention(p), vec![q, k, v, state, out]);
+        self.push(
+            "attention",
+            Op::Attention(self.o.k_type, self.o.v_type),
+            Args::Attention(p),
+            vec![q, k, v, state, out],
+        );
     }
 
     fn swiglu(&mut self, gate: BufId, up: BufId, y: BufId) {
@@ -377,7 +413,11 @@ impl Builder<'_> {
         for t in &self.c.tensors {
             let known = t.name == "rope_freqs.weight" || t.name.ends_with("rotary_emb.inv_freq");
             if !known && !self.claimed.contains(&t.name) {
-                bail!("{}: tensor {} has no place in a llama model (biases and adapters are not supported)", self.c.files[0].display(), t.name);
+                bail!(
+                    "{}: tensor {} has no place in a llama model (biases and adapters are not supported)",
+                    self.c.files[0].display(),
+                    t.name
+                );
             }
         }
         Ok(())

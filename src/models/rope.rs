@@ -36,7 +36,9 @@ impl RopeTable {
                     }
                     RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, attn } => {
                         magnitude = attn * if ext != 0.0 { 1.0 + 0.1 * libm::log(factor) } else { 1.0 };
-                        let corr = |r: f64| n * libm::log(original / (std::f64::consts::TAU * r)) / (2.0 * libm::log(h.rope_base));
+                        let corr = |r: f64| {
+                            n * libm::log(original / (std::f64::consts::TAU * r)) / (2.0 * libm::log(h.rope_base))
+                        };
                         let low = libm::floor(corr(beta_fast)).max(0.0);
                         let high = libm::ceil(corr(beta_slow)).min(n - 1.0);
                         let ramp = (1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)) * ext;

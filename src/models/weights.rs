@@ -15,19 +15,21 @@ const READ_AT_ONCE: usize = 8 << 20;
 /// The weights of a container; `progress` hears how many file bytes were read.
 pub struct Weights<'a> {
     container: &'a Container,
-    progress: Box<dyn FnMut(u64) + 'a>,
+    progress: Box<dyn FnMut(u64) + Send + 'a>,
 }
 
 impl<'a> Weights<'a> {
     /// `progress` is called with the number of bytes just read.
-    pub fn new(container: &'a Container, progress: impl FnMut(u64) + 'a) -> Weights<'a> {
+    pub fn new(container: &'a Container, progress: impl FnMut(u64) + Send + 'a) -> Weights<'a> {
         Weights { container, progress: Box::new(progress) }
     }
 }
 
 impl WeightSource for Weights<'_> {
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
-        let Role::Weight { tensor, row0, rows } = &buffer.role else { bail!("buffer {} holds no weights", buffer.name) };
+        let Role::Weight { tensor, row0, rows } = &buffer.role else {
+            bail!("buffer {} holds no weights", buffer.name)
+        };
         let c = self.container;
         let t = c.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
         let ty = t.dtype.block().with_context(|| format!("tensor {tensor} is {}", t.dtype.name()))?;
@@ -39,7 +41,9 @@ impl WeightSource for Weights<'_> {
             return Ok(());
         }
         let k = t.shape[0] as usize;
-        let row_bytes = ty.row_bytes(k).with_context(|| format!("tensor {tensor}: rows of {k} are not whole {} blocks", ty.name()))?;
+        let row_bytes = ty
+            .row_bytes(k)
+            .with_context(|| format!("tensor {tensor}: rows of {k} are not whole {} blocks", ty.name()))?;
         let block_words = pack::words_per_row(pack::packed_type(ty), k) * 32;
         // whole row blocks at a time
         let at_once = (READ_AT_ONCE / row_bytes / 32).max(1) * 32;
@@ -54,8 +58,13 @@ impl WeightSource for Weights<'_> {
                 .zip(bytes.par_chunks(32 * row_bytes))
                 .enumerate()
                 .try_for_each(|(i, (out, bytes))| {
-                    pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out)
-                        .map_err(|e| anyhow::anyhow!("{}: tensor {tensor}, rows from {}: {e}", c.files[t.file].display(), row0 + done + 32 * i))
+                    pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out).map_err(|e| {
+                        anyhow::anyhow!(
+                            "{}: tensor {tensor}, rows from {}: {e}",
+                            c.files[t.file].display(),
+                            row0 + done + 32 * i
+                        )
+                    })
                 })?;
             (self.progress)(bytes.len() as u64);
             done += n;

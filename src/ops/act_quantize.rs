@@ -17,10 +17,7 @@ pub struct ActQuantizeParams {
 /// `x` `[token][k]` to `act` `[token][group][digit]` blocks of 37 words: d, 128 codes, eight sums of 16 codes.
 pub fn act_quantize(p: &ActQuantizeParams, x: &[f32], act: &mut [u32]) {
     let (k, digits) = (p.k as usize, p.digits as usize);
-    assert!(
-        digits == 1 || digits == 2,
-        "digits is {digits}, expected 1 or 2"
-    );
+    assert!(digits == 1 || digits == 2, "digits is {digits}, expected 1 or 2");
     let limit = if digits == 1 { 127 } else { 127 * 128 };
     for token in 0..p.n_tokens as usize {
         for g in 0..groups(k) {
@@ -53,11 +50,7 @@ pub fn act_quantize(p: &ActQuantizeParams, x: &[f32], act: &mut [u32]) {
                     low[i] -= 128 * high[i];
                 }
                 put_block(&mut act[at..at + ACT_BLOCK_WORDS], d, &low);
-                put_block(
-                    &mut act[at + ACT_BLOCK_WORDS..at + 2 * ACT_BLOCK_WORDS],
-                    d,
-                    &high,
-                );
+                put_block(&mut act[at + ACT_BLOCK_WORDS..at + 2 * ACT_BLOCK_WORDS], d, &high);
             }
         }
     }
@@ -93,29 +86,16 @@ mod tests {
 
     #[test]
     fn the_largest_element_maps_to_127_and_the_short_group_is_zero_filled() {
-        let x: Vec<f32> = (0..130)
-            .map(|i| if i == 7 { -254.0 } else { i as f32 })
-            .collect();
+        let x: Vec<f32> = (0..130).map(|i| if i == 7 { -254.0 } else { i as f32 }).collect();
         let mut act = vec![u32::MAX; act_words(130, 1)];
-        act_quantize(
-            &ActQuantizeParams {
-                n_tokens: 1,
-                k: 130,
-                digits: 1,
-            },
-            &x,
-            &mut act,
-        );
+        act_quantize(&ActQuantizeParams { n_tokens: 1, k: 130, digits: 1 }, &x, &mut act);
         assert_eq!(f32::from_bits(act[0]), 2.0);
         assert_eq!(code(&act, 7), -127);
         assert_eq!(code(&act, 5), 3, "2.5 rounds away from zero");
         let sum: i32 = (0..16).map(|e| code(&act, e)).sum();
         assert_eq!((act[33] as u16) as i16 as i32, sum);
         let second = &act[37..];
-        assert_eq!(
-            (code(second, 0), code(second, 1), code(second, 2)),
-            (126, 127, 0)
-        );
+        assert_eq!((code(second, 0), code(second, 1), code(second, 2)), (126, 127, 0));
         assert!(second[2..33].iter().all(|&w| w == 0));
     }
 
@@ -123,15 +103,7 @@ mod tests {
     fn two_digits_join_to_the_code_of_15_bits() {
         let x: Vec<f32> = (0..128).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
         let mut act = vec![0; act_words(128, 2)];
-        act_quantize(
-            &ActQuantizeParams {
-                n_tokens: 1,
-                k: 128,
-                digits: 2,
-            },
-            &x,
-            &mut act,
-        );
+        act_quantize(&ActQuantizeParams { n_tokens: 1, k: 128, digits: 2 }, &x, &mut act);
         let d = f32::from_bits(act[0]);
         assert_eq!(act[0], act[37]);
         for e in 0..128 {
@@ -144,15 +116,7 @@ mod tests {
     #[test]
     fn a_group_of_tiny_values_becomes_zero() {
         let mut act = vec![u32::MAX; act_words(128, 2)];
-        act_quantize(
-            &ActQuantizeParams {
-                n_tokens: 1,
-                k: 128,
-                digits: 2,
-            },
-            &[2f32.powi(-30); 128],
-            &mut act,
-        );
+        act_quantize(&ActQuantizeParams { n_tokens: 1, k: 128, digits: 2 }, &[2f32.powi(-30); 128], &mut act);
         assert!(act.iter().all(|&w| w == 0));
     }
 }

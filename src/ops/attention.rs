@@ -40,7 +40,8 @@ pub fn attention(
 ) {
     let (heads, hd) = (p.heads as usize, p.head_dim as usize);
     for row in 0..p.n_tokens as usize * heads {
-        let carried = if state.len() >= (row + 1) * (hd + 2) { &mut state[row * (hd + 2)..][..hd + 2] } else { &mut [] };
+        let carried =
+            if state.len() >= (row + 1) * (hd + 2) { &mut state[row * (hd + 2)..][..hd + 2] } else { &mut [] };
         head(types, p, row, &q[row * hd..][..hd], k, v, carried, &mut out[row * hd..][..hd]);
     }
 }

@@ -23,7 +23,13 @@ pub fn float_probe(p: &FloatProbeParams, x: &[f32], out: &mut [u32]) {
         }
         let two_sum = a + b;
         let bb = two_sum - a;
-        let dot: i32 = a.to_bits().to_le_bytes().iter().zip(b.to_bits().to_le_bytes()).map(|(x, y)| i32::from(*x as i8) * i32::from(y as i8)).sum();
+        let dot: i32 = a
+            .to_bits()
+            .to_le_bytes()
+            .iter()
+            .zip(b.to_bits().to_le_bytes())
+            .map(|(x, y)| i32::from(*x as i8) * i32::from(y as i8))
+            .sum();
         let words = [
             (a + b).to_bits(),
             (a * b).to_bits(),
@@ -57,7 +63,24 @@ pub fn float_probe(p: &FloatProbeParams, x: &[f32], out: &mut [u32]) {
 /// Rows of chosen and random inputs in the range the engine computes in; no subnormal, no zero divisor, and no
 /// sum that cancels to a subnormal.
 pub fn inputs(rows: usize) -> Vec<f32> {
-    let chosen = [1.0f32, -1.0, 3.0, 0.1, -0.3, 16777216.0, 16777215.0, 1.0e-9, -7.25, 0.5, 1.5, 2.5, 65504.0, 65519.9, 0.333_333_34, 1.0e9];
+    let chosen = [
+        1.0f32,
+        -1.0,
+        3.0,
+        0.1,
+        -0.3,
+        16777216.0,
+        16777215.0,
+        1.0e-9,
+        -7.25,
+        0.5,
+        1.5,
+        2.5,
+        65504.0,
+        65519.9,
+        0.333_333_34,
+        1.0e9,
+    ];
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -113,27 +113,17 @@ pub fn quantised(
     t: impl Fn(&Row, usize, &ActGroup) -> f32,
 ) {
     let (k, digits) = (p.k as usize, p.digits as usize);
-    assert!(
-        digits == 1 || digits == 2,
-        "digits is {digits}, expected 1 or 2"
-    );
+    assert!(digits == 1 || digits == 2, "digits is {digits}, expected 1 or 2");
     for token in 0..p.n_tokens as usize {
         for row in 0..p.rows as usize {
-            let r = Row {
-                w,
-                words_per_row,
-                row,
-            };
+            let r = Row { w, words_per_row, row };
             let mut total = 0.0;
             let mut first = 0;
             while first < groups(k) {
                 let mut acc = 0.0;
                 for g in first..groups(k).min(first + seg_groups(k)) {
                     let at = token * act_words(k, digits) + g * digits * ACT_BLOCK_WORDS;
-                    let a = ActGroup {
-                        blocks: &act[at..at + digits * ACT_BLOCK_WORDS],
-                        digits,
-                    };
+                    let a = ActGroup { blocks: &act[at..at + digits * ACT_BLOCK_WORDS], digits };
                     acc += a.d() * t(&r, g, &a);
                 }
                 total += acc;
@@ -158,11 +148,7 @@ pub fn floats(
     let k = p.k as usize;
     for token in 0..p.n_tokens as usize {
         for row in 0..p.rows as usize {
-            let r = Row {
-                w,
-                words_per_row,
-                row,
-            };
+            let r = Row { w, words_per_row, row };
             let mut total = 0.0;
             let mut first = 0;
             while first < k {
@@ -184,15 +170,8 @@ mod tests {
 
     #[test]
     fn a_row_is_cut_into_at_most_eight_segments() {
-        for (k, g, s) in [
-            (1, 1, 1),
-            (128, 1, 1),
-            (129, 2, 1),
-            (1024, 8, 1),
-            (1025, 9, 2),
-            (2304, 18, 3),
-            (5632, 44, 6),
-        ] {
+        for (k, g, s) in [(1, 1, 1), (128, 1, 1), (129, 2, 1), (1024, 8, 1), (1025, 9, 2), (2304, 18, 3), (5632, 44, 6)]
+        {
             assert_eq!((groups(k), seg_groups(k)), (g, s), "{k}");
             assert!(groups(k).div_ceil(seg_groups(k)) <= 8);
         }
