@@ -1,1 +1,4 @@
-//! placeholder
+//! Text to token ids and back, choosing the next token, and the sessions built on them.
+
+pub mod sampling;
+pub mod tokenizer;
