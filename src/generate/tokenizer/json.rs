@@ -181,6 +181,28 @@ fn id_list(config: Option<&Value>, key: &str) -> Vec<u64> {
     }
 }
 
+/// The id that a post-processor puts before an empty text, if it puts one. Anything else it does is not asked for.
+fn template_start(processor: &Value) -> Option<u64> {
+    match processor["type"].as_str()? {
+        "TemplateProcessing" => {
+            let first = processor["single"].get(0)?["SpecialToken"]["id"].as_str()?;
+            processor["special_tokens"].get(first)?["ids"]
+                .get(0)?
+                .as_u64()
+        }
+        "RobertaProcessing" | "BertProcessing" => processor["cls"].get(1)?.as_u64(),
+        // a list inside a list is not followed: the files have none, and depth would be theirs to choose
+        "Sequence" => {
+            let parts = processor["processors"].as_array()?;
+            parts
+                .iter()
+                .filter(|p| p["type"] != "Sequence")
+                .find_map(template_start)
+        }
+        _ => None,
+    }
+}
+
 pub(super) fn load(
     json: &[u8],
     config: Option<&Value>,
@@ -203,6 +225,9 @@ pub(super) fn load(
     if file["model"]["type"] == "BPE" || file["model"].get("merges").is_some() {
         check_bpe(&file["model"])?;
     }
+    let template = template_start(&file["post_processor"]);
+    // Only its first token is of interest, and the crate indexes tables with what is in it.
+    file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
     decoding.read(&file["decoder"])?;
 
@@ -261,9 +286,10 @@ pub(super) fn load(
         ("config.json", model_config),
     ];
 
-    let from_template = guarded("tokenizer.json", || {
-        Ok(inner.encode_fast("", true)?.get_ids().first().copied())
-    })?;
+    // Only a special token of the vocabulary can be meant.
+    let from_template = template
+        .and_then(|id| u32::try_from(id).ok())
+        .filter(|&id| special(id));
     let mut bos = None;
     // A `bos_token` of null says that there is none.
     let says_none = config.is_some_and(|c| c.get("bos_token").is_some_and(Value::is_null));
@@ -277,7 +303,7 @@ pub(super) fn load(
                 bos = Some(in_range(what, "bos_token_id", id)?);
             }
         }
-        bos = bos.or(from_template.filter(|&id| special(id)));
+        bos = bos.or(from_template);
     }
     let adds_bos = bos.is_some()
         && match config.and_then(|c| c["add_bos_token"].as_bool()) {

@@ -570,7 +570,7 @@ fn read_spm(source: &Source, unknown: Option<u32>) -> Result<spm::Spm> {
         }
     }
     Ok(spm::Spm {
-        longest: tokens.keys().map(|t: &Box<str>| t.len()).max().unwrap_or(0),
+        longest: source.tokens.iter().map(String::len).max().unwrap_or(0),
         tokens,
         byte_ids,
         unknown,
