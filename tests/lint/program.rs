@@ -38,6 +38,15 @@ pub struct Call {
     pub line: u32,
 }
 
+/// An expression that decides, what it is there, and the line of what it decides.
+///
+/// naga gives some loads no place of their own, so the line comes along.
+pub struct Decision {
+    pub expr: Handle<Expression>,
+    pub what: &'static str,
+    pub line: u32,
+}
+
 /// What an expression that stands for a statement's result holds.
 #[derive(Clone, Copy)]
 pub enum ResultOf {
@@ -59,8 +68,8 @@ pub struct Fun<'a> {
     pub stores: Vec<Store>,
     pub calls: Vec<Call>,
     pub returns: Vec<Handle<Expression>>,
-    /// Expressions that decide what runs or which element is meant, with the word for it.
-    pub decisions: Vec<(Handle<Expression>, &'static str)>,
+    /// Expressions that decide what runs or which element is meant.
+    pub decisions: Vec<Decision>,
     /// Values that leave the analysis: stored to images, voted on.
     pub leaving: Vec<Handle<Expression>>,
     pub results: BTreeMap<usize, ResultOf>,
@@ -68,6 +77,12 @@ pub struct Fun<'a> {
     pub lane_arithmetic: Vec<(Handle<Expression>, &'static str, u32)>,
     /// Can an entry point come here?
     pub reachable: bool,
+}
+
+impl Fun<'_> {
+    fn decide(&mut self, expr: Handle<Expression>, what: &'static str, line: u32) {
+        self.decisions.push(Decision { expr, what, line });
+    }
 }
 
 /// The module, its functions first and its entry points after them.
@@ -222,11 +237,12 @@ impl<'a> Program<'a> {
             lane_arithmetic: Vec::new(),
             reachable: is_entry,
         };
-        for (_, expr) in fun.expressions.iter() {
+        for (h, expr) in fun.expressions.iter() {
+            let line = self.line(fun.expressions.get_span(h));
             match *expr {
-                Expression::Access { index, .. } => flat.decisions.push((index, "an index")),
+                Expression::Access { index, .. } => flat.decide(index, "an index", line),
                 Expression::Select { condition, .. } => {
-                    flat.decisions.push((condition, "a select condition"));
+                    flat.decide(condition, "a select condition", line);
                 }
                 _ => {}
             }
@@ -245,7 +261,7 @@ impl<'a> Program<'a> {
                     ref accept,
                     ref reject,
                 } => {
-                    flat.decisions.push((condition, "an if or loop condition"));
+                    flat.decide(condition, "an if or loop condition", line);
                     self.block(accept, flat);
                     self.block(reject, flat);
                 }
@@ -253,7 +269,7 @@ impl<'a> Program<'a> {
                     selector,
                     ref cases,
                 } => {
-                    flat.decisions.push((selector, "a switch"));
+                    flat.decide(selector, "a switch", line);
                     for case in cases {
                         self.block(&case.body, flat);
                     }
@@ -266,7 +282,7 @@ impl<'a> Program<'a> {
                     self.block(body, flat);
                     self.block(continuing, flat);
                     if let Some(condition) = break_if {
-                        flat.decisions.push((condition, "a loop condition"));
+                        flat.decide(condition, "a loop condition", line);
                     }
                 }
                 Statement::Return { value: Some(value) } => flat.returns.push(value),
@@ -325,7 +341,7 @@ impl<'a> Program<'a> {
                     | GatherMode::ShuffleXor(i)
                     | GatherMode::QuadBroadcast(i) = *mode
                     {
-                        flat.decisions.push((i, "a lane index"));
+                        flat.decide(i, "a lane index", line);
                     }
                     flat.results
                         .insert(result.index(), ResultOf::Lanes(argument));

@@ -89,6 +89,12 @@ pub fn check(p: &Program, source: &str, out: &mut Vec<Finding>) {
             )
         })
         .filter_map(|(_, c)| c.name.as_deref())
+        // naga drops constants of abstract type once it has folded them.
+        .chain(words.windows(4).filter_map(|w| {
+            let float = w[2].text == ":" && w[3].text == "f32"
+                || w[2].text == "=" && is_float_literal(w[3].text);
+            (w[0].text == "const" && float).then_some(w[1].text)
+        }))
         .collect();
     let is_float = |w: &Word| is_float_literal(w.text) || float_constants.contains(w.text);
     let mut add = |line, rule, message: String| {

@@ -850,16 +850,21 @@ fn reaches(p: &Program, copies: &Copies, barriers: &Classified, out: &mut Vec<Fi
     while marks.round() {}
     let mut deciding = BTreeSet::new();
     for (f, fun) in p.funs.iter().enumerate() {
-        for &(h, what) in &fun.decisions {
-            let found = marks.total(f, h);
+        for d in &fun.decisions {
+            let found = marks.total(f, d.expr);
+            let line = match p.line_of(f, d.expr) {
+                0 => d.line,
+                line => line,
+            };
             for z in &found {
                 out.push(Finding {
-                    line: p.line_of(f, h),
+                    line,
                     rule: ZERO_CONTROL_FLOW,
                     function: fun.name.clone(),
                     message: format!(
-                        "{} is a barrier's zero and reaches {what} here: a driver that specialises on it removes the barrier",
-                        copies.describe(&barriers.zeros[*z])
+                        "{} is a barrier's zero and reaches {} here: a driver that specialises on it removes the barrier",
+                        copies.describe(&barriers.zeros[*z]),
+                        d.what
                     ),
                 });
             }
