@@ -783,11 +783,7 @@ impl Walk<'_, '_, '_> {
                     }
                     set.extend(sets.iter().copied());
                 }
-                Statement::Block(ref inner) => {
-                    if self.block(f, inner, set, early) {
-                        return true;
-                    }
-                }
+                Statement::Block(ref inner) if self.block(f, inner, set, early) => return true,
                 Statement::If {
                     ref accept,
                     ref reject,
