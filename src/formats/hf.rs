@@ -1,7 +1,7 @@
 //! Hugging Face directories: `config.json`, safetensors files, and the tokenizer's files.
 //!
 //! The weights are `model.safetensors`, or the files an index names (`model.safetensors.index.json`, else the only
-//! `*.safetensors.index.json`), or the only `*.safetensors` file. JSON is bounded in bytes and in values before it is
+//! `*.safetensors.index.json`), or the only `*.safetensors` file. JSON is bounded in bytes and in memory before it is
 //! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
 //! index does not list are kept, for `models` to judge. Nothing here interprets the config.
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest `config.json`, `tokenizer_config.json` and `generation_config.json`, in bytes.
 pub const MAX_CONFIG: u64 = 16 << 20;
-/// Most values in one of them, estimated by counting separators.
-const MAX_VALUES: usize = 400_000;
+/// Most memory the values of one of them may take, as [`value_memory`] estimates it.
+const MAX_VALUES: usize = 40 << 20;
 /// Longest `tokenizer.json`, in bytes.
 pub const MAX_TOKENIZER: u64 = 256 << 20;
 /// Longest index, in bytes.
@@ -52,20 +52,30 @@ fn json_error(path: &Path, e: serde_json::Error) -> FormatError {
     )
 }
 
-/// A JSON file as a value, bounded in bytes and, before parsing, in values.
+/// An upper bound of what parsed JSON takes beyond its own text. The smallest object is a tree node with room for
+/// eleven entries, and lists and trees are up to twice as large as their content while they grow.
+fn value_memory(json: &[u8]) -> usize {
+    json.iter()
+        .map(|b| match b {
+            b'{' => 720,
+            b'[' => 64,
+            b',' => 128,
+            _ => 0,
+        })
+        .sum()
+}
+
+/// A JSON file as a value, bounded in bytes and, before parsing, in memory.
 fn read_json(path: &Path) -> Result<Value, FormatError> {
     let bytes = read_whole(path, MAX_CONFIG)?;
-    let values = bytes
-        .iter()
-        .filter(|b| matches!(b, b',' | b':' | b'[' | b'{'))
-        .count();
-    if values > MAX_VALUES {
+    let memory = value_memory(&bytes);
+    if memory > MAX_VALUES {
         return Err(FormatError::invalid(
             &show_path(path),
             "whole file",
             "too many values",
-            format_args!("at most {MAX_VALUES} separators"),
-            values,
+            format_args!("at most {MAX_VALUES} bytes of memory for them"),
+            format_args!("about {memory}"),
         ));
     }
     serde_json::from_slice(&bytes).map_err(|e| json_error(path, e))
