@@ -121,16 +121,16 @@ pub fn pack_rows(
         let count = ROW_BLOCK.min(rows - first);
         let bytes = &bytes[first * row_bytes..(first + count) * row_bytes];
         let result = match t {
-            BlockType::F32 => row_block::<16>(t, 16, row_bytes, bytes, out, f32_words),
-            BlockType::F16 => row_block::<16>(t, 32, row_bytes, bytes, out, f16_words),
-            BlockType::BF16 => row_block::<16>(t, 32, row_bytes, bytes, out, bf16_words),
-            BlockType::Q8_0 => row_block::<34>(t, 4, row_bytes, bytes, out, q8_0_words),
-            BlockType::Q4_0 => row_block::<18>(t, 4, row_bytes, bytes, out, q4_0_words),
-            BlockType::Q4_K => row_block::<36>(t, 1, row_bytes, bytes, out, q4k_words),
-            BlockType::Q5_K => row_block::<44>(t, 1, row_bytes, bytes, out, q5k_words),
-            BlockType::Q6_K => row_block::<53>(t, 1, row_bytes, bytes, out, q6k_words),
-            BlockType::Q8_K => row_block::<66>(t, 1, row_bytes, bytes, out, q8_k_words),
-            BlockType::Q8K128 => row_block::<33>(t, 1, row_bytes, bytes, out, q8k128_words),
+            BlockType::F32 => row_block(t, FLOAT_WORDS, row_bytes, bytes, out, f32_words),
+            BlockType::F16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, f16_words),
+            BlockType::BF16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, bf16_words),
+            BlockType::Q8_0 => row_block(t, 4, row_bytes, bytes, out, q8_0_words),
+            BlockType::Q4_0 => row_block(t, 4, row_bytes, bytes, out, q4_0_words),
+            BlockType::Q4_K => row_block(t, 1, row_bytes, bytes, out, q4k_words),
+            BlockType::Q5_K => row_block(t, 1, row_bytes, bytes, out, q5k_words),
+            BlockType::Q6_K => row_block(t, 1, row_bytes, bytes, out, q6k_words),
+            BlockType::Q8_K => row_block(t, 1, row_bytes, bytes, out, q8_k_words),
+            BlockType::Q8K128 => row_block(t, 1, row_bytes, bytes, out, q8k128_words),
         };
         result.map_err(|e| PackError {
             row: first + e.row,
@@ -140,11 +140,14 @@ pub fn pack_rows(
     Ok(())
 }
 
+/// Words of one piece of a row of floats.
+const FLOAT_WORDS: usize = 16;
+
 /// What a piece holds that cannot be packed: which block (element) of the piece, and what it is.
 type Refused = (usize, &'static str);
 
-/// Transposes one row block piece by piece: `N` words of a row come from `blocks` file blocks (fewer at its end).
-/// A piece of 32 rows fits the first-level cache on both sides of the transposition.
+/// Transposes one row block in pieces: `N` words of a row come from `blocks` file blocks (fewer at its end). What 32 rows
+/// give between two steps along k stays in the cache.
 fn row_block<const N: usize>(
     t: BlockType,
     blocks: usize,
@@ -153,26 +156,33 @@ fn row_block<const N: usize>(
     out: &mut [u32],
     words: fn(&[u8], &mut [u32; N]) -> Result<(), Refused>,
 ) -> Result<(), PackError> {
+    /// Bytes of a row read in one run, at least: shorter runs wait for memory.
+    const RUN: usize = 1024;
+
     let lanes = bytes.len() / row_bytes;
     let piece = blocks * t.bytes();
-    for (i, out) in out.chunks_mut(N * ROW_BLOCK).enumerate() {
-        let from = i * piece;
-        let to = row_bytes.min(from + piece);
+    let run = RUN.div_ceil(piece);
+    for (i, out) in out.chunks_mut(run * N * ROW_BLOCK).enumerate() {
         if lanes < ROW_BLOCK {
             out.fill(0);
         }
         for row in 0..lanes {
-            let mut w = [0u32; N];
-            words(&bytes[row * row_bytes + from..row * row_bytes + to], &mut w).map_err(
-                |(block, what)| PackError {
-                    t,
-                    row,
-                    block: i * blocks + block,
-                    what,
-                },
-            )?;
-            for (out, w) in out.chunks_exact_mut(ROW_BLOCK).zip(w) {
-                out[row] = w;
+            for (j, out) in out.chunks_mut(N * ROW_BLOCK).enumerate() {
+                let from = (i * run + j) * piece;
+                let to = row_bytes.min(from + piece);
+                let first = (i * run + j) * blocks;
+                let mut w = [0u32; N];
+                words(&bytes[row * row_bytes + from..row * row_bytes + to], &mut w).map_err(
+                    |(block, what)| PackError {
+                        t,
+                        row,
+                        block: first + block,
+                        what,
+                    },
+                )?;
+                for (out, w) in out.chunks_exact_mut(ROW_BLOCK).zip(w) {
+                    out[row] = w;
+                }
             }
         }
     }
@@ -207,32 +217,86 @@ const fn canon_bits(bits: u32) -> Option<u32> {
     }
 }
 
-fn f32_words(b: &[u8], w: &mut [u32; 16]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(4).enumerate() {
-        w[i] = canon_bits(u32_at(b, 0)).ok_or((i, "value"))?;
+// The float formats copy and check whole pieces without a branch per element; a refused piece is searched afterwards.
+
+fn f32_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
+    copy_words(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        let magnitude = *w & 0x7fff_ffff;
+        refused |= magnitude >= 0x7f80_0000;
+        *w = if magnitude < CANON_MIN_BITS { 0 } else { *w };
     }
-    Ok(())
+    if refused {
+        Err(first_refused(b, 4, |b| canon_bits(u32_at(b, 0)).is_none()))
+    } else {
+        Ok(())
+    }
 }
 
-fn f16_words(b: &[u8], w: &mut [u32; 16]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(2).enumerate() {
-        let h = u16_at(b, 0);
-        if !f16_is_finite(h) {
-            return Err((i, "value"));
-        }
+fn f16_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
+    copy_halves(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        refused |= *w & 0x7c00 == 0x7c00 || *w & 0x7c00_0000 == 0x7c00_0000;
         // the smallest f16 is 2^-24: only the negative zero is not canonical
-        let h = if h == 0x8000 { 0 } else { h };
-        w[i / 2] |= h << (16 * (i % 2));
+        let low = if *w & 0xffff == 0x8000 {
+            0
+        } else {
+            *w & 0xffff
+        };
+        let high = if *w >> 16 == 0x8000 {
+            0
+        } else {
+            *w & 0xffff_0000
+        };
+        *w = low | high;
     }
-    Ok(())
+    if refused {
+        Err(first_refused(b, 2, |b| !f16_is_finite(u16_at(b, 0))))
+    } else {
+        Ok(())
+    }
 }
 
-fn bf16_words(b: &[u8], w: &mut [u32; 16]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(2).enumerate() {
-        let bits = canon_bits(u16_at(b, 0) << 16).ok_or((i, "value"))?;
-        w[i / 2] |= (bits >> 16) << (16 * (i % 2));
+fn bf16_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
+    copy_halves(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        let (low, high) = (*w << 16, *w & 0xffff_0000);
+        refused |= low & 0x7fff_ffff >= 0x7f80_0000 || high & 0x7fff_ffff >= 0x7f80_0000;
+        let low = if low & 0x7fff_ffff < CANON_MIN_BITS {
+            0
+        } else {
+            low >> 16
+        };
+        let high = if high & 0x7fff_ffff < CANON_MIN_BITS {
+            0
+        } else {
+            high
+        };
+        *w = low | high;
     }
-    Ok(())
+    if refused {
+        Err(first_refused(b, 2, |b| {
+            canon_bits(u16_at(b, 0) << 16).is_none()
+        }))
+    } else {
+        Ok(())
+    }
+}
+
+/// The first element of `bytes` that `bad` finds, there being one.
+fn first_refused(b: &[u8], bytes: usize, bad: impl Fn(&[u8]) -> bool) -> Refused {
+    (b.chunks_exact(bytes).position(bad).unwrap_or(0), "value")
+}
+
+/// Two halves to a word; the last may be alone.
+fn copy_halves(b: &[u8], w: &mut [u32]) {
+    copy_words(b, w);
+    if let [low, high] = b.as_chunks::<4>().1 {
+        w[b.len() / 4] = u32::from_le_bytes([*low, *high, 0, 0]);
+    }
 }
 
 /// Up to four blocks: their f16 scales in two words, then `n` words of codes for each.

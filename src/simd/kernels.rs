@@ -491,7 +491,10 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
             }
             let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
             for part in 0..P {
-                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, &a);
+                // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
+                // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
+                let a = std::hint::black_box(&a);
+                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));
                     acc[t][part] = v.add_f(acc[t][part], v.mul_f(da, term[t]));
