@@ -157,7 +157,7 @@ fn row_block<const N: usize>(
     words: fn(&[u8], &mut [u32; N]) -> Result<(), Refused>,
 ) -> Result<(), PackError> {
     /// Bytes of a row read in one run, at least: shorter runs wait for memory.
-    const RUN: usize = 1024;
+    const RUN: usize = 256;
 
     let lanes = bytes.len() / row_bytes;
     let piece = blocks * t.bytes();

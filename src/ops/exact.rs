@@ -46,16 +46,17 @@ pub fn fsqrt(x: f32) -> f32 {
 }
 
 /// e^x: 0 below -87, e^88 above 88, elsewhere within about 2 ulp (polynomial of the Cephes library's `expf`).
+#[allow(
+    clippy::excessive_precision,
+    clippy::approx_constant,
+    reason = "the constants as docs/exactness.md writes them"
+)]
 #[inline]
 pub fn fexp(x: f32) -> f32 {
     if x < -87.0 {
         return 0.0;
     }
     let x = if x > 88.0 { 88.0 } else { x };
-    #[allow(
-        clippy::excessive_precision,
-        reason = "the constant as docs/exactness.md writes it"
-    )]
     let k = (x * 1.4426950408889634).round_ties_even();
     let r = (x - k * 0.693359375) - k * -2.12194440e-4;
     let mut p = 1.9875691500e-4f32;

@@ -382,7 +382,7 @@ impl Quantised for Q8K128 {
         }
         sums!(v, dot_signed, a, s, 0, 32, |i| v
             .signed(v.load(&codes[i], part)));
-        let d = v.from_bits(v.load(&block[0], part));
+        let d = v.as_f(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
             out[t] = v.mul_f(d, value(v, s[t]));
@@ -523,7 +523,7 @@ impl Floats for F32 {
     const PER_WORD: usize = 1;
     #[inline(always)]
     fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
-        (v.from_bits(word), v.from_bits(word))
+        (v.as_f(word), v.as_f(word))
     }
 }
 
@@ -543,10 +543,7 @@ impl Floats for BF16 {
     const PER_WORD: usize = 2;
     #[inline(always)]
     fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
-        (
-            v.from_bits(v.shl(word, 16)),
-            v.from_bits(v.and(word, 0xffff_0000)),
-        )
+        (v.as_f(v.shl(word, 16)), v.as_f(v.and(word, 0xffff_0000)))
     }
 }
 

@@ -637,7 +637,14 @@ mod tests {
     #[test]
     fn every_row_block_meets_every_token_once() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        for (rows, n_tokens) in [(1, 1), (33, 1), (4096, 1), (64, 100), (33, 517), (1, 5000)] {
+        for (rows, n_tokens) in [
+            (1usize, 1usize),
+            (33, 1),
+            (4096, 1),
+            (64, 100),
+            (33, 517),
+            (1, 5000),
+        ] {
             let met: Vec<AtomicU32> = (0..rows.div_ceil(32) * n_tokens)
                 .map(|_| AtomicU32::new(0))
                 .collect();

@@ -113,7 +113,7 @@ impl Lanes for Portable {
         each!(|l| a[l] as f32)
     }
     #[inline(always)]
-    fn from_bits(self, a: [i32; N]) -> [f32; N] {
+    fn as_f(self, a: [i32; N]) -> [f32; N] {
         each!(|l| f32::from_bits(a[l] as u32))
     }
     #[inline(always)]
