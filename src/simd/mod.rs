@@ -28,6 +28,9 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+/// Vectors of 32 rows at the portable level.
+const PORTABLE_PARTS: usize = ROW_BLOCK / <portable::Portable as lanes::Lanes>::N;
+
 /// The environment variable that forces the level down.
 const LEVEL_VARIABLE: &str = "ISOBIT_SIMD";
 
@@ -427,6 +430,13 @@ impl QuantisedJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match (self.digits, left) {
+                    // no portable tile: compilers find fewer vector instructions in one
+                    (1, _) if self.level == Level::Portable => {
+                        self.tile::<F, 1, 1>(row_block, token, out)
+                    }
+                    (_, _) if self.level == Level::Portable => {
+                        self.tile::<F, 1, 2>(row_block, token, out)
+                    }
                     (1, 8..) if self.level == Level::Avx512 => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
@@ -455,10 +465,13 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => {
-                const P: usize = ROW_BLOCK / <portable::Portable as lanes::Lanes>::N;
-                kernels::quantised::<_, F, T, D, P>(portable::Portable, w, act, groups, seg)
-            }
+            Level::Portable => kernels::quantised::<_, F, T, D, PORTABLE_PARTS>(
+                portable::Portable,
+                w,
+                act,
+                groups,
+                seg,
+            ),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
@@ -545,7 +558,9 @@ impl FloatsJob<'_> {
         let (k, seg) = (self.k, seg_groups(self.k));
         let x = &self.x[token * k..][..T * k];
         let y = match (self.level, T) {
-            (Level::Portable, 1) => kernels::floats::<_, F, T, 4>(portable::Portable, w, x, k, seg),
+            (Level::Portable, 1) => {
+                kernels::floats::<_, F, T, PORTABLE_PARTS>(portable::Portable, w, x, k, seg)
+            }
             (Level::Portable, _) => kernels::floats::<_, F, T, 1>(portable::Portable, w, x, k, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
@@ -625,7 +640,14 @@ mod tests {
     #[test]
     fn every_row_block_meets_every_token_once() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        for (rows, n_tokens) in [(1, 1), (33, 1), (4096, 1), (64, 100), (33, 517), (1, 5000)] {
+        for (rows, n_tokens) in [
+            (1usize, 1usize),
+            (33, 1),
+            (4096, 1),
+            (64, 100),
+            (33, 517),
+            (1, 5000),
+        ] {
             let met: Vec<AtomicU32> = (0..rows.div_ceil(32) * n_tokens)
                 .map(|_| AtomicU32::new(0))
                 .collect();
