@@ -2,21 +2,13 @@
 
 use super::CheckFailed;
 use super::common::{self, EngineArgs, ModelArgs};
-use crate::generate::verify::{Report, Script, verify};
+use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify};
 use crate::models::Hyper;
 use crate::simd::Level;
 use anyhow::ensure;
 use clap::Args;
 use std::io::Write;
 use std::process::ExitCode;
-
-/// Tokens of the prompt, cut or repeated to length.
-const PROMPT_TOKENS: usize = 64;
-
-/// A prompt that any tokeniser turns into varied ids.
-const PROMPT: &str = "Once upon a time there was a king who had three sons, and the youngest of them was called Jack. \
-    One day the king said: 'Whoever brings me the bird that sings 7 songs in 12 keys shall have the kingdom.' \
-    So they went out into the wide world, each by a different road, and did not come home for many years.";
 
 #[derive(Args)]
 pub struct VerifyArgs {
@@ -49,7 +41,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     let mut options = a.engine.session(n_ctx, 1)?;
     options.plan.ubatch = options.plan.ubatch.min(prompt_len);
     let script = Script {
-        prompt: prompt(&c, &h, prompt_len),
+        prompt: prompt(common::tokenizer(&c).ok().as_ref(), h.vocab, prompt_len),
         generate: tokens,
         batches: if a.batches { vec![0, 1, 3, 7, 64] } else { vec![] },
     };
@@ -129,14 +121,4 @@ fn default_devices() -> Vec<String> {
     #[cfg(feature = "gpu")]
     list.extend(pollster::block_on(crate::host::adapters()).iter().map(|a| a.index.to_string()));
     list
-}
-
-/// The fixed text in the model's own ids, or a fixed sequence of ids where it has no usable tokeniser.
-fn prompt(c: &crate::formats::Container, h: &Hyper, len: usize) -> Vec<u32> {
-    let ids = common::tokenizer(c).ok().and_then(|t| t.encode(PROMPT, t.adds_bos(), false).ok());
-    let ids = ids.filter(|ids| !ids.is_empty() && ids.iter().all(|&id| (id as usize) < h.vocab));
-    let ids = ids.unwrap_or_else(|| {
-        (0..len as u64).map(|i| ((i * i * 7919 + i * 104729 + 13) % h.vocab as u64) as u32).collect()
-    });
-    ids.iter().copied().cycle().take(len).collect()
 }
