@@ -10,10 +10,9 @@ use isobit::simd::Level;
 /// The words of every buffer of a case, in the order of its buffers.
 pub type Words = Vec<Vec<u32>>;
 
-/// Every SIMD level this machine can run, the fastest last.
+/// Every SIMD level this machine can run.
 pub fn levels() -> Vec<Level> {
-    // the one place to widen when levels can be listed
-    vec![Level::detect()]
+    Level::available()
 }
 
 /// The CPU at a level (`None`: the twins) with a number of threads.
