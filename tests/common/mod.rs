@@ -26,7 +26,7 @@ fn gpu_required() -> bool {
 }
 
 /// Says why nothing runs on a GPU, and fails when one is required.
-fn absent(why: &str) {
+pub fn absent(why: &str) {
     println!("no GPU was tested: {why}");
     assert!(!gpu_required(), "REQUIRE_GPU=1, but {why}");
 }
