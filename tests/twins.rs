@@ -22,10 +22,14 @@ fn against_twins(device: &mut dyn Device) {
         let list = cases::of(op);
         let expected = twins(&list);
         let found = run(device, &list);
+        let mut wrong = Vec::new();
         for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
             count += 1;
             words += expected.iter().map(Vec::len).sum::<usize>();
-            failures.extend(same(case, expected, found).err().map(|e| format!("{name}: {e}")));
+            wrong.extend(same(case, expected, found).err());
+        }
+        if let Some(first) = wrong.first() {
+            failures.push(format!("{name}: {} of {} cases of {}: {first}", wrong.len(), list.len(), op.title()));
         }
     }
     println!("{name}: {count} cases, {words} words, {:.1} s", started.elapsed().as_secs_f64());

@@ -139,6 +139,6 @@ pub fn none(failures: &[String]) {
         failures.is_empty(),
         "{} failures, the first of them:\n{}",
         failures.len(),
-        failures[..failures.len().min(20)].join("\n")
+        failures[..failures.len().min(50)].join("\n")
     );
 }
