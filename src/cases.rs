@@ -249,6 +249,10 @@ enum Fill {
     Tiny,
     /// halves between codes, for one digit or two
     Ties(u32),
+    /// halves between the codes of q4_0
+    NibbleTies,
+    /// halfway between neighbouring f16, normal and subnormal, and at the largest
+    HalfTies,
     /// small values and one outlier in 100
     Outliers,
     /// -100 to 100
@@ -306,6 +310,17 @@ impl Fill {
                 let limit = if digits == 1 { 127 } else { 16256 };
                 if i % 32 == 0 { -(limit as f32) } else { ((i * 8191) % (2 * limit)) as f32 - limit as f32 + 0.5 }
             }
+            Fill::NibbleTies => {
+                let sign = if i / 32 % 2 == 0 { 1.0 } else { -1.0 };
+                sign * if i % 32 == 0 { -8.0 } else { (i * 5 % 16) as f32 - 7.5 }
+            }
+            Fill::HalfTies => match i % 4 {
+                // f16 has 11 bits, and steps of 2^-24 at the small end
+                0 => (1.0 + (2 * (i % 1021) + 1) as f32 / 2048.0) * if i % 8 == 0 { 1.0 } else { -1024.0 },
+                1 => (2 * (i % 1021) + 1) as f32 / 33_554_432.0,
+                2 => [65519.996, 65520.0, -65520.0, 65536.0][i / 4 % 4],
+                _ => -((i % 13) as f32) / 67_108_864.0,
+            },
             Fill::Outliers => {
                 if i % 100 == 3 {
                     -3.0e4
@@ -710,7 +725,17 @@ fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
     {
         one(2, 64, first, 64, pos, n, Fill::Prime);
     }
-    for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(1), Fill::Outliers, Fill::Sweep] {
+    for x in [
+        Fill::Zeros,
+        Fill::Full,
+        Fill::Extremes,
+        Fill::Tiny,
+        Fill::Ties(1),
+        Fill::NibbleTies,
+        Fill::HalfTies,
+        Fill::Outliers,
+        Fill::Sweep,
+    ] {
         one(2, 96, 0, 64, 3, 3, x);
     }
     list
