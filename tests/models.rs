@@ -25,7 +25,7 @@ fn open(name: &str) -> Container {
 
 fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
     let plan = PlanOptions { n_ctx, ubatch: n_ctx, max_out: n_ctx, digits, k_type: cache, v_type: cache, max_binding_words: usize::MAX / 8 };
-    SessionOptions { plan }
+    SessionOptions { plan, memory: None }
 }
 
 fn logits(c: &Container, ids: &[u32], digits: usize, cache: CacheType) -> Vec<Vec<f32>> {

@@ -37,7 +37,7 @@ fn embedded() -> Container {
 
 fn options(n_ctx: usize, digits: usize, k_type: CacheType, v_type: CacheType) -> SessionOptions {
     let plan = PlanOptions { n_ctx, ubatch: 64, max_out: 1, digits, k_type, v_type, max_binding_words: usize::MAX / 8 };
-    SessionOptions { plan }
+    SessionOptions { plan, memory: None }
 }
 
 fn cpu(level: Option<Level>, threads: usize) -> Box<dyn Device> {
