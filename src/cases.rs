@@ -290,7 +290,7 @@ impl Fill {
             Fill::Zeros => 0.0,
             Fill::Ones => 1.0,
             Fill::Full => {
-                if i / 7 % 2 == 0 {
+                if (i / 7).is_multiple_of(2) {
                     1.0
                 } else {
                     -1.0
@@ -308,15 +308,19 @@ impl Fill {
             }
             Fill::Ties(digits) => {
                 let limit = if digits == 1 { 127 } else { 16256 };
-                if i % 32 == 0 { -(limit as f32) } else { ((i * 8191) % (2 * limit)) as f32 - limit as f32 + 0.5 }
+                if i.is_multiple_of(32) {
+                    -(limit as f32)
+                } else {
+                    ((i * 8191) % (2 * limit)) as f32 - limit as f32 + 0.5
+                }
             }
             Fill::NibbleTies => {
-                let sign = if i / 32 % 2 == 0 { 1.0 } else { -1.0 };
-                sign * if i % 32 == 0 { -8.0 } else { (i * 5 % 16) as f32 - 7.5 }
+                let sign = if (i / 32).is_multiple_of(2) { 1.0 } else { -1.0 };
+                sign * if i.is_multiple_of(32) { -8.0 } else { (i * 5 % 16) as f32 - 7.5 }
             }
             Fill::HalfTies => match i % 4 {
                 // f16 has 11 bits, and steps of 2^-24 at the small end
-                0 => (1.0 + (2 * (i % 1021) + 1) as f32 / 2048.0) * if i % 8 == 0 { 1.0 } else { -1024.0 },
+                0 => (1.0 + (2 * (i % 1021) + 1) as f32 / 2048.0) * if i.is_multiple_of(8) { 1.0 } else { -1024.0 },
                 1 => (2 * (i % 1021) + 1) as f32 / 33_554_432.0,
                 2 => [65519.996, 65520.0, -65520.0, 65536.0][i / 4 % 4],
                 _ => -((i % 13) as f32) / 67_108_864.0,
