@@ -103,7 +103,7 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     let text = e.render().to_string();
     let mut line = String::new();
     for part in text.lines().map(str::trim) {
-        if part.starts_with("Usage:") {
+        if part.starts_with("Usage:") || part.starts_with("For more information") {
             break;
         }
         let tip = part.starts_with("tip:");
@@ -119,7 +119,7 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     // a value that nobody typed came from a variable
     if let (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(ContextValue::String(value))) =
         (e.kind(), e.get(ContextKind::InvalidValue))
-        && !args.iter().any(|a| a.to_string_lossy().ends_with(value.as_str()))
+        && !args.iter().any(|a| a == value.as_str() || (!value.is_empty() && a.to_string_lossy().ends_with(value)))
     {
         line.push_str(" (from the environment: ISOBIT_...)");
     }

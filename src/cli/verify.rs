@@ -4,9 +4,11 @@ use super::CheckFailed;
 use super::common::{self, EngineArgs, ModelArgs, note};
 use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify};
 use crate::models::Hyper;
+use crate::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
 use crate::simd::Level;
 use anyhow::ensure;
 use clap::Args;
+use futures::future::LocalBoxFuture;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -28,6 +30,9 @@ pub struct VerifyArgs {
     /// Also feed the prompt whole and in pieces of 1, 3, 7 and 64, and demand one digest; then one device will do
     #[arg(long)]
     batches: bool,
+    /// Flip one bit of what this command writes on the last device, to see it found
+    #[arg(long, hide = true, value_name = "COMMAND")]
+    plant_fault: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -65,6 +70,11 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     );
     options.memory = common::share_of_memory(&opened);
     let mut devices: Vec<_> = opened.into_iter().map(|o| o.device).collect();
+    if let Some(command) = a.plant_fault
+        && let Some(inner) = devices.pop()
+    {
+        devices.push(Box::new(Faulty { inner, command, buffer: None }));
+    }
     let names: Vec<String> = devices.iter().map(|d| d.info().name).collect();
     note!("{}: {prompt_len} tokens of prompt, {tokens} generated, on {}", c.files[0].display(), names.join(", "));
     let steps = 1 + tokens + script.batches.len() * devices.len();
@@ -133,4 +143,49 @@ fn default_devices(adapters: usize) -> Vec<String> {
     list.extend(Level::available().into_iter().map(|l| format!("cpu:{}", l.name())));
     list.extend((0..adapters).map(|i| i.to_string()));
     list
+}
+
+/// A device that gets one bit wrong.
+struct Faulty {
+    inner: Box<dyn Device>,
+    /// index of the command whose result is spoilt
+    command: usize,
+    /// what that command writes
+    buffer: Option<BufId>,
+}
+
+impl Device for Faulty {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.buffer = plan.recording.commands.get(self.command).and_then(|c| c.outputs().first().copied());
+        self.inner.load(plan, weights)
+    }
+
+    fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
+        self.inner.run(step)
+    }
+
+    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        let buffer = self.buffer.filter(|_| command == self.command);
+        Box::pin(async move {
+            self.inner.run_one(command, step).await?;
+            if let Some(buffer) = buffer {
+                let mut words = self.inner.read(buffer).await?;
+                words[0] ^= 1;
+                self.inner.write(buffer, &words).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        self.inner.read(buffer)
+    }
+
+    fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.inner.write(buffer, words)
+    }
 }
