@@ -1,0 +1,162 @@
+//! The vector operations with AVX2 and F16C: eight rows to a register.
+
+use super::lanes::{Lanes, Word};
+use crate::ops::exact::CANON_MIN;
+use crate::ops::linear::ROW_BLOCK;
+use std::arch::x86_64::*;
+
+/// Proof that this CPU has AVX2 and F16C.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    /// # Safety
+    ///
+    /// This CPU has AVX2 and F16C.
+    pub(super) const unsafe fn new() -> Avx2 {
+        Avx2(())
+    }
+}
+
+/// Wraps intrinsics. The one reason they are sound is given here.
+macro_rules! intrinsics {
+    ($e:expr) => {
+        // SAFETY: `self` exists only where `Avx2::new` was allowed, so the CPU has the instructions; what they read or
+        // write through pointers is a bounds-checked slice of eight words.
+        unsafe { $e }
+    };
+}
+
+impl Lanes for Avx2 {
+    const N: usize = 8;
+    const SIGNED_BIAS: i32 = 0;
+    type I = __m256i;
+    type F = __m256;
+    /// magnitudes, and the weights for their signs
+    type S = (__m256i, __m256i);
+
+    #[inline(always)]
+    fn load(self, word: &Word, part: usize) -> __m256i {
+        let from = &word[part * 8..part * 8 + 8];
+        intrinsics!(_mm256_loadu_si256(from.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn int(self, i: i32) -> __m256i {
+        intrinsics!(_mm256_set1_epi32(i))
+    }
+    #[inline(always)]
+    fn and(self, a: __m256i, mask: u32) -> __m256i {
+        intrinsics!(_mm256_and_si256(a, _mm256_set1_epi32(mask as i32)))
+    }
+    #[inline(always)]
+    fn or(self, a: __m256i, b: __m256i) -> __m256i {
+        intrinsics!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        intrinsics!(_mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
+        intrinsics!(_mm256_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256i, b: __m256i) -> __m256i {
+        intrinsics!(_mm256_mullo_epi32(a, b))
+    }
+    #[inline(always)]
+    fn shl(self, a: __m256i, n: u32) -> __m256i {
+        intrinsics!(_mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn shr(self, a: __m256i, n: u32) -> __m256i {
+        intrinsics!(_mm256_srl_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn sar(self, a: __m256i, n: u32) -> __m256i {
+        intrinsics!(_mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn dot_unsigned(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
+        // two products are at most 2 * 127 * 127: the 16-bit sum does not saturate
+        intrinsics!({
+            let pairs = _mm256_maddubs_epi16(w, _mm256_set1_epi32(a as i32));
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        })
+    }
+    #[inline(always)]
+    fn signed(self, w: __m256i) -> (__m256i, __m256i) {
+        // the magnitude of -128 is 128 as an unsigned byte, which is how it is used
+        intrinsics!((_mm256_abs_epi8(w), w))
+    }
+    #[inline(always)]
+    fn dot_signed(self, acc: __m256i, w: (__m256i, __m256i), a: u32) -> __m256i {
+        // |w| * (a with w's sign): two products are at most 2 * 128 * 127 = 32512, which does not saturate
+        intrinsics!({
+            let a = _mm256_sign_epi8(_mm256_set1_epi32(a as i32), w.1);
+            let pairs = _mm256_maddubs_epi16(w.0, a);
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        })
+    }
+    #[inline(always)]
+    fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
+        intrinsics!(_mm256_add_epi32(
+            acc,
+            _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))
+        ))
+    }
+
+    #[inline(always)]
+    fn to_f(self, a: __m256i) -> __m256 {
+        intrinsics!(_mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m256i) -> __m256 {
+        intrinsics!(_mm256_castsi256_ps(a))
+    }
+    #[inline(always)]
+    fn f16_pair(self, a: __m256i) -> (__m256, __m256) {
+        intrinsics!({
+            // packing works within 128-bit halves: low lanes 0..4, high lanes 0..4 | low 4..8, high 4..8
+            let low = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
+            let packed = _mm256_packus_epi32(low, _mm256_srli_epi32::<16>(a));
+            let first = _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+            let second = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed));
+            (
+                _mm256_permute2f128_ps::<0x20>(first, second),
+                _mm256_permute2f128_ps::<0x31>(first, second),
+            )
+        })
+    }
+    #[inline(always)]
+    fn float(self, x: f32) -> __m256 {
+        intrinsics!(_mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    fn add_f(self, a: __m256, b: __m256) -> __m256 {
+        intrinsics!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub_f(self, a: __m256, b: __m256) -> __m256 {
+        intrinsics!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_f(self, a: __m256, b: __m256) -> __m256 {
+        intrinsics!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn canon(self, a: __m256) -> __m256 {
+        intrinsics!({
+            let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+            _mm256_and_ps(
+                a,
+                _mm256_cmp_ps::<_CMP_NLT_UQ>(magnitude, _mm256_set1_ps(CANON_MIN)),
+            )
+        })
+    }
+    #[inline(always)]
+    fn store(self, a: __m256, to: &mut [f32; ROW_BLOCK], part: usize) {
+        let to = &mut to[part * 8..part * 8 + 8];
+        intrinsics!(_mm256_storeu_ps(to.as_mut_ptr(), a))
+    }
+}

@@ -1,0 +1,140 @@
+//! The vector operations with AVX-512 (F, BW, VL, DQ) and VNNI: sixteen rows to a register.
+
+use super::lanes::{Lanes, Word};
+use crate::ops::exact::CANON_MIN;
+use crate::ops::linear::ROW_BLOCK;
+use std::arch::x86_64::*;
+
+/// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+impl Avx512 {
+    /// # Safety
+    ///
+    /// This CPU has AVX-512 F, BW, VL, DQ and VNNI.
+    pub(super) const unsafe fn new() -> Avx512 {
+        Avx512(())
+    }
+}
+
+/// Wraps intrinsics. The one reason they are sound is given here.
+macro_rules! intrinsics {
+    ($e:expr) => {
+        // SAFETY: `self` exists only where `Avx512::new` was allowed, so the CPU has the instructions; what they read or
+        // write through pointers is a bounds-checked slice of sixteen words.
+        unsafe { $e }
+    };
+}
+
+impl Lanes for Avx512 {
+    const N: usize = 16;
+    /// the dot instruction takes unsigned weights: their sign bit is flipped
+    const SIGNED_BIAS: i32 = 128;
+    type I = __m512i;
+    type F = __m512;
+    type S = __m512i;
+
+    #[inline(always)]
+    fn load(self, word: &Word, part: usize) -> __m512i {
+        let from = &word[part * 16..part * 16 + 16];
+        intrinsics!(_mm512_loadu_si512(from.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn int(self, i: i32) -> __m512i {
+        intrinsics!(_mm512_set1_epi32(i))
+    }
+    #[inline(always)]
+    fn and(self, a: __m512i, mask: u32) -> __m512i {
+        intrinsics!(_mm512_and_si512(a, _mm512_set1_epi32(mask as i32)))
+    }
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        intrinsics!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        intrinsics!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512i, b: __m512i) -> __m512i {
+        intrinsics!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512i, b: __m512i) -> __m512i {
+        intrinsics!(_mm512_mullo_epi32(a, b))
+    }
+    #[inline(always)]
+    fn shl(self, a: __m512i, n: u32) -> __m512i {
+        intrinsics!(_mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn shr(self, a: __m512i, n: u32) -> __m512i {
+        intrinsics!(_mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn sar(self, a: __m512i, n: u32) -> __m512i {
+        intrinsics!(_mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn dot_unsigned(self, acc: __m512i, w: __m512i, a: u32) -> __m512i {
+        intrinsics!(_mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn signed(self, w: __m512i) -> __m512i {
+        intrinsics!(_mm512_xor_si512(w, _mm512_set1_epi8(-128)))
+    }
+    #[inline(always)]
+    fn dot_signed(self, acc: __m512i, w: __m512i, a: u32) -> __m512i {
+        intrinsics!(_mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn dot_halves(self, acc: __m512i, w: __m512i, a: u32) -> __m512i {
+        intrinsics!(_mm512_dpwssd_epi32(acc, w, _mm512_set1_epi32(a as i32)))
+    }
+
+    #[inline(always)]
+    fn to_f(self, a: __m512i) -> __m512 {
+        intrinsics!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m512i) -> __m512 {
+        intrinsics!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn f16_pair(self, a: __m512i) -> (__m512, __m512) {
+        intrinsics!((
+            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)),
+            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(a))),
+        ))
+    }
+    #[inline(always)]
+    fn float(self, x: f32) -> __m512 {
+        intrinsics!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    fn add_f(self, a: __m512, b: __m512) -> __m512 {
+        intrinsics!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub_f(self, a: __m512, b: __m512) -> __m512 {
+        intrinsics!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_f(self, a: __m512, b: __m512) -> __m512 {
+        intrinsics!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn canon(self, a: __m512) -> __m512 {
+        intrinsics!({
+            let keep =
+                _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(_mm512_abs_ps(a), _mm512_set1_ps(CANON_MIN));
+            _mm512_maskz_mov_ps(keep, a)
+        })
+    }
+    #[inline(always)]
+    fn store(self, a: __m512, to: &mut [f32; ROW_BLOCK], part: usize) {
+        let to = &mut to[part * 16..part * 16 + 16];
+        intrinsics!(_mm512_storeu_ps(to.as_mut_ptr(), a))
+    }
+}

@@ -1,0 +1,676 @@
+//! The matvec kernels, written once over [`Lanes`]: 32 rows by a tile of tokens, all of k.
+//!
+//! The sums are those of `ops::linear`, in its order; weights are unpacked once for all tokens of a tile. Everything is
+//! forced inline so that it is compiled with the instructions of the level that calls it. For the same reason there are
+//! no closures here: a compiler may leave one as a function without those instructions.
+
+use super::lanes::{Lanes, Word};
+use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, ROW_BLOCK};
+
+/// One activation block.
+pub(super) type ActBlock = [u32; ACT_BLOCK_WORDS];
+
+/// The activation blocks of one group: a row per token of the tile, a column per digit.
+type Tile<'a, const T: usize, const D: usize> = [[&'a ActBlock; D]; T];
+
+/// A weight format with an integer sum per group.
+pub(super) trait Quantised {
+    /// Words of one block, and the groups of 128 it covers.
+    const WORDS: usize;
+    /// Groups of one block.
+    const GROUPS: usize;
+
+    /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
+    /// within it.
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T];
+}
+
+/// A weight format that meets f32 activations.
+pub(super) trait Floats {
+    /// Elements of one word, 1 or 2.
+    const PER_WORD: usize;
+    /// The elements of a word; the second is of no account when there is one.
+    fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F);
+}
+
+/// `T x D` sums of `n` words: `q` is the expression of weight word `i`, met by word `at + i` of every activation block.
+macro_rules! sums {
+    ($v:ident, $dot:ident, $a:ident, $acc:ident, $at:expr, $n:expr, |$i:ident| $q:expr) => {
+        for $i in 0..$n {
+            let q = $q;
+            for t in 0..T {
+                for d in 0..D {
+                    $acc[t][d] = $v.$dot($acc[t][d], q, $a[t][d][1 + $at + $i]);
+                }
+            }
+        }
+    };
+}
+
+/// v(S)
+#[inline(always)]
+fn value<V: Lanes, const D: usize>(v: V, s: [V::I; D]) -> V::F {
+    if D == 1 {
+        v.to_f(s[0])
+    } else {
+        v.add_f(v.mul_f(v.to_f(s[D - 1]), v.float(128.0)), v.to_f(s[0]))
+    }
+}
+
+/// Sum of the codes of block `b` of 32.
+#[inline(always)]
+fn sum32(a: &ActBlock, b: usize) -> i32 {
+    let w = a[33 + b] as i32;
+    (w >> 16) + ((w << 16) >> 16)
+}
+
+/// The four six-bit scales and the four minima of a half block, a byte each (three words of ggml's packing).
+#[inline(always)]
+fn scales_minima<V: Lanes>(v: V, block: &[Word], part: usize, half: usize) -> (V::I, V::I) {
+    let (u0, u1) = (v.load(&block[1], part), v.load(&block[2], part));
+    if half == 0 {
+        (v.and(u0, 0x3f3f_3f3f), v.and(u1, 0x3f3f_3f3f))
+    } else {
+        let u2 = v.load(&block[3], part);
+        (
+            v.or(v.and(u2, 0x0f0f_0f0f), v.and(v.shr(u0, 2), 0x3030_3030)),
+            v.or(
+                v.and(v.shr(u2, 4), 0x0f0f_0f0f),
+                v.and(v.shr(u1, 2), 0x3030_3030),
+            ),
+        )
+    }
+}
+
+/// S and M of a group of Q4_K or Q5_K, while its four sub-blocks are walked.
+#[derive(Clone, Copy)]
+struct ScaledSums<V: Lanes, const T: usize, const D: usize> {
+    s: [[V::I; D]; T],
+    m: [[V::I; D]; T],
+}
+
+impl<V: Lanes, const T: usize, const D: usize> ScaledSums<V, T, D> {
+    #[inline(always)]
+    fn new(v: V) -> Self {
+        ScaledSums {
+            s: [[v.int(0); D]; T],
+            m: [[v.int(0); D]; T],
+        }
+    }
+
+    /// Adds sub-block `j`: its dots times its scale, and its minimum times the activations' sum.
+    #[inline(always)]
+    fn add(
+        &mut self,
+        v: V,
+        j: usize,
+        scales: V::I,
+        minima: V::I,
+        dots: [[V::I; D]; T],
+        a: &Tile<T, D>,
+    ) {
+        let sc = v.and(v.shr(scales, 8 * j as u32), 0xff);
+        let m = v.and(v.shr(minima, 8 * j as u32), 0xff);
+        // the sum of 32 lies in the block as two sums of 16
+        let m_twice = v.or(m, v.shl(m, 16));
+        for t in 0..T {
+            for d in 0..D {
+                self.s[t][d] = v.add(self.s[t][d], v.mul(sc, dots[t][d]));
+                self.m[t][d] = v.dot_halves(self.m[t][d], m_twice, a[t][d][33 + j]);
+            }
+        }
+    }
+
+    /// d * v(S) - dmin * v(M)
+    #[inline(always)]
+    fn finish(self, v: V, scales: V::I) -> [V::F; T] {
+        let (d, dmin) = v.f16_pair(scales);
+        let mut out = [v.float(0.0); T];
+        for t in 0..T {
+            out[t] = v.sub_f(
+                v.mul_f(d, value(v, self.s[t])),
+                v.mul_f(dmin, value(v, self.m[t])),
+            );
+        }
+        out
+    }
+}
+
+pub(super) struct Q4K;
+
+/// Sub-block `J` of a half block: `words` are its 16 words of nibbles.
+#[inline(always)]
+fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
+    v: V,
+    words: &[Word; 16],
+    part: usize,
+    a: &Tile<T, D>,
+) -> [[V::I; D]; T] {
+    let mut dots = [[v.int(0); D]; T];
+    sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
+        let q = v.load(&words[J / 2 * 8 + i], part);
+        v.and(
+            if J.is_multiple_of(2) { q } else { v.shr(q, 4) },
+            0x0f0f_0f0f,
+        )
+    });
+    dots
+}
+
+impl Quantised for Q4K {
+    const WORDS: usize = 36;
+    const GROUPS: usize = 2;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T] {
+        let (sc, m) = scales_minima(v, block, part, half);
+        let words = block[4 + 16 * half..]
+            .first_chunk()
+            .expect("16 words of nibbles");
+        let mut sums = ScaledSums::new(v);
+        sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a), a);
+        sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a), a);
+        sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a), a);
+        sums.add(v, 3, sc, m, q4k_dots::<V, 3, T, D>(v, words, part, a), a);
+        sums.finish(v, v.load(&block[0], part))
+    }
+}
+
+pub(super) struct Q5K;
+
+/// Sub-block `J` of a half block: `words` are its 16 words of nibbles, `high` the block's 8 words of fifth bits.
+#[inline(always)]
+fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
+    v: V,
+    words: &[Word; 16],
+    high: &[Word; 8],
+    half: usize,
+    part: usize,
+    a: &Tile<T, D>,
+) -> [[V::I; D]; T] {
+    let mut dots = [[v.int(0); D]; T];
+    sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
+        let q = v.load(&words[J / 2 * 8 + i], part);
+        let low = v.and(
+            if J.is_multiple_of(2) { q } else { v.shr(q, 4) },
+            0x0f0f_0f0f,
+        );
+        let high = v.shr(v.load(&high[i], part), 4 * half as u32);
+        v.or(low, v.and(v.shl(high, 4 - J as u32), 0x1010_1010))
+    });
+    dots
+}
+
+impl Quantised for Q5K {
+    const WORDS: usize = 44;
+    const GROUPS: usize = 2;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T] {
+        let (sc, m) = scales_minima(v, block, part, half);
+        let high = block[4..].first_chunk().expect("8 words of high bits");
+        let words = block[12 + 16 * half..]
+            .first_chunk()
+            .expect("16 words of nibbles");
+        let mut sums = ScaledSums::new(v);
+        sums.add(
+            v,
+            0,
+            sc,
+            m,
+            q5k_dots::<V, 0, T, D>(v, words, high, half, part, a),
+            a,
+        );
+        sums.add(
+            v,
+            1,
+            sc,
+            m,
+            q5k_dots::<V, 1, T, D>(v, words, high, half, part, a),
+            a,
+        );
+        sums.add(
+            v,
+            2,
+            sc,
+            m,
+            q5k_dots::<V, 2, T, D>(v, words, high, half, part, a),
+            a,
+        );
+        sums.add(
+            v,
+            3,
+            sc,
+            m,
+            q5k_dots::<V, 3, T, D>(v, words, high, half, part, a),
+            a,
+        );
+        sums.finish(v, v.load(&block[0], part))
+    }
+}
+
+pub(super) struct Q6K;
+
+/// Two sixteenths (32 codes, number `P` of four) added to S. Codes are taken as 0..63; what that adds is
+/// 32 * scale * (sum of the activations), gathered in `over`.
+#[inline(always)]
+fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
+    v: V,
+    ql: &[Word; 16],
+    qh: &[Word; 8],
+    scales: V::I,
+    part: usize,
+    a: &Tile<T, D>,
+    s: &mut [[V::I; D]; T],
+    over: &mut [[V::I; D]; T],
+) {
+    // two scales of 8 bits with sign, from one half of the word
+    let pair = if P.is_multiple_of(2) {
+        v.shl(scales, 16)
+    } else {
+        scales
+    };
+    let (first, second) = (v.sar(v.shl(pair, 8), 24), v.sar(pair, 24));
+    let both = v.or(v.and(first, 0xffff), v.shl(second, 16));
+    for (h, sc) in [first, second].into_iter().enumerate() {
+        let mut dots = [[v.int(0); D]; T];
+        sums!(v, dot_unsigned, a, dots, 8 * P + 4 * h, 4, |i| {
+            let low = v.load(&ql[P % 2 * 8 + 4 * h + i], part);
+            let low = v.and(if P < 2 { low } else { v.shr(low, 4) }, 0x0f0f_0f0f);
+            let high = v.load(&qh[4 * h + i], part);
+            let high = match P {
+                0 => v.shl(high, 4),
+                1 => v.shl(high, 2),
+                2 => high,
+                _ => v.shr(high, 2),
+            };
+            v.or(low, v.and(high, 0x3030_3030))
+        });
+        for t in 0..T {
+            for d in 0..D {
+                s[t][d] = v.add(s[t][d], v.mul(sc, dots[t][d]));
+            }
+        }
+    }
+    for t in 0..T {
+        for d in 0..D {
+            over[t][d] = v.dot_halves(over[t][d], both, a[t][d][33 + P]);
+        }
+    }
+}
+
+impl Quantised for Q6K {
+    const WORDS: usize = 53;
+    const GROUPS: usize = 2;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T] {
+        let (sc0, sc1) = (
+            v.load(&block[1 + 2 * half], part),
+            v.load(&block[2 + 2 * half], part),
+        );
+        let ql = block[5 + 16 * half..]
+            .first_chunk()
+            .expect("16 words of nibbles");
+        let qh = block[37 + 8 * half..]
+            .first_chunk()
+            .expect("8 words of bit pairs");
+        let mut s = [[v.int(0); D]; T];
+        let mut over = [[v.int(0); D]; T];
+        q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
+        q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
+        q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over);
+        q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over);
+        let (d, _) = v.f16_pair(v.load(&block[0], part));
+        let mut out = [v.float(0.0); T];
+        for t in 0..T {
+            for d in 0..D {
+                s[t][d] = v.sub(s[t][d], v.shl(over[t][d], 5));
+            }
+            out[t] = v.mul_f(d, value(v, s[t]));
+        }
+        out
+    }
+}
+
+pub(super) struct Q8K128;
+
+impl Quantised for Q8K128 {
+    const WORDS: usize = 33;
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T] {
+        let codes: &[Word; 32] = block[1..].first_chunk().expect("32 words of codes");
+        let mut s = [[v.int(0); D]; T];
+        for t in 0..T {
+            for d in 0..D {
+                let a = a[t][d];
+                s[t][d] = v
+                    .int(-V::SIGNED_BIAS * (sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3)));
+            }
+        }
+        sums!(v, dot_signed, a, s, 0, 32, |i| v
+            .signed(v.load(&codes[i], part)));
+        let d = v.from_bits(v.load(&block[0], part));
+        let mut out = [v.float(0.0); T];
+        for t in 0..T {
+            out[t] = v.mul_f(d, value(v, s[t]));
+        }
+        out
+    }
+}
+
+pub(super) struct Q8_0;
+
+impl Quantised for Q8_0 {
+    const WORDS: usize = 34;
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T] {
+        let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
+        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
+        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
+        let mut out = [v.float(0.0); T];
+        for (b, scale) in [d0, d1, d2, d3].into_iter().enumerate() {
+            let mut s = [[v.int(0); D]; T];
+            for t in 0..T {
+                for d in 0..D {
+                    s[t][d] = v.int(-V::SIGNED_BIAS * sum32(a[t][d], b));
+                }
+            }
+            sums!(v, dot_signed, a, s, 8 * b, 8, |i| v
+                .signed(v.load(&codes[8 * b + i], part)));
+            for t in 0..T {
+                let u = v.mul_f(scale, value(v, s[t]));
+                out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
+            }
+        }
+        out
+    }
+}
+
+pub(super) struct Q4_0;
+
+impl Quantised for Q4_0 {
+    const WORDS: usize = 18;
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+    ) -> [V::F; T] {
+        let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
+        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
+        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
+        let mut out = [v.float(0.0); T];
+        for (b, scale) in [d0, d1, d2, d3].into_iter().enumerate() {
+            let mut s = [[v.int(0); D]; T];
+            for t in 0..T {
+                for d in 0..D {
+                    s[t][d] = v.int(-8 * sum32(a[t][d], b));
+                }
+            }
+            sums!(v, dot_unsigned, a, s, 8 * b, 4, |i| v
+                .and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
+            sums!(v, dot_unsigned, a, s, 8 * b + 4, 4, |i| {
+                v.and(v.shr(v.load(&nibbles[4 * b + i], part), 4), 0x0f0f_0f0f)
+            });
+            for t in 0..T {
+                let u = v.mul_f(scale, value(v, s[t]));
+                out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
+            }
+        }
+        out
+    }
+}
+
+/// 32 rows by `T` tokens with quantised weights: `w` the words of the row block, `act` the tokens' blocks, token after
+/// token, `groups` a token. `P` parts of V::N lanes make 32.
+#[inline(always)]
+pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: usize>(
+    v: V,
+    w: &[Word],
+    act: &[ActBlock],
+    groups: usize,
+    seg_groups: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    assert!(P * V::N == ROW_BLOCK && act.len() == T * D * groups);
+    let mut total = [[v.float(0.0); P]; T];
+    let mut first = 0;
+    while first < groups {
+        let end = groups.min(first + seg_groups);
+        let mut acc = [[v.float(0.0); P]; T];
+        for g in first..end {
+            let mut a: Tile<T, D> = [[&act[0]; D]; T];
+            for t in 0..T {
+                for d in 0..D {
+                    a[t][d] = &act[(t * groups + g) * D + d];
+                }
+            }
+            let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
+            for part in 0..P {
+                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, &a);
+                for t in 0..T {
+                    let da = v.float(f32::from_bits(a[t][0][0]));
+                    acc[t][part] = v.add_f(acc[t][part], v.mul_f(da, term[t]));
+                }
+            }
+        }
+        for t in 0..T {
+            for part in 0..P {
+                total[t][part] = v.add_f(total[t][part], acc[t][part]);
+            }
+        }
+        first = end;
+    }
+    let mut out = [[0.0; ROW_BLOCK]; T];
+    for t in 0..T {
+        for part in 0..P {
+            v.store(v.canon(total[t][part]), &mut out[t], part);
+        }
+    }
+    out
+}
+
+pub(super) struct F32;
+
+impl Floats for F32 {
+    const PER_WORD: usize = 1;
+    #[inline(always)]
+    fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
+        (v.from_bits(word), v.from_bits(word))
+    }
+}
+
+pub(super) struct F16;
+
+impl Floats for F16 {
+    const PER_WORD: usize = 2;
+    #[inline(always)]
+    fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
+        v.f16_pair(word)
+    }
+}
+
+pub(super) struct BF16;
+
+impl Floats for BF16 {
+    const PER_WORD: usize = 2;
+    #[inline(always)]
+    fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
+        (
+            v.from_bits(v.shl(word, 16)),
+            v.from_bits(v.and(word, 0xffff_0000)),
+        )
+    }
+}
+
+/// 32 rows by `T` tokens with float weights: `x` the tokens' rows of k. `P` parts of V::N lanes are walked together, to
+/// have independent sums while an addition completes; P * V::N divides 32.
+#[inline(always)]
+pub(super) fn floats<V: Lanes, F: Floats, const T: usize, const P: usize>(
+    v: V,
+    w: &[Word],
+    x: &[f32],
+    k: usize,
+    seg_groups: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    assert!(
+        ROW_BLOCK.is_multiple_of(P * V::N)
+            && x.len() == T * k
+            && w.len() == k.div_ceil(F::PER_WORD)
+    );
+    let mut out = [[0.0; ROW_BLOCK]; T];
+    for pass in 0..ROW_BLOCK / (P * V::N) {
+        let mut total = [[v.float(0.0); P]; T];
+        let mut first = 0;
+        while first < k {
+            let end = k.min(first + seg_groups * GROUP);
+            // a segment starts at an even element; a word half empty can only be the row's last
+            let whole = (end - first) / F::PER_WORD;
+            let mut acc = [[v.float(0.0); P]; T];
+            let mut xs = [&x[..0]; T];
+            for t in 0..T {
+                xs[t] = &x[t * k + first..][..whole * F::PER_WORD];
+            }
+            let words = &w[first / F::PER_WORD..][..whole];
+            for i in 0..whole {
+                for part in 0..P {
+                    let (a, b) = F::elements(v, v.load(&words[i], pass * P + part));
+                    for t in 0..T {
+                        let x = &xs[t][i * F::PER_WORD..][..F::PER_WORD];
+                        acc[t][part] = v.add_f(acc[t][part], v.mul_f(a, v.float(x[0])));
+                        if F::PER_WORD == 2 {
+                            acc[t][part] = v.add_f(acc[t][part], v.mul_f(b, v.float(x[1])));
+                        }
+                    }
+                }
+            }
+            if first + whole * F::PER_WORD < end {
+                for part in 0..P {
+                    let (a, _) = F::elements(v, v.load(&w[w.len() - 1], pass * P + part));
+                    for t in 0..T {
+                        acc[t][part] = v.add_f(acc[t][part], v.mul_f(a, v.float(x[t * k + k - 1])));
+                    }
+                }
+            }
+            for t in 0..T {
+                for part in 0..P {
+                    total[t][part] = v.add_f(total[t][part], acc[t][part]);
+                }
+            }
+            first = end;
+        }
+        for t in 0..T {
+            for part in 0..P {
+                v.store(v.canon(total[t][part]), &mut out[t], pass * P + part);
+            }
+        }
+    }
+    out
+}
+
+/// `exact::round_away` through an integer, which unlike `trunc` every target has as a vector instruction.
+#[inline(always)]
+fn round_away(x: f32) -> i32 {
+    let t = x as i32;
+    let up = (x - t as f32).abs() >= 0.5;
+    t + if up { 1 } else { 0 } * if x < 0.0 { -1 } else { 1 }
+}
+
+/// `ops::act_quantize` of one group: `x` its elements, zeros where the row has ended; `blocks` one or two blocks.
+#[inline(always)]
+pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
+    use crate::ops::exact::{SCALE_MIN, fdiv};
+
+    let limit = if blocks.len() == 1 { 127 } else { 127 * 128 };
+    // for magnitudes the order of f32 is the order of their bits
+    let mut amax = [0u32; 16];
+    for i in 0..GROUP / 16 {
+        for l in 0..16 {
+            amax[l] = amax[l].max(x[16 * i + l].to_bits() & 0x7fff_ffff);
+        }
+    }
+    let amax = amax.into_iter().fold(0, u32::max);
+    let d = fdiv(f32::from_bits(amax), limit as f32);
+    if d < SCALE_MIN {
+        blocks.fill([0; ACT_BLOCK_WORDS]);
+        return;
+    }
+    let inv = fdiv(1.0, d);
+    let mut codes = [0i32; GROUP];
+    for i in 0..GROUP {
+        codes[i] = round_away(x[i] * inv).clamp(-limit, limit);
+    }
+    if let [low, high] = blocks {
+        let mut rest = [0; GROUP];
+        for i in 0..GROUP {
+            let h = (codes[i] + 64) >> 7;
+            rest[i] = codes[i] - 128 * h;
+            codes[i] = h;
+        }
+        put_block(low, d, &rest);
+        put_block(high, d, &codes);
+    } else {
+        put_block(&mut blocks[0], d, &codes);
+    }
+}
+
+#[inline(always)]
+fn put_block(block: &mut ActBlock, d: f32, codes: &[i32; GROUP]) {
+    block[0] = d.to_bits();
+    for i in 0..32 {
+        let c = &codes[4 * i..4 * i + 4];
+        block[1 + i] = (c[0] & 255 | (c[1] & 255) << 8 | (c[2] & 255) << 16 | c[3] << 24) as u32;
+    }
+    for i in 0..4 {
+        let (mut low, mut high) = (0, 0);
+        for e in 0..16 {
+            low += codes[32 * i + e];
+            high += codes[32 * i + 16 + e];
+        }
+        block[33 + i] = (low & 0xffff | high << 16) as u32;
+    }
+}

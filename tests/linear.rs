@@ -1,0 +1,565 @@
+//! The linear operations: every SIMD level against the twin, bit for bit; the twin against plain f64 arithmetic.
+
+use isobit::blocks::BlockType;
+use isobit::blocks::pack::{pack_rows, packed_type, packed_words, words_per_row};
+use isobit::ops::act_quantize::ActQuantizeParams;
+use isobit::ops::linear::{LinearParams, act_words, groups};
+use isobit::ops::{self};
+use isobit::simd::{self, Act, Level};
+
+/// splitmix64
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.word() % n as u64) as usize
+    }
+    /// -1..1
+    fn unit(&mut self) -> f32 {
+        (self.word() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+/// What the weights and activations of a case look like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fill {
+    /// any bytes, scales of either sign over many exponents, some zero or subnormal
+    Random,
+    /// every byte 0x80, 0xff, 0x7f or 0: codes, scales and minima at their ends, with large scales
+    Extreme,
+}
+
+/// File bytes of `rows` rows with finite scales.
+fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usize) -> Vec<u8> {
+    let mut bytes = vec![0u8; rows * k / t.elems() * t.bytes()];
+    for block in bytes.chunks_exact_mut(t.bytes()) {
+        let ends = [0x80, 0xff, 0x7f, 0x80, 0][random.below(5)];
+        for b in block.iter_mut() {
+            *b = if fill == Fill::Extreme {
+                ends
+            } else {
+                random.word() as u8
+            };
+        }
+        let f16_scale = |random: &mut Random| match (fill, random.below(12)) {
+            (Fill::Extreme, i) => [0x7bffu16, 0xfbff, 0x0001, 0x8001][i % 4],
+            (_, 0) => 0,
+            (_, 1) => random.word() as u16 & 0x83ff,
+            _ => random.word() as u16 & 0x9fff | 0x1000,
+        };
+        let f32_scale = |random: &mut Random| match random.below(12) {
+            0 => 0.0,
+            1 => random.unit() * 1e-20,
+            _ => random.unit() * [1.0, 1e-3, 1e3][random.below(3)],
+        };
+        let halves: &[usize] = match t {
+            BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 => &[0],
+            BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
+            BlockType::Q6_K => &[208],
+            _ => &[],
+        };
+        for &at in halves {
+            block[at..at + 2].copy_from_slice(&f16_scale(random).to_le_bytes());
+        }
+        match t {
+            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => {
+                block[..4].copy_from_slice(&f32_scale(random).to_le_bytes())
+            }
+            BlockType::BF16 => block.copy_from_slice(&f32_scale(random).to_le_bytes()[2..]),
+            _ => {}
+        }
+    }
+    // a row of zeros
+    if rows > 2 {
+        let row = bytes.len() / rows;
+        bytes[row..2 * row].fill(0);
+    }
+    bytes
+}
+
+fn activations(random: &mut Random, fill: Fill, n: usize) -> Vec<f32> {
+    (0..n)
+        .map(|i| match fill {
+            // a whole group of zeros, a group of tiny values, outliers
+            Fill::Random if i / 128 % 7 == 3 => 0.0,
+            Fill::Random if i / 128 % 7 == 5 => random.unit() * 2f32.powi(-38),
+            Fill::Random if random.below(50) == 0 => random.unit() * 40.0,
+            Fill::Random => random.unit(),
+            Fill::Extreme => [1.0, -1.0][if i / 128 % 2 == 0 { 0 } else { random.below(2) }],
+        })
+        .map(ops::exact::canon)
+        .collect()
+}
+
+fn twin(t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], x: &[f32], y: &mut [f32]) {
+    match t {
+        BlockType::F32 => ops::f32_matvec::f32_matvec(p, w, x, y),
+        BlockType::F16 => ops::f16_matvec::f16_matvec(p, w, x, y),
+        BlockType::BF16 => ops::bf16_matvec::bf16_matvec(p, w, x, y),
+        BlockType::Q8_0 => ops::q8_0_matvec::q8_0_matvec(p, w, act, y),
+        BlockType::Q4_0 => ops::q4_0_matvec::q4_0_matvec(p, w, act, y),
+        BlockType::Q4_K => ops::q4k_matvec::q4k_matvec(p, w, act, y),
+        BlockType::Q5_K => ops::q5k_matvec::q5k_matvec(p, w, act, y),
+        BlockType::Q6_K => ops::q6k_matvec::q6k_matvec(p, w, act, y),
+        BlockType::Q8_K | BlockType::Q8K128 => ops::q8k128_matvec::q8k128_matvec(p, w, act, y),
+    }
+}
+
+/// One matrix and its activations.
+struct Case {
+    t: BlockType,
+    k: usize,
+    rows: usize,
+    digits: usize,
+    bytes: Vec<u8>,
+    w: Vec<u32>,
+    x: Vec<f32>,
+    act: Vec<u32>,
+}
+
+const MAX_TOKENS: usize = 13;
+
+impl Case {
+    fn new(
+        random: &mut Random,
+        fill: Fill,
+        t: BlockType,
+        k: usize,
+        rows: usize,
+        digits: usize,
+    ) -> Case {
+        let bytes = file_rows(random, fill, t, k, rows);
+        let mut w = vec![0; packed_words(t, rows, k)];
+        pack_rows(t, k, rows, &bytes, &mut w).unwrap();
+        let x = activations(random, fill, MAX_TOKENS * k);
+        let mut act = vec![0; MAX_TOKENS * act_words(k, digits)];
+        let q = ActQuantizeParams {
+            n_tokens: MAX_TOKENS as u32,
+            k: k as u32,
+            digits: digits as u32,
+        };
+        ops::act_quantize::act_quantize(&q, &x, &mut act);
+        Case {
+            t,
+            k,
+            rows,
+            digits,
+            bytes,
+            w,
+            x,
+            act,
+        }
+    }
+
+    /// Rows of y start at word 3, tokens are 5 words further apart than need be.
+    fn params(&self, n_tokens: usize) -> LinearParams {
+        LinearParams {
+            n_tokens: n_tokens as u32,
+            k: self.k as u32,
+            rows: self.rows as u32,
+            digits: self.digits as u32,
+            y_stride: self.rows as u32 + 5,
+            y_offset: 3,
+        }
+    }
+
+    /// Filled with a guard pattern that must survive around the rows.
+    fn blank_y(&self) -> Vec<f32> {
+        vec![f32::from_bits(0x7fc0_1234); MAX_TOKENS * (self.rows + 5)]
+    }
+
+    fn twin(&self, n_tokens: usize) -> Vec<f32> {
+        let mut y = self.blank_y();
+        twin(
+            self.t,
+            &self.params(n_tokens),
+            &self.w,
+            &self.act,
+            &self.x,
+            &mut y,
+        );
+        y
+    }
+
+    fn simd(&self, level: Level, n_tokens: usize) -> Vec<f32> {
+        let mut y = self.blank_y();
+        let act = if is_float(self.t) {
+            Act::Floats(&self.x)
+        } else {
+            Act::Blocks(&self.act)
+        };
+        simd::matvec(
+            level,
+            packed_type(self.t),
+            &self.params(n_tokens),
+            &self.w,
+            act,
+            &mut y,
+        );
+        y
+    }
+
+    fn name(&self) -> String {
+        format!(
+            "{} {} x {}, {} digits",
+            self.t.name(),
+            self.rows,
+            self.k,
+            self.digits
+        )
+    }
+}
+
+fn is_float(t: BlockType) -> bool {
+    t.elems() == 1
+}
+
+fn same_bits(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+fn widths(t: BlockType) -> Vec<usize> {
+    let mut ks = vec![32, 64, 96, 128, 160, 256, 512, 1024, 1280, 2304];
+    if is_float(t) {
+        ks.extend([1, 7, 172, 1173]);
+    }
+    ks.retain(|k| k % t.elems() == 0);
+    ks
+}
+
+fn digit_choices(t: BlockType) -> &'static [usize] {
+    if is_float(t) { &[1] } else { &[1, 2] }
+}
+
+#[test]
+fn every_level_gives_the_words_of_the_twin() {
+    let seed = 20;
+    let mut random = Random(seed);
+    let levels = Level::available();
+    eprintln!("seed {seed}, levels {levels:?}");
+    for t in BlockType::ALL {
+        for k in widths(t) {
+            for rows in [1, 31, 32, 33, 70] {
+                // the twin is slow: the widest matrices need no more than one odd height
+                if k > 1024 && rows != 33 {
+                    continue;
+                }
+                for &digits in digit_choices(t) {
+                    for fill in [Fill::Random, Fill::Extreme] {
+                        let case = Case::new(&mut random, fill, t, k, rows, digits);
+                        for n_tokens in [1, 2, 5, 9, 13] {
+                            let want = case.twin(n_tokens);
+                            for &level in &levels {
+                                let got = case.simd(level, n_tokens);
+                                assert!(
+                                    same_bits(&got, &want),
+                                    "{}, {fill:?}, {n_tokens} tokens: {} differs from the twin",
+                                    case.name(),
+                                    level.name()
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_and_the_cut_of_tokens_change_no_bit() {
+    let mut random = Random(21);
+    for t in [BlockType::Q4_K, BlockType::Q8_0, BlockType::F16] {
+        let case = Case::new(&mut random, Fill::Random, t, 1024, 300, 1);
+        let want = case.twin(MAX_TOKENS);
+        for threads in [1, 2, 3, 8] {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            for level in Level::available() {
+                let got = pool.install(|| case.simd(level, MAX_TOKENS));
+                assert!(
+                    same_bits(&got, &want),
+                    "{} {} on {threads} threads",
+                    case.name(),
+                    level.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_level_quantises_activations_as_the_twin_does() {
+    let mut random = Random(22);
+    for digits in [1, 2] {
+        for k in [1, 7, 32, 127, 128, 129, 172, 256, 1280, 5632] {
+            for (n_tokens, fill) in [
+                (1, Fill::Random),
+                (3, Fill::Random),
+                (3, Fill::Extreme),
+                (40, Fill::Random),
+            ] {
+                let mut x = activations(&mut random, fill, n_tokens * k);
+                // halves between two codes
+                if k > 16 {
+                    x[3] = 127.0;
+                    for i in 4..12 {
+                        x[i] = i as f32 * [0.5, -0.5][i % 2];
+                    }
+                }
+                let p = ActQuantizeParams {
+                    n_tokens: n_tokens as u32,
+                    k: k as u32,
+                    digits,
+                };
+                let mut want = vec![u32::MAX; n_tokens * act_words(k, digits as usize)];
+                ops::act_quantize::act_quantize(&p, &x, &mut want);
+                for level in Level::available() {
+                    let mut got = vec![u32::MAX; want.len()];
+                    simd::act_quantize(level, &p, &x, &mut got);
+                    assert!(
+                        got == want,
+                        "{} k {k} tokens {n_tokens} digits {digits}",
+                        level.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Decoded weights of one file row, in f64, from the format tables and nothing of the crate but the widening of f16.
+fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
+    let f16 = |b: &[u8]| half::f16::from_le_bytes([b[0], b[1]]).to_f64();
+    let f32 = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]) as f64;
+    let mut out = Vec::new();
+    for b in row.chunks_exact(t.bytes()) {
+        match t {
+            BlockType::F32 => out.push(f32(b)),
+            BlockType::F16 => out.push(f16(b)),
+            BlockType::BF16 => out.push(f32(&[0, 0, b[0], b[1]])),
+            BlockType::Q8_0 => out.extend((0..32).map(|e| f16(b) * b[2 + e] as i8 as f64)),
+            BlockType::Q4_0 => out.extend((0..32).map(|e| {
+                let q = if e < 16 {
+                    b[2 + e] & 15
+                } else {
+                    b[2 + e - 16] >> 4
+                };
+                f16(b) * (q as f64 - 8.0)
+            })),
+            BlockType::Q4_K | BlockType::Q5_K => {
+                let s = &b[4..16];
+                let qs = if t == BlockType::Q4_K {
+                    &b[16..]
+                } else {
+                    &b[48..]
+                };
+                for e in 0..256 {
+                    let j = e / 32;
+                    let (sc, m) = if j < 4 {
+                        (s[j] & 63, s[j + 4] & 63)
+                    } else {
+                        (
+                            s[j + 4] & 15 | (s[j - 4] >> 6) << 4,
+                            s[j + 4] >> 4 | (s[j] >> 6) << 4,
+                        )
+                    };
+                    let byte = qs[e / 64 * 32 + e % 32];
+                    let mut q = if e % 64 < 32 { byte & 15 } else { byte >> 4 };
+                    if t == BlockType::Q5_K {
+                        q += (b[16 + e % 32] >> j & 1) * 16;
+                    }
+                    out.push(f16(b) * sc as f64 * q as f64 - f16(&b[2..]) * m as f64);
+                }
+            }
+            BlockType::Q6_K => {
+                for e in 0..256 {
+                    let (h, t, l) = (e / 128, e % 128 / 32, e % 32);
+                    let low = b[64 * h + t % 2 * 32 + l] >> (t / 2 * 4) & 15;
+                    let high = b[128 + 32 * h + l] >> (2 * t) & 3;
+                    let q = (low + 16 * high) as f64 - 32.0;
+                    out.push(f16(&b[208..]) * b[192 + e / 16] as i8 as f64 * q);
+                }
+            }
+            BlockType::Q8_K => out.extend((0..256).map(|e| f32(b) * b[4 + e] as i8 as f64)),
+            BlockType::Q8K128 => out.extend((0..128).map(|e| f32(b) * b[4 + e] as i8 as f64)),
+        }
+    }
+    out
+}
+
+/// Decoded activations of one token, in f64.
+fn decode_act(act: &[u32], k: usize, digits: usize) -> Vec<f64> {
+    let code = |block: &[u32], e: usize| (block[1 + e / 4] >> (8 * (e % 4))) as u8 as i8 as f64;
+    (0..k)
+        .map(|i| {
+            let blocks = &act[i / 128 * digits * 37..][..digits * 37];
+            let high = if digits == 2 {
+                128.0 * code(&blocks[37..], i % 128)
+            } else {
+                0.0
+            };
+            f32::from_bits(blocks[0]) as f64 * (high + code(blocks, i % 128))
+        })
+        .collect()
+}
+
+#[test]
+fn the_twin_computes_the_product_of_decoded_weights_and_activations() {
+    let mut random = Random(23);
+    for t in BlockType::ALL {
+        for k in widths(t) {
+            for &digits in digit_choices(t) {
+                let case = Case::new(&mut random, Fill::Random, t, k, 33, digits);
+                let y = case.twin(2);
+                for token in 0..2 {
+                    let a = if is_float(t) {
+                        case.x[token * k..][..k].iter().map(|&x| x as f64).collect()
+                    } else {
+                        decode_act(&case.act[token * act_words(k, digits)..], k, digits)
+                    };
+                    for row in 0..33 {
+                        let row_bytes = case.bytes.len() / 33;
+                        let w = decode(t, &case.bytes[row * row_bytes..][..row_bytes]);
+                        let want: f64 = w.iter().zip(&a).map(|(w, a)| w * a).sum();
+                        // with minima, w is a small difference of large terms: the scale of the terms counts
+                        let scale =
+                            term_scale(t, &case.bytes[row * row_bytes..][..row_bytes], &w, &a);
+                        let got = y[token * 38 + 3 + row] as f64;
+                        assert!(
+                            (got - want).abs() <= 1e-5 * scale + 2f64.powi(-49),
+                            "{} row {row}: {got} instead of {want}, scale {scale}",
+                            case.name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sum of |w * a|, and for formats with minima of both terms of w.
+fn term_scale(t: BlockType, row: &[u8], w: &[f64], a: &[f64]) -> f64 {
+    if !matches!(t, BlockType::Q4_K | BlockType::Q5_K) {
+        return w.iter().zip(a).map(|(w, a)| (w * a).abs()).sum();
+    }
+    let mut no_minimum = row.to_vec();
+    for b in no_minimum.chunks_exact_mut(t.bytes()) {
+        b[2..4].fill(0);
+    }
+    let scaled = decode(t, &no_minimum);
+    w.iter()
+        .zip(&scaled)
+        .zip(a)
+        .map(|((w, s), a)| (s.abs() + (s - w).abs()) * a.abs())
+        .sum()
+}
+
+#[test]
+fn one_flipped_weight_bit_is_seen_at_every_level() {
+    let mut random = Random(24);
+    for t in BlockType::ALL {
+        let k = 512;
+        let mut case = Case::new(&mut random, Fill::Random, t, k, 33, 1);
+        // a scale of 1 and activations that are not 0, so that every code counts
+        case.x = (0..MAX_TOKENS * k).map(|i| 1.0 + (i % 97) as f32).collect();
+        let q = ActQuantizeParams {
+            n_tokens: MAX_TOKENS as u32,
+            k: k as u32,
+            digits: 1,
+        };
+        ops::act_quantize::act_quantize(&q, &case.x, &mut case.act);
+        let per_row = words_per_row(t, k);
+        let row = 32;
+        let block_words = per_row / (groups(k) / t.elems().div_ceil(128).max(1)).max(1);
+        for i in 0..per_row {
+            match t {
+                BlockType::F32 | BlockType::F16 | BlockType::BF16 => {
+                    case.w[(per_row + i) * 32] = 0x3c00_3c00
+                }
+                BlockType::Q8_K | BlockType::Q8K128 if i % 33 == 0 => {
+                    case.w[(per_row + i) * 32] = 1f32.to_bits()
+                }
+                BlockType::Q8_0 if i % 34 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q4_0 if i % 18 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
+                    case.w[(per_row + i) * 32] = 0x3c00_3c00
+                }
+                // scales that are not 0
+                BlockType::Q4_K | BlockType::Q5_K if i % block_words < 4 => {
+                    case.w[(per_row + i) * 32] |= 0x1111_1111
+                }
+                BlockType::Q6_K if i % block_words < 5 => case.w[(per_row + i) * 32] |= 0x0101_0101,
+                _ => {}
+            }
+        }
+        let want = case.twin(1);
+        for i in [per_row - 1, per_row / 2 + 7, 7] {
+            let at = (per_row + i) * 32;
+            // one that the rounding of the sum cannot hide, also in an f32
+            let bit = 1
+                << if t == BlockType::F32 {
+                    19
+                } else {
+                    random.below(2) * 16 + 3
+                };
+            case.w[at] ^= bit;
+            for level in Level::available() {
+                let got = case.simd(level, 1);
+                let changed: Vec<usize> = (0..38)
+                    .filter(|&i| got[i].to_bits() != want[i].to_bits())
+                    .collect();
+                assert_eq!(
+                    changed,
+                    [3 + row],
+                    "{} word {i} bit {bit:x} {}",
+                    case.name(),
+                    level.name()
+                );
+            }
+            assert!(same_bits(&case.twin(1), &case.simd(Level::detect(), 1)));
+            case.w[at] ^= bit;
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "words of weights")]
+fn short_weights_are_refused() {
+    let mut case = Case::new(&mut Random(25), Fill::Random, BlockType::Q4_K, 256, 33, 1);
+    case.w.pop();
+    case.simd(Level::Portable, 1);
+}
+
+#[test]
+#[should_panic(expected = "activation words")]
+fn short_activations_are_refused() {
+    let mut case = Case::new(&mut Random(26), Fill::Random, BlockType::Q4_K, 256, 33, 2);
+    case.act.pop();
+    case.simd(Level::Portable, MAX_TOKENS);
+}
+
+#[test]
+#[should_panic(expected = "reach past a stride")]
+fn tokens_that_overlap_are_refused() {
+    let case = Case::new(&mut Random(27), Fill::Random, BlockType::F32, 256, 33, 1);
+    let mut p = case.params(2);
+    p.y_stride = 34;
+    simd::matvec(
+        Level::Portable,
+        BlockType::F32,
+        &p,
+        &case.w,
+        Act::Floats(&case.x),
+        &mut case.blank_y(),
+    );
+}
