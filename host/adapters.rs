@@ -35,10 +35,26 @@ pub struct AdapterReport {
     pub features: Vec<(&'static str, bool)>,
 }
 
-/// Every adapter of every backend, in wgpu's order: real GPUs first.
+/// Every adapter: those of the native interfaces (Vulkan, Metal, DX12, a browser's WebGPU), then those of GL; real GPUs
+/// before software in each.
 pub async fn adapters() -> Vec<Adapter> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
-    let mut list = instance.enumerate_adapters(wgpu::Backends::all()).await;
+    let mut list = native_adapters().await;
+    list.extend(of(wgpu::Backends::GL).await);
+    number(list)
+}
+
+/// Without GL, whose start-up on a machine without a display is noisy and slow.
+pub async fn native_adapters() -> Vec<Adapter> {
+    number(of(wgpu::Backends::all() - wgpu::Backends::GL).await)
+}
+
+async fn of(backends: wgpu::Backends) -> Vec<Adapter> {
+    let mut desc = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
+    desc.backends &= backends;
+    if desc.backends.is_empty() {
+        return vec![];
+    }
+    let mut list = wgpu::Instance::new(desc).enumerate_adapters(backends).await;
     list.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
     list.sort_by_key(|a| match a.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
@@ -47,7 +63,14 @@ pub async fn adapters() -> Vec<Adapter> {
         wgpu::DeviceType::Other => 3,
         wgpu::DeviceType::Cpu => 4,
     });
-    list.into_iter().enumerate().map(|(index, inner)| Adapter { inner, index }).collect()
+    list.into_iter().map(|inner| Adapter { inner, index: 0 }).collect()
+}
+
+fn number(mut list: Vec<Adapter>) -> Vec<Adapter> {
+    for (i, a) in list.iter_mut().enumerate() {
+        a.index = i;
+    }
+    list
 }
 
 impl Adapter {

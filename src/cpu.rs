@@ -160,7 +160,7 @@ fn matvec(level: Option<Level>, t: BlockType, p: &ops::linear::LinearParams, w: 
     twin_matvec(t, p, w, act, y)
 }
 
-pub fn twin_matvec(t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
+fn twin_matvec(t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
     match t {
         BlockType::F32 => ops::f32_matvec::f32_matvec(p, w, floats(act), y),
         BlockType::F16 => ops::f16_matvec::f16_matvec(p, w, floats(act), y),

@@ -2,7 +2,9 @@
 //!
 //! Works on any `Device`; names no particular one, reads no files, prints nothing.
 
+pub mod sampling;
 pub mod session;
+pub mod tokenizer;
 pub mod verify;
 
 pub use session::{Session, SessionOptions, Want};

@@ -129,11 +129,8 @@ impl RowLanes for Avx2 {
         let words = &words[part % 2 * 2..][..2];
         intrinsics!({
             let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(words.as_ptr().cast()));
-            let nibbles = if part < 2 {
-                _mm256_and_si256(bytes, _mm256_set1_epi32(15))
-            } else {
-                _mm256_srli_epi32::<4>(bytes)
-            };
+            let nibbles =
+                if part < 2 { _mm256_and_si256(bytes, _mm256_set1_epi32(15)) } else { _mm256_srli_epi32::<4>(bytes) };
             let codes = _mm256_sub_epi32(nibbles, _mm256_set1_epi32(8));
             _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(codes))
         })
@@ -187,10 +184,7 @@ impl RowLanes for Avx512 {
 #[inline(always)]
 fn scales_f16c(word: u32) -> [f32; 2] {
     let mut out = [0f32; 2];
-    intrinsics!(_mm_storel_pd(
-        out.as_mut_ptr().cast(),
-        _mm_castps_pd(_mm_cvtph_ps(_mm_cvtsi32_si128(word as i32)))
-    ));
+    intrinsics!(_mm_storel_pd(out.as_mut_ptr().cast(), _mm_castps_pd(_mm_cvtph_ps(_mm_cvtsi32_si128(word as i32)))));
     out
 }
 
@@ -576,8 +570,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut q: [&[f32]; T] = [&[]; T];
     let mut digits = [Digits::ZERO; T];
     let mut scale = [p.scale; T];
-    let mut carried =
-        [Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], seen: 0, fresh: first == 0 }; T];
+    let mut carried = [Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], seen: 0, fresh: first == 0 }; T];
     let mut seen_by_any = 0;
     for t in 0..T {
         q[t] = rows[t].q;

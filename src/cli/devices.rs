@@ -1,0 +1,111 @@
+//! `isobit devices`: adapters, limits, features, and whether each is exact.
+
+use super::inspect::size;
+use crate::cpu::{CpuDevice, CpuOptions};
+use crate::record::Device;
+use crate::simd::Level;
+use clap::Args;
+use std::io::Write;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
+    let cpu = CpuDevice::new(CpuOptions::default())?.info().name;
+    let levels: Vec<&str> = std::iter::once("scalar").chain(Level::available().into_iter().map(Level::name)).collect();
+    let adapters = adapters();
+    let mut out = std::io::stdout().lock();
+    if a.json {
+        let v =
+            serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory() }, "adapters": adapters });
+        writeln!(out, "{v}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(out, "cpu: {cpu}; levels: {}; memory {}", levels.join(", "), memory().map_or("unknown".into(), size))?;
+    if adapters.is_empty() {
+        writeln!(out, "no GPU adapter")?;
+    }
+    for v in &adapters {
+        let text = |key: &str| v[key].as_str().unwrap_or("").to_string();
+        writeln!(
+            out,
+            "{}: {} [{}], {}, driver {}",
+            v["index"],
+            text("name"),
+            text("backend"),
+            text("device_type"),
+            text("driver")
+        )?;
+        let exact = if v["exact"] == true {
+            format!("exact ({} words of the float probe agree)", v["probe_words"])
+        } else if let Some(e) = v["error"].as_str() {
+            format!("not usable: {e}")
+        } else {
+            format!(
+                "NOT exact: {} of {} words of the float probe differ; refused",
+                v["probe_mismatches"], v["probe_words"]
+            )
+        };
+        writeln!(out, "   {exact}")?;
+        if let Some(limits) = v["limits"].as_object() {
+            let cells: Vec<String> = limits.iter().map(|(k, v)| format!("{k} {v}")).collect();
+            writeln!(out, "   {}", cells.join(", "))?;
+        }
+        if let Some(features) = v["features"].as_object() {
+            let cells: Vec<String> =
+                features.iter().map(|(k, v)| format!("{k} {}", if *v == true { "yes" } else { "no" })).collect();
+            writeln!(out, "   {}", cells.join(", "))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes of main memory, where the system tells.
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn adapters() -> Vec<serde_json::Value> {
+    vec![]
+}
+
+#[cfg(feature = "gpu")]
+fn adapters() -> Vec<serde_json::Value> {
+    use crate::host;
+    let mut list = Vec::new();
+    for a in pollster::block_on(host::adapters()) {
+        let r = a.report();
+        let mut v = serde_json::json!({
+            "index": r.index,
+            "name": r.name,
+            "backend": r.backend,
+            "device_type": r.device_type,
+            "driver": r.driver,
+            "vendor_id": r.ids.0,
+            "device_id": r.ids.1,
+            "software": r.software,
+            // a rasteriser's memory is the machine's; wgpu tells no other adapter's
+            "memory": if r.software { memory() } else { None },
+            "limits": r.limits.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
+            "features": r.features.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
+        });
+        match pollster::block_on(host::connect(&a, host::GpuOptions::default())) {
+            Ok((_, verdict)) => {
+                v["exact"] = verdict.exact().into();
+                v["probe_words"] = verdict.words.into();
+                v["probe_mismatches"] = verdict.mismatches.into();
+            }
+            Err(e) => v["error"] = e.to_string().into(),
+        }
+        list.push(v);
+    }
+    list
+}

@@ -1,0 +1,160 @@
+//! `isobit inspect`: what a model file holds.
+
+use super::common::{self, Load};
+use crate::formats::{Container, ContainerKind, Tensor};
+use crate::models::Hyper;
+use crate::ops::cache::CacheType;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct InspectArgs {
+    /// GGUF or safetensors file, or Hugging Face directory; without it the embedded model
+    file: Option<PathBuf>,
+    /// List every tensor
+    #[arg(long)]
+    tensors: bool,
+    /// How files are read
+    #[arg(long, value_enum, default_value = "read")]
+    load_mode: Load,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
+    let c = common::open(a.file.as_deref(), a.load_mode)?;
+    let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for t in &c.tensors {
+        let e = types.entry(t.dtype.name()).or_default();
+        *e = (e.0 + 1, e.1 + t.bytes);
+    }
+    let mut types: Vec<(&str, u64, u64)> = types.into_iter().map(|(n, (count, bytes))| (n, count, bytes)).collect();
+    types.sort_by_key(|&(name, count, _)| (std::cmp::Reverse(count), name));
+    let (tag, arch) = match c.kind {
+        ContainerKind::Gguf => ("gguf", c.meta.str("general.architecture").unwrap_or("?").to_string()),
+        ContainerKind::HuggingFace => {
+            ("hf", c.config.as_ref().and_then(|v| v["model_type"].as_str()).unwrap_or("?").to_string())
+        }
+        ContainerKind::Safetensors => ("safetensors", "?".to_string()),
+    };
+    let hyper = Hyper::read(&c);
+    let cache: Vec<(&str, Option<usize>)> = CacheType::ALL
+        .iter()
+        .map(|t| (t.name(), hyper.as_ref().ok().and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w)))))
+        .collect();
+    let params: u64 = c.tensors.iter().map(Tensor::elems).sum();
+    let mut out = std::io::stdout().lock();
+    if a.json {
+        let tensors: Vec<_> = c
+            .tensors
+            .iter()
+            .filter(|_| a.tensors)
+            .map(|t| serde_json::json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape, "bytes": t.bytes, "offset": t.offset, "file": t.file}))
+            .collect();
+        let v = serde_json::json!({
+            "format": tag,
+            "files": c.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>(),
+            "version": c.version,
+            "architecture": arch,
+            "parameters": params,
+            "bytes": c.total_bytes(),
+            "types": types.iter().map(|(n, count, bytes)| serde_json::json!({"type": n, "tensors": count, "bytes": bytes})).collect::<Vec<_>>(),
+            "tensor_count": c.tensors.len(),
+            "metadata_count": c.meta.entries.len(),
+            "runs": hyper.is_ok(),
+            "why_not": hyper.as_ref().err().map(|e| format!("{e:#}")),
+            "cache_bytes_per_token": cache.iter().map(|(n, b)| (n.to_string(), serde_json::json!(b))).collect::<serde_json::Map<_, _>>(),
+            "tensors": tensors,
+        });
+        writeln!(out, "{v}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for f in &c.files {
+        writeln!(out, "[{tag}] file={}", f.display())?;
+    }
+    match c.kind {
+        ContainerKind::Gguf => writeln!(
+            out,
+            "[{tag}] version={} arch={arch} tensors={} kv={} alignment={} data_start={}",
+            c.version,
+            c.tensors.len(),
+            c.meta.entries.len(),
+            c.alignment,
+            c.data_start
+        )?,
+        _ => writeln!(out, "[{tag}] arch={arch} tensors={}", c.tensors.len())?,
+    }
+    writeln!(out, "[{tag}] parameters={params} bytes={}", size(c.total_bytes()))?;
+    writeln!(out, "[{tag}] tensor types:")?;
+    for (name, count, bytes) in &types {
+        writeln!(out, "  - {name:>10}: {count:>5} tensors, bytes={}", size(*bytes))?;
+    }
+    match &hyper {
+        Ok(h) => {
+            writeln!(
+                out,
+                "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
+                h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
+            )?;
+            let cells: Vec<String> =
+                cache.iter().map(|(n, b)| format!("{n} {}", b.map_or("-".to_string(), |b| b.to_string()))).collect();
+            writeln!(out, "[{tag}] cache bytes per token: {}", cells.join(", "))?;
+        }
+        Err(e) => writeln!(out, "[{tag}] does not run: {e:#}")?,
+    }
+    key_tensors(&c, tag, &mut out)?;
+    if a.tensors {
+        writeln!(out, "[{tag}] all tensors:")?;
+        let mut all: Vec<&Tensor> = c.tensors.iter().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        for t in all {
+            line(t, &mut out)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn key_tensors(c: &Container, tag: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    let names = [
+        "token_embd",
+        "output",
+        "output_norm",
+        "blk.0.attn_q",
+        "blk.0.attn_k",
+        "blk.0.attn_v",
+        "blk.0.attn_output",
+        "blk.0.ffn_gate",
+        "blk.0.ffn_up",
+        "blk.0.ffn_down",
+    ];
+    let found: Vec<&Tensor> = names.iter().filter_map(|n| c.tensor(&format!("{n}.weight"))).collect();
+    if !found.is_empty() {
+        writeln!(out, "[{tag}] key tensors:")?;
+    }
+    for t in found {
+        line(t, out)?;
+    }
+    Ok(())
+}
+
+fn line(t: &Tensor, out: &mut impl Write) -> anyhow::Result<()> {
+    let dims: Vec<String> = t.shape.iter().map(u64::to_string).collect();
+    let comma = if dims.len() == 1 { "," } else { "" };
+    Ok(writeln!(out, "  - {}: {} dims=({}{comma})", t.name, t.dtype.name(), dims.join(", "))?)
+}
+
+/// `167.62 KiB`.
+pub fn size(bytes: u64) -> String {
+    let mut v = bytes as f64;
+    for unit in ["B", "KiB", "MiB"] {
+        if v < 1024.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{v:.2} {unit}") };
+        }
+        v /= 1024.0;
+    }
+    format!("{v:.2} GiB")
+}

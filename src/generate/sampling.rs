@@ -1,0 +1,501 @@
+//! Choosing the next token from a row of logits: the same seed gives the same text on every machine.
+//!
+//! Everything that could differ between machines is pinned: candidates are put in a total order (logit descending, id
+//! ascending) before anything is summed, sums run in that order in binary64, the exponential is `libm`'s (Rust code,
+//! no system library), and random numbers come from integers (a counter mixed with the seed). Nothing here looks at a
+//! device, a text or a clock.
+
+use anyhow::{Result, ensure};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// How to choose. The default is llama.cpp's, with seed 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplerOptions {
+    /// divides the logits; 0 takes the greatest logit always
+    pub temperature: f32,
+    /// keeps this many greatest logits; 0 keeps all
+    pub top_k: usize,
+    /// keeps the fewest greatest whose probabilities sum to at least this; 1 keeps all
+    pub top_p: f32,
+    /// keeps those at least this many times as probable as the greatest; 0 keeps all
+    pub min_p: f32,
+    /// positive logits of recent ids are divided by this, others multiplied; 1 changes nothing
+    pub repeat_penalty: f32,
+    /// how many of the last ids of the history count as recent; 0 none, `usize::MAX` all
+    pub repeat_last_n: usize,
+    /// any number
+    pub seed: u64,
+}
+
+impl Default for SamplerOptions {
+    fn default() -> SamplerOptions {
+        SamplerOptions {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            repeat_penalty: 1.0,
+            repeat_last_n: 64,
+            seed: 0,
+        }
+    }
+}
+
+/// Draws tokens. Its only state is how many it has drawn.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    options: SamplerOptions,
+    draws: u64,
+    /// kept from call to call
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    logit: f32,
+    id: u32,
+}
+
+/// Greatest logit first, then lowest id: a total order, since logits are finite.
+fn order(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit
+        .partial_cmp(&a.logit)
+        .unwrap_or(Ordering::Equal)
+        .then(a.id.cmp(&b.id))
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The number of draw `index` under `seed`: a multiple of 2^-53 in [0, 1).
+fn uniform(seed: u64, index: u64) -> f64 {
+    let counter = index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mix(mix(seed).wrapping_add(counter)) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+impl Sampler {
+    /// Errors: an option that is not a number, or outside its range.
+    pub fn new(options: SamplerOptions) -> Result<Sampler> {
+        let SamplerOptions {
+            temperature,
+            top_p,
+            min_p,
+            repeat_penalty,
+            ..
+        } = options;
+        ensure!(
+            temperature.is_finite() && temperature >= 0.0,
+            "temperature is {temperature}: 0 or a positive number expected"
+        );
+        ensure!(
+            top_p > 0.0 && top_p <= 1.0,
+            "top-p is {top_p}: more than 0 and at most 1 expected"
+        );
+        ensure!(
+            (0.0..=1.0).contains(&min_p),
+            "min-p is {min_p}: between 0 and 1 expected"
+        );
+        ensure!(
+            repeat_penalty.is_finite() && repeat_penalty > 0.0,
+            "repeat-penalty is {repeat_penalty}: a positive number expected"
+        );
+        Ok(Sampler {
+            options,
+            draws: 0,
+            candidates: Vec::new(),
+        })
+    }
+
+    /// The next token: an index into `logits`. `history` is the ids so far, oldest first; ids beyond the logits are
+    /// passed over.
+    ///
+    /// Steps, in llama.cpp's order: repeat penalty, top-k, top-p, min-p, temperature, one draw. The probabilities of
+    /// top-p and min-p are those before temperature. A temperature of 0 draws no number.
+    ///
+    /// Errors: no logits, or one that is not finite (its index is named).
+    pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
+        ensure!(!logits.is_empty(), "sampling: no logits");
+        ensure!(
+            u32::try_from(logits.len()).is_ok(),
+            "sampling: {} logits, fewer than 2^32 expected",
+            logits.len()
+        );
+        if let Some(at) = logits.iter().position(|l| !l.is_finite()) {
+            anyhow::bail!(
+                "sampling: logit {at} is {}, a finite number expected",
+                logits[at]
+            );
+        }
+        let o = &self.options;
+        let c = &mut self.candidates;
+        c.clear();
+        c.extend(
+            logits
+                .iter()
+                .zip(0..)
+                .map(|(&logit, id)| Candidate { logit, id }),
+        );
+
+        if o.repeat_penalty != 1.0 {
+            let recent = &history[history.len() - o.repeat_last_n.min(history.len())..];
+            let recent: HashSet<u32> = recent.iter().copied().collect();
+            for id in recent {
+                if let Some(c) = c.get_mut(id as usize) {
+                    let changed = if c.logit <= 0.0 {
+                        c.logit * o.repeat_penalty
+                    } else {
+                        c.logit / o.repeat_penalty
+                    };
+                    // stays finite, so that the order stays total
+                    c.logit = changed.clamp(f32::MIN, f32::MAX);
+                }
+            }
+        }
+
+        if o.temperature == 0.0 {
+            let mut best = c[0];
+            for &other in &c[1..] {
+                if other.logit > best.logit {
+                    best = other;
+                }
+            }
+            return Ok(best.id);
+        }
+
+        if o.top_k > 0 && o.top_k < c.len() {
+            c.select_nth_unstable_by(o.top_k - 1, order);
+            c.truncate(o.top_k);
+        }
+        c.sort_unstable_by(order);
+
+        let top = f64::from(c[0].logit);
+        let weight =
+            |c: &Candidate, temperature: f64| libm::exp((f64::from(c.logit) - top) / temperature);
+        if o.top_p < 1.0 {
+            let enough = f64::from(o.top_p) * c.iter().fold(0.0, |sum, c| sum + weight(c, 1.0));
+            let mut sum = 0.0;
+            let last = c.iter().position(|c| {
+                sum += weight(c, 1.0);
+                sum >= enough
+            });
+            c.truncate(last.map_or(c.len(), |last| last + 1));
+        }
+        if o.min_p > 0.0 {
+            // The weight of the greatest is 1. Weights never rise along the order, so this is a prefix.
+            let kept = c
+                .iter()
+                .take_while(|c| weight(c, 1.0) >= f64::from(o.min_p))
+                .count();
+            c.truncate(kept.max(1));
+        }
+
+        let temperature = f64::from(o.temperature);
+        let total = c.iter().fold(0.0, |sum, c| sum + weight(c, temperature));
+        let target = uniform(o.seed, self.draws) * total;
+        self.draws += 1;
+        let mut sum = 0.0;
+        let hit = c.iter().find(|c| {
+            sum += weight(c, temperature);
+            sum > target
+        });
+        // Rounding cannot lift the target to the total (both sums run alike), but the last is right if it did.
+        Ok(hit.unwrap_or(&c[c.len() - 1]).id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greedy() -> SamplerOptions {
+        SamplerOptions {
+            temperature: 0.0,
+            ..SamplerOptions::default()
+        }
+    }
+
+    /// Everything off but temperature 1.
+    fn plain() -> SamplerOptions {
+        SamplerOptions {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            ..SamplerOptions::default()
+        }
+    }
+
+    /// Which ids 4000 draws from `logits` bring up.
+    fn seen(options: SamplerOptions, logits: &[f32]) -> Vec<usize> {
+        let mut sampler = Sampler::new(options).unwrap();
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..4000 {
+            counts[sampler.sample(logits, &[]).unwrap() as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn draws_are_those_of_an_independent_implementation() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/tokenizer/sampling_golden.json"
+        );
+        let cases: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let cases = cases.as_array().unwrap();
+        assert_eq!(cases.len(), 10);
+        for case in cases {
+            let o = &case["options"];
+            let float = |key: &str| o[key].as_f64().unwrap() as f32;
+            let count = |key: &str| o[key].as_u64().unwrap();
+            let options = SamplerOptions {
+                temperature: float("temperature"),
+                top_k: count("top_k") as usize,
+                top_p: float("top_p"),
+                min_p: float("min_p"),
+                repeat_penalty: float("repeat_penalty"),
+                repeat_last_n: count("repeat_last_n") as usize,
+                seed: count("seed"),
+            };
+            let n = case["vocab"].as_u64().unwrap();
+            let want: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+            let mut sampler = Sampler::new(options.clone()).unwrap();
+            let mut history = Vec::new();
+            for step in 0..want.len() as u64 {
+                let salt = options.seed.wrapping_add(step);
+                let logits: Vec<f32> = (0..n)
+                    .map(|i| {
+                        ((mix((i * 7919).wrapping_add(salt)) >> 40) % 1024) as f32 / 64.0 - 8.0
+                    })
+                    .collect();
+                history.push(sampler.sample(&logits, &history).unwrap());
+            }
+            assert_eq!(history, want, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_of_equal_ids() {
+        let mut s = Sampler::new(greedy()).unwrap();
+        assert_eq!(s.sample(&[1.0, 3.0, 2.0, 3.0], &[]).unwrap(), 1);
+        assert_eq!(s.sample(&[-0.0, 0.0], &[]).unwrap(), 0);
+        assert_eq!(s.sample(&[-5.0], &[]).unwrap(), 0);
+    }
+
+    #[test]
+    fn top_k_of_one_is_greedy_at_any_temperature() {
+        let options = SamplerOptions {
+            top_k: 1,
+            temperature: 100.0,
+            ..plain()
+        };
+        assert_eq!(seen(options, &[0.0, 1.0, 1.0, 0.5]), [0, 4000, 0, 0]);
+    }
+
+    #[test]
+    fn top_k_keeps_the_lowest_ids_of_equal_logits() {
+        let options = SamplerOptions {
+            top_k: 2,
+            ..plain()
+        };
+        let counts = seen(options, &[0.0, 1.0, 1.0, 1.0]);
+        assert!(
+            counts[1] > 1800 && counts[2] > 1800 && counts[0] + counts[3] == 0,
+            "{counts:?}"
+        );
+    }
+
+    #[test]
+    fn top_p_keeps_the_fewest_that_reach_it() {
+        // probabilities 0.5, 0.25, 0.25
+        let l = [2f32.ln(), 0.0, 0.0];
+        let at = |top_p| seen(SamplerOptions { top_p, ..plain() }, &l);
+        assert_eq!(at(0.49), [4000, 0, 0]);
+        let two = at(0.7);
+        assert!(two[0] > 2500 && two[1] > 1200 && two[2] == 0, "{two:?}");
+        assert!(at(0.8)[2] > 900);
+    }
+
+    #[test]
+    fn min_p_drops_what_is_too_unlikely_beside_the_greatest() {
+        let l = [0.0, (0.2f32).ln(), (0.05f32).ln()];
+        let counts = seen(
+            SamplerOptions {
+                min_p: 0.1,
+                ..plain()
+            },
+            &l,
+        );
+        assert!(counts[1] > 500 && counts[2] == 0, "{counts:?}");
+        assert_eq!(
+            seen(
+                SamplerOptions {
+                    min_p: 1.0,
+                    ..plain()
+                },
+                &l
+            ),
+            [4000, 0, 0]
+        );
+    }
+
+    #[test]
+    fn frequencies_follow_the_probabilities() {
+        let counts = seen(plain(), &[3f32.ln(), 0.0]);
+        assert!((2900..3100).contains(&counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn the_repeat_penalty_divides_positive_and_multiplies_negative_logits_of_recent_ids() {
+        let options = SamplerOptions {
+            repeat_penalty: 2.0,
+            repeat_last_n: 2,
+            ..greedy()
+        };
+        let mut s = Sampler::new(options).unwrap();
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[]).unwrap(), 0);
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0]).unwrap(), 1);
+        assert_eq!(
+            s.sample(&[4.0, 3.0, 1.0], &[0, 0, 2, 2]).unwrap(),
+            0,
+            "only the last two count"
+        );
+        assert_eq!(
+            s.sample(&[4.0, 3.0, 1.0], &[0, 0]).unwrap(),
+            1,
+            "an id counts once"
+        );
+        assert_eq!(s.sample(&[-2.0, -3.0], &[0]).unwrap(), 1);
+        assert_eq!(
+            s.sample(&[1.0, 0.5], &[7, u32::MAX]).unwrap(),
+            0,
+            "ids beyond the logits are passed over"
+        );
+        assert_eq!(
+            s.sample(&[f32::MIN, f32::MIN], &[0]).unwrap(),
+            0,
+            "a penalty does not overflow"
+        );
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_and_another_seed_does_not() {
+        let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32).collect();
+        let run = |seed| {
+            let mut s = Sampler::new(SamplerOptions { seed, ..plain() }).unwrap();
+            (0..50)
+                .map(|_| s.sample(&logits, &[]).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn a_logit_that_is_not_finite_is_an_error_naming_it() {
+        let mut s = Sampler::new(greedy()).unwrap();
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let error = s.sample(&[0.0, 1.0, bad], &[]).unwrap_err().to_string();
+            assert!(error.contains("logit 2 is "), "{error}");
+        }
+        assert!(s.sample(&[], &[]).is_err());
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let base = SamplerOptions::default;
+        for (bad, word) in [
+            (
+                SamplerOptions {
+                    temperature: -0.1,
+                    ..base()
+                },
+                "temperature",
+            ),
+            (
+                SamplerOptions {
+                    temperature: f32::NAN,
+                    ..base()
+                },
+                "temperature",
+            ),
+            (
+                SamplerOptions {
+                    temperature: f32::INFINITY,
+                    ..base()
+                },
+                "temperature",
+            ),
+            (
+                SamplerOptions {
+                    top_p: 0.0,
+                    ..base()
+                },
+                "top-p",
+            ),
+            (
+                SamplerOptions {
+                    top_p: 1.1,
+                    ..base()
+                },
+                "top-p",
+            ),
+            (
+                SamplerOptions {
+                    top_p: f32::NAN,
+                    ..base()
+                },
+                "top-p",
+            ),
+            (
+                SamplerOptions {
+                    min_p: -0.1,
+                    ..base()
+                },
+                "min-p",
+            ),
+            (
+                SamplerOptions {
+                    min_p: f32::NAN,
+                    ..base()
+                },
+                "min-p",
+            ),
+            (
+                SamplerOptions {
+                    repeat_penalty: 0.0,
+                    ..base()
+                },
+                "repeat-penalty",
+            ),
+            (
+                SamplerOptions {
+                    repeat_penalty: f32::NAN,
+                    ..base()
+                },
+                "repeat-penalty",
+            ),
+        ] {
+            let error = Sampler::new(bad).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn extreme_temperatures_and_logits_still_give_an_answer() {
+        for temperature in [f32::MIN_POSITIVE, 1e-45, f32::MAX] {
+            let mut s = Sampler::new(SamplerOptions {
+                temperature,
+                ..plain()
+            })
+            .unwrap();
+            assert!(s.sample(&[f32::MIN, f32::MAX, 0.0], &[]).unwrap() < 3);
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! Text to token ids and back.
+//!
+//! Two sources: the `tokenizer.ggml.*` keys of a GGUF file (byte-level BPE and SentencePiece, our own code), and a
+//! Hugging Face `tokenizer.json` (the `tokenizers` crate). Both are untrusted: whatever they hold, loading gives a
+//! tokeniser or one clear error, and encoding and decoding never panic.
+//!
+//! Nothing here knows of chat templates, models or devices.
+
+mod bpe;
+mod json;
+mod special;
+mod spm;
+
+use crate::formats::meta::{Meta, Value};
+use anyhow::{Context, Result, bail, ensure};
+use special::{Fragment, Special, Specials};
+use std::collections::HashMap;
+
+/// What a vocabulary entry is for (the numbers of `tokenizer.ggml.token_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+/// A vocabulary with its rules. Immutable; share it by reference or `Arc`.
+#[derive(Debug)]
+pub struct Tokenizer {
+    /// text of each id; `None` for ids that a `tokenizer.json` leaves out
+    texts: Vec<Option<Box<str>>>,
+    /// bytes each id adds to the text
+    pieces: Vec<Box<[u8]>>,
+    bos: Option<u32>,
+    eos: Vec<u32>,
+    adds_bos: bool,
+    /// encoding put a space before the text, so decoding takes one away
+    strips_first_space: bool,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Bpe(Specials, Box<bpe::Bpe>),
+    Spm {
+        specials: Specials,
+        spm: Box<spm::Spm>,
+        space_prefix: bool,
+    },
+    Json(Box<json::Json>),
+}
+
+/// Texts that end a turn or a document in the models this engine runs. A token with one of these texts ends generation
+/// even where the file does not say so, as in llama.cpp.
+const END_TEXTS: [&str; 11] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "<|return|>",
+    "<end_of_utterance>",
+    "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
+];
+
+/// Text from a file, quoted and cut to a length that fits an error line.
+fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(60).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// The byte that a token text of exactly the form `<0xXX>` (two hexadecimal digits) means.
+fn byte_token(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    let plain = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if plain {
+        u8::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
+}
+
+/// A scalar array of any numeric type as f64; `None` when absent or not numeric.
+fn numbers(meta: &Meta, key: &str) -> Result<Option<Vec<f64>>> {
+    let scalar = |v: &Value| match *v {
+        Value::U8(v) => Some(v.into()),
+        Value::I8(v) => Some(v.into()),
+        Value::U16(v) => Some(v.into()),
+        Value::I16(v) => Some(v.into()),
+        Value::U32(v) => Some(v.into()),
+        Value::I32(v) => Some(v.into()),
+        Value::F32(v) => Some(v.into()),
+        Value::U64(v) => Some(v as f64),
+        Value::I64(v) => Some(v as f64),
+        Value::F64(v) => Some(v),
+        _ => None,
+    };
+    let Some(value) = meta.get(key) else {
+        return Ok(None);
+    };
+    let list = match value {
+        Value::F32Array(v) => Some(v.iter().map(|&v| v.into()).collect()),
+        Value::I32Array(v) => Some(v.iter().map(|&v| v.into()).collect()),
+        Value::U32Array(v) => Some(v.iter().map(|&v| v.into()).collect()),
+        Value::Array(v) => v.iter().map(scalar).collect::<Option<Vec<f64>>>(),
+        _ => None,
+    };
+    list.map(Some)
+        .with_context(|| format!("{key}: expected an array of numbers"))
+}
+
+/// Reads the keys of one vocabulary.
+struct Source<'a> {
+    meta: &'a Meta,
+    tokens: Vec<String>,
+    kinds: Vec<Kind>,
+}
+
+impl Source<'_> {
+    /// A special id: `None` when absent or written as -1 (all ones); an id outside the vocabulary is an error.
+    fn special(&self, name: &str) -> Result<Option<u32>> {
+        let key = format!("tokenizer.ggml.{name}");
+        let Some(id) = self
+            .meta
+            .uint(&key)
+            .filter(|&id| id != u64::from(u32::MAX) && id != u64::MAX)
+        else {
+            return Ok(None);
+        };
+        ensure!(
+            id < self.tokens.len() as u64,
+            "{key} = {id}, but the vocabulary has {} tokens",
+            self.tokens.len()
+        );
+        Ok(Some(id as u32))
+    }
+
+    /// A default of the format, taken only where that id can be a marker: a vocabulary whose id 11 is a comma has no
+    /// end there.
+    fn fallback(&self, id: u32) -> Option<u32> {
+        let at = id as usize;
+        let marker = matches!(self.kinds.get(at)?, Kind::Control | Kind::Unknown)
+            || self.tokens[at].starts_with('<');
+        marker.then_some(id)
+    }
+}
+
+impl Tokenizer {
+    /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE) or `llama` (SentencePiece with
+    /// scores), keys as in the GGUF specification and llama.cpp's loader.
+    ///
+    /// Departures from llama.cpp: a special id outside the vocabulary, a token listed twice and a merge that names an
+    /// unknown token are errors; the default ids of BOS and EOS (1 and 2 for SentencePiece, 11 for BPE) are taken only
+    /// when that token is a marker; ordinary text never becomes a control, unknown or byte token. A missing
+    /// `tokenizer.ggml.pre` is a warning and the default rule; a name that is not known is an error.
+    pub fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
+        let model = meta
+            .str("tokenizer.ggml.model")
+            .context("tokenizer.ggml.model is missing: the file has no tokeniser")?;
+        let is_spm = match model {
+            "llama" => true,
+            "gpt2" => false,
+            other => bail!(
+                "tokenizer.ggml.model: {} is not supported; known are gpt2 and llama",
+                shown(other)
+            ),
+        };
+        let mut source = read_vocabulary(meta, is_spm)?;
+        let count = source.tokens.len();
+
+        let rule = if is_spm {
+            None
+        } else {
+            Some(match meta.str("tokenizer.ggml.pre") {
+                Some(name) => bpe::Rule::named(name)?,
+                None => {
+                    log::warn!(
+                        "tokenizer.ggml.pre is missing: splitting text by the default rule, which may not be the model's"
+                    );
+                    bpe::Rule::named("default")?
+                }
+            })
+        };
+        let (default_bos, default_eos) = match &rule {
+            None => (Some(1), Some(2)),
+            Some(rule) => (rule.default_bos.then_some(11), Some(11)),
+        };
+        let bos = source
+            .special("bos_token_id")?
+            .or(default_bos.and_then(|id| source.fallback(id)));
+        let eos = source
+            .special("eos_token_id")?
+            .or(default_eos.and_then(|id| source.fallback(id)));
+        let unknown =
+            source
+                .special("unknown_token_id")?
+                .or(if is_spm { source.fallback(0) } else { None });
+        let mut ends: Vec<u32> = eos.into_iter().collect();
+        ends.extend(source.special("eot_token_id")?);
+        ends.extend(source.special("eom_token_id")?);
+        for id in 0..count {
+            if END_TEXTS.contains(&source.tokens[id].as_str()) {
+                ends.push(id as u32);
+                if source.kinds[id] != Kind::Control {
+                    log::warn!(
+                        "token {id} {} is not marked as a control token: taking it for one",
+                        source.tokens[id]
+                    );
+                    source.kinds[id] = Kind::Control;
+                }
+            }
+        }
+        dedup(&mut ends);
+
+        // Phi-3's markers swallow the white space after them; the format has no field for it, llama.cpp goes by name.
+        let name = meta.str("general.name").unwrap_or("").to_lowercase();
+        let strips = name.contains("phi-3") || name.contains("phi3");
+        let listed = source.tokens.iter().zip(&source.kinds).enumerate();
+        let specials = listed
+            .filter(|(_, (_, kind))| {
+                matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown)
+            })
+            .map(|(id, (text, kind))| Special {
+                text: text.clone(),
+                id: id as u32,
+                always: *kind == Kind::UserDefined,
+                strip_right: strips && !["<unk>", "<s>", "<|endoftext|>"].contains(&text.as_str()),
+            })
+            .collect();
+        let specials = Specials::new(specials);
+
+        let pieces = (0..count)
+            .map(|id| piece_of(&source.tokens[id], source.kinds[id], is_spm).into())
+            .collect();
+        let space_prefix = meta
+            .bool("tokenizer.ggml.add_space_prefix")
+            .unwrap_or(is_spm);
+        let by_default = rule.as_ref().is_none_or(|rule| rule.add_bos);
+        let adds_bos = bos.is_some()
+            && meta
+                .bool("tokenizer.ggml.add_bos_token")
+                .unwrap_or(by_default);
+        let engine = match rule {
+            None => Engine::Spm {
+                spm: Box::new(read_spm(&source, unknown)?),
+                specials,
+                space_prefix,
+            },
+            Some(rule) => {
+                let ids: HashMap<&str, u32> = source
+                    .tokens
+                    .iter()
+                    .zip(0..)
+                    .map(|(t, id)| (t.as_str(), id))
+                    .collect();
+                let usable =
+                    |id: u32| matches!(source.kinds[id as usize], Kind::Normal | Kind::UserDefined);
+                let merges = meta
+                    .strings("tokenizer.ggml.merges")
+                    .context("tokenizer.ggml.merges is missing, or not an array of strings: gpt2 vocabularies need it")?;
+                Engine::Bpe(
+                    specials,
+                    Box::new(bpe::Bpe::new(rule, &ids, usable, merges, unknown)?),
+                )
+            }
+        };
+        Ok(Tokenizer {
+            texts: source.tokens.into_iter().map(|t| Some(t.into())).collect(),
+            pieces,
+            bos,
+            eos: ends,
+            adds_bos,
+            strips_first_space: is_spm && space_prefix,
+            engine,
+        })
+    }
+
+    /// A Hugging Face `tokenizer.json`, with what the files beside it say of special tokens: `config` is
+    /// `tokenizer_config.json`, `generation_config` and `model_config` the files of those names.
+    ///
+    /// Truncation, padding and dropout settings in the file are ignored. BOS comes from `config`, else from
+    /// `generation_config` or `model_config`, else from what the post-processor puts before an empty text; EOS from all
+    /// of them together. [`Tokenizer::adds_bos`] is `add_bos_token` of `config`, else what the post-processor does.
+    pub fn from_tokenizer_json(
+        json: &[u8],
+        config: Option<&serde_json::Value>,
+        generation_config: Option<&serde_json::Value>,
+        model_config: Option<&serde_json::Value>,
+    ) -> Result<Tokenizer> {
+        json::load(json, config, generation_config, model_config)
+    }
+
+    /// Number of ids: the largest plus one. A model's embedding may have more rows.
+    pub fn vocab_size(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// The id that begins a text, if the vocabulary has one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// Every id that ends generation: end of text, of turn and of message, named by the file or known by their text.
+    /// The one the file names as EOS, if any, is first.
+    pub fn eos(&self) -> &[u32] {
+        &self.eos
+    }
+
+    /// Whether texts for this model begin with [`Tokenizer::bos`] by default.
+    pub fn adds_bos(&self) -> bool {
+        self.adds_bos
+    }
+
+    /// Token ids of `text`.
+    ///
+    /// With `add_bos` the ids begin with BOS exactly once: it is not put before a text that already begins with it.
+    /// With `parse_special` the texts of control tokens become those tokens; without it they are plain text. Texts of
+    /// user-defined (GGUF) or added but not special (`tokenizer.json`) tokens always become those tokens.
+    ///
+    /// Errors: `add_bos` without a BOS in the vocabulary; a byte that the vocabulary cannot express; 1 GiB or more.
+    pub fn encode(&self, text: &str, add_bos: bool, parse_special: bool) -> Result<Vec<u32>> {
+        ensure!(
+            text.len() < 1 << 30,
+            "text of {} bytes: fewer than {} expected",
+            text.len(),
+            1 << 30
+        );
+        let mut ids = Vec::with_capacity(text.len() / 4 + 2);
+        match &self.engine {
+            Engine::Bpe(specials, bpe) => {
+                for fragment in specials.split(text, parse_special) {
+                    match fragment {
+                        Fragment::Token(id) => ids.push(id),
+                        Fragment::Text(part) => bpe.encode(part, &mut ids)?,
+                    }
+                }
+            }
+            Engine::Spm {
+                specials,
+                spm,
+                space_prefix,
+            } => {
+                // A space goes before the text and after every special token, as llama.cpp has it.
+                let mut after_special = true;
+                for fragment in specials.split(text, parse_special) {
+                    match fragment {
+                        Fragment::Token(id) => ids.push(id),
+                        Fragment::Text(part) if *space_prefix && after_special => {
+                            spm.encode(&[" ", part].concat(), &mut ids)?
+                        }
+                        Fragment::Text(part) => spm.encode(part, &mut ids)?,
+                    }
+                    after_special = matches!(fragment, Fragment::Token(_));
+                }
+            }
+            Engine::Json(json) => ids = json.encode(text, parse_special)?,
+        }
+        if add_bos {
+            let bos = self
+                .bos
+                .context("a BOS token was asked for, but the vocabulary has none")?;
+            if ids.first() != Some(&bos) {
+                ids.insert(0, bos);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The bytes that `id` adds to a text, which may be part of a character. Empty for control and unknown tokens and
+    /// for ids outside the vocabulary.
+    pub fn piece(&self, id: u32) -> Vec<u8> {
+        self.piece_bytes(id).to_vec()
+    }
+
+    fn piece_bytes(&self, id: u32) -> &[u8] {
+        self.pieces.get(id as usize).map_or(&[], |p| p)
+    }
+
+    /// The vocabulary's own spelling of `id`, for tables. `None` outside the vocabulary.
+    pub fn token_text(&self, id: u32) -> Option<String> {
+        self.texts.get(id as usize)?.as_deref().map(String::from)
+    }
+
+    /// The text of `ids`, taken as a whole text: where encoding puts a space before a text, the first piece loses one.
+    /// Bytes that are not UTF-8 become U+FFFD, as [`String::from_utf8_lossy`] has it.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let mut stream = StreamDecoder::new();
+        let mut text = String::new();
+        for &id in ids {
+            stream.feed(self, id, &mut text);
+        }
+        text.push_str(&stream.finish());
+        text
+    }
+}
+
+/// Turns ids into text one by one, holding back the bytes of a character until it is whole. The texts it returns, put
+/// together, are [`Tokenizer::decode`] of all the ids.
+#[derive(Clone, Debug, Default)]
+pub struct StreamDecoder {
+    held: Vec<u8>,
+    /// some text has come, or the ids continue a text
+    begun: bool,
+}
+
+impl StreamDecoder {
+    /// For ids that begin a text.
+    pub fn new() -> StreamDecoder {
+        StreamDecoder::default()
+    }
+
+    /// For ids that go on from a text already shown, such as a prompt: a first space is kept.
+    pub fn continuing() -> StreamDecoder {
+        StreamDecoder {
+            held: Vec::new(),
+            begun: true,
+        }
+    }
+
+    /// Takes the next id of `tokenizer` and returns what can be shown of the text so far unshown.
+    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
+        let mut text = String::new();
+        self.feed(tokenizer, id, &mut text);
+        text
+    }
+
+    /// The end: an incomplete character, if one is held back, becomes U+FFFD.
+    pub fn finish(&mut self) -> String {
+        let rest = std::mem::take(&mut self.held);
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+
+    fn feed(&mut self, tokenizer: &Tokenizer, id: u32, out: &mut String) {
+        let mut piece = tokenizer.piece_bytes(id);
+        if !self.begun && !piece.is_empty() {
+            self.begun = true;
+            if tokenizer.strips_first_space {
+                piece = piece.strip_prefix(b" ").unwrap_or(piece);
+            }
+        }
+        self.held.extend_from_slice(piece);
+        let mut shown = 0;
+        for chunk in self.held.utf8_chunks() {
+            out.push_str(chunk.valid());
+            shown += chunk.valid().len();
+            let bad = chunk.invalid();
+            // At the very end it may be the beginning of a character; anywhere else it is an error.
+            let unfinished = shown + bad.len() == self.held.len()
+                && std::str::from_utf8(bad).is_err_and(|e| e.error_len().is_none());
+            if unfinished || bad.is_empty() {
+                break;
+            }
+            out.push('\u{fffd}');
+            shown += bad.len();
+        }
+        self.held.drain(..shown);
+    }
+}
+
+/// Keeps the first of equal ids, in order.
+fn dedup(ids: &mut Vec<u32>) {
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|&id| seen.insert(id));
+}
+
+/// The bytes of a GGUF token. llama.cpp's `token_to_piece` without special tokens.
+fn piece_of(text: &str, kind: Kind, is_spm: bool) -> Vec<u8> {
+    match kind {
+        Kind::Control | Kind::Unknown | Kind::Unused => Vec::new(),
+        Kind::UserDefined => text.as_bytes().to_vec(),
+        Kind::Byte => byte_token(text).into_iter().collect(),
+        Kind::Normal if is_spm => text.replace(spm::SPACE, " ").into_bytes(),
+        Kind::Normal => bpe::bytes_of(text, true),
+    }
+}
+
+/// Tokens and their kinds, with every check that does not depend on the model.
+fn read_vocabulary(meta: &Meta, is_spm: bool) -> Result<Source<'_>> {
+    let mut tokens = meta
+        .strings("tokenizer.ggml.tokens")
+        .context("tokenizer.ggml.tokens is missing, or not an array of strings")?
+        .to_vec();
+    let count = tokens.len();
+    ensure!(
+        (1..=i32::MAX as usize).contains(&count),
+        "tokenizer.ggml.tokens: {count} tokens, between 1 and {} expected",
+        i32::MAX
+    );
+    for (id, token) in tokens.iter_mut().enumerate() {
+        if token.is_empty() {
+            *token = format!("[EMPTY_{id}]");
+        }
+    }
+    let mut seen = HashMap::with_capacity(count);
+    for (id, token) in tokens.iter().enumerate() {
+        if let Some(first) = seen.insert(token.as_str(), id) {
+            bail!(
+                "tokenizer.ggml.tokens: {first} and {id} are both {}",
+                shown(token)
+            );
+        }
+    }
+    let types = numbers(meta, "tokenizer.ggml.token_type")?;
+    if let Some(types) = &types {
+        ensure!(
+            types.len() == count,
+            "tokenizer.ggml.token_type: {} entries for {count} tokens",
+            types.len()
+        );
+    }
+    let kinds = (0..count)
+        .map(|id| match types.as_ref().map(|t| t[id] as i64) {
+            // Files without types mark their bytes by the spelling alone.
+            None if is_spm && byte_token(&tokens[id]).is_some() => Ok(Kind::Byte),
+            Some(2) => Ok(Kind::Unknown),
+            Some(3) => Ok(Kind::Control),
+            Some(4) => Ok(Kind::UserDefined),
+            Some(5) => Ok(Kind::Unused),
+            Some(6) if byte_token(&tokens[id]).is_some() => Ok(Kind::Byte),
+            Some(6) => bail!("tokenizer.ggml.tokens[{id}]: {} is marked as a byte token; <0x00> to <0xFF> expected", shown(&tokens[id])),
+            // 0 (undefined), 1 (normal) and numbers to come
+            _ => Ok(Kind::Normal),
+        })
+        .collect::<Result<_>>()?;
+    Ok(Source {
+        meta,
+        tokens,
+        kinds,
+    })
+}
+
+fn read_spm(source: &Source, unknown: Option<u32>) -> Result<spm::Spm> {
+    let key = "tokenizer.ggml.scores";
+    let scores = numbers(source.meta, key)?
+        .with_context(|| format!("{key} is missing: llama vocabularies need it"))?;
+    let count = source.tokens.len();
+    ensure!(
+        scores.len() == count,
+        "{key}: {} entries for {count} tokens",
+        scores.len()
+    );
+    let mut tokens = HashMap::with_capacity(count);
+    let mut byte_ids = [None; 256];
+    for (id, (text, kind)) in source.tokens.iter().zip(&source.kinds).enumerate() {
+        // Adding zero makes -0 a plain zero, so that the total order of floats is their usual order.
+        let score = scores[id] as f32 + 0.0;
+        ensure!(
+            score.is_finite(),
+            "{key}[{id}] is {score}, a finite number expected"
+        );
+        match kind {
+            Kind::Normal | Kind::UserDefined | Kind::Unused => {
+                tokens.insert(text.as_str().into(), (id as u32, score));
+            }
+            Kind::Byte => {
+                if let Some(b) = byte_token(text) {
+                    byte_ids[b as usize] = Some(id as u32);
+                }
+            }
+            Kind::Control | Kind::Unknown => {}
+        }
+    }
+    Ok(spm::Spm {
+        longest: source.tokens.iter().map(String::len).max().unwrap_or(0),
+        tokens,
+        byte_ids,
+        unknown,
+    })
+}
