@@ -15,7 +15,6 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
