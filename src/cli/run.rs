@@ -104,7 +104,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     }
     common::catch_interrupt()?;
 
-    let mut out = Output { tok: &tok, decoder: StreamDecoder::new(&tok), text: String::new(), stream: !a.json };
+    let mut out = Output { tok: &tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
     if !a.json {
         out.echo(&text)?;
     }
@@ -188,7 +188,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
 
 struct Output<'a> {
     tok: &'a Tokenizer,
-    decoder: StreamDecoder<'a>,
+    decoder: StreamDecoder,
     text: String,
     stream: bool,
 }
@@ -201,7 +201,7 @@ impl Output<'_> {
     }
 
     fn push(&mut self, id: u32) -> anyhow::Result<()> {
-        let piece = self.decoder.push(id);
+        let piece = self.decoder.push(self.tok, id);
         self.write(&piece)
     }
 

@@ -4,7 +4,6 @@ use super::CheckFailed;
 use super::common::{self, EngineArgs, ModelArgs};
 use crate::generate::verify::{Report, Script, verify};
 use crate::models::Hyper;
-use crate::record::Device;
 use crate::simd::Level;
 use anyhow::ensure;
 use clap::Args;
