@@ -15,7 +15,7 @@ use super::lanes::{Lanes, Word};
 use super::portable::Portable;
 use crate::ops::attention::{AttentionParams, CHUNK};
 use crate::ops::cache::{CacheType, element};
-use crate::ops::exact::{SCALE_MIN, f16_to_f32, fdiv};
+use crate::ops::exact::{SCALE_MIN, fdiv};
 use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
@@ -49,8 +49,8 @@ trait RowLanes: Lanes {
     fn q8_row(self, words: &[u32], d: f32) -> Self::F;
     /// d times (code - 8): elements `N * part ..` of the block of q4_0 in four words.
     fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F;
-    /// The finite f16 in the low and the high half.
-    fn scales(self, word: u32) -> [f32; 2];
+    /// Eight f16 in four words. Those that are not finite may give anything.
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / BLOCK];
 }
 
 impl RowLanes for Portable {
@@ -64,33 +64,42 @@ impl RowLanes for Portable {
     }
     #[inline(always)]
     fn f16_row(self, words: &[u32]) -> Self::F {
-        let mut halves = [0; Self::N];
-        for l in 0..Self::N {
-            halves[l] = ((words[l / 2] >> (16 * (l % 2))) & 0xffff) as i32;
+        let mut halves = [0u32; Self::N];
+        for i in 0..Self::N / 2 {
+            halves[2 * i] = words[i] & 0xffff;
+            halves[2 * i + 1] = words[i] >> 16;
         }
-        self.f16_pair(halves).0
+        let mut out = [0.0; Self::N];
+        for l in 0..Self::N {
+            // exponent and mantissa in place but for the bias; the product is exact, of subnormals too
+            let magnitude = f32::from_bits((halves[l] & 0x7fff) << 13) * f32::from_bits((127 + 127 - 15) << 23);
+            out[l] = f32::from_bits(magnitude.to_bits() | (halves[l] & 0x8000) << 16);
+        }
+        out
     }
     #[inline(always)]
     fn q8_row(self, words: &[u32], d: f32) -> Self::F {
+        let bytes = [words[0].to_le_bytes(), words[1].to_le_bytes()];
         let mut out = [0.0; Self::N];
         for l in 0..Self::N {
-            out[l] = d * ((words[l / 4] << (24 - 8 * (l % 4))) as i32 >> 24) as f32;
+            out[l] = d * f32::from(bytes[l / 4][l % 4] as i8);
         }
         out
     }
     #[inline(always)]
     fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F {
+        let (first, shift) = (part % 2 * 2, part / 2 * 4);
+        let pair = [words[first] >> shift & 0x0f0f_0f0f, words[first + 1] >> shift & 0x0f0f_0f0f];
+        let bytes = [pair[0].to_le_bytes(), pair[1].to_le_bytes()];
         let mut out = [0.0; Self::N];
         for l in 0..Self::N {
-            let e = part * Self::N + l;
-            let code = words[e % 16 / 4] >> (8 * (e % 4) + 4 * (e / 16)) & 15;
-            out[l] = d * (code as i32 - 8) as f32;
+            out[l] = d * (i32::from(bytes[l / 4][l % 4]) - 8) as f32;
         }
         out
     }
     #[inline(always)]
-    fn scales(self, word: u32) -> [f32; 2] {
-        [f16_to_f32(word as u16), f16_to_f32((word >> 16) as u16)]
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / BLOCK] {
+        self.f16_row(words)
     }
 }
 
@@ -99,7 +108,7 @@ impl RowLanes for Portable {
 macro_rules! intrinsics {
     ($e:expr) => {
         // SAFETY: a value of the level's type exists only where its `new` was allowed, so the CPU has the instructions;
-        // what they read through pointers is a bounds-checked slice of as many bytes.
+        // what they read or write through pointers is a slice or array of as many bytes.
         unsafe { $e }
     };
 }
@@ -136,8 +145,8 @@ impl RowLanes for Avx2 {
         })
     }
     #[inline(always)]
-    fn scales(self, word: u32) -> [f32; 2] {
-        scales_f16c(word)
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / BLOCK] {
+        scales_f16c(words)
     }
 }
 
@@ -165,26 +174,25 @@ impl RowLanes for Avx512 {
     fn q4_row(self, words: &[u32], part: usize, d: f32) -> __m512 {
         let words = &words[..4];
         intrinsics!({
-            // the 16 products there can be; the permutation looks at the low four bits only
+            // the permutation looks at the low four bits only
             let codes = _mm512_setr_ps(-8., -7., -6., -5., -4., -3., -2., -1., 0., 1., 2., 3., 4., 5., 6., 7.);
-            let products = _mm512_mul_ps(_mm512_set1_ps(d), codes);
             let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(words.as_ptr().cast()));
             let nibbles = if part == 0 { bytes } else { _mm512_srli_epi32::<4>(bytes) };
-            _mm512_permutexvar_ps(nibbles, products)
+            _mm512_mul_ps(_mm512_set1_ps(d), _mm512_permutexvar_ps(nibbles, codes))
         })
     }
     #[inline(always)]
-    fn scales(self, word: u32) -> [f32; 2] {
-        scales_f16c(word)
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / BLOCK] {
+        scales_f16c(words)
     }
 }
 
 /// Only for the methods above, whose levels have F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn scales_f16c(word: u32) -> [f32; 2] {
-    let mut out = [0f32; 2];
-    intrinsics!(_mm_storel_pd(out.as_mut_ptr().cast(), _mm_castps_pd(_mm_cvtph_ps(_mm_cvtsi32_si128(word as i32)))));
+fn scales_f16c(words: &[u32; 4]) -> [f32; MAX_HEAD / BLOCK] {
+    let mut out = [0f32; MAX_HEAD / BLOCK];
+    intrinsics!(_mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(words.as_ptr().cast()))));
     out
 }
 
@@ -398,8 +406,10 @@ fn quantised_scores<V: Lanes, const Q8: bool, const T: usize>(
 /// A cache type of values.
 trait Values {
     const TYPE: CacheType;
-    /// Elements `e..e + N` of a row of words; `scales` are the row's.
-    fn part<V: RowLanes>(v: V, row: &[u32], codes: usize, e: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F;
+    /// The words of a row that hold elements `e..e + n`, `e` a multiple of N; `codes` is where codes begin.
+    fn words(row: &[u32], codes: usize, e: usize, n: usize) -> &[u32];
+    /// N elements from `e + at` on, of the words that were asked for with `e`.
+    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F;
 }
 
 struct F32;
@@ -410,32 +420,52 @@ struct Q4_0;
 impl Values for F32 {
     const TYPE: CacheType = CacheType::F32;
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, row: &[u32], _: usize, e: usize, _: &[f32; 8]) -> V::F {
-        v.f32_row(&row[e..])
+    fn words(row: &[u32], _: usize, e: usize, n: usize) -> &[u32] {
+        &row[e..][..n]
+    }
+    #[inline(always)]
+    fn part<V: RowLanes>(v: V, words: &[u32], _: usize, at: usize, _: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+        v.f32_row(&words[at..])
     }
 }
 
 impl Values for F16 {
     const TYPE: CacheType = CacheType::F16;
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, row: &[u32], _: usize, e: usize, _: &[f32; 8]) -> V::F {
-        v.f16_row(&row[e / 2..])
+    fn words(row: &[u32], _: usize, e: usize, n: usize) -> &[u32] {
+        &row[e / 2..][..n / 2]
+    }
+    #[inline(always)]
+    fn part<V: RowLanes>(v: V, words: &[u32], _: usize, at: usize, _: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+        v.f16_row(&words[at / 2..])
     }
 }
 
 impl Values for Q8_0 {
     const TYPE: CacheType = CacheType::Q8_0;
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, row: &[u32], codes: usize, e: usize, scales: &[f32; 8]) -> V::F {
-        v.q8_row(&row[codes + e / 4..], scales[e / BLOCK])
+    fn words(row: &[u32], codes: usize, e: usize, n: usize) -> &[u32] {
+        &row[codes + e / 4..][..n / 4]
+    }
+    #[inline(always)]
+    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+        // the remainder changes nothing and spares a check
+        v.q8_row(&words[at / 4..], scales[(e + at) / BLOCK % scales.len()])
     }
 }
 
 impl Values for Q4_0 {
     const TYPE: CacheType = CacheType::Q4_0;
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, row: &[u32], codes: usize, e: usize, scales: &[f32; 8]) -> V::F {
-        v.q4_row(&row[codes + e / BLOCK * 4..], e % BLOCK / V::N, scales[e / BLOCK])
+    fn words(row: &[u32], codes: usize, e: usize, n: usize) -> &[u32] {
+        // of a part of a block, the whole block
+        &row[codes + e / BLOCK * 4..][..n.div_ceil(BLOCK) * 4]
+    }
+    #[inline(always)]
+    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+        let inner = if words.len() == 4 { e % BLOCK + at } else { at };
+        let d = scales[(e + at) / BLOCK % scales.len()];
+        v.q4_row(&words[inner / BLOCK * 4..][..4], inner % BLOCK / V::N, d)
     }
 }
 
@@ -458,14 +488,14 @@ fn weigh_part<V: RowLanes, Y: Values, const T: usize, const W: usize>(
     p: &[[f32; CHUNK]; T],
     o: &mut [Head; T],
 ) {
-    let codes = rows.head_dim / BLOCK;
-    let codes = codes.div_ceil(2);
+    let codes = (rows.head_dim / BLOCK).div_ceil(2);
     let mut acc = [[v.float(0.0); W]; T];
     for (i, (row, scales)) in rows.words.chunks_exact(rows.stride).zip(scales).enumerate() {
+        let words = Y::words(row, codes, e, W * V::N);
         for w in 0..W {
-            let x = Y::part(v, row, codes, e + w * V::N, scales);
+            let x = Y::part(v, words, e, w * V::N, scales);
             for t in 0..T {
-                acc[t][w] = v.add_f(acc[t][w], v.mul_f(v.float(p[t][i]), x));
+                acc[t][w] = v.add_f(acc[t][w], v.mul_f(v.float(p[t][i % CHUNK]), x));
             }
         }
     }
@@ -483,33 +513,33 @@ fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize>(
     v: V,
     rows: &Rows,
     p: &[[f32; CHUNK]; T],
+    scales: &mut [[f32; MAX_HEAD / BLOCK]; CHUNK],
     o: &mut [Head; T],
 ) {
     let hd = rows.head_dim;
-    let mut scales = [[0f32; MAX_HEAD / BLOCK]; CHUNK];
     if matches!(Y::TYPE, CacheType::Q8_0 | CacheType::Q4_0) {
-        for (row, scales) in rows.words.chunks_exact(rows.stride).zip(&mut scales) {
-            let (pairs, _) = scales.as_chunks_mut::<2>();
-            for (word, pair) in row[..(hd / BLOCK).div_ceil(2)].iter().zip(pairs) {
-                *pair = v.scales(*word);
+        for (row, scales) in rows.words.chunks_exact(rows.stride).zip(&mut *scales) {
+            // the row of one block has five words, so the first four are there, if not all of scales
+            if let Some(words) = row.first_chunk() {
+                *scales = v.scales(words);
             }
         }
     }
     let mut e = 0;
     while e + W * V::N <= hd {
-        weigh_part::<V, Y, T, W>(v, rows, e, &scales, p, o);
+        weigh_part::<V, Y, T, W>(v, rows, e, scales, p, o);
         e += W * V::N;
     }
     if W > 4 && e + 4 * V::N <= hd {
-        weigh_part::<V, Y, T, 4>(v, rows, e, &scales, p, o);
+        weigh_part::<V, Y, T, 4>(v, rows, e, scales, p, o);
         e += 4 * V::N;
     }
     if W > 2 && e + 2 * V::N <= hd {
-        weigh_part::<V, Y, T, 2>(v, rows, e, &scales, p, o);
+        weigh_part::<V, Y, T, 2>(v, rows, e, scales, p, o);
         e += 2 * V::N;
     }
     if e + V::N <= hd {
-        weigh_part::<V, Y, T, 1>(v, rows, e, &scales, p, o);
+        weigh_part::<V, Y, T, 1>(v, rows, e, scales, p, o);
         e += V::N;
     }
     // what is left is not a vector: f32 and f16 heads of odd sizes
@@ -589,17 +619,20 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         }
     }
 
+    // made once: every chunk writes what it reads of them
+    let mut s = [[[0f32; BLOCK]; CHUNK / BLOCK]; T];
+    let mut probs = [[0f32; CHUNK]; T];
+    let mut oc = [[[0f32; BLOCK]; MAX_HEAD / BLOCK]; T];
+    let mut scales = [[0f32; MAX_HEAD / BLOCK]; CHUNK];
     for chunk in (0..seen_by_any).step_by(CHUNK) {
         let (_, keys) = keys.split_at(chunk / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
-        let mut s = [[[0f32; BLOCK]; CHUNK / BLOCK]; T];
         match kt {
             CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, &mut s),
             CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, &mut s),
             CacheType::Q8_0 => quantised_scores::<V, true, T>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::Q4_0 => quantised_scores::<V, false, T>(v, keys, hd / BLOCK, &digits, &mut s),
         }
-        let mut probs = [[0f32; CHUNK]; T];
         let mut mc = [0f32; T];
         for t in 0..T {
             let n = carried[t].seen.saturating_sub(chunk).min(CHUNK);
@@ -607,12 +640,11 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         }
         let n = (seen_by_any - chunk).min(CHUNK);
         let rows = Rows { words: &values[chunk * vwords..][..n * vwords], stride: vwords, head_dim: hd };
-        let mut oc = [[[0f32; BLOCK]; MAX_HEAD / BLOCK]; T];
         match vt {
-            CacheType::F32 => weigh::<V, F32, T, W>(v, &rows, &probs, &mut oc),
-            CacheType::F16 => weigh::<V, F16, T, W>(v, &rows, &probs, &mut oc),
-            CacheType::Q8_0 => weigh::<V, Q8_0, T, W>(v, &rows, &probs, &mut oc),
-            CacheType::Q4_0 => weigh::<V, Q4_0, T, W>(v, &rows, &probs, &mut oc),
+            CacheType::F32 => weigh::<V, F32, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::F16 => weigh::<V, F16, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::Q8_0 => weigh::<V, Q8_0, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::Q4_0 => weigh::<V, Q4_0, T, W>(v, &rows, &probs, &mut scales, &mut oc),
         }
         for t in 0..T {
             if carried[t].seen > chunk {
