@@ -283,6 +283,29 @@ fn one_thread_and_three_give_the_same_command() {
 }
 
 #[test]
+fn a_token_does_not_see_an_overflow_that_comes_after_it() {
+    let (types, head_dim) = ((CacheType::F16, CacheType::F32), 64);
+    let mut random = Random(21);
+    let keys = random.rows(66, head_dim, false);
+    let mut values = random.rows(66, head_dim, false);
+    values[64 * head_dim..65 * head_dim].fill(f32::INFINITY);
+    values[65 * head_dim..].fill(f32::NAN);
+    let q = random.rows(4, head_dim, false);
+    let cache = Cache::new(types, (1, head_dim), (1, 128), &keys, &values);
+    let (k, v) = &cache.pages[0];
+    let p = cache.params(0, 1, 62, 4);
+    let mut want = guarded(4 * head_dim);
+    twin_attention(types, &p, &q, k, v, &mut [], &mut want);
+    for level in Level::available() {
+        let mut got = guarded(4 * head_dim);
+        attention(level, types, &p, &q, k, v, &mut [], &mut got);
+        same(&got[..2 * head_dim], &want[..2 * head_dim]).unwrap_or_else(|e| panic!("{level:?}: {e}"));
+        assert!(got[..2 * head_dim].iter().all(|x| x.is_finite()));
+        assert!(got[2 * head_dim..].iter().all(|x| !x.is_finite()));
+    }
+}
+
+#[test]
 fn zero_queries_and_equal_keys_give_the_mean_as_the_twin_does() {
     for (types, head_dim) in pairs(64).into_iter().map(|t| (t, 64)) {
         let keys = [0.25f32; 100 * 64];

@@ -4,7 +4,7 @@
 //! Scores: a lane is a position, since keys lie 32 positions side by side. Values: a lane is an element of the head. So
 //! no sum is taken across lanes but the two the page defines as trees, and every float operation is the twin's. A tile of
 //! `T` query rows that share a key-value head reads and decodes each key and value once; a row whose query lies before a
-//! position gives it the weight +0, which leaves sums that start at +0 as they are.
+//! position gives it the weight +0, which leaves sums that start at +0 as they are (the values being finite).
 //!
 //! Everything is forced inline, so that it is compiled with the instructions of the level that calls it. For the same
 //! reason there are no closures in the kernels.
@@ -470,6 +470,7 @@ impl Values for Q4_0 {
 }
 
 /// The value rows of a chunk.
+#[derive(Clone, Copy)]
 struct Rows<'a> {
     /// the words of all positions up to the last that counts
     words: &'a [u32],
@@ -633,14 +634,25 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::Q8_0 => quantised_scores::<V, true, T>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::Q4_0 => quantised_scores::<V, false, T>(v, keys, hd / BLOCK, &digits, &mut s),
         }
-        let mut mc = [0f32; T];
+        let (mut mc, mut n) = ([0f32; T], [0; T]);
+        let mut even = true;
         for t in 0..T {
-            let n = carried[t].seen.saturating_sub(chunk).min(CHUNK);
-            mc[t] = probabilities(s[t].as_flattened(), scale[t], n, &mut probs[t]);
+            n[t] = carried[t].seen.saturating_sub(chunk).min(CHUNK);
+            mc[t] = probabilities(s[t].as_flattened(), scale[t], n[t], &mut probs[t]);
+            even &= n[t] == n[0];
         }
-        let n = (seen_by_any - chunk).min(CHUNK);
-        let rows = Rows { words: &values[chunk * vwords..][..n * vwords], stride: vwords, head_dim: hd };
+        let values = &values[chunk * vwords..];
+        let words = &values[..(seen_by_any - chunk).min(CHUNK) * vwords];
+        let rows = Rows { words, stride: vwords, head_dim: hd };
         match vt {
+            // only this type can hold an infinity, which +0 would make a NaN of for a row that must not see it
+            CacheType::F32 if !even => {
+                for t in 0..T {
+                    let rows = Rows { words: &values[..n[t] * vwords], ..rows };
+                    let (p, o) = (std::array::from_ref(&probs[t]), std::array::from_mut(&mut oc[t]));
+                    weigh::<V, F32, 1, W>(v, &rows, p, &mut scales, o);
+                }
+            }
             CacheType::F32 => weigh::<V, F32, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::F16 => weigh::<V, F16, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::Q8_0 => weigh::<V, Q8_0, T, W>(v, &rows, &probs, &mut scales, &mut oc),

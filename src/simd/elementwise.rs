@@ -18,12 +18,16 @@ pub(super) fn canon(x: f32) -> f32 {
 }
 
 /// `exact::fexp` of anything but a NaN, without branches or calls.
+#[allow(
+    clippy::excessive_precision,
+    clippy::approx_constant,
+    reason = "the constants as docs/exactness.md writes them"
+)]
 #[inline(always)]
 pub(super) fn fexp(x: f32) -> f32 {
     /// Adding 1.5 * 2^23 rounds |x| < 2^22 to an integer, half to even, and leaves that integer in the low bits.
     const MAGIC: f32 = 12_582_912.0;
     let clamped = if x > 88.0 { 88.0 } else { x };
-    #[allow(clippy::excessive_precision, reason = "the constant as docs/exactness.md writes it")]
     let shifted = clamped * 1.4426950408889634 + MAGIC;
     // +0 where the twin may have -0: both leave r as it is
     let k = shifted - MAGIC;
