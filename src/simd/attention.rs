@@ -308,7 +308,7 @@ fn float_scores<V: Lanes, const F16: bool, const T: usize, const U: usize>(
                         acc[t][u] = v.add_f(acc[t][u], v.mul_f(v.float(q1[t]), high));
                     }
                 } else {
-                    let k = v.from_bits(words);
+                    let k = v.as_f(words);
                     for t in 0..T {
                         acc[t][u] = v.add_f(acc[t][u], v.mul_f(v.float(q0[t]), k));
                     }
