@@ -12,22 +12,14 @@ use isobit::simd::{Act, Level, act_quantize, matvec};
 use std::time::Instant;
 
 fn main() {
-    let args: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|a| a.parse().ok())
-        .collect();
+    let args: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
     let (rows, k) = match args[..] {
         [rows, k] => (rows, k),
         _ => (2048, 5632),
     };
     println!("{rows} x {k}, {} threads", rayon::current_num_threads());
-    println!(
-        "{:8} {:9} {:>6} {:>12} {:>14}",
-        "format", "level", "digits", "n=1 GB/s", "n=64 GOP/s"
-    );
-    let x: Vec<f32> = (0..64 * k)
-        .map(|i| ((i * 7919) % 10007) as f32 / 5003.0 - 1.0)
-        .collect();
+    println!("{:8} {:9} {:>6} {:>12} {:>14}", "format", "level", "digits", "n=1 GB/s", "n=64 GOP/s");
+    let x: Vec<f32> = (0..64 * k).map(|i| ((i * 7919) % 10007) as f32 / 5003.0 - 1.0).collect();
     for t in BlockType::ALL {
         if t == BlockType::Q8_K || !k.is_multiple_of(t.elems()) {
             continue;
@@ -44,17 +36,9 @@ fn main() {
                 continue;
             }
             let mut act = vec![0; 64 * act_words(k, digits)];
-            let q = ActQuantizeParams {
-                n_tokens: 64,
-                k: k as u32,
-                digits: digits as u32,
-            };
+            let q = ActQuantizeParams { n_tokens: 64, k: k as u32, digits: digits as u32 };
             act_quantize(Level::detect(), &q, &x, &mut act);
-            let act = if float {
-                Act::Floats(&x)
-            } else {
-                Act::Blocks(&act)
-            };
+            let act = if float { Act::Floats(&x) } else { Act::Blocks(&act) };
             let mut want = Vec::new();
             for level in Level::available() {
                 let run = |n_tokens: u32| {
@@ -83,10 +67,7 @@ fn main() {
                 if want.is_empty() {
                     want = y;
                 } else {
-                    assert!(
-                        y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()),
-                        "levels differ"
-                    );
+                    assert!(y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "levels differ");
                 }
                 println!(
                     "{:8} {:9} {digits:6} {:12.1} {:14.1}",
@@ -106,9 +87,7 @@ fn file_rows(t: BlockType, rows: usize, k: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut bytes: Vec<u8> = (0..rows * k / t.elems() * t.bytes())
         .map(|_| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 56) as u8
         })
         .collect();

@@ -130,23 +130,11 @@ impl Preset {
             Preset::Odd => (160, 3, 352, 4, 2, 333, 256, false),
             Preset::M100 => (1024, 2, 2816, 16, 4, 131072, 2048, true),
         };
-        Shape {
-            dim,
-            layers,
-            ffn,
-            heads,
-            kv_heads,
-            head_dim: dim / heads,
-            vocab,
-            ctx,
-            tied,
-        }
+        Shape { dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied }
     }
 
     fn name(self) -> String {
-        self.to_possible_value()
-            .map(|v| v.get_name().to_owned())
-            .unwrap_or_default()
+        self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
     }
 }
 
@@ -158,10 +146,7 @@ impl Args {
         let head_dim = match self.head_dim {
             Some(n) => n,
             None => {
-                ensure!(
-                    dim.is_multiple_of(heads),
-                    "--dim {dim} is not a multiple of --heads {heads}; give --head-dim"
-                );
+                ensure!(dim.is_multiple_of(heads), "--dim {dim} is not a multiple of --heads {heads}; give --head-dim");
                 dim / heads
             }
         };
@@ -181,10 +166,7 @@ impl Args {
             "--heads {heads} is not a multiple of --kv-heads {}",
             shape.kv_heads
         );
-        ensure!(
-            head_dim.is_multiple_of(2),
-            "a head of {head_dim} elements is odd: rotation needs pairs"
-        );
+        ensure!(head_dim.is_multiple_of(2), "a head of {head_dim} elements is odd: rotation needs pairs");
         Ok(shape)
     }
 }
@@ -257,11 +239,7 @@ impl Mix {
         match role {
             Role::Norm => BlockType::F32,
             Role::Output if matches!(self, Mix::Q40 | Mix::Q4KM | Mix::Q5K) => {
-                if cols.is_multiple_of(BlockType::Q6_K.elems()) {
-                    BlockType::Q6_K
-                } else {
-                    BlockType::Q8_0
-                }
+                if cols.is_multiple_of(BlockType::Q6_K.elems()) { BlockType::Q6_K } else { BlockType::Q8_0 }
             }
             Role::Raised(layer) if self == Mix::Q4KM && raised(layer, layers) => BlockType::Q6_K,
             _ => plain,
@@ -284,14 +262,7 @@ fn tensors(s: &Shape, mix: Mix) -> Vec<Tensor> {
     let mut list = Vec::new();
     let mut add = |name: String, rows: usize, cols: usize, std: f64, role: Role| {
         let ty = mix.pick(role, s.layers, cols);
-        list.push(Tensor {
-            name,
-            rows,
-            cols,
-            std,
-            role,
-            ty,
-        });
+        list.push(Tensor { name, rows, cols, std, role, ty });
     };
     let over_root = |n: usize| 1.0 / (n as f64).sqrt();
     // Two additions to the residual stream per layer: this keeps its size steady.
@@ -299,13 +270,7 @@ fn tensors(s: &Shape, mix: Mix) -> Vec<Tensor> {
     // Logits with a standard deviation of 3.
     let output_std = 3.0 * over_root(dim);
     if s.tied {
-        add(
-            "token_embd.weight".into(),
-            vocab,
-            dim,
-            output_std,
-            Role::Output,
-        );
+        add("token_embd.weight".into(), vocab, dim, output_std, Role::Output);
     } else {
         add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
     }
@@ -315,23 +280,11 @@ fn tensors(s: &Shape, mix: Mix) -> Vec<Tensor> {
         add(b("attn_q"), q, dim, over_root(dim), Role::Plain);
         add(b("attn_k"), kv, dim, over_root(dim), Role::Plain);
         add(b("attn_v"), kv, dim, over_root(dim), Role::Raised(i));
-        add(
-            b("attn_output"),
-            dim,
-            q,
-            residual * over_root(q),
-            Role::Plain,
-        );
+        add(b("attn_output"), dim, q, residual * over_root(q), Role::Plain);
         add(b("ffn_norm"), 1, dim, 0.1, Role::Norm);
         add(b("ffn_gate"), ffn, dim, over_root(dim), Role::Plain);
         add(b("ffn_up"), ffn, dim, over_root(dim), Role::Plain);
-        add(
-            b("ffn_down"),
-            dim,
-            ffn,
-            residual * 2.0 * over_root(ffn),
-            Role::Raised(i),
-        );
+        add(b("ffn_down"), dim, ffn, residual * 2.0 * over_root(ffn), Role::Raised(i));
     }
     add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
     if !s.tied {
@@ -360,9 +313,8 @@ struct Noise {
 impl Noise {
     fn new(seed: u64, t: &Tensor) -> Noise {
         // FNV-1a over the name, so that tensors are independent.
-        let name = t.name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
-            (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let name =
+            t.name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3));
         // The sum of four uniform 16-bit numbers has this standard deviation: sqrt(4 * (2^32 - 1) / 12).
         let sigma = (((1u64 << 32) - 1) as f64 / 3.0).sqrt();
         Noise {
@@ -374,10 +326,7 @@ impl Noise {
 
     /// Element `index`, nearly Gaussian: within 3.5 standard deviations.
     fn at(&self, index: u64) -> f32 {
-        let h = mix64(
-            self.key
-                .wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        );
+        let h = mix64(self.key.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         const HALVES: u64 = 0x0000_ffff_0000_ffff;
         let pairs = (h & HALVES) + ((h >> 16) & HALVES);
         let sum = (pairs as u32) as i32 + (pairs >> 32) as i32 - 2 * 65535;
@@ -433,9 +382,7 @@ fn vocabulary(n: usize) -> (Vec<String>, Vec<f32>, Vec<i32>) {
         // Larger vocabularies: numbered words, which merge digit by digit.
         .chain((0u32..).map(|i| format!("{SPACE}w{i}")));
     let tokens: Vec<String> = special.chain(bytes).chain(pieces).take(n).collect();
-    let scores = (0..n)
-        .map(|i| if i < 259 { 0.0 } else { 259.0 - i as f32 })
-        .collect();
+    let scores = (0..n).map(|i| if i < 259 { 0.0 } else { 259.0 - i as f32 }).collect();
     // 1 normal, 2 unknown, 3 control, 6 byte
     let types = (0..n)
         .map(|i| match i {
@@ -492,13 +439,7 @@ impl Metadata {
         self.text(value);
     }
 
-    fn array<T>(
-        &mut self,
-        key: &str,
-        elem_type: u32,
-        values: &[T],
-        mut put: impl FnMut(&mut Self, &T),
-    ) {
+    fn array<T>(&mut self, key: &str, elem_type: u32, values: &[T], mut put: impl FnMut(&mut Self, &T)) {
         self.key(key, 9);
         self.bytes.extend(elem_type.to_le_bytes());
         self.bytes.extend((values.len() as u64).to_le_bytes());
@@ -531,12 +472,8 @@ fn metadata(name: &str, s: &Shape, mix: Mix) -> Metadata {
     m.string("tokenizer.ggml.model", "llama");
     m.string("tokenizer.ggml.pre", "default");
     m.array("tokenizer.ggml.tokens", 8, &tokens, |m, t| m.text(t));
-    m.array("tokenizer.ggml.scores", 6, &scores, |m, v| {
-        m.bytes.extend(v.to_le_bytes())
-    });
-    m.array("tokenizer.ggml.token_type", 5, &types, |m, v| {
-        m.bytes.extend(v.to_le_bytes())
-    });
+    m.array("tokenizer.ggml.scores", 6, &scores, |m, v| m.bytes.extend(v.to_le_bytes()));
+    m.array("tokenizer.ggml.token_type", 5, &types, |m, v| m.bytes.extend(v.to_le_bytes()));
     m.u32("tokenizer.ggml.bos_token_id", 1);
     m.u32("tokenizer.ggml.eos_token_id", 2);
     m.u32("tokenizer.ggml.unknown_token_id", 0);
@@ -577,20 +514,12 @@ fn write_model(w: &mut impl Write, name: &str, s: &Shape, mix: Mix, seed: u64) -
     head.bytes.extend((list.len() as u64).to_le_bytes());
     head.bytes.extend(meta.count.to_le_bytes());
     head.bytes.extend(&meta.bytes);
-    let mut sum = Summary {
-        parameters: 0,
-        data: 0,
-        largest: 0,
-    };
+    let mut sum = Summary { parameters: 0, data: 0, largest: 0 };
     for t in &list {
         let size = t.rows as u64 * t.row_bytes()? as u64;
         head.text(&t.name);
         // The fastest dimension first.
-        let dims: &[usize] = if t.role == Role::Norm {
-            &[t.cols]
-        } else {
-            &[t.cols, t.rows]
-        };
+        let dims: &[usize] = if t.role == Role::Norm { &[t.cols] } else { &[t.cols, t.rows] };
         head.bytes.extend((dims.len() as u32).to_le_bytes());
         for &d in dims {
             head.bytes.extend((d as u64).to_le_bytes());
@@ -601,8 +530,7 @@ fn write_model(w: &mut impl Write, name: &str, s: &Shape, mix: Mix, seed: u64) -
         sum.data += size.next_multiple_of(ALIGNMENT);
         sum.largest = sum.largest.max(size);
     }
-    head.bytes
-        .resize(head.bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
+    head.bytes.resize(head.bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
     w.write_all(&head.bytes)?;
     for t in &list {
         write_tensor(w, t, seed)?;
@@ -658,10 +586,7 @@ fn run(args: &Args) -> Result<()> {
     });
     let shape = args.shape()?;
     let start = std::time::Instant::now();
-    let kind = mix
-        .to_possible_value()
-        .map(|v| v.get_name().to_owned())
-        .unwrap_or_default();
+    let kind = mix.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
     let name = format!("synthetic-{}-{kind}-seed{}", args.preset.name(), args.seed);
     let sum = write_file(&args.out, &name, &shape, mix, args.seed)?;
     println!(
@@ -687,9 +612,7 @@ mod tests {
     }
 
     fn fnv(bytes: &[u8]) -> u64 {
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
-            (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
     }
 
     #[test]
@@ -698,11 +621,7 @@ mod tests {
         assert_eq!(tiny, model(Preset::Tiny, Mix::Q4KM, 1));
         assert_ne!(tiny, model(Preset::Tiny, Mix::Q4KM, 2));
         let digests = [tiny, model(Preset::Odd, Mix::F32, 1)].map(|b| fnv(&b));
-        assert_eq!(
-            digests,
-            [0x2e86f77fa894107b, 0x7d31f734ca3e18f0],
-            "{digests:016x?}"
-        );
+        assert_eq!(digests, [0x2e86f77fa894107b, 0x7d31f734ca3e18f0], "{digests:016x?}");
     }
 
     #[test]
@@ -716,17 +635,8 @@ mod tests {
             let mean = x.iter().sum::<f64>() / n as f64;
             let std = (x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64).sqrt();
             let centre = if t.role == Role::Norm { 1.0 } else { 0.0 };
-            assert!(
-                (mean - centre).abs() < 0.03 * t.std,
-                "{}: mean {mean}",
-                t.name
-            );
-            assert!(
-                (std / t.std - 1.0).abs() < 0.03,
-                "{}: {std} for {}",
-                t.name,
-                t.std
-            );
+            assert!((mean - centre).abs() < 0.03 * t.std, "{}: mean {mean}", t.name);
+            assert!((std / t.std - 1.0).abs() < 0.03, "{}: {std} for {}", t.name, t.std);
             first.push(noise.key);
         }
         first.sort();
@@ -739,13 +649,7 @@ mod tests {
         for n in [260, 333, 512, 32000, 131072] {
             let (tokens, scores, types) = vocabulary(n);
             assert_eq!([tokens.len(), scores.len(), types.len()], [n; 3]);
-            assert_eq!(
-                tokens
-                    .iter()
-                    .collect::<std::collections::HashSet<_>>()
-                    .len(),
-                n
-            );
+            assert_eq!(tokens.iter().collect::<std::collections::HashSet<_>>().len(), n);
         }
     }
 
@@ -753,9 +657,7 @@ mod tests {
     fn rows_that_do_not_fit_the_type_are_an_error_and_leave_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("odd.gguf");
-        let error = write_file(&out, "test", &Preset::Odd.shape(), Mix::Q5K, 1)
-            .err()
-            .unwrap();
+        let error = write_file(&out, "test", &Preset::Odd.shape(), Mix::Q5K, 1).err().unwrap();
         assert!(format!("{error:#}").contains("160"), "{error:#}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         for mix in [Mix::F32, Mix::F16, Mix::Bf16, Mix::Q80, Mix::Q40] {
@@ -768,11 +670,7 @@ mod tests {
     fn the_100m_preset_has_a_tensor_beyond_128_mib() {
         for mix in [Mix::F16, Mix::Q80] {
             let list = tensors(&Preset::M100.shape(), mix);
-            let largest = list
-                .iter()
-                .map(|t| t.rows * t.row_bytes().unwrap())
-                .max()
-                .unwrap();
+            let largest = list.iter().map(|t| t.rows * t.row_bytes().unwrap()).max().unwrap();
             assert!(largest > 128 << 20, "{mix:?}: {largest}");
             assert!(list.iter().map(|t| t.rows * t.cols).sum::<usize>() >= 100_000_000);
         }
@@ -781,18 +679,12 @@ mod tests {
     #[test]
     fn the_q4_k_m_mix_is_the_usual_one() {
         let list = tensors(&Preset::Medium.shape(), Mix::Q4KM);
-        let types = |part: &str| -> Vec<BlockType> {
-            list.iter()
-                .filter(|t| t.name.contains(part))
-                .map(|t| t.ty)
-                .collect()
-        };
+        let types =
+            |part: &str| -> Vec<BlockType> { list.iter().filter(|t| t.name.contains(part)).map(|t| t.ty).collect() };
         assert_eq!(types("output.weight").last(), Some(&BlockType::Q6_K));
         assert_eq!(types("token_embd"), [BlockType::Q4_K]);
         // 22 layers: 0, 1, then every third from 4, then 19 to 21.
-        let six: Vec<usize> = (0..22)
-            .filter(|&i| types("ffn_down")[i] == BlockType::Q6_K)
-            .collect();
+        let six: Vec<usize> = (0..22).filter(|&i| types("ffn_down")[i] == BlockType::Q6_K).collect();
         assert_eq!(six, [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]);
         assert_eq!(types("attn_v"), types("ffn_down"));
         assert!(types("ffn_up").iter().all(|&t| t == BlockType::Q4_K));

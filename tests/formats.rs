@@ -265,22 +265,15 @@ malformed! {
 }
 
 /// The cases cover every file of the folder, agree with its manifest, and give messages that differ in substance.
-fn check_table(
-    dir: &str,
-    ending: &str,
-    table: &[(&str, Expect)],
-    manifest: &dyn Fn(&[&str]) -> Option<bool>,
-) {
+fn check_table(dir: &str, ending: &str, table: &[(&str, Expect)], manifest: &dyn Fn(&[&str]) -> Option<bool>) {
     let listed: BTreeSet<String> = table.iter().map(|(stem, _)| stem.to_string()).collect();
     assert_eq!(listed, names(dir, &format!(".{ending}")));
     let text = String::from_utf8(bytes(&format!("{dir}/manifest.tsv"))).unwrap();
     let mut rows = 0;
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split('\t').collect();
-        let (_, expect) = table
-            .iter()
-            .find(|(stem, _)| *stem == fields[0])
-            .unwrap_or_else(|| panic!("{} has no case", fields[0]));
+        let (_, expect) =
+            table.iter().find(|(stem, _)| *stem == fields[0]).unwrap_or_else(|| panic!("{} has no case", fields[0]));
         if let Some(accept) = manifest(&fields) {
             assert_eq!(matches!(expect, Accept), accept, "{}", fields[0]);
         }
@@ -313,25 +306,16 @@ fn the_gguf_cases_are_the_manifest_and_their_messages_differ() {
 
 #[test]
 fn the_safetensors_cases_are_the_manifest_made_stricter_and_their_messages_differ() {
-    check_table(
-        "safetensors_bad",
-        "safetensors",
-        SAFETENSORS_CASES,
-        &|fields| {
-            let stricter = ["31_dup_key", "32_leading_space"].contains(&fields[0]);
-            Some(fields[2].starts_with("ACCEPT") && !stricter)
-        },
-    );
+    check_table("safetensors_bad", "safetensors", SAFETENSORS_CASES, &|fields| {
+        let stricter = ["31_dup_key", "32_leading_space"].contains(&fields[0]);
+        Some(fields[2].starts_with("ACCEPT") && !stricter)
+    });
 }
 
 // ---------------------------------------------------------------- valid files
 
 fn dims(container: &Container) -> Vec<(String, String, Vec<u64>)> {
-    container
-        .tensors
-        .iter()
-        .map(|t| (t.name.clone(), t.dtype.to_string(), t.shape.clone()))
-        .collect()
+    container.tensors.iter().map(|t| (t.name.clone(), t.dtype.to_string(), t.shape.clone())).collect()
 }
 
 #[test]
@@ -356,35 +340,16 @@ fn every_kind_of_metadata_value_is_read_as_it_was_written() {
         ("t.f64", Value::F64(1e300)),
         ("t.arr_i32", Value::I32Array(vec![1, -2, 3])),
         ("t.arr_f32", Value::F32Array(vec![0.5, -1.5])),
-        (
-            "t.arr_bool",
-            Value::Array(vec![
-                Value::Bool(true),
-                Value::Bool(false),
-                Value::Bool(true),
-            ]),
-        ),
-        (
-            "t.arr_str",
-            Value::StrArray(vec!["a".into(), "".into(), "\u{fc}".into()]),
-        ),
+        ("t.arr_bool", Value::Array(vec![Value::Bool(true), Value::Bool(false), Value::Bool(true)])),
+        ("t.arr_str", Value::StrArray(vec!["a".into(), "".into(), "\u{fc}".into()])),
     ];
     let found: Vec<(&str, &Value)> = m.entries.iter().map(|(k, v)| (k.as_str(), v)).collect();
     let expected_refs: Vec<(&str, &Value)> = expected.iter().map(|(k, v)| (*k, v)).collect();
     assert_eq!(found, expected_refs);
-    assert_eq!(
-        (c.kind, c.version, c.alignment),
-        (ContainerKind::Gguf, 3, 32)
-    );
-    assert_eq!(
-        (m.uint("t.u8"), m.uint("t.i8"), m.uint("t.u64")),
-        (Some(255), None, Some(u64::MAX))
-    );
+    assert_eq!((c.kind, c.version, c.alignment), (ContainerKind::Gguf, 3, 32));
+    assert_eq!((m.uint("t.u8"), m.uint("t.i8"), m.uint("t.u64")), (Some(255), None, Some(u64::MAX)));
     assert_eq!(m.f32s("t.arr_f32"), Some(&[0.5, -1.5][..]));
-    assert_eq!(
-        (m.uints("t.arr_i32"), m.i32s("t.arr_i32")),
-        (None, Some(&[1, -2, 3][..]))
-    );
+    assert_eq!((m.uints("t.arr_i32"), m.i32s("t.arr_i32")), (None, Some(&[1, -2, 3][..])));
     assert!(c.tensors.is_empty() && c.tensor("x").is_none());
 }
 
@@ -413,10 +378,7 @@ fn a_k_quant_file_has_its_tensors_shapes_and_places() {
     assert_eq!(c.meta.strings("tokenizer.ggml.tokens").unwrap().len(), 40);
     assert_eq!(c.meta.float("llama.rope.freq_base"), Some(10000.0));
     let v = c.tensor("blk.0.attn_v.weight").unwrap();
-    assert_eq!(
-        (v.elems(), v.bytes, v.offset),
-        (32768, 26880, c.data_start + 62080)
-    );
+    assert_eq!((v.elems(), v.bytes, v.offset), (32768, 26880, c.data_start + 62080));
     assert_eq!(v.dtype.ggml_id(), Some(14));
     let file = bytes("gguf/tiny-llama-kquant-v3.gguf");
     for t in &c.tensors {
@@ -426,10 +388,7 @@ fn a_k_quant_file_has_its_tensors_shapes_and_places() {
         c.read(t, 5, &mut middle).unwrap();
         assert_eq!(middle, file[at + 5..at + 8]);
     }
-    assert_eq!(
-        c.total_bytes(),
-        c.tensors.iter().map(|t| t.bytes).sum::<u64>()
-    );
+    assert_eq!(c.total_bytes(), c.tensors.iter().map(|t| t.bytes).sum::<u64>());
     assert_eq!(c.files, [data("gguf/tiny-llama-kquant-v3.gguf")]);
 }
 
@@ -472,17 +431,9 @@ fn version_2_and_version_3_give_the_same_model_and_alignment_64_is_kept() {
 
 #[test]
 fn a_whole_big_endian_model_is_refused_by_name() {
-    let message = open("gguf/tiny-llama-f32-bigendian.gguf")
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains("a big-endian GGUF file (version 3"),
-        "{message}"
-    );
-    assert!(
-        message.contains("tiny-llama-f32-bigendian.gguf"),
-        "{message}"
-    );
+    let message = open("gguf/tiny-llama-f32-bigendian.gguf").unwrap_err().to_string();
+    assert!(message.contains("a big-endian GGUF file (version 3"), "{message}");
+    assert!(message.contains("tiny-llama-f32-bigendian.gguf"), "{message}");
 }
 
 #[test]
@@ -493,13 +444,8 @@ fn a_file_with_another_ending_is_recognised_by_its_first_bytes() {
     let st = from_vec("blob", bytes("safetensors_bad/00_ok.safetensors")).unwrap();
     assert_eq!(st.kind, ContainerKind::Safetensors);
     assert_eq!(st.meta.str("k"), Some("v"));
-    let message = from_vec("blob", b"PK\x03\x04 no model".to_vec())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains("neither GGUF nor safetensors"),
-        "{message}"
-    );
+    let message = from_vec("blob", b"PK\x03\x04 no model".to_vec()).unwrap_err().to_string();
+    assert!(message.contains("neither GGUF nor safetensors"), "{message}");
 }
 
 #[test]
@@ -515,18 +461,13 @@ fn errors_can_be_sent_and_boxed_and_hide_no_control_characters() {
 
 // ---------------------------------------------------------------- shards
 
-const SHARDS: [&str; 3] = [
-    "tiny-split-00001-of-00003.gguf",
-    "tiny-split-00002-of-00003.gguf",
-    "tiny-split-00003-of-00003.gguf",
-];
+const SHARDS: [&str; 3] =
+    ["tiny-split-00001-of-00003.gguf", "tiny-split-00002-of-00003.gguf", "tiny-split-00003-of-00003.gguf"];
 
 /// The three shards in a folder of their own, after `change` had its way with them.
 fn shards(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::TempDir, PathBuf) {
-    let mut files: BTreeMap<String, Vec<u8>> = SHARDS
-        .iter()
-        .map(|n| (n.to_string(), bytes(&format!("gguf/{n}"))))
-        .collect();
+    let mut files: BTreeMap<String, Vec<u8>> =
+        SHARDS.iter().map(|n| (n.to_string(), bytes(&format!("gguf/{n}")))).collect();
     change(&mut files);
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -538,19 +479,12 @@ fn shards(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::Tem
 
 fn shard_message(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> String {
     let (_dir, first) = shards(change);
-    Container::open(&first, LoadMode::Read)
-        .unwrap_err()
-        .to_string()
+    Container::open(&first, LoadMode::Read).unwrap_err().to_string()
 }
 
 /// Overwrites the value of a two-byte key.
 fn set_u16(file: &mut [u8], key: &str, value: u16) {
-    let at = file
-        .windows(key.len())
-        .position(|w| w == key.as_bytes())
-        .unwrap()
-        + key.len()
-        + 4;
+    let at = file.windows(key.len()).position(|w| w == key.as_bytes()).unwrap() + key.len() + 4;
     file[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
@@ -563,10 +497,7 @@ fn three_shards_open_as_one_model_in_order() {
         assert_eq!(c.files, files);
         let single = open("gguf/tiny-llama-f32-align64.gguf").unwrap();
         assert_eq!(dims(&c), dims(&single));
-        assert_eq!(
-            c.tensors.iter().map(|t| t.file).collect::<Vec<_>>(),
-            [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
-        );
+        assert_eq!(c.tensors.iter().map(|t| t.file).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
         for t in &c.tensors {
             let file = std::fs::read(&c.files[t.file]).unwrap();
             let at = t.offset as usize;
@@ -574,10 +505,7 @@ fn three_shards_open_as_one_model_in_order() {
         }
         assert_eq!(c.meta.uint("llama.block_count"), Some(1));
         // The folder holds one model, so it can be opened too.
-        assert_eq!(
-            Container::open(dir.path(), mode).unwrap().tensors,
-            c.tensors
-        );
+        assert_eq!(Container::open(dir.path(), mode).unwrap().tensors, c.tensors);
     }
 }
 
@@ -595,28 +523,19 @@ fn swapped_shards_are_refused() {
         f.insert(SHARDS[1].into(), third);
     });
     assert!(message.contains(SHARDS[1]), "{message}");
-    assert!(
-        message.contains("\"split.no\": a shard that belongs elsewhere: expected 1, found 2"),
-        "{message}"
-    );
+    assert!(message.contains("\"split.no\": a shard that belongs elsewhere: expected 1, found 2"), "{message}");
 }
 
 #[test]
 fn a_shard_of_a_model_with_another_count_is_refused() {
     let message = shard_message(|f| set_u16(f.get_mut(SHARDS[2]).unwrap(), "split.count", 4));
-    assert!(
-        message.contains("\"split.count\": a shard that belongs elsewhere: expected 3, found 4"),
-        "{message}"
-    );
+    assert!(message.contains("\"split.count\": a shard that belongs elsewhere: expected 3, found 4"), "{message}");
 }
 
 #[test]
 fn a_name_that_disagrees_with_the_number_of_shards_is_refused() {
     let message = shard_message(|f| set_u16(f.get_mut(SHARDS[0]).unwrap(), "split.count", 4));
-    assert!(
-        message.contains("disagree about the number of shards"),
-        "{message}"
-    );
+    assert!(message.contains("disagree about the number of shards"), "{message}");
 }
 
 #[test]
@@ -634,11 +553,7 @@ fn a_renamed_first_shard_cannot_find_its_siblings_and_says_so() {
     let renamed = dir.path().join("model.gguf");
     std::fs::rename(first, &renamed).unwrap();
     let e = Container::open(&renamed, LoadMode::Read).unwrap_err();
-    assert!(
-        e.to_string()
-            .contains("cannot be found from this file's name"),
-        "{e}"
-    );
+    assert!(e.to_string().contains("cannot be found from this file's name"), "{e}");
 }
 
 #[test]
@@ -646,26 +561,16 @@ fn a_tensor_in_two_shards_is_refused() {
     let message = shard_message(|f| {
         let file = f.get_mut(SHARDS[1]).unwrap();
         // Same length as a name of the first shard.
-        let at = file
-            .windows(19)
-            .position(|w| w == b"blk.0.attn_v.weight")
-            .unwrap();
+        let at = file.windows(19).position(|w| w == b"blk.0.attn_v.weight").unwrap();
         file[at..at + 19].copy_from_slice(b"blk.0.attn_k.weight");
     });
-    assert!(
-        message.contains("a tensor that is in two files"),
-        "{message}"
-    );
-    assert!(
-        message.contains(SHARDS[0]) && message.contains(SHARDS[1]),
-        "{message}"
-    );
+    assert!(message.contains("a tensor that is in two files"), "{message}");
+    assert!(message.contains(SHARDS[0]) && message.contains(SHARDS[1]), "{message}");
 }
 
 #[test]
 fn a_wrong_total_of_tensors_is_refused() {
-    let message =
-        shard_message(|f| set_u16(f.get_mut(SHARDS[0]).unwrap(), "split.tensors.count", 13));
+    let message = shard_message(|f| set_u16(f.get_mut(SHARDS[0]).unwrap(), "split.tensors.count", 13));
     assert!(message.contains("\"split.tensors.count\""), "{message}");
     assert!(message.contains("expected 12, found 13"), "{message}");
 }
@@ -676,21 +581,16 @@ fn a_truncated_later_shard_is_refused() {
         let file = f.get_mut(SHARDS[2]).unwrap();
         file.truncate(file.len() / 2);
     });
-    assert!(
-        message.contains(SHARDS[2]) && message.contains("the file ends inside the data"),
-        "{message}"
-    );
+    assert!(message.contains(SHARDS[2]) && message.contains("the file ends inside the data"), "{message}");
 }
 
 // ---------------------------------------------------------------- truncation
 
 #[test]
 fn a_gguf_file_cut_anywhere_is_an_error_or_lacks_padding_only() {
-    for name in [
-        "gguf/tiny-llama-f32-align64.gguf",
-        "gguf/tiny-split-00002-of-00003.gguf",
-        "gguf_bad/29_name_63_bytes_ok.gguf",
-    ] {
+    for name in
+        ["gguf/tiny-llama-f32-align64.gguf", "gguf/tiny-split-00002-of-00003.gguf", "gguf_bad/29_name_63_bytes_ok.gguf"]
+    {
         // Make the second a file of its own.
         let mut file = bytes(name);
         if name.contains("split") {
@@ -702,10 +602,7 @@ fn a_gguf_file_cut_anywhere_is_an_error_or_lacks_padding_only() {
         for len in 0..file.len() {
             match from_vec("cut.gguf", file[..len].to_vec()) {
                 Ok(cut) => {
-                    assert!(
-                        len >= end,
-                        "{name} cut to {len} of {end} bytes was accepted"
-                    );
+                    assert!(len >= end, "{name} cut to {len} of {end} bytes was accepted");
                     assert_eq!(cut.tensors, c.tensors);
                     loaded += 1;
                 }
@@ -748,18 +645,10 @@ fn a_file_that_shrinks_after_opening_is_an_error_and_no_signal() {
         let last = c.tensors.last().unwrap();
         let mut out = vec![0; last.bytes as usize];
         c.read(last, 0, &mut out).unwrap();
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(10_000)
-            .unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
         let e = c.read(last, 0, &mut out).unwrap_err().to_string();
         assert!(e.contains("m.gguf") && e.contains("output.weight"), "{e}");
-        assert!(
-            e.contains("became shorter") && e.contains("found 10000 bytes"),
-            "{e}"
-        );
+        assert!(e.contains("became shorter") && e.contains("found 10000 bytes"), "{e}");
         c.read(&c.tensors[0], 0, &mut out[..1280]).unwrap();
     }
 }
@@ -808,13 +697,9 @@ fn array(key: &str, kind: u32, count: u64, elements: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_vocabulary_of_150_thousand_tokens_loads_fast_and_takes_little_memory() {
-    let tokens: Vec<String> = (0..150_000u32)
-        .map(|i| format!("tok{:x}", i.wrapping_mul(2654435761)))
-        .collect();
+    let tokens: Vec<String> = (0..150_000u32).map(|i| format!("tok{:x}", i.wrapping_mul(2654435761))).collect();
     let encoded: Vec<u8> = tokens.iter().flat_map(|t| string(t.as_bytes())).collect();
-    let scores: Vec<u8> = (0..150_000)
-        .flat_map(|i| (i as f32).to_le_bytes())
-        .collect();
+    let scores: Vec<u8> = (0..150_000).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let file = gguf_of(&[
         array("tokenizer.ggml.tokens", 8, 150_000, &encoded),
         array("tokenizer.ggml.merges", 8, 150_000, &encoded),
@@ -828,10 +713,7 @@ fn a_vocabulary_of_150_thousand_tokens_loads_fast_and_takes_little_memory() {
     assert!(took < Duration::from_millis(500), "{took:?}");
     assert!(peak < 3 * len, "{peak} bytes for a file of {len}");
     assert_eq!(c.meta.strings("tokenizer.ggml.tokens").unwrap(), tokens);
-    assert_eq!(
-        c.meta.f32s("tokenizer.ggml.scores").unwrap()[149_999],
-        149_999.0
-    );
+    assert_eq!(c.meta.f32s("tokenizer.ggml.scores").unwrap()[149_999], 149_999.0);
 }
 
 #[test]
@@ -841,23 +723,14 @@ fn arrays_that_would_swell_in_memory_are_refused_within_the_allowance() {
         // One byte each in the file, a whole value each in memory.
         ("bytes", gguf_of(&[array("k", 0, n, &vec![7; n as usize])])),
         // Eight bytes each in the file, an empty string each in memory.
-        (
-            "strings",
-            gguf_of(&[array("k", 8, n / 4, &vec![0; 2 * n as usize])]),
-        ),
+        ("strings", gguf_of(&[array("k", 8, n / 4, &vec![0; 2 * n as usize])])),
     ];
     for (what, file) in cases {
         let len = file.len() as i64;
         let (result, peak) = peak_of(|| from_vec("swell.gguf", file));
         let message = result.err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(
-            message.contains("more memory than its file justifies"),
-            "{what}: {message:?}"
-        );
-        assert!(
-            peak <= ALLOWANCE,
-            "{what}: {peak} bytes for a file of {len}"
-        );
+        assert!(message.contains("more memory than its file justifies"), "{what}: {message:?}");
+        assert!(peak <= ALLOWANCE, "{what}: {peak} bytes for a file of {len}");
     }
 }
 
@@ -865,12 +738,7 @@ fn arrays_that_would_swell_in_memory_are_refused_within_the_allowance() {
 fn sizes_that_are_large_but_honest_are_read() {
     // A precompiled character map, as some tokenizers carry: one byte an element.
     let map: Vec<u8> = (0..500_000u32).map(|i| i as u8).collect();
-    let file = gguf_of(&[array(
-        "tokenizer.ggml.precompiled_charsmap",
-        0,
-        500_000,
-        &map,
-    )]);
+    let file = gguf_of(&[array("tokenizer.ggml.precompiled_charsmap", 0, 500_000, &map)]);
     let c = from_vec("map.gguf", file).unwrap();
     match c.meta.get("tokenizer.ggml.precompiled_charsmap") {
         Some(Value::Array(v)) => assert!(v.iter().zip(&map).all(|(v, &b)| *v == Value::U8(b))),
@@ -894,9 +762,7 @@ fn a_key_past_the_limit_or_with_a_nul_is_refused() {
         gguf_of(&[out])
     };
     assert!(from_vec("k.gguf", pair(&[b'k'; 65_535])).is_ok());
-    let e = from_vec("k.gguf", pair(&[b'k'; 65_536]))
-        .unwrap_err()
-        .to_string();
+    let e = from_vec("k.gguf", pair(&[b'k'; 65_536])).unwrap_err().to_string();
     assert!(e.contains("the key is too long"), "{e}");
     let e = from_vec("k.gguf", pair(b"a\0b")).unwrap_err().to_string();
     assert!(e.contains("NUL in a key"), "{e}");
@@ -911,18 +777,15 @@ fn safetensors_of(header: &str, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn safetensors_headers_that_would_swell_in_memory_stay_within_the_allowance() {
-    let shape = format!(
-        "{{\"a\":{{\"dtype\":\"U8\",\"shape\":[{}1],\"data_offsets\":[0,1]}}}}",
-        "1,".repeat(1_000_000)
-    );
+    let shape =
+        format!("{{\"a\":{{\"dtype\":\"U8\",\"shape\":[{}1],\"data_offsets\":[0,1]}}}}", "1,".repeat(1_000_000));
     let extra = format!(
         "{{\"a\":{{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":[{}0]}}}}",
         "0,".repeat(1_000_000)
     );
     let commas = extra.replace("0,", "0,0,");
-    let many: String = (0..70_000)
-        .map(|i| format!("\"t{i}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}},"))
-        .collect();
+    let many: String =
+        (0..70_000).map(|i| format!("\"t{i}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}},")).collect();
     let many = format!("{{{}}}", many.trim_end_matches(','));
     let strings: String = (0..10_000).map(|i| format!("\"k{i}\":\"\",")).collect();
     let strings = format!("{{\"__metadata__\":{{{}}}}}", strings.trim_end_matches(','));
@@ -949,10 +812,7 @@ fn safetensors_headers_that_would_swell_in_memory_stay_within_the_allowance() {
 fn metadata_keys_that_occur_twice_are_refused_and_empty_tensors_come_by_name() {
     let twice = safetensors_of(r#"{"__metadata__":{"a":"1","a":"2"}}"#, &[]);
     let e = from_vec("m.safetensors", twice).unwrap_err().to_string();
-    assert!(
-        e.contains("\"a\" occurs twice") || e.contains("\\\"a\\\" occurs twice"),
-        "{e}"
-    );
+    assert!(e.contains("\"a\" occurs twice") || e.contains("\\\"a\\\" occurs twice"), "{e}");
     let entry = r#"{"dtype":"U8","shape":[0],"data_offsets":[0,0]}"#;
     let header = format!(r#"{{"c":{entry},"a":{entry},"b":{entry}}}"#);
     for _ in 0..20 {
@@ -988,11 +848,7 @@ fn mutate(file: &mut Vec<u8>, head: usize, random: &mut Random) {
         if len == 0 {
             return;
         }
-        let reach = if random.below(8) == 0 {
-            len
-        } else {
-            head.min(len)
-        };
+        let reach = if random.below(8) == 0 { len } else { head.min(len) };
         let at = random.below(reach);
         let special = match random.below(9) {
             0 => 0,
@@ -1051,10 +907,7 @@ fn survive(name: &str, file: Vec<u8>) -> bool {
         Err(e) => {
             let text = e.to_string();
             assert!(text.starts_with(name), "{text}");
-            assert!(
-                !text.contains(|c: char| c.is_control()) && text.len() < 2000,
-                "{text}"
-            );
+            assert!(!text.contains(|c: char| c.is_control()) && text.len() < 2000, "{text}");
         }
     }
     if let Some(file) = twin {
@@ -1074,24 +927,14 @@ fn agree_with_reference(file: &[u8], ours: &Result<Container, FormatError>) {
             for t in &c.tensors {
                 let view = reference.tensor(&t.name).unwrap();
                 let shape: Vec<u64> = view.shape().iter().rev().map(|&d| d as u64).collect();
-                assert_eq!(
-                    (&t.shape, t.dtype.to_string()),
-                    (&shape, view.dtype().to_string())
-                );
+                assert_eq!((&t.shape, t.dtype.to_string()), (&shape, view.dtype().to_string()));
                 assert_eq!(whole(c, t), view.data());
             }
         }
         (Err(ours), Ok(_)) => {
             let text = ours.to_string();
-            let stricter = [
-                "occurs twice",
-                "does not begin with an object",
-                "more than 16 dimensions",
-            ];
-            assert!(
-                stricter.iter().any(|s| text.contains(s)),
-                "only we refuse: {text}"
-            );
+            let stricter = ["occurs twice", "does not begin with an object", "more than 16 dimensions"];
+            assert!(stricter.iter().any(|s| text.contains(s)), "only we refuse: {text}");
         }
         (Ok(_), Err(e)) => panic!("only we accept: {e}"),
         (Err(_), Err(_)) => {}
@@ -1117,23 +960,13 @@ fn bombard(files: &[(&str, Vec<u8>, usize)], cases: u64, seed: u64) {
                     .or(cause.downcast_ref::<&str>().copied())
                     .unwrap_or("?");
                 let start = &copy[..copy.len().min(400)];
-                panic!(
-                    "case {case} of seed {seed:#x} ({name}, {} bytes): {why}\n{}",
-                    copy.len(),
-                    start.escape_ascii()
-                );
+                panic!("case {case} of seed {seed:#x} ({name}, {} bytes): {why}\n{}", copy.len(), start.escape_ascii());
             }
         }
     }
     println!("{accepted} of {cases} mutated files were still valid");
-    assert!(
-        accepted > cases / 100,
-        "hardly any file was accepted: {accepted}"
-    );
-    assert!(
-        accepted < cases / 2,
-        "hardly any file was refused: {accepted}"
-    );
+    assert!(accepted > cases / 100, "hardly any file was accepted: {accepted}");
+    assert!(accepted < cases / 2, "hardly any file was refused: {accepted}");
 }
 
 #[test]
@@ -1194,10 +1027,7 @@ fn bombard_safetensors(times: u64) {
             (format!("{stem}.safetensors"), file, head)
         })
         .collect();
-    let files: Vec<(&str, Vec<u8>, usize)> = files
-        .iter()
-        .map(|(n, f, h)| (n.as_str(), f.clone(), *h))
-        .collect();
+    let files: Vec<(&str, Vec<u8>, usize)> = files.iter().map(|(n, f, h)| (n.as_str(), f.clone(), *h)).collect();
     bombard(&files, times * 50_000, 0x1507_b17c);
 }
 
@@ -1217,15 +1047,9 @@ fn weights(tensors: &[(&str, safetensors::Dtype, &[usize])], first: u8) -> Vec<u
                 .collect()
         })
         .collect();
-    let views = tensors
-        .iter()
-        .zip(&content)
-        .map(|((name, dtype, shape), data)| {
-            (
-                *name,
-                safetensors::tensor::TensorView::new(*dtype, shape.to_vec(), data).unwrap(),
-            )
-        });
+    let views = tensors.iter().zip(&content).map(|((name, dtype, shape), data)| {
+        (*name, safetensors::tensor::TensorView::new(*dtype, shape.to_vec(), data).unwrap())
+    });
     safetensors::serialize(views, None).unwrap()
 }
 
@@ -1252,36 +1076,20 @@ const INDEX: &str = "model.safetensors.index.json";
 
 fn index_of(map: &[(&str, &str)]) -> Vec<u8> {
     let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k:?}:{v:?}")).collect();
-    format!(
-        "{{\"metadata\":{{\"total_size\":1}},\"weight_map\":{{{}}}}}",
-        entries.join(",")
-    )
-    .into_bytes()
+    format!("{{\"metadata\":{{\"total_size\":1}},\"weight_map\":{{{}}}}}", entries.join(",")).into_bytes()
 }
 
 /// A model in two shards, after `change` had its way with the files.
 fn model_dir(change: impl FnOnce(&mut Files)) -> tempfile::TempDir {
     use safetensors::Dtype::{BF16, F32};
     let mut files: Files = BTreeMap::from([
-        (
-            "config.json",
-            b"{\"model_type\":\"llama\",\"hidden_size\":4}".to_vec(),
-        ),
+        ("config.json", b"{\"model_type\":\"llama\",\"hidden_size\":4}".to_vec()),
         ("generation_config.json", b"{\"eos_token_id\":2}".to_vec()),
-        (
-            "tokenizer_config.json",
-            b"{\"add_bos_token\":true}".to_vec(),
-        ),
+        ("tokenizer_config.json", b"{\"add_bos_token\":true}".to_vec()),
         ("tokenizer.json", b"{\"version\":\"1.0\"}".to_vec()),
-        (
-            ONE,
-            weights(&[("embed", BF16, &[5, 4]), ("norm", F32, &[4])], 1),
-        ),
+        (ONE, weights(&[("embed", BF16, &[5, 4]), ("norm", F32, &[4])], 1)),
         (TWO, weights(&[("q", BF16, &[3, 4])], 100)),
-        (
-            INDEX,
-            index_of(&[("embed", ONE), ("norm", ONE), ("q", TWO)]),
-        ),
+        (INDEX, index_of(&[("embed", ONE), ("norm", ONE), ("q", TWO)])),
     ]);
     change(&mut files);
     let dir = tempfile::tempdir().unwrap();
@@ -1307,10 +1115,7 @@ fn a_directory_with_two_shards_and_an_index_opens_as_one_model() {
         assert_eq!(c.config.as_ref().unwrap()["hidden_size"], 4);
         assert_eq!(c.generation_config.as_ref().unwrap()["eos_token_id"], 2);
         assert_eq!(c.tokenizer_config.as_ref().unwrap()["add_bos_token"], true);
-        assert_eq!(
-            c.tokenizer_json.as_deref(),
-            Some(&b"{\"version\":\"1.0\"}"[..])
-        );
+        assert_eq!(c.tokenizer_json.as_deref(), Some(&b"{\"version\":\"1.0\"}"[..]));
         assert!(c.meta.entries.is_empty());
         // [out, in] of the file is (in, out) here.
         assert_eq!(c.tensor("embed").unwrap().shape, [4, 5]);
@@ -1336,10 +1141,7 @@ fn a_directory_with_one_safetensors_file_needs_no_index() {
     assert_eq!(c.files, [dir.path().join("model.safetensors")]);
     assert_eq!((c.tensors.len(), c.tokenizer_json.is_none()), (1, true));
     let lone = Container::open(&c.files[0], LoadMode::Read).unwrap();
-    assert_eq!(
-        (lone.kind, lone.config.is_none()),
-        (ContainerKind::Safetensors, true)
-    );
+    assert_eq!((lone.kind, lone.config.is_none()), (ContainerKind::Safetensors, true));
 }
 
 #[test]
@@ -1350,24 +1152,11 @@ fn a_missing_file_of_the_index_is_an_error_with_its_name() {
 
 #[test]
 fn an_index_that_leaves_the_directory_is_refused() {
-    for bad in [
-        "../x.safetensors",
-        "/x.safetensors",
-        "a/x.safetensors",
-        "a\\x.safetensors",
-        "x.bin",
-        "..safetensors",
-    ] {
+    for bad in ["../x.safetensors", "/x.safetensors", "a/x.safetensors", "a\\x.safetensors", "x.bin", "..safetensors"] {
         let message = dir_message(|f| {
-            f.insert(
-                INDEX,
-                index_of(&[("embed", ONE), ("norm", ONE), ("q", bad)]),
-            );
+            f.insert(INDEX, index_of(&[("embed", ONE), ("norm", ONE), ("q", bad)]));
         });
-        assert!(
-            message.contains(INDEX) && message.contains("could leave the directory"),
-            "{message}"
-        );
+        assert!(message.contains(INDEX) && message.contains("could leave the directory"), "{message}");
         assert!(message.contains("\"q\""), "{message}");
     }
 }
@@ -1375,70 +1164,39 @@ fn an_index_that_leaves_the_directory_is_refused() {
 #[test]
 fn a_tensor_in_two_files_is_refused() {
     use safetensors::Dtype::BF16;
-    let message = dir_message(|f| {
-        drop(f.insert(
-            TWO,
-            weights(&[("q", BF16, &[3, 4]), ("embed", BF16, &[1])], 0),
-        ))
-    });
-    assert!(
-        message.contains("\"embed\"") && message.contains("in two files"),
-        "{message}"
-    );
+    let message = dir_message(|f| drop(f.insert(TWO, weights(&[("q", BF16, &[3, 4]), ("embed", BF16, &[1])], 0))));
+    assert!(message.contains("\"embed\"") && message.contains("in two files"), "{message}");
     assert!(message.contains(ONE) && message.contains(TWO), "{message}");
 }
 
 #[test]
 fn an_index_that_is_wrong_about_a_tensor_is_refused() {
     let message = dir_message(|f| {
-        f.insert(
-            INDEX,
-            index_of(&[("embed", ONE), ("norm", TWO), ("q", TWO)]),
-        );
+        f.insert(INDEX, index_of(&[("embed", ONE), ("norm", TWO), ("q", TWO)]));
     });
-    assert!(
-        message.contains("\"norm\"") && message.contains("not where the index says"),
-        "{message}"
-    );
+    assert!(message.contains("\"norm\"") && message.contains("not where the index says"), "{message}");
     let message = dir_message(|f| {
         f.insert(INDEX, index_of(&[("embed", ONE), ("k", ONE), ("q", TWO)]));
     });
-    assert!(
-        message.contains("\"k\"") && message.contains("none of the files"),
-        "{message}"
-    );
+    assert!(message.contains("\"k\"") && message.contains("none of the files"), "{message}");
     let message = dir_message(|f| {
-        f.insert(
-            INDEX,
-            index_of(&[("embed", ONE), ("q", TWO), ("embed", ONE)]),
-        );
+        f.insert(INDEX, index_of(&[("embed", ONE), ("q", TWO), ("embed", ONE)]));
     });
     assert!(message.contains("occurs twice"), "{message}");
 }
 
 #[test]
 fn broken_json_beside_the_weights_is_an_error_with_its_file() {
-    for name in [
-        "config.json",
-        "generation_config.json",
-        "tokenizer_config.json",
-        INDEX,
-    ] {
+    for name in ["config.json", "generation_config.json", "tokenizer_config.json", INDEX] {
         let message = dir_message(|f| drop(f.insert(name, b"{\"a\":".to_vec())));
-        assert!(
-            message.contains(name) && message.contains("line 1"),
-            "{message}"
-        );
+        assert!(message.contains(name) && message.contains("line 1"), "{message}");
         let message = dir_message(|f| drop(f.insert(name, vec![b'['; 100_000])));
         assert!(message.contains(name), "{message}");
     }
     let message = dir_message(|f| drop(f.insert("config.json", b"0,".repeat(500_000))));
     assert!(message.contains("too many values"), "{message}");
     let message = dir_message(|f| drop(f.insert("config.json", vec![b' '; 17 << 20])));
-    assert!(
-        message.contains("longer than this reader allows"),
-        "{message}"
-    );
+    assert!(message.contains("longer than this reader allows"), "{message}");
 }
 
 #[test]
@@ -1471,27 +1229,17 @@ fn json_that_would_swell_in_memory_stays_within_the_allowance() {
 #[test]
 fn a_directory_without_a_model_or_with_several_is_an_error_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let e = Container::open(dir.path(), LoadMode::Read)
-        .unwrap_err()
-        .to_string();
+    let e = Container::open(dir.path(), LoadMode::Read).unwrap_err().to_string();
     assert!(e.contains("no model in it"), "{e}");
     let file = bytes("gguf_bad/00_ok_minimal.gguf");
     std::fs::write(dir.path().join("a.gguf"), &file).unwrap();
     let c = Container::open(dir.path(), LoadMode::Read).unwrap();
     assert_eq!(c.files, [dir.path().join("a.gguf")]);
     std::fs::write(dir.path().join("b.gguf"), &file).unwrap();
-    let e = Container::open(dir.path(), LoadMode::Read)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        e.contains("several models") && e.contains("\"b.gguf\""),
-        "{e}"
-    );
+    let e = Container::open(dir.path(), LoadMode::Read).unwrap_err().to_string();
+    assert!(e.contains("several models") && e.contains("\"b.gguf\""), "{e}");
     let message = dir_message(|f| f.retain(|n, _| !n.starts_with("model")));
     assert!(message.contains("config.json without weights"), "{message}");
     let message = dir_message(|f| drop(f.remove(INDEX)));
-    assert!(
-        message.contains("several safetensors files and no index"),
-        "{message}"
-    );
+    assert!(message.contains("several safetensors files and no index"), "{message}");
 }

@@ -16,9 +16,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 ///
 /// A cell names rooms in backticks, or says "nothing" or "all the others". Anything else stops with what was found.
 fn parse_rooms(page: &str) -> Result<Rooms, String> {
-    let (_, section) = page
-        .split_once("\n## Rooms\n")
-        .ok_or("no section `## Rooms`")?;
+    let (_, section) = page.split_once("\n## Rooms\n").ok_or("no section `## Rooms`")?;
     let section = section.split("\n## ").next().unwrap_or(section);
     let mut cells = BTreeMap::new();
     for line in section.lines().filter(|l| l.starts_with('|')) {
@@ -47,16 +45,12 @@ fn parse_rooms(page: &str) -> Result<Rooms, String> {
             "nothing" => BTreeSet::new(),
             "all the others" => all.clone(),
             _ if names.is_empty() => {
-                return Err(format!(
-                    "room `{room}` may use {uses:?}, which names no room"
-                ));
+                return Err(format!("room `{room}` may use {uses:?}, which names no room"));
             }
             _ => names.into_iter().map(str::to_owned).collect(),
         };
         if let Some(stranger) = allowed.iter().find(|r| !all.contains(*r)) {
-            return Err(format!(
-                "room `{room}` may use `{stranger}`, which has no row"
-            ));
+            return Err(format!("room `{room}` may use `{stranger}`, which has no row"));
         }
         rooms.insert(room, allowed);
     }
@@ -107,10 +101,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         } else {
             let len = if rest.starts_with("::") { 2 } else { 1 };
             if !bytes[i].is_ascii_whitespace() {
-                words.push(Word {
-                    text: &text[start..start + len],
-                    line,
-                });
+                words.push(Word { text: &text[start..start + len], line });
             }
             start + len
         };
@@ -163,10 +154,7 @@ fn raw_string_end(text: &str, word: &str, end: usize) -> Option<usize> {
     let body = rest[hashes..].strip_prefix('"')?;
     let close = format!("\"{}", "#".repeat(hashes));
     let at = end + hashes + 1;
-    Some(
-        body.find(&close)
-            .map_or(text.len(), |n| at + n + close.len()),
-    )
+    Some(body.find(&close).map_or(text.len(), |n| at + n + close.len()))
 }
 
 /// End of a character literal, or of the quote alone when it starts a lifetime.
@@ -175,12 +163,9 @@ fn character_end(text: &str, start: usize) -> usize {
     match rest.next() {
         Some((_, '\\')) => {
             rest.next();
-            rest.find(|(_, c)| *c == '\'')
-                .map_or(text.len(), |(n, _)| start + 1 + n + 1)
+            rest.find(|(_, c)| *c == '\'').map_or(text.len(), |(n, _)| start + 1 + n + 1)
         }
-        Some((_, c)) if c != '\'' && text[start + 1 + c.len_utf8()..].starts_with('\'') => {
-            start + 1 + c.len_utf8() + 1
-        }
+        Some((_, c)) if c != '\'' && text[start + 1 + c.len_utf8()..].starts_with('\'') => start + 1 + c.len_utf8() + 1,
         _ => start + 1,
     }
 }
@@ -191,8 +176,7 @@ fn without_tests(words: Vec<Word<'_>>) -> Vec<Word<'_>> {
     let mut kept = Vec::new();
     let mut i = 0;
     while i < words.len() {
-        let marked =
-            words[i..].len() >= MARK.len() && words[i..].iter().zip(MARK).all(|(w, m)| w.text == m);
+        let marked = words[i..].len() >= MARK.len() && words[i..].iter().zip(MARK).all(|(w, m)| w.text == m);
         if !marked {
             kept.push(words[i]);
             i += 1;
@@ -292,10 +276,7 @@ fn violations(rooms: &Rooms, path: &str, text: &str) -> Vec<String> {
                 let target = head.text;
                 let allowed = rooms.get(name).is_some_and(|r| r.contains(target));
                 if target != name && target != "self" && !allowed {
-                    add(
-                        head.line,
-                        format!("`{name}` -> `{target}` is no arrow of the table"),
-                    );
+                    add(head.line, format!("`{name}` -> `{target}` is no arrow of the table"));
                 }
             }
         }
@@ -383,11 +364,7 @@ fn every_path_in_the_sources_is_an_arrow_of_the_table() {
 #[test]
 fn every_room_of_the_table_exists() {
     for room in rooms().keys() {
-        let places = [
-            format!("src/{room}/mod.rs"),
-            format!("src/{room}.rs"),
-            format!("{room}/mod.rs"),
-        ];
+        let places = [format!("src/{room}/mod.rs"), format!("src/{room}.rs"), format!("{room}/mod.rs")];
         assert!(
             places.iter().any(|p| Path::new(ROOT).join(p).exists()),
             "the table names `{room}`, but none of {places:?} exists"
@@ -420,10 +397,7 @@ fn planted(path: &str, text: &str) -> Vec<String> {
 fn the_table_is_read_with_its_words() {
     let rooms = sample();
     assert!(rooms["blocks"].is_empty());
-    assert_eq!(
-        rooms["simd"],
-        BTreeSet::from(["blocks".into(), "ops".into()])
-    );
+    assert_eq!(rooms["simd"], BTreeSet::from(["blocks".into(), "ops".into()]));
     assert_eq!(rooms["cli"].len(), 6);
     assert_eq!(rooms["ops"], BTreeSet::from(["blocks".into()]));
 }
@@ -446,65 +420,32 @@ fn a_broken_table_is_refused() {
 #[test]
 fn an_arrow_outside_the_table_is_named_with_its_line() {
     let arrow = |line, to| vec![format!("{line} `ops` -> `{to}` is no arrow of the table")];
+    assert_eq!(planted("src/ops/rope.rs", "\nuse crate::cli::Args;\n"), arrow(2, "cli"));
+    assert_eq!(planted("src/ops.rs", "fn f() { crate::host::run() }"), arrow(1, "host"));
     assert_eq!(
-        planted("src/ops/rope.rs", "\nuse crate::cli::Args;\n"),
-        arrow(2, "cli")
-    );
-    assert_eq!(
-        planted("src/ops.rs", "fn f() { crate::host::run() }"),
-        arrow(1, "host")
-    );
-    assert_eq!(
-        planted(
-            "src/ops/mod.rs",
-            "use crate::{\n blocks::{Block, cli},\n formats::Gguf,\n};"
-        ),
+        planted("src/ops/mod.rs", "use crate::{\n blocks::{Block, cli},\n formats::Gguf,\n};"),
         arrow(3, "formats")
     );
-    assert_eq!(
-        planted("src/ops/mod.rs", "use super::simd;"),
-        arrow(1, "simd")
-    );
-    assert_eq!(
-        planted("src/ops/a/b.rs", "use super::super::super::simd::dot;"),
-        arrow(1, "simd")
-    );
+    assert_eq!(planted("src/ops/mod.rs", "use super::simd;"), arrow(1, "simd"));
+    assert_eq!(planted("src/ops/a/b.rs", "use super::super::super::simd::dot;"), arrow(1, "simd"));
     assert_eq!(planted("src/ops/mod.rs", "use crate::*;"), arrow(1, "*"));
-    assert_eq!(
-        planted("host/mod.rs", "use crate::simd;"),
-        ["1 `host` -> `simd` is no arrow of the table"]
-    );
+    assert_eq!(planted("host/mod.rs", "use crate::simd;"), ["1 `host` -> `simd` is no arrow of the table"]);
 }
 
 #[test]
 fn a_file_or_a_path_in_no_room_of_the_table_is_named() {
-    assert_eq!(
-        planted("src/attic/mod.rs", "fn f() {}"),
-        ["1 room `attic` has no row in the table"]
-    );
-    assert_eq!(
-        planted("src/cli/mod.rs", "use crate::attic;"),
-        ["1 `cli` -> `attic` is no arrow of the table"]
-    );
+    assert_eq!(planted("src/attic/mod.rs", "fn f() {}"), ["1 room `attic` has no row in the table"]);
+    assert_eq!(planted("src/cli/mod.rs", "use crate::attic;"), ["1 `cli` -> `attic` is no arrow of the table"]);
 }
 
 #[test]
 fn arrows_of_the_table_pass() {
     for (path, text) in [
-        (
-            "src/simd/avx2.rs",
-            "use crate::ops::exact;\nuse crate::blocks::{self, Q4};\nuse crate::simd::dot;",
-        ),
-        (
-            "src/simd/avx2.rs",
-            "use super::dot;\nuse super::super::ops;",
-        ),
+        ("src/simd/avx2.rs", "use crate::ops::exact;\nuse crate::blocks::{self, Q4};\nuse crate::simd::dot;"),
+        ("src/simd/avx2.rs", "use super::dot;\nuse super::super::ops;"),
         ("src/cli/run.rs", "use crate::{host, ops, formats::open};"),
         ("src/lib.rs", "pub use crate::cli::main;"),
-        (
-            "src/ops/mod.rs",
-            "pub(crate) fn f<'a>(x: &'a str) -> char { '\"' }\nuse crate::blocks;",
-        ),
+        ("src/ops/mod.rs", "pub(crate) fn f<'a>(x: &'a str) -> char { '\"' }\nuse crate::blocks;"),
     ] {
         assert_eq!(planted(path, text), Vec::<String>::new(), "{text}");
     }
@@ -520,10 +461,7 @@ fn comments_strings_and_test_modules_do_not_count() {
     assert_eq!(planted("src/ops/mod.rs", text), Vec::<String>::new());
     // What follows them does.
     let text = format!("{text}fn g() {{ unsafe {{}} }}");
-    assert_eq!(
-        planted("src/ops/mod.rs", &text),
-        ["13 unsafe outside simd and formats"]
-    );
+    assert_eq!(planted("src/ops/mod.rs", &text), ["13 unsafe outside simd and formats"]);
 }
 
 #[test]
@@ -532,10 +470,7 @@ fn wgpu_outside_host_is_named() {
     assert_eq!(planted("src/ops/mod.rs", "use wgpu::Device;"), what);
     assert_eq!(planted("src/cli/mod.rs", "fn f(d: &wgpu::Device) {}"), what);
     assert_eq!(planted("src/lib.rs", "use wgpu;"), what);
-    assert_eq!(
-        planted("host/mod.rs", "use wgpu::Device;"),
-        Vec::<String>::new()
-    );
+    assert_eq!(planted("host/mod.rs", "use wgpu::Device;"), Vec::<String>::new());
 }
 
 #[test]
@@ -556,18 +491,9 @@ fn file_access_outside_formats_and_cli_is_named() {
     let what = ["1 std::fs outside formats and cli"];
     assert_eq!(planted("src/ops/mod.rs", "use std::fs::File;"), what);
     assert_eq!(planted("host/mod.rs", "use std::{io, fs};"), what);
-    assert_eq!(
-        planted("src/ops/mod.rs", "fn f() { ::std::fs::read(\"x\"); }"),
-        what
-    );
-    assert_eq!(
-        planted("src/formats/gguf.rs", "use std::fs::File;"),
-        Vec::<String>::new()
-    );
-    assert_eq!(
-        planted("src/cli/run.rs", "use std::fs;"),
-        Vec::<String>::new()
-    );
+    assert_eq!(planted("src/ops/mod.rs", "fn f() { ::std::fs::read(\"x\"); }"), what);
+    assert_eq!(planted("src/formats/gguf.rs", "use std::fs::File;"), Vec::<String>::new());
+    assert_eq!(planted("src/cli/run.rs", "use std::fs;"), Vec::<String>::new());
 }
 
 #[test]
@@ -575,16 +501,7 @@ fn unsafe_outside_simd_and_formats_is_named() {
     let what = ["1 unsafe outside simd and formats"];
     assert_eq!(planted("src/ops/mod.rs", "unsafe fn f() {}"), what);
     assert_eq!(planted("host/mod.rs", "fn f() { unsafe { g() } }"), what);
-    assert_eq!(
-        planted("src/simd/avx2.rs", "unsafe fn f() {}"),
-        Vec::<String>::new()
-    );
-    assert_eq!(
-        planted("src/formats/map.rs", "fn f() { unsafe { g() } }"),
-        Vec::<String>::new()
-    );
-    assert_eq!(
-        planted("src/lib.rs", "#![deny(unsafe_op_in_unsafe_fn)]"),
-        Vec::<String>::new()
-    );
+    assert_eq!(planted("src/simd/avx2.rs", "unsafe fn f() {}"), Vec::<String>::new());
+    assert_eq!(planted("src/formats/map.rs", "fn f() { unsafe { g() } }"), Vec::<String>::new());
+    assert_eq!(planted("src/lib.rs", "#![deny(unsafe_op_in_unsafe_fn)]"), Vec::<String>::new());
 }

@@ -42,11 +42,7 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
     for block in bytes.chunks_exact_mut(t.bytes()) {
         let ends = [0x80, 0xff, 0x7f, 0x80, 0][random.below(5)];
         for b in block.iter_mut() {
-            *b = if fill == Fill::Extreme {
-                ends
-            } else {
-                random.word() as u8
-            };
+            *b = if fill == Fill::Extreme { ends } else { random.word() as u8 };
         }
         let f16_scale = |random: &mut Random| match (fill, random.below(12)) {
             (Fill::Extreme, i) => [0x7bffu16, 0xfbff, 0x0001, 0x8001][i % 4],
@@ -127,35 +123,15 @@ struct Case {
 const MAX_TOKENS: usize = 13;
 
 impl Case {
-    fn new(
-        random: &mut Random,
-        fill: Fill,
-        t: BlockType,
-        k: usize,
-        rows: usize,
-        digits: usize,
-    ) -> Case {
+    fn new(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usize, digits: usize) -> Case {
         let bytes = file_rows(random, fill, t, k, rows);
         let mut w = vec![0; packed_words(t, rows, k)];
         pack_rows(t, k, rows, &bytes, &mut w).unwrap();
         let x = activations(random, fill, MAX_TOKENS * k);
         let mut act = vec![0; MAX_TOKENS * act_words(k, digits)];
-        let q = ActQuantizeParams {
-            n_tokens: MAX_TOKENS as u32,
-            k: k as u32,
-            digits: digits as u32,
-        };
+        let q = ActQuantizeParams { n_tokens: MAX_TOKENS as u32, k: k as u32, digits: digits as u32 };
         ops::act_quantize::act_quantize(&q, &x, &mut act);
-        Case {
-            t,
-            k,
-            rows,
-            digits,
-            bytes,
-            w,
-            x,
-            act,
-        }
+        Case { t, k, rows, digits, bytes, w, x, act }
     }
 
     /// Rows of y start at word 3, tokens are 5 words further apart than need be.
@@ -177,43 +153,19 @@ impl Case {
 
     fn twin(&self, n_tokens: usize) -> Vec<f32> {
         let mut y = self.blank_y();
-        twin(
-            self.t,
-            &self.params(n_tokens),
-            &self.w,
-            &self.act,
-            &self.x,
-            &mut y,
-        );
+        twin(self.t, &self.params(n_tokens), &self.w, &self.act, &self.x, &mut y);
         y
     }
 
     fn simd(&self, level: Level, n_tokens: usize) -> Vec<f32> {
         let mut y = self.blank_y();
-        let act = if is_float(self.t) {
-            Act::Floats(&self.x)
-        } else {
-            Act::Blocks(&self.act)
-        };
-        simd::matvec(
-            level,
-            packed_type(self.t),
-            &self.params(n_tokens),
-            &self.w,
-            act,
-            &mut y,
-        );
+        let act = if is_float(self.t) { Act::Floats(&self.x) } else { Act::Blocks(&self.act) };
+        simd::matvec(level, packed_type(self.t), &self.params(n_tokens), &self.w, act, &mut y);
         y
     }
 
     fn name(&self) -> String {
-        format!(
-            "{} {} x {}, {} digits",
-            self.t.name(),
-            self.rows,
-            self.k,
-            self.digits
-        )
+        format!("{} {} x {}, {} digits", self.t.name(), self.rows, self.k, self.digits)
     }
 }
 
@@ -280,18 +232,10 @@ fn the_number_of_threads_and_the_cut_of_tokens_change_no_bit() {
         let case = Case::new(&mut random, Fill::Random, t, 1024, 300, 1);
         let want = case.twin(MAX_TOKENS);
         for threads in [1, 2, 3, 8] {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             for level in Level::available() {
                 let got = pool.install(|| case.simd(level, MAX_TOKENS));
-                assert!(
-                    same_bits(&got, &want),
-                    "{} {} on {threads} threads",
-                    case.name(),
-                    level.name()
-                );
+                assert!(same_bits(&got, &want), "{} {} on {threads} threads", case.name(), level.name());
             }
         }
     }
@@ -302,12 +246,7 @@ fn every_level_quantises_activations_as_the_twin_does() {
     let mut random = Random(22);
     for digits in [1, 2] {
         for k in [1, 7, 32, 127, 128, 129, 172, 256, 1280, 5632] {
-            for (n_tokens, fill) in [
-                (1, Fill::Random),
-                (3, Fill::Random),
-                (3, Fill::Extreme),
-                (40, Fill::Random),
-            ] {
+            for (n_tokens, fill) in [(1, Fill::Random), (3, Fill::Random), (3, Fill::Extreme), (40, Fill::Random)] {
                 let mut x = activations(&mut random, fill, n_tokens * k);
                 // halves between two codes
                 if k > 16 {
@@ -316,21 +255,13 @@ fn every_level_quantises_activations_as_the_twin_does() {
                         x[i] = i as f32 * [0.5, -0.5][i % 2];
                     }
                 }
-                let p = ActQuantizeParams {
-                    n_tokens: n_tokens as u32,
-                    k: k as u32,
-                    digits,
-                };
+                let p = ActQuantizeParams { n_tokens: n_tokens as u32, k: k as u32, digits };
                 let mut want = vec![u32::MAX; n_tokens * act_words(k, digits as usize)];
                 ops::act_quantize::act_quantize(&p, &x, &mut want);
                 for level in Level::available() {
                     let mut got = vec![u32::MAX; want.len()];
                     simd::act_quantize(level, &p, &x, &mut got);
-                    assert!(
-                        got == want,
-                        "{} k {k} tokens {n_tokens} digits {digits}",
-                        level.name()
-                    );
+                    assert!(got == want, "{} k {k} tokens {n_tokens} digits {digits}", level.name());
                 }
             }
         }
@@ -349,29 +280,18 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
             BlockType::BF16 => out.push(f32(&[0, 0, b[0], b[1]])),
             BlockType::Q8_0 => out.extend((0..32).map(|e| f16(b) * b[2 + e] as i8 as f64)),
             BlockType::Q4_0 => out.extend((0..32).map(|e| {
-                let q = if e < 16 {
-                    b[2 + e] & 15
-                } else {
-                    b[2 + e - 16] >> 4
-                };
+                let q = if e < 16 { b[2 + e] & 15 } else { b[2 + e - 16] >> 4 };
                 f16(b) * (q as f64 - 8.0)
             })),
             BlockType::Q4_K | BlockType::Q5_K => {
                 let s = &b[4..16];
-                let qs = if t == BlockType::Q4_K {
-                    &b[16..]
-                } else {
-                    &b[48..]
-                };
+                let qs = if t == BlockType::Q4_K { &b[16..] } else { &b[48..] };
                 for e in 0..256 {
                     let j = e / 32;
                     let (sc, m) = if j < 4 {
                         (s[j] & 63, s[j + 4] & 63)
                     } else {
-                        (
-                            s[j + 4] & 15 | (s[j - 4] >> 6) << 4,
-                            s[j + 4] >> 4 | (s[j] >> 6) << 4,
-                        )
+                        (s[j + 4] & 15 | (s[j - 4] >> 6) << 4, s[j + 4] >> 4 | (s[j] >> 6) << 4)
                     };
                     let byte = qs[e / 64 * 32 + e % 32];
                     let mut q = if e % 64 < 32 { byte & 15 } else { byte >> 4 };
@@ -403,11 +323,7 @@ fn decode_act(act: &[u32], k: usize, digits: usize) -> Vec<f64> {
     (0..k)
         .map(|i| {
             let blocks = &act[i / 128 * digits * 37..][..digits * 37];
-            let high = if digits == 2 {
-                128.0 * code(&blocks[37..], i % 128)
-            } else {
-                0.0
-            };
+            let high = if digits == 2 { 128.0 * code(&blocks[37..], i % 128) } else { 0.0 };
             f32::from_bits(blocks[0]) as f64 * (high + code(blocks, i % 128))
         })
         .collect()
@@ -432,8 +348,7 @@ fn the_twin_computes_the_product_of_decoded_weights_and_activations() {
                         let w = decode(t, &case.bytes[row * row_bytes..][..row_bytes]);
                         let want: f64 = w.iter().zip(&a).map(|(w, a)| w * a).sum();
                         // with minima, w is a small difference of large terms: the scale of the terms counts
-                        let scale =
-                            term_scale(t, &case.bytes[row * row_bytes..][..row_bytes], &w, &a);
+                        let scale = term_scale(t, &case.bytes[row * row_bytes..][..row_bytes], &w, &a);
                         let got = y[token * 38 + 3 + row] as f64;
                         assert!(
                             (got - want).abs() <= 1e-5 * scale + 2f64.powi(-49),
@@ -457,11 +372,7 @@ fn term_scale(t: BlockType, row: &[u8], w: &[f64], a: &[f64]) -> f64 {
         b[2..4].fill(0);
     }
     let scaled = decode(t, &no_minimum);
-    w.iter()
-        .zip(&scaled)
-        .zip(a)
-        .map(|((w, s), a)| (s.abs() + (s - w).abs()) * a.abs())
-        .sum()
+    w.iter().zip(&scaled).zip(a).map(|((w, s), a)| (s.abs() + (s - w).abs()) * a.abs()).sum()
 }
 
 #[test]
@@ -472,32 +383,22 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
         let mut case = Case::new(&mut random, Fill::Random, t, k, 33, 1);
         // a scale of 1 and activations that are not 0, so that every code counts
         case.x = (0..MAX_TOKENS * k).map(|i| 1.0 + (i % 97) as f32).collect();
-        let q = ActQuantizeParams {
-            n_tokens: MAX_TOKENS as u32,
-            k: k as u32,
-            digits: 1,
-        };
+        let q = ActQuantizeParams { n_tokens: MAX_TOKENS as u32, k: k as u32, digits: 1 };
         ops::act_quantize::act_quantize(&q, &case.x, &mut case.act);
         let per_row = words_per_row(t, k);
         let row = 32;
         let block_words = per_row / (groups(k) / t.elems().div_ceil(128).max(1)).max(1);
         for i in 0..per_row {
             match t {
-                BlockType::F32 | BlockType::F16 | BlockType::BF16 => {
-                    case.w[(per_row + i) * 32] = 0x3c00_3c00
-                }
-                BlockType::Q8_K | BlockType::Q8K128 if i % 33 == 0 => {
-                    case.w[(per_row + i) * 32] = 1f32.to_bits()
-                }
+                BlockType::F32 | BlockType::F16 | BlockType::BF16 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q8_K | BlockType::Q8K128 if i % 33 == 0 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
                 BlockType::Q8_0 if i % 34 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_0 if i % 18 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
                     case.w[(per_row + i) * 32] = 0x3c00_3c00
                 }
                 // scales that are not 0
-                BlockType::Q4_K | BlockType::Q5_K if i % block_words < 4 => {
-                    case.w[(per_row + i) * 32] |= 0x1111_1111
-                }
+                BlockType::Q4_K | BlockType::Q5_K if i % block_words < 4 => case.w[(per_row + i) * 32] |= 0x1111_1111,
                 BlockType::Q6_K if i % block_words < 5 => case.w[(per_row + i) * 32] |= 0x0101_0101,
                 _ => {}
             }
@@ -506,25 +407,12 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
         for i in [per_row - 1, per_row / 2 + 7, 7] {
             let at = (per_row + i) * 32;
             // one that the rounding of the sum cannot hide, also in an f32
-            let bit = 1
-                << if t == BlockType::F32 {
-                    19
-                } else {
-                    random.below(2) * 16 + 3
-                };
+            let bit = 1 << if t == BlockType::F32 { 19 } else { random.below(2) * 16 + 3 };
             case.w[at] ^= bit;
             for level in Level::available() {
                 let got = case.simd(level, 1);
-                let changed: Vec<usize> = (0..38)
-                    .filter(|&i| got[i].to_bits() != want[i].to_bits())
-                    .collect();
-                assert_eq!(
-                    changed,
-                    [3 + row],
-                    "{} word {i} bit {bit:x} {}",
-                    case.name(),
-                    level.name()
-                );
+                let changed: Vec<usize> = (0..38).filter(|&i| got[i].to_bits() != want[i].to_bits()).collect();
+                assert_eq!(changed, [3 + row], "{} word {i} bit {bit:x} {}", case.name(), level.name());
             }
             assert!(same_bits(&case.twin(1), &case.simd(Level::detect(), 1)));
             case.w[at] ^= bit;
@@ -554,12 +442,5 @@ fn tokens_that_overlap_are_refused() {
     let case = Case::new(&mut Random(27), Fill::Random, BlockType::F32, 256, 33, 1);
     let mut p = case.params(2);
     p.y_stride = 34;
-    simd::matvec(
-        Level::Portable,
-        BlockType::F32,
-        &p,
-        &case.w,
-        Act::Floats(&case.x),
-        &mut case.blank_y(),
-    );
+    simd::matvec(Level::Portable, BlockType::F32, &p, &case.w, Act::Floats(&case.x), &mut case.blank_y());
 }

@@ -46,15 +46,8 @@ fn marks(source: &str) -> Vec<(u32, String)> {
 }
 
 fn compare(source: &str, findings: &[Finding]) {
-    let found: Vec<(u32, String)> = findings
-        .iter()
-        .map(|f| (f.line, f.rule.to_owned()))
-        .collect();
-    let numbered: String = source
-        .lines()
-        .enumerate()
-        .map(|(i, l)| format!("{:3} {l}\n", i + 1))
-        .collect();
+    let found: Vec<(u32, String)> = findings.iter().map(|f| (f.line, f.rule.to_owned())).collect();
+    let numbered: String = source.lines().enumerate().map(|(i, l)| format!("{:3} {l}\n", i + 1)).collect();
     assert_eq!(
         marks(source),
         found,
@@ -83,10 +76,7 @@ fn planted(functions: &str, text: &str) {
 /// Like [`body`] for clean shaders: there must be none.
 fn clean(functions: &str, text: &str) {
     let source = in_main(functions, text);
-    assert!(
-        marks(&source).is_empty(),
-        "something is marked in\n{source}"
-    );
+    assert!(marks(&source).is_empty(), "something is marked in\n{source}");
     shader(&source);
 }
 
@@ -146,26 +136,14 @@ fn every_open_float_builtin_is_reported() {
     ] {
         // These need a capability besides.
         let invalid = ["pack2x16float", "unpack2x16float", "quantizeToF16"];
-        let more = if invalid.iter().any(|name| call.contains(name)) {
-            "validate"
-        } else {
-            ""
-        };
-        planted(
-            "",
-            &format!(
-                "let x = a[lane]; let v = b[lane];\ny[lane] = {call}; // <- forbidden-builtin {more}"
-            ),
-        );
+        let more = if invalid.iter().any(|name| call.contains(name)) { "validate" } else { "" };
+        planted("", &format!("let x = a[lane]; let v = b[lane];\ny[lane] = {call}; // <- forbidden-builtin {more}"));
     }
 }
 
 #[test]
 fn a_builtin_in_a_function_that_nobody_calls_is_reported() {
-    planted(
-        "fn unused(x: f32) -> f32 {\nreturn exp(x); // <- forbidden-builtin\n}",
-        "",
-    );
+    planted("fn unused(x: f32) -> f32 {\nreturn exp(x); // <- forbidden-builtin\n}", "");
 }
 
 #[test]
@@ -176,36 +154,24 @@ fn a_builtin_whose_result_is_dropped_is_reported() {
 #[test]
 fn a_builtin_that_naga_folds_is_reported() {
     planted("", "y[lane] = a[lane] * sqrt(2.0); // <- forbidden-builtin");
-    planted(
-        "const ROOT = inverseSqrt(64.0); // <- forbidden-builtin",
-        "y[lane] = ROOT;",
-    );
+    planted("const ROOT = inverseSqrt(64.0); // <- forbidden-builtin", "y[lane] = ROOT;");
 }
 
 #[test]
 fn a_float_dot_is_reported_and_an_integer_dot_is_not() {
     planted("", "y[lane] = dot(b[0], b[1]); // <- forbidden-builtin");
-    clean(
-        "",
-        "y[lane] = f32(dot(vec4<i32>(vec4(words[0])), vec4<i32>(1, 2, 3, 4)));",
-    );
+    clean("", "y[lane] = f32(dot(vec4<i32>(vec4(words[0])), vec4<i32>(1, 2, 3, 4)));");
     clean("", "y[lane] = f32(dot4I8Packed(words[0], words[1]));");
 }
 
 #[test]
 fn a_pack_to_f16_is_reported() {
-    planted(
-        "",
-        "let p = pack2x16float(vec2(a[0], a[1])); // <- forbidden-builtin validate\ny[lane] = f32(p);",
-    );
+    planted("", "let p = pack2x16float(vec2(a[0], a[1])); // <- forbidden-builtin validate\ny[lane] = f32(p);");
 }
 
 #[test]
 fn a_function_of_the_project_may_have_a_builtins_name() {
-    clean(
-        "fn fract(x: f32) -> f32 { return x - floor(x); }",
-        "y[lane] = fract(a[lane]);",
-    );
+    clean("fn fract(x: f32) -> f32 { return x - floor(x); }", "y[lane] = fract(a[lane]);");
 }
 
 #[test]
@@ -240,15 +206,9 @@ fn matrix_arithmetic_is_reported() {
 #[test]
 fn float_division_is_reported() {
     planted("", "y[lane] = a[0] / a[1]; // <- float-division");
-    planted(
-        "",
-        "let v = b[0] / b[1]; // <- float-division\ny[lane] = v.x;",
-    );
+    planted("", "let v = b[0] / b[1]; // <- float-division\ny[lane] = v.x;");
     planted("", "y[lane] = a[0] / 2.0; // <- float-division");
-    planted(
-        "",
-        "var x = a[0];\nx /= a[1]; // <- float-division\ny[lane] = x;",
-    );
+    planted("", "var x = a[0];\nx /= a[1]; // <- float-division\ny[lane] = x;");
 }
 
 #[test]
@@ -259,18 +219,12 @@ fn float_remainder_is_reported() {
 #[test]
 fn float_division_that_naga_folds_is_reported() {
     planted("", "y[lane] = a[0] * (1.0 / 3.0); // <- float-division");
-    planted(
-        "const K = 3.0;\nconst THIRD = f32(1) / K; // <- float-division",
-        "y[lane] = THIRD;",
-    );
+    planted("const K = 3.0;\nconst THIRD = f32(1) / K; // <- float-division", "y[lane] = THIRD;");
 }
 
 #[test]
 fn integer_division_passes() {
-    clean(
-        "",
-        "y[words[0] / 2u % 7u] = f32(words[1] / words[2]) ;\ny[lane / params.n] = f32(i32(words[1]) % 5);",
-    );
+    clean("", "y[words[0] / 2u % 7u] = f32(words[1] / words[2]) ;\ny[lane / params.n] = f32(i32(words[1]) % 5);");
 }
 
 // Widths, literals, capabilities.
@@ -280,21 +234,10 @@ fn f16_is_reported() {
     let source = "enable f16;\n@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n\
          @compute @workgroup_size(1) fn main() {\nlet h = f16(y[0]); // <- float-width\n\
          y[1] = f32(h);\n}\n";
-    compare(
-        source,
-        &check_with("planted", source, Capabilities::SHADER_FLOAT16),
-    );
+    compare(source, &check_with("planted", source, Capabilities::SHADER_FLOAT16));
     // Without the capability it is not even valid.
-    assert!(
-        check("planted", source)
-            .iter()
-            .any(|f| f.rule == lint::VALIDATE)
-    );
-    assert!(
-        check("planted", source)
-            .iter()
-            .any(|f| f.rule == lint::FLOAT_WIDTH)
-    );
+    assert!(check("planted", source).iter().any(|f| f.rule == lint::VALIDATE));
+    assert!(check("planted", source).iter().any(|f| f.rule == lint::FLOAT_WIDTH));
 }
 
 #[test]
@@ -311,24 +254,14 @@ fn f64_is_reported() {
     let source = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n\
          @compute @workgroup_size(1) fn main() {\nlet d = f64(y[0]); // <- float-width\n\
          y[1] = f32(d);\n}\n";
-    compare(
-        source,
-        &check_with("planted", source, Capabilities::FLOAT64),
-    );
-    assert!(
-        check("planted", source)
-            .iter()
-            .any(|f| f.rule == lint::VALIDATE)
-    );
+    compare(source, &check_with("planted", source, Capabilities::FLOAT64));
+    assert!(check("planted", source).iter().any(|f| f.rule == lint::VALIDATE));
 }
 
 #[test]
 fn a_subnormal_literal_is_reported() {
     planted("", "y[lane] = max(a[0], 1e-40); // <- float-literal");
-    planted(
-        "const TINY: f32 = 1.0e-39; // <- float-literal",
-        "y[lane] = a[0];",
-    );
+    planted("const TINY: f32 = 1.0e-39; // <- float-literal", "y[lane] = a[0];");
     clean("", "y[lane] = max(a[0], 1.17549435e-38);");
 }
 
@@ -363,10 +296,7 @@ fn subgroup_sums_of_floats_are_reported_and_maxima_are_not() {
          let s = subgroupMin(a0() * f32(lane));\n\
          y[5] = s + 1.0; // <- unbarriered\n\
          }\nfn a0() -> f32 { return 3.0; }\n";
-    compare(
-        source,
-        &check_with("planted", source, Capabilities::SUBGROUP),
-    );
+    compare(source, &check_with("planted", source, Capabilities::SUBGROUP));
 }
 
 #[test]
@@ -374,10 +304,7 @@ fn a_float_atomic_is_reported() {
     let source = "@group(0) @binding(0) var<storage, read_write> s: atomic<f32>; // <- float-atomic\n\
          @compute @workgroup_size(1) fn main() {\n\
          _ = atomicAdd(&s, 1.0); // <- float-atomic\n}\n";
-    compare(
-        source,
-        &check_with("planted", source, Capabilities::SHADER_FLOAT32_ATOMIC),
-    );
+    compare(source, &check_with("planted", source, Capabilities::SHADER_FLOAT32_ATOMIC));
 }
 
 // Unbarriered results.
@@ -412,27 +339,18 @@ fn a_product_that_is_subtracted_is_reported() {
 
 #[test]
 fn the_rounding_trick_is_reported() {
-    planted(
-        "",
-        "y[lane] = (a[0] + 12582912.0) - 12582912.0; // <- unbarriered",
-    );
+    planted("", "y[lane] = (a[0] + 12582912.0) - 12582912.0; // <- unbarriered");
 }
 
 #[test]
 fn a_negated_product_is_reported() {
     planted("", "y[lane] = a[0] + -(a[1] * a[2]); // <- unbarriered");
-    planted(
-        "",
-        "let p = -(a[1] * a[2]);\ny[lane] = a[0] - p; // <- unbarriered",
-    );
+    planted("", "let p = -(a[1] * a[2]);\ny[lane] = a[0] - p; // <- unbarriered");
 }
 
 #[test]
 fn compound_assignment_is_reported() {
-    planted(
-        "",
-        "var acc = a[0];\nacc += a[1] * a[2]; // <- unbarriered\ny[lane] = acc;",
-    );
+    planted("", "var acc = a[0];\nacc += a[1] * a[2]; // <- unbarriered\ny[lane] = acc;");
     planted(
         "",
         "var acc = 0.0;\nfor (var i = 0u; i < params.n; i++) {\nacc += a[i]; // <- unbarriered\n}\ny[lane] = acc;",
@@ -454,19 +372,10 @@ fn a_sum_over_a_loop_is_reported() {
 
 #[test]
 fn a_product_in_a_local_variable_is_reported() {
-    planted(
-        "",
-        "var t = a[0] * a[1];\ny[lane] = t + a[2]; // <- unbarriered",
-    );
-    planted(
-        "",
-        "let t = a[0] * a[1];\ny[lane] = t + a[2]; // <- unbarriered",
-    );
+    planted("", "var t = a[0] * a[1];\ny[lane] = t + a[2]; // <- unbarriered");
+    planted("", "let t = a[0] * a[1];\ny[lane] = t + a[2]; // <- unbarriered");
     // Set in one branch only.
-    planted(
-        "",
-        "var t = a[3];\nif (lane > 2u) { t = a[0] * a[1]; }\ny[lane] = t + a[2]; // <- unbarriered",
-    );
+    planted("", "var t = a[3];\nif (lane > 2u) { t = a[0] * a[1]; }\ny[lane] = t + a[2]; // <- unbarriered");
 }
 
 #[test]
@@ -489,10 +398,7 @@ fn a_product_kept_by_one_function_is_reported_in_another() {
 
 #[test]
 fn a_product_in_workgroup_memory_is_reported() {
-    planted(
-        "",
-        "lanes[lane] = a[0] * a[1];\nworkgroupBarrier();\ny[lane] = lanes[0] + lanes[1]; // <- unbarriered",
-    );
+    planted("", "lanes[lane] = a[0] * a[1];\nworkgroupBarrier();\ny[lane] = lanes[0] + lanes[1]; // <- unbarriered");
     planted(
         "var<workgroup> shared_scale: f32;",
         "if (lane == 0u) { shared_scale = a[0] * a[1]; }\n\
@@ -511,10 +417,7 @@ fn a_tree_sum_without_barriers_is_reported() {
 
 #[test]
 fn a_product_in_an_array_is_reported() {
-    planted(
-        "",
-        "var t: array<f32, 4>;\nt[1] = a[0] * a[1];\ny[lane] = t[lane] + a[2]; // <- unbarriered",
-    );
+    planted("", "var t: array<f32, 4>;\nt[1] = a[0] * a[1];\ny[lane] = t[lane] + a[2]; // <- unbarriered");
 }
 
 #[test]
@@ -527,10 +430,7 @@ fn a_product_in_a_struct_is_reported() {
 
 #[test]
 fn a_result_stored_to_a_buffer_and_read_back_is_reported() {
-    planted(
-        "",
-        "y[lane] = a[0] * a[1];\ny[lane + 1u] = y[lane] + a[2]; // <- unbarriered",
-    );
+    planted("", "y[lane] = a[0] * a[1];\ny[lane + 1u] = y[lane] + a[2]; // <- unbarriered");
 }
 
 #[test]
@@ -580,76 +480,37 @@ fn a_product_stored_through_a_pointer_argument_is_reported() {
 
 #[test]
 fn a_product_through_select_is_reported() {
-    planted(
-        "",
-        "y[lane] = select(a[0], a[1] * a[2], lane > 3u) + a[3]; // <- unbarriered",
-    );
+    planted("", "y[lane] = select(a[0], a[1] * a[2], lane > 3u) + a[3]; // <- unbarriered");
 }
 
 #[test]
 fn a_product_through_min_max_abs_clamp_is_reported() {
-    planted(
-        "",
-        "y[lane] = max(a[1] * a[2], 0.0) + a[3]; // <- unbarriered",
-    );
+    planted("", "y[lane] = max(a[1] * a[2], 0.0) + a[3]; // <- unbarriered");
     planted("", "y[lane] = abs(a[1] * a[2]) - a[3]; // <- unbarriered");
-    planted(
-        "",
-        "y[lane] = clamp(a[1] + a[2], 0.0, 1.0) * a[3]; // <- unbarriered",
-    );
-    planted(
-        "",
-        "y[lane] = min(a[1] - a[2], a[0]) * a[3]; // <- unbarriered",
-    );
+    planted("", "y[lane] = clamp(a[1] + a[2], 0.0, 1.0) * a[3]; // <- unbarriered");
+    planted("", "y[lane] = min(a[1] - a[2], a[0]) * a[3]; // <- unbarriered");
     planted("", "y[lane] = round(a[1] * a[2]) * a[3]; // <- unbarriered");
 }
 
 #[test]
 fn a_product_through_vectors_is_reported() {
-    planted(
-        "",
-        "let v = b[0] * b[1];\ny[lane] = v.x + v.y; // <- unbarriered",
-    );
-    planted(
-        "",
-        "let v = (b[0] * b[1]).wzyx;\nlet w = v + b[2]; // <- unbarriered\ny[lane] = w.x;",
-    );
-    planted(
-        "",
-        "let v = vec4(a[0] * a[1]);\nlet w = v + b[2]; // <- unbarriered\ny[lane] = w.x;",
-    );
-    planted(
-        "",
-        "let v = vec2(a[0] * a[1], a[2]);\ny[lane] = v[lane & 1u] + a[2]; // <- unbarriered",
-    );
-    planted(
-        "",
-        "let v = b[0] * a[1];\nlet w = v - b[2]; // <- unbarriered\ny[lane] = w.x;",
-    );
-    planted(
-        "",
-        "var v = b[0];\nv.x = a[0] * a[1];\ny[lane] = v.x + a[2]; // <- unbarriered",
-    );
+    planted("", "let v = b[0] * b[1];\ny[lane] = v.x + v.y; // <- unbarriered");
+    planted("", "let v = (b[0] * b[1]).wzyx;\nlet w = v + b[2]; // <- unbarriered\ny[lane] = w.x;");
+    planted("", "let v = vec4(a[0] * a[1]);\nlet w = v + b[2]; // <- unbarriered\ny[lane] = w.x;");
+    planted("", "let v = vec2(a[0] * a[1], a[2]);\ny[lane] = v[lane & 1u] + a[2]; // <- unbarriered");
+    planted("", "let v = b[0] * a[1];\nlet w = v - b[2]; // <- unbarriered\ny[lane] = w.x;");
+    planted("", "var v = b[0];\nv.x = a[0] * a[1];\ny[lane] = v.x + a[2]; // <- unbarriered");
 }
 
 #[test]
 fn bits_that_come_back_unchanged_are_no_barrier() {
-    planted(
-        "",
-        "let u = bitcast<u32>(a[0] * a[1]);\ny[lane] = bitcast<f32>(u) + a[2]; // <- unbarriered",
-    );
+    planted("", "let u = bitcast<u32>(a[0] * a[1]);\ny[lane] = bitcast<f32>(u) + a[2]; // <- unbarriered");
     planted(
         "",
         "let u = bitcast<u32>(a[0] * a[1]) & 0x7fffffffu;\ny[lane] = bitcast<f32>(u) + a[2]; // <- unbarriered",
     );
-    planted(
-        "",
-        "let u = bitcast<u32>(a[0] * a[1]) + 0u;\ny[lane] = bitcast<f32>(u) + a[2]; // <- unbarriered",
-    );
-    planted(
-        "",
-        "var i = bitcast<i32>(a[0] * a[1]);\ny[lane] = bitcast<f32>(i) + a[2]; // <- unbarriered",
-    );
+    planted("", "let u = bitcast<u32>(a[0] * a[1]) + 0u;\ny[lane] = bitcast<f32>(u) + a[2]; // <- unbarriered");
+    planted("", "var i = bitcast<i32>(a[0] * a[1]);\ny[lane] = bitcast<f32>(i) + a[2]; // <- unbarriered");
 }
 
 #[test]
@@ -667,22 +528,13 @@ fn a_sign_flip_in_bits_is_no_barrier() {
 
 #[test]
 fn overrides_are_operands_like_others() {
-    planted(
-        "override k: f32 = 2.0;",
-        "y[lane] = a[0] * k + a[1]; // <- unbarriered",
-    );
-    planted(
-        "override k: f32 = 2.0;\noverride m: f32 = k * 3.0 + 1.0; // <- unbarriered",
-        "y[lane] = a[0] * m;",
-    );
+    planted("override k: f32 = 2.0;", "y[lane] = a[0] * k + a[1]; // <- unbarriered");
+    planted("override k: f32 = 2.0;\noverride m: f32 = k * 3.0 + 1.0; // <- unbarriered", "y[lane] = a[0] * m;");
 }
 
 #[test]
 fn an_unbarriered_sum_in_a_function_that_nobody_calls_is_reported() {
-    planted(
-        "fn unused(x: f32) -> f32 {\nreturn x * x + x; // <- unbarriered\n}",
-        "",
-    );
+    planted("fn unused(x: f32) -> f32 {\nreturn x * x + x; // <- unbarriered\n}", "");
 }
 
 #[test]
@@ -782,10 +634,7 @@ const PRIVATE: &str = "var<private> zero: u32;\n\
 
 #[test]
 fn a_private_zero_set_too_late_is_reported() {
-    shader(&own_zero(
-        PRIVATE,
-        "y[0] = B(a[0] * a[1]) + a[2]; // <- barrier-zero-unset\nzero = wg.z;",
-    ));
+    shader(&own_zero(PRIVATE, "y[0] = B(a[0] * a[1]) + a[2]; // <- barrier-zero-unset\nzero = wg.z;"));
     shader(&own_zero(
         PRIVATE,
         "if (gid.x == 0u) { zero = wg.z; }\ny[0] = B(a[0] * a[1]) + a[2]; // <- barrier-zero-unset",
@@ -811,16 +660,7 @@ fn a_private_zero_set_before_every_use_passes() {
 
 #[test]
 fn zeros_from_other_inputs_are_reported() {
-    for source in [
-        "wg.x",
-        "wg.y",
-        "num.z",
-        "gid.z",
-        "num.x - 1u",
-        "wg.z * 2u",
-        "min(wg.z, 1u)",
-        "arrayLength(&a)",
-    ] {
+    for source in ["wg.x", "wg.y", "num.z", "gid.z", "num.x - 1u", "wg.z * 2u", "min(wg.z, 1u)", "arrayLength(&a)"] {
         shader(&own_zero(
             "fn B(x: f32, z: u32) -> f32 {\n\
              return bitcast<f32>(bitcast<u32>(x) ^ z); // <- barrier-zero-source\n}",
@@ -880,10 +720,7 @@ fn a_zero_in_a_condition_is_reported() {
 
 #[test]
 fn a_zero_that_is_an_index_is_reported() {
-    shader(&own_zero(
-        FED,
-        "y[0] = B(a[0] * a[1], wg.z) + a[2];\ny[wg.z * 8u] = 1.0; // <- barrier-zero-control-flow",
-    ));
+    shader(&own_zero(FED, "y[0] = B(a[0] * a[1], wg.z) + a[2];\ny[wg.z * 8u] = 1.0; // <- barrier-zero-control-flow"));
 }
 
 #[test]
@@ -938,10 +775,7 @@ fn a_uniform_zero_that_reaches_a_branch_is_reported() {
 
 #[test]
 fn a_uniform_zero_used_elsewhere_is_reported() {
-    shader(&own_zero(
-        UNIFORM,
-        "y[0] = B(a[0] * a[1]) + a[2];\ny[1] = f32(p.zero); // <- barrier-zero-shared",
-    ));
+    shader(&own_zero(UNIFORM, "y[0] = B(a[0] * a[1]) + a[2];\ny[1] = f32(p.zero); // <- barrier-zero-shared"));
     shader(&own_zero(
         &format!("{UNIFORM}\n@group(0) @binding(3) var<storage, read_write> out: array<u32>;"),
         "y[0] = B(a[0] * a[1]) + a[2];\nout[1] = p.zero; // <- barrier-zero-shared",
@@ -950,10 +784,7 @@ fn a_uniform_zero_used_elsewhere_is_reported() {
 
 #[test]
 fn a_uniform_zero_used_nowhere_else_passes() {
-    shader(&own_zero(
-        UNIFORM,
-        "for (var i = 0u; i < p.n; i++) { y[i] = B(a[i] * p.k) + a[2]; }",
-    ));
+    shader(&own_zero(UNIFORM, "for (var i = 0u; i < p.n; i++) { y[i] = B(a[i] * p.k) + a[2]; }"));
     // The struct is copied whole, and its other members decide.
     shader(&own_zero(
         "struct P { n: u32, zero: u32, k: f32 }\n@group(0) @binding(2) var<uniform> p: P;\n\
@@ -979,10 +810,7 @@ fn the_canonical_tail_passes() {
 
 #[test]
 fn a_result_stored_without_a_barrier_passes() {
-    clean(
-        "",
-        "y[lane] = B(a[0] * a[1]) + a[2];\ny[lane + 1u] = max(a[0] * a[1], 0.0);",
-    );
+    clean("", "y[lane] = B(a[0] * a[1]) + a[2];\ny[lane + 1u] = max(a[0] * a[1], 0.0);");
 }
 
 #[test]
@@ -1016,10 +844,7 @@ fn a_maximum_tree_passes() {
 
 #[test]
 fn vectors_with_barriers_pass() {
-    clean(
-        "",
-        "let v = B4(b[0] * b[1]);\nlet w = B4(v + b[2]);\ny[lane] = B(B(B(w.x + w.y) + w.z) + w.w);",
-    );
+    clean("", "let v = B4(b[0] * b[1]);\nlet w = B4(v + b[2]);\ny[lane] = B(B(B(w.x + w.y) + w.z) + w.w);");
 }
 
 #[test]
@@ -1039,10 +864,7 @@ fn a_storage_zero_passes() {
 #[test]
 fn the_zero_may_travel_by_parameter_variable_and_vector() {
     shader(&own_zero(FED, "y[0] = B(a[0] * a[1], wg.z) + a[2];"));
-    shader(&own_zero(
-        FED,
-        "let id = wg;\nvar z = id.z;\ny[0] = B(a[0] * a[1], z) + a[2];",
-    ));
+    shader(&own_zero(FED, "let id = wg;\nvar z = id.z;\ny[0] = B(a[0] * a[1], z) + a[2];"));
     shader(&own_zero(
         "var<private> id: vec3<u32>;\n\
          fn B(x: f32) -> f32 { return bitcast<f32>(id.z ^ bitcast<u32>(x)); }",
@@ -1060,10 +882,7 @@ fn the_zero_may_travel_by_parameter_variable_and_vector() {
 
 #[test]
 fn a_barriered_value_may_decide() {
-    clean(
-        "",
-        "let x = B(a[0] * a[1]);\nif (x > 0.5) { y[u32(x)] = 1.0; }\ny[0] = select(x, 0.0, abs(x) < 0.25);",
-    );
+    clean("", "let x = B(a[0] * a[1]);\nif (x > 0.5) { y[u32(x)] = 1.0; }\ny[0] = select(x, 0.0, abs(x) < 0.25);");
 }
 
 #[test]

@@ -24,7 +24,15 @@ fn open(name: &str) -> Container {
 }
 
 fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
-    let plan = PlanOptions { n_ctx, ubatch: n_ctx, max_out: n_ctx, digits, k_type: cache, v_type: cache, max_binding_words: usize::MAX / 8 };
+    let plan = PlanOptions {
+        n_ctx,
+        ubatch: n_ctx,
+        max_out: n_ctx,
+        digits,
+        k_type: cache,
+        v_type: cache,
+        max_binding_words: usize::MAX / 8,
+    };
     SessionOptions { plan, memory: None }
 }
 
@@ -69,7 +77,8 @@ fn top(l: &[f32]) -> u32 {
 }
 
 fn prompt_ids() -> Vec<u32> {
-    let v: serde_json::Value = serde_json::from_slice(&std::fs::read(data("reference.json")).expect("there")).expect("json");
+    let v: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(data("reference.json")).expect("there")).expect("json");
     v["prompt_ids"].as_array().expect("ids").iter().map(|i| i.as_u64().expect("id") as u32).collect()
 }
 
@@ -92,7 +101,10 @@ fn the_f16_model_agrees_with_the_float64_logits_at_every_position() {
     let expected = reference("reference_logits.safetensors", "logits");
     for cache in [CacheType::F32, CacheType::F16] {
         let (worst, flips, diff) = distance(&expected, &logits(&open("f16"), &ids, 1, cache));
-        println!("f16, cache {}: worst KL {worst:.2e}, {flips} top-1 flips, largest difference {diff:.2e}", cache.name());
+        println!(
+            "f16, cache {}: worst KL {worst:.2e}, {flips} top-1 flips, largest difference {diff:.2e}",
+            cache.name()
+        );
         assert_eq!(flips, 0);
         assert!(worst < 1e-5, "{worst}");
         assert!(diff < if cache == CacheType::F32 { 1e-4 } else { 1e-2 }, "{diff}");
@@ -119,7 +131,9 @@ fn quantised_models_agree_with_their_dequantised_weights_and_16_bit_activations_
         let c = open(name);
         let (kl8, flips8, diff8) = distance(&expected, &logits(&c, &ids, 1, CacheType::F32));
         let (kl16, flips16, diff16) = distance(&expected, &logits(&c, &ids, 2, CacheType::F32));
-        println!("{name}: 8 bits: worst KL {kl8:.2e}, {flips8} flips, {diff8:.2e}; 16 bits: {kl16:.2e}, {flips16} flips, {diff16:.2e}");
+        println!(
+            "{name}: 8 bits: worst KL {kl8:.2e}, {flips8} flips, {diff8:.2e}; 16 bits: {kl16:.2e}, {flips16} flips, {diff16:.2e}"
+        );
         assert!(kl8 < bound8, "{name} with 8 bits: {kl8}");
         assert!(kl16 < bound16 && kl16 < kl8, "{name} with 16 bits: {kl16}");
         assert_eq!(flips16, 0, "{name}");
@@ -183,8 +197,10 @@ fn perplexity_of_the_q4_k_m_model_is_near_the_float64_figure() {
 
 #[test]
 fn greedy_text_of_the_f16_model_is_the_reference_text() {
-    let v: serde_json::Value = serde_json::from_slice(&std::fs::read(data("reference.json")).expect("there")).expect("json");
-    let expected: Vec<u32> = v["greedy_ids"].as_array().expect("ids").iter().map(|i| i.as_u64().expect("id") as u32).collect();
+    let v: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(data("reference.json")).expect("there")).expect("json");
+    let expected: Vec<u32> =
+        v["greedy_ids"].as_array().expect("ids").iter().map(|i| i.as_u64().expect("id") as u32).collect();
     let c = open("f16");
     let h = Hyper::read(&c).expect("hyperparameters");
     let mut device = CpuDevice::new(CpuOptions::default()).expect("threads start");

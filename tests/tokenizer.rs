@@ -28,9 +28,7 @@ fn meta(entries: Vec<(&str, Value)>) -> Meta {
         true => k.to_string(),
         false => format!("tokenizer.ggml.{k}"),
     };
-    Meta {
-        entries: entries.into_iter().map(|(k, v)| (key(k), v)).collect(),
-    }
+    Meta { entries: entries.into_iter().map(|(k, v)| (key(k), v)).collect() }
 }
 
 fn text(s: &str) -> Value {
@@ -42,19 +40,14 @@ fn texts(list: &[&str]) -> Value {
 }
 
 fn with(mut meta: Meta, key: &str, value: Value) -> Meta {
-    let key = if key.contains('.') {
-        key.to_string()
-    } else {
-        format!("tokenizer.ggml.{key}")
-    };
+    let key = if key.contains('.') { key.to_string() } else { format!("tokenizer.ggml.{key}") };
     meta.entries.retain(|(k, _)| *k != key);
     meta.entries.push((key, value));
     meta
 }
 
 fn without(mut meta: Meta, key: &str) -> Meta {
-    meta.entries
-        .retain(|(k, _)| *k != format!("tokenizer.ggml.{key}"));
+    meta.entries.retain(|(k, _)| *k != format!("tokenizer.ggml.{key}"));
     meta
 }
 
@@ -67,25 +60,15 @@ fn tiny_gguf() -> Tokenizer {
         ("tokens", Value::StrArray(strings(&v["tokens"]))),
         ("token_type", Value::I32Array(types)),
         ("merges", Value::StrArray(strings(&v["merges"]))),
-        (
-            "bos_token_id",
-            Value::U32(v["bos_token_id"].as_u64().unwrap() as u32),
-        ),
-        (
-            "eos_token_id",
-            Value::U32(v["eos_token_id"].as_u64().unwrap() as u32),
-        ),
-        (
-            "add_bos_token",
-            Value::Bool(v["add_bos_token"].as_bool().unwrap()),
-        ),
+        ("bos_token_id", Value::U32(v["bos_token_id"].as_u64().unwrap() as u32)),
+        ("eos_token_id", Value::U32(v["eos_token_id"].as_u64().unwrap() as u32)),
+        ("add_bos_token", Value::Bool(v["add_bos_token"].as_bool().unwrap())),
     ]))
     .unwrap()
 }
 
 fn tiny_json() -> Tokenizer {
-    let config =
-        json!({"bos_token": "<|bos|>", "eos_token": {"content": "<|eos|>"}, "add_bos_token": true});
+    let config = json!({"bos_token": "<|bos|>", "eos_token": {"content": "<|eos|>"}, "add_bos_token": true});
     Tokenizer::from_tokenizer_json(&data("tiny_tokenizer.json"), Some(&config), None, None).unwrap()
 }
 
@@ -116,21 +99,15 @@ fn spm_meta(name: &str) -> Meta {
         ("tokens", Value::StrArray(strings(&v["tokens"]))),
         ("scores", Value::F32Array(scores)),
         ("token_type", Value::I32Array(types)),
-        (
-            "add_space_prefix",
-            Value::Bool(v["space_prefix"].as_bool().unwrap()),
-        ),
+        ("add_space_prefix", Value::Bool(v["space_prefix"].as_bool().unwrap())),
     ])
 }
 
 /// A `tokenizer.json` of the byte-level vocabulary.
 fn bpe_json(pre_tokenizer: Json, ignore_merges: bool) -> Json {
     let v = json_data("bpe_vocab.json");
-    let vocab: serde_json::Map<String, Json> = strings(&v["tokens"])
-        .into_iter()
-        .zip(0..)
-        .map(|(t, id)| (t, json!(id)))
-        .collect();
+    let vocab: serde_json::Map<String, Json> =
+        strings(&v["tokens"]).into_iter().zip(0..).map(|(t, id)| (t, json!(id))).collect();
     let special = |id: u32, content: &str| json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
     json!({
         "version": "1.0", "truncation": null, "padding": null,
@@ -150,28 +127,9 @@ fn load_json(file: &Json) -> anyhow::Result<Tokenizer> {
 fn small_spm() -> Meta {
     meta(vec![
         ("model", text("llama")),
-        (
-            "tokens",
-            texts(&[
-                "<unk>",
-                "<s>",
-                "</s>",
-                "<0x41>",
-                "\u{2581}",
-                "a",
-                "b",
-                "ab",
-                "\u{2581}ab",
-            ]),
-        ),
-        (
-            "scores",
-            Value::F32Array(vec![0.0, 0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -4.0, -5.0]),
-        ),
-        (
-            "token_type",
-            Value::I32Array(vec![2, 3, 3, 6, 1, 1, 1, 1, 1]),
-        ),
+        ("tokens", texts(&["<unk>", "<s>", "</s>", "<0x41>", "\u{2581}", "a", "b", "ab", "\u{2581}ab"])),
+        ("scores", Value::F32Array(vec![0.0, 0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -4.0, -5.0])),
+        ("token_type", Value::I32Array(vec![2, 3, 3, 6, 1, 1, 1, 1, 1])),
     ])
 }
 
@@ -187,14 +145,8 @@ fn small_bpe() -> Meta {
 }
 
 fn refused(meta: Meta, words: &[&str]) {
-    let error = format!(
-        "{:#}",
-        Tokenizer::from_gguf(&meta).expect_err(&words.join(" "))
-    );
-    assert!(
-        words.iter().all(|w| error.contains(w)),
-        "{error:?} lacks one of {words:?}"
-    );
+    let error = format!("{:#}", Tokenizer::from_gguf(&meta).expect_err(&words.join(" ")));
+    assert!(words.iter().all(|w| error.contains(w)), "{error:?} lacks one of {words:?}");
     assert!(!error.contains('\n') && error.len() < 1000, "{error:?}");
 }
 
@@ -213,25 +165,14 @@ fn the_tiny_model_s_cases_come_out_right_from_gguf_and_from_tokenizer_json() {
     let cases = cases.as_array().unwrap();
     assert_eq!(cases.len(), 20);
     for t in [tiny_gguf(), tiny_json()] {
-        assert_eq!(
-            (t.vocab_size(), t.bos(), t.eos(), t.adds_bos()),
-            (2048, Some(0), &[1u32][..], true)
-        );
+        assert_eq!((t.vocab_size(), t.bos(), t.eos(), t.adds_bos()), (2048, Some(0), &[1u32][..], true));
         for case in cases {
             let (text, want) = (case["text"].as_str().unwrap(), ids(&case["ids"]));
             assert_eq!(t.encode(text, false, true).unwrap(), want, "{text:?}");
             let with_bos = t.encode(text, true, true).unwrap();
-            let bos_once = if want.first() == Some(&0) {
-                want.clone()
-            } else {
-                [vec![0], want.clone()].concat()
-            };
+            let bos_once = if want.first() == Some(&0) { want.clone() } else { [vec![0], want.clone()].concat() };
             assert_eq!(with_bos, bos_once, "{text:?}");
-            check_decoding(
-                &t,
-                &with_bos,
-                &text.replace("<|bos|>", "").replace("<|eos|>", ""),
-            );
+            check_decoding(&t, &with_bos, &text.replace("<|bos|>", "").replace("<|eos|>", ""));
         }
     }
 }
@@ -285,38 +226,24 @@ fn every_split_rule_gives_the_reference_ids_on_every_hard_text() {
             check_decoding(&t, &got, text);
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
 fn split_rules_in_tokenizer_json_give_the_reference_ids() {
     let golden = json_data("bpe_golden.json");
-    let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
-    let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+    let byte_level =
+        |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+    let split =
+        |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
     let llama3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     for (rule, pre, ignore_merges) in [
         ("gpt-2", byte_level(true), false),
-        (
-            "llama-bpe",
-            json!({"type": "Sequence", "pretokenizers": [split(llama3), byte_level(false)]}),
-            true,
-        ),
+        ("llama-bpe", json!({"type": "Sequence", "pretokenizers": [split(llama3), byte_level(false)]}), true),
     ] {
         let t = load_json(&bpe_json(pre, ignore_merges)).unwrap();
-        for (text, want) in strings(&golden["texts"])
-            .iter()
-            .zip(golden["rules"][rule]["ids"].as_array().unwrap())
-        {
-            assert_eq!(
-                t.encode(text, false, false).unwrap(),
-                ids(want),
-                "{rule} {text:?}"
-            );
+        for (text, want) in strings(&golden["texts"]).iter().zip(golden["rules"][rule]["ids"].as_array().unwrap()) {
+            assert_eq!(t.encode(text, false, false).unwrap(), ids(want), "{rule} {text:?}");
         }
     }
 }
@@ -336,10 +263,7 @@ fn sentencepiece_vocabularies_give_the_reference_ids_on_every_hard_text() {
     let mut wrong = Vec::new();
     for name in ["prefix", "no_prefix"] {
         let t = Tokenizer::from_gguf(&spm_meta(name)).unwrap();
-        assert_eq!(
-            (t.bos(), t.eos(), t.adds_bos()),
-            (Some(1), &[2u32][..], true)
-        );
+        assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(1), &[2u32][..], true));
         let mut texts = strings(&golden["texts"]);
         texts.extend(strings(&golden["models"][name]["texts"]));
         let want = golden["models"][name]["ids"].as_array().unwrap();
@@ -354,12 +278,7 @@ fn sentencepiece_vocabularies_give_the_reference_ids_on_every_hard_text() {
             check_decoding(&t, &t.encode(text, true, false).unwrap(), &decoded);
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
@@ -371,10 +290,7 @@ fn sentencepiece_control_tokens_are_parsed_only_on_demand_and_a_space_follows_th
     let the = t.encode("the", false, true).unwrap();
     assert_eq!(parsed, [vec![1], the, vec![2]].concat());
     // a byte token's spelling in the text is text
-    assert_eq!(
-        t.decode(&t.encode("<0x41>", false, true).unwrap()),
-        "<0x41>"
-    );
+    assert_eq!(t.decode(&t.encode("<0x41>", false, true).unwrap()), "<0x41>");
 }
 
 #[test]
@@ -382,17 +298,7 @@ fn merges_of_equal_score_are_made_from_the_left() {
     let m = with(
         small_spm(),
         "tokens",
-        texts(&[
-            "<unk>",
-            "<s>",
-            "</s>",
-            "<0x41>",
-            "\u{2581}",
-            "a",
-            "b",
-            "aa",
-            "\u{2581}ab",
-        ]),
+        texts(&["<unk>", "<s>", "</s>", "<0x41>", "\u{2581}", "a", "b", "aa", "\u{2581}ab"]),
     );
     let t = Tokenizer::from_gguf(&with(m, "add_space_prefix", Value::Bool(false))).unwrap();
     assert_eq!(t.encode("aaa", false, false).unwrap(), [7, 5]);
@@ -402,11 +308,7 @@ fn merges_of_equal_score_are_made_from_the_left() {
 #[test]
 fn a_stream_shows_characters_whole_and_replaces_broken_ones_as_a_whole_text_would() {
     let t = bpe("gpt-2");
-    let byte = |b: u8| {
-        (0..t.vocab_size() as u32)
-            .find(|&id| t.piece(id) == [b])
-            .unwrap()
-    };
+    let byte = |b: u8| (0..t.vocab_size() as u32).find(|&id| t.piece(id) == [b]).unwrap();
     let mut s = StreamDecoder::new();
     let crab = "🦀".as_bytes();
     assert_eq!(s.push(&t, byte(crab[0])), "");
@@ -438,11 +340,7 @@ fn the_first_space_goes_only_at_the_start_of_a_text() {
     let mut more = StreamDecoder::continuing();
     let shown: String = ids.iter().map(|&id| more.push(&t, id)).collect();
     assert_eq!(shown, " the king");
-    check_decoding(
-        &t,
-        &t.encode(" the king", true, false).unwrap(),
-        " the king",
-    );
+    check_decoding(&t, &t.encode(" the king", true, false).unwrap(), " the king");
     check_decoding(&t, &[1, 1], "");
 }
 
@@ -453,41 +351,20 @@ fn bos_is_added_exactly_once_and_asking_for_one_that_is_not_there_is_an_error() 
     assert_eq!(t.encode("<|bos|>", true, true).unwrap(), [0]);
     let t = Tokenizer::from_gguf(&small_bpe()).unwrap();
     assert_eq!((t.bos(), t.adds_bos(), t.eos()), (None, false, &[3u32][..]));
-    assert!(
-        t.encode("a", true, true)
-            .unwrap_err()
-            .to_string()
-            .contains("BOS")
-    );
+    assert!(t.encode("a", true, true).unwrap_err().to_string().contains("BOS"));
 }
 
 #[test]
 fn ends_of_generation_are_gathered_from_keys_and_from_texts() {
-    let tokens = [
-        "a",
-        "b",
-        "ab",
-        "<|endoftext|>",
-        "<|im_end|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|other|>",
-    ];
+    let tokens = ["a", "b", "ab", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|other|>"];
     let m = with(small_bpe(), "tokens", texts(&tokens));
-    let m = with(
-        m,
-        "token_type",
-        Value::I32Array(vec![1, 1, 1, 3, 1, 3, 3, 3]),
-    );
+    let m = with(m, "token_type", Value::I32Array(vec![1, 1, 1, 3, 1, 3, 3, 3]));
     let m = with(m, "eos_token_id", Value::U32(7));
     let m = with(m, "eot_token_id", Value::U32(5));
     let m = with(m, "eom_token_id", Value::I32(-1));
     let t = Tokenizer::from_gguf(&m).unwrap();
     assert_eq!(t.eos(), [7, 5, 3, 4, 6]);
-    assert!(
-        t.piece(4).is_empty(),
-        "a marker typed as normal text is taken for a control token"
-    );
+    assert!(t.piece(4).is_empty(), "a marker typed as normal text is taken for a control token");
 }
 
 #[test]
@@ -507,23 +384,14 @@ fn the_default_end_of_text_is_not_taken_where_it_is_an_ordinary_word() {
 fn phi_3_markers_swallow_the_white_space_after_them() {
     let m = with(spm_meta("prefix"), "general.name", text("Phi-3 mini"));
     let t = Tokenizer::from_gguf(&m).unwrap();
-    assert_eq!(
-        t.encode("</s>\n the", false, true).unwrap(),
-        t.encode("</s>the", false, true).unwrap()
-    );
-    assert_ne!(
-        t.encode("<s>\n the", false, true).unwrap(),
-        t.encode("<s>the", false, true).unwrap()
-    );
+    assert_eq!(t.encode("</s>\n the", false, true).unwrap(), t.encode("</s>the", false, true).unwrap());
+    assert_ne!(t.encode("<s>\n the", false, true).unwrap(), t.encode("<s>the", false, true).unwrap());
 }
 
 #[test]
 fn a_missing_split_rule_is_the_default_one_and_an_unknown_one_is_refused() {
     assert!(Tokenizer::from_gguf(&without(small_bpe(), "pre")).is_ok());
-    refused(
-        with(small_bpe(), "pre", text("gpt-99")),
-        &["gpt-99", "known are", "llama-bpe", "qwen2"],
-    );
+    refused(with(small_bpe(), "pre", text("gpt-99")), &["gpt-99", "known are", "llama-bpe", "qwen2"]);
 }
 
 #[test]
@@ -532,120 +400,50 @@ fn broken_vocabularies_are_refused_with_the_place_named() {
     refused(with(small_spm(), "model", text("bert")), &["bert", "gpt2"]);
     refused(without(small_spm(), "tokens"), &["tokenizer.ggml.tokens"]);
     refused(with(small_spm(), "tokens", texts(&[])), &["0 tokens"]);
-    refused(
-        with(small_spm(), "tokens", Value::U32(3)),
-        &["tokenizer.ggml.tokens"],
-    );
+    refused(with(small_spm(), "tokens", Value::U32(3)), &["tokenizer.ggml.tokens"]);
     refused(without(small_spm(), "scores"), &["scores"]);
+    refused(with(small_spm(), "scores", Value::F32Array(vec![0.0; 8])), &["scores", "8 entries", "9 tokens"]);
+    refused(with(small_spm(), "scores", Value::F32Array(vec![0.0; 10])), &["scores", "10 entries"]);
     refused(
-        with(small_spm(), "scores", Value::F32Array(vec![0.0; 8])),
-        &["scores", "8 entries", "9 tokens"],
-    );
-    refused(
-        with(small_spm(), "scores", Value::F32Array(vec![0.0; 10])),
-        &["scores", "10 entries"],
-    );
-    refused(
-        with(
-            small_spm(),
-            "scores",
-            Value::F32Array([vec![0.0; 8], vec![f32::NAN]].concat()),
-        ),
+        with(small_spm(), "scores", Value::F32Array([vec![0.0; 8], vec![f32::NAN]].concat())),
         &["scores[8]", "NaN"],
     );
     refused(with(small_spm(), "scores", text("x")), &["scores", "array"]);
-    refused(
-        with(small_spm(), "token_type", Value::I32Array(vec![1; 3])),
-        &["token_type", "3 entries"],
-    );
+    refused(with(small_spm(), "token_type", Value::I32Array(vec![1; 3])), &["token_type", "3 entries"]);
     for id in [9u32, 100, 1 << 31] {
-        for key in [
-            "bos_token_id",
-            "eos_token_id",
-            "eot_token_id",
-            "eom_token_id",
-            "unknown_token_id",
-        ] {
-            refused(
-                with(small_spm(), key, Value::U32(id)),
-                &[key, &id.to_string(), "9 tokens"],
-            );
+        for key in ["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id"] {
+            refused(with(small_spm(), key, Value::U32(id)), &[key, &id.to_string(), "9 tokens"]);
         }
     }
-    refused(
-        with(small_spm(), "eos_token_id", Value::U64(1 << 40)),
-        &["eos_token_id"],
-    );
-    for bad in [
-        "<0x-1>", "<0x+1>", "<0xé>", "<0x>", "<0x100>", "0x41", "<0x4G>",
-    ] {
+    refused(with(small_spm(), "eos_token_id", Value::U64(1 << 40)), &["eos_token_id"]);
+    for bad in ["<0x-1>", "<0x+1>", "<0xé>", "<0x>", "<0x100>", "0x41", "<0x4G>"] {
         refused(
             with(
                 small_spm(),
                 "tokens",
-                texts(&[
-                    "<unk>",
-                    "<s>",
-                    "</s>",
-                    bad,
-                    "\u{2581}",
-                    "a",
-                    "b",
-                    "ab",
-                    "\u{2581}ab",
-                ]),
+                texts(&["<unk>", "<s>", "</s>", bad, "\u{2581}", "a", "b", "ab", "\u{2581}ab"]),
             ),
             &["tokens[3]", "byte token"],
         );
     }
     refused(
-        with(
-            small_spm(),
-            "tokens",
-            texts(&["a", "b", "c", "<0x41>", "d", "e", "f", "b", "g"]),
-        ),
+        with(small_spm(), "tokens", texts(&["a", "b", "c", "<0x41>", "d", "e", "f", "b", "g"])),
         &["1 and 7", "\"b\""],
     );
     refused(without(small_bpe(), "merges"), &["merges"]);
-    refused(
-        with(small_bpe(), "merges", texts(&["a b", "a x"])),
-        &["merges[1]", "\"a x\"", "\"x\""],
-    );
-    refused(
-        with(small_bpe(), "merges", texts(&["x a"])),
-        &["merges[0]", "\"x\""],
-    );
-    refused(
-        with(small_bpe(), "merges", texts(&["b a"])),
-        &["merges[0]", "\"ba\""],
-    );
+    refused(with(small_bpe(), "merges", texts(&["a b", "a x"])), &["merges[1]", "\"a x\"", "\"x\""]);
+    refused(with(small_bpe(), "merges", texts(&["x a"])), &["merges[0]", "\"x\""]);
+    refused(with(small_bpe(), "merges", texts(&["b a"])), &["merges[0]", "\"ba\""]);
     for bad in ["", " ", "ab", "  ", "é", "a  b"] {
         refused(with(small_bpe(), "merges", texts(&[bad])), &["merges[0]"]);
     }
     let long = "x".repeat(100_000);
-    refused(
-        with(small_bpe(), "merges", texts(&[&long])),
-        &["merges[0]", "…"],
-    );
+    refused(with(small_bpe(), "merges", texts(&[&long])), &["merges[0]", "…"]);
 }
 
 #[test]
 fn odd_but_harmless_vocabularies_load() {
-    let m = with(
-        small_spm(),
-        "tokens",
-        texts(&[
-            "<unk>",
-            "",
-            "</s>",
-            "<0x41>",
-            "",
-            "a",
-            "b",
-            "ab",
-            "\u{2581}ab",
-        ]),
-    );
+    let m = with(small_spm(), "tokens", texts(&["<unk>", "", "</s>", "<0x41>", "", "a", "b", "ab", "\u{2581}ab"]));
     let t = Tokenizer::from_gguf(&m).unwrap();
     assert_eq!(t.token_text(1).as_deref(), Some("[EMPTY_1]"));
     assert_eq!(t.token_text(9), None);
@@ -653,43 +451,22 @@ fn odd_but_harmless_vocabularies_load() {
     assert!(t.piece(u32::MAX).is_empty());
     assert_eq!(t.decode(&[5, 99, u32::MAX, 6]), "ab");
     // kinds out of range count as normal
-    let m = with(
-        small_spm(),
-        "token_type",
-        Value::I32Array(vec![2, 3, 3, 6, 1, i32::MIN, 0, 99, i32::MAX]),
-    );
-    assert_eq!(
-        Tokenizer::from_gguf(&m)
-            .unwrap()
-            .encode("ab", false, false)
-            .unwrap(),
-        [8]
-    );
+    let m = with(small_spm(), "token_type", Value::I32Array(vec![2, 3, 3, 6, 1, i32::MIN, 0, 99, i32::MAX]));
+    assert_eq!(Tokenizer::from_gguf(&m).unwrap().encode("ab", false, false).unwrap(), [8]);
     // no types: bytes by their spelling
     let t = Tokenizer::from_gguf(&without(small_spm(), "token_type")).unwrap();
     assert_eq!(t.piece(3), b"A");
     // padding out of range is of no interest
-    assert!(
-        Tokenizer::from_gguf(&with(small_spm(), "padding_token_id", Value::U32(u32::MAX))).is_ok()
-    );
+    assert!(Tokenizer::from_gguf(&with(small_spm(), "padding_token_id", Value::U32(u32::MAX))).is_ok());
 }
 
 #[test]
 fn what_the_vocabulary_cannot_express_is_unknown_or_an_error() {
     let spm = Tokenizer::from_gguf(&small_spm()).unwrap();
-    assert_eq!(
-        spm.encode("abcA", false, false).unwrap(),
-        [8, 0, 3],
-        "c has no byte token, A has"
-    );
+    assert_eq!(spm.encode("abcA", false, false).unwrap(), [8, 0, 3], "c has no byte token, A has");
     let bpe = Tokenizer::from_gguf(&small_bpe()).unwrap();
     assert_eq!(bpe.encode("abba", false, false).unwrap(), [2, 1, 0]);
-    assert!(
-        bpe.encode("abc", false, false)
-            .unwrap_err()
-            .to_string()
-            .contains("0x63")
-    );
+    assert!(bpe.encode("abc", false, false).unwrap_err().to_string().contains("0x63"));
     let bpe = Tokenizer::from_gguf(&with(small_bpe(), "unknown_token_id", Value::U32(3))).unwrap();
     assert_eq!(bpe.encode("abc", false, false).unwrap(), [2, 3]);
 }
@@ -698,10 +475,7 @@ fn what_the_vocabulary_cannot_express_is_unknown_or_an_error() {
 fn a_megabyte_of_one_character_takes_little_time_in_every_tokeniser() {
     let limit = Duration::from_secs(10);
     let n = 1 << 20;
-    let mut list = vec![
-        ("tiny json", tiny_json()),
-        ("spm", Tokenizer::from_gguf(&spm_meta("prefix")).unwrap()),
-    ];
+    let mut list = vec![("tiny json", tiny_json()), ("spm", Tokenizer::from_gguf(&spm_meta("prefix")).unwrap())];
     for rule in [
         "gpt-2",
         "llama-bpe",
@@ -730,16 +504,8 @@ fn a_megabyte_of_one_character_takes_little_time_in_every_tokeniser() {
             let start = Instant::now();
             let ids = t.encode(&text, false, true).unwrap();
             let took = start.elapsed();
-            println!(
-                "{name} {:?} {} ids {took:?}",
-                text.chars().next(),
-                ids.len()
-            );
-            assert!(
-                took < limit,
-                "{name}: {took:?} for a text beginning {:?}",
-                text.chars().next()
-            );
+            println!("{name} {:?} {} ids {took:?}", text.chars().next(), ids.len());
+            assert!(took < limit, "{name}: {took:?} for a text beginning {:?}", text.chars().next());
             assert!(t.decode(&ids) == text, "{name}: the text did not come back");
         }
     }
@@ -760,20 +526,18 @@ fn thousands_of_user_defined_tokens_do_not_slow_a_long_text() {
     ]))
     .unwrap();
     let start = Instant::now();
-    let ids = t
-        .encode(&"xy<extra_7>z<extra_19999>".repeat(10_000), false, false)
-        .unwrap();
+    let ids = t.encode(&"xy<extra_7>z<extra_19999>".repeat(10_000), false, false).unwrap();
     assert_eq!(ids[..5], [0x78, 0x79, 256 + 7, 0x7A, 256 + 19_999]);
-    assert!(
-        start.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]
 fn tokenizer_json_takes_its_special_ids_from_the_files_beside_it() {
-    let file = serde_json::to_vec(&bpe_json(json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}), false)).unwrap();
+    let file = serde_json::to_vec(&bpe_json(
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
+        false,
+    ))
+    .unwrap();
     let load = |config: Option<Json>, generation: Option<Json>, model: Option<Json>| {
         Tokenizer::from_tokenizer_json(&file, config.as_ref(), generation.as_ref(), model.as_ref())
     };
@@ -785,37 +549,17 @@ fn tokenizer_json_takes_its_special_ids_from_the_files_beside_it() {
         Some(json!({"bos_token_id": 0, "text_config": {"eos_token_id": 7}})),
     )
     .unwrap();
-    assert_eq!(
-        (t.bos(), t.eos(), t.adds_bos()),
-        (Some(0), &[1u32, 5, 6, 7][..], false)
-    );
-    let t = load(
-        Some(json!({"bos_token": null, "add_bos_token": true})),
-        None,
-        Some(json!({"bos_token_id": 0})),
-    )
-    .unwrap();
+    assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(0), &[1u32, 5, 6, 7][..], false));
+    let t =
+        load(Some(json!({"bos_token": null, "add_bos_token": true})), None, Some(json!({"bos_token_id": 0}))).unwrap();
     assert_eq!((t.bos(), t.adds_bos()), (None, false));
-    let t = load(
-        Some(json!({"bos_token": {"content": "<|bos|>"}, "add_bos_token": true})),
-        None,
-        None,
-    )
-    .unwrap();
+    let t = load(Some(json!({"bos_token": {"content": "<|bos|>"}, "add_bos_token": true})), None, None).unwrap();
     assert_eq!((t.bos(), t.adds_bos()), (Some(0), true));
     for (config, generation, word) in [
         (Some(json!({"bos_token": "<nope>"})), None, "<nope>"),
         (Some(json!({"eos_token": "<nope>"})), None, "eos_token"),
-        (
-            None,
-            Some(json!({"eos_token_id": 1u64 << 40})),
-            "eos_token_id = 1099511627776",
-        ),
-        (
-            None,
-            Some(json!({"bos_token_id": 99999})),
-            "bos_token_id = 99999",
-        ),
+        (None, Some(json!({"eos_token_id": 1u64 << 40})), "eos_token_id = 1099511627776"),
+        (None, Some(json!({"bos_token_id": 99999})), "bos_token_id = 99999"),
     ] {
         let error = format!("{:#}", load(config, generation, None).unwrap_err());
         assert!(error.contains(word), "{error}");
@@ -825,30 +569,13 @@ fn tokenizer_json_takes_its_special_ids_from_the_files_beside_it() {
 #[test]
 fn tokenizer_json_adds_bos_by_default_when_its_template_does() {
     let load = |config: Option<Json>| {
-        Tokenizer::from_tokenizer_json(&data("tiny_tokenizer.json"), config.as_ref(), None, None)
-            .unwrap()
+        Tokenizer::from_tokenizer_json(&data("tiny_tokenizer.json"), config.as_ref(), None, None).unwrap()
     };
     let t = load(None);
     assert_eq!((t.bos(), t.adds_bos()), (Some(0), true));
-    assert_eq!(
-        t.encode("a", true, true)
-            .unwrap()
-            .iter()
-            .filter(|&&id| id == 0)
-            .count(),
-        1
-    );
-    assert_eq!(
-        t.encode("a", false, true)
-            .unwrap()
-            .iter()
-            .filter(|&&id| id == 0)
-            .count(),
-        0
-    );
-    let t = load(Some(
-        json!({"bos_token": "<|bos|>", "add_bos_token": false}),
-    ));
+    assert_eq!(t.encode("a", true, true).unwrap().iter().filter(|&&id| id == 0).count(), 1);
+    assert_eq!(t.encode("a", false, true).unwrap().iter().filter(|&&id| id == 0).count(), 0);
+    let t = load(Some(json!({"bos_token": "<|bos|>", "add_bos_token": false})));
     assert!(!t.adds_bos());
 }
 
@@ -866,11 +593,7 @@ fn tokenizer_json_in_the_sentencepiece_manner_decodes_spaces_and_bytes() {
     });
     let t = load_json(&file).unwrap();
     for _ in 0..20 {
-        assert_eq!(
-            t.encode("a b aé", false, true).unwrap(),
-            [7, 4, 6, 7, 2, 3],
-            "no truncation, no dropout"
-        );
+        assert_eq!(t.encode("a b aé", false, true).unwrap(), [7, 4, 6, 7, 2, 3], "no truncation, no dropout");
     }
     check_decoding(&t, &[1, 7, 4, 6, 7, 2, 3], "a b aé");
     assert_eq!(t.piece(2), [0xC3]);
@@ -889,38 +612,19 @@ fn broken_tokenizer_json_files_are_refused() {
         ("model", Box::new(|f| f["model"] = json!(null))),
         ("vocab", Box::new(|f| f["model"]["vocab"] = json!([1]))),
         ("vocab", Box::new(|f| f["model"]["vocab"] = json!({}))),
-        (
-            "merges[0]",
-            Box::new(|f| f["model"]["merges"] = json!(["a"])),
-        ),
-        (
-            "merges[0]",
-            Box::new(|f| f["model"]["merges"] = json!([["a", "b", "c"]])),
-        ),
-        (
-            "merges[0]",
-            Box::new(|f| f["model"]["merges"] = json!([["a", "b".repeat(5000)]])),
-        ),
-        (
-            "merges[0]",
-            Box::new(|f| f["model"]["continuing_subword_prefix"] = json!("##########")),
-        ),
-        (
-            "largest id",
-            Box::new(|f| f["model"]["vocab"]["zzz"] = json!(4_000_000_000u32)),
-        ),
-        (
-            "decoder",
-            Box::new(|f| {
-                f["decoder"] = json!({"type": "WordPiece", "prefix": "##", "cleanup": true})
-            }),
-        ),
+        ("merges[0]", Box::new(|f| f["model"]["merges"] = json!(["a"]))),
+        ("merges[0]", Box::new(|f| f["model"]["merges"] = json!([["a", "b", "c"]]))),
+        ("merges[0]", Box::new(|f| f["model"]["merges"] = json!([["a", "b".repeat(5000)]]))),
+        ("merges[0]", Box::new(|f| f["model"]["continuing_subword_prefix"] = json!("##########"))),
+        ("largest id", Box::new(|f| f["model"]["vocab"]["zzz"] = json!(4_000_000_000u32))),
+        ("decoder", Box::new(|f| f["decoder"] = json!({"type": "WordPiece", "prefix": "##", "cleanup": true}))),
         ("decoder", Box::new(|f| f["decoder"] = json!(null))),
         (
             "tokenizer.json",
-            Box::new(
-                |f| f["pre_tokenizer"] = json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false}),
-            ),
+            Box::new(|f| {
+                f["pre_tokenizer"] =
+                    json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false})
+            }),
         ),
         ("tokenizer.json", Box::new(|f| f["version"] = json!("9"))),
     ];
@@ -969,28 +673,20 @@ fn mutated_tokenizer_json_files_never_panic() {
                 return false;
             };
             for special in [false, true] {
-                let _ = t
-                    .encode("ab a <s> abab x", t.adds_bos(), special)
-                    .map(|ids| t.decode(&ids));
+                let _ = t.encode("ab a <s> abab x", t.adds_bos(), special).map(|ids| t.decode(&ids));
             }
             true
         });
-        loaded +=
-            usize::from(caught.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&bytes))));
+        loaded += usize::from(caught.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&bytes))));
     }
-    assert!(
-        loaded > 100,
-        "only {loaded} loaded: the test no longer reaches the encoder"
-    );
+    assert!(loaded > 100, "only {loaded} loaded: the test no longer reaches the encoder");
 }
 
 /// A generator for the mutation tests: the same numbers on every run.
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed;
     move |n| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % n
     }
 }
@@ -998,43 +694,21 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 #[test]
 fn mutated_gguf_vocabularies_never_panic() {
     let mut random = numbers(7);
-    let odd = [
-        "",
-        " ",
-        "<0x-1>",
-        "<0x41>",
-        "a b",
-        "\u{2581}",
-        "ab",
-        "<|end|>",
-        "é",
-        "\u{10ffff}",
-        "Ġ",
-        "b a",
-        "a  b",
-        "<0x",
-    ];
+    let odd =
+        ["", " ", "<0x-1>", "<0x41>", "a b", "\u{2581}", "ab", "<|end|>", "é", "\u{10ffff}", "Ġ", "b a", "a  b", "<0x"];
     let mut loaded = 0;
     for round in 0..20_000 {
-        let mut m = if round % 2 == 0 {
-            small_spm()
-        } else {
-            small_bpe()
-        };
+        let mut m = if round % 2 == 0 { small_spm() } else { small_bpe() };
         for _ in 0..1 + random(3) {
             let at = random(m.entries.len());
             let number = [0, 1, 2, 3, 6, 8, 9, 11, u32::MAX, 1 << 31][random(10)];
             match (&mut m.entries[at].1, random(5)) {
                 (_, 0) => drop(m.entries.remove(at)),
                 (value, 1) => {
-                    *value = [
-                        Value::U32(number),
-                        Value::Bool(true),
-                        Value::F64(f64::NAN),
-                        text("x"),
-                        Value::Array(vec![]),
-                    ][random(5)]
-                    .clone()
+                    *value =
+                        [Value::U32(number), Value::Bool(true), Value::F64(f64::NAN), text("x"), Value::Array(vec![])]
+                            [random(5)]
+                        .clone()
                 }
                 (Value::StrArray(list), 2) => drop(list.pop()),
                 (Value::StrArray(list), _) if !list.is_empty() => {
@@ -1050,22 +724,9 @@ fn mutated_gguf_vocabularies_never_panic() {
                     list[i] = random(9) as i32 - 1;
                 }
                 _ => {
-                    let key = [
-                        "bos_token_id",
-                        "eos_token_id",
-                        "unknown_token_id",
-                        "add_space_prefix",
-                        "add_bos_token",
-                    ][random(5)];
-                    m = with(
-                        m,
-                        key,
-                        if random(2) == 0 {
-                            Value::U32(number)
-                        } else {
-                            Value::Bool(random(2) == 0)
-                        },
-                    );
+                    let key = ["bos_token_id", "eos_token_id", "unknown_token_id", "add_space_prefix", "add_bos_token"]
+                        [random(5)];
+                    m = with(m, key, if random(2) == 0 { Value::U32(number) } else { Value::Bool(random(2) == 0) });
                 }
             }
             if m.entries.is_empty() {
@@ -1078,22 +739,13 @@ fn mutated_gguf_vocabularies_never_panic() {
         loaded += 1;
         for special in [false, true] {
             if let Ok(ids) = t.encode("ab <s>é a<|end|> <0x41>b", t.adds_bos(), special) {
-                assert!(
-                    ids.iter().all(|&id| (id as usize) < t.vocab_size()),
-                    "{m:?}"
-                );
+                assert!(ids.iter().all(|&id| (id as usize) < t.vocab_size()), "{m:?}");
                 t.decode(&ids);
             }
         }
-        t.eos()
-            .iter()
-            .chain(&t.bos())
-            .for_each(|&id| assert!((id as usize) < t.vocab_size(), "{m:?}"));
+        t.eos().iter().chain(&t.bos()).for_each(|&id| assert!((id as usize) < t.vocab_size(), "{m:?}"));
     }
-    assert!(
-        loaded > 2000,
-        "only {loaded} loaded: the test no longer reaches the encoder"
-    );
+    assert!(loaded > 2000, "only {loaded} loaded: the test no longer reaches the encoder");
 }
 
 #[test]
@@ -1101,21 +753,13 @@ fn white_space_beyond_the_reach_of_the_json_engine_still_comes_back_whole() {
     let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
     let regex = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
-    let t = load_json(&bpe_json(
-        json!({"type": "Sequence", "pretokenizers": [split, byte_level]}),
-        true,
-    ))
-    .unwrap();
+    let t = load_json(&bpe_json(json!({"type": "Sequence", "pretokenizers": [split, byte_level]}), true)).unwrap();
     let own = bpe("llama-bpe");
     for n in [900_000, 1 << 21] {
         let text = " ".repeat(n) + "the king";
         let start = Instant::now();
         let ids = t.encode(&text, false, false).unwrap();
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         assert!(t.decode(&ids) == text);
         let want = own.encode(&text, false, false).unwrap();
         assert!(own.decode(&want) == text);

@@ -49,8 +49,8 @@ fn cpu(level: Option<Level>, threads: usize) -> Box<dyn Device> {
 fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
     let mut list: Vec<Box<dyn Device>> = Vec::new();
     for a in pollster::block_on(isobit::host::adapters()) {
-        let (gpu, verdict) =
-            pollster::block_on(isobit::host::connect(&a, isobit::host::GpuOptions { max_binding })).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
+        let (gpu, verdict) = pollster::block_on(isobit::host::connect(&a, isobit::host::GpuOptions { max_binding }))
+            .unwrap_or_else(|e| panic!("{}: {e}", a.title()));
         println!("adapter {}: {verdict:?}", a.title());
         assert!(verdict.exact(), "{}: {verdict:?}", a.title());
         list.push(Box::new(gpu));
@@ -91,7 +91,14 @@ fn golden(cache: CacheType, batches: &[usize]) {
     devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), 3)));
     devices.extend(gpus(None));
     let r = run(&mut devices, &c, options(128, 1, cache, cache), &script(&c, 64, 64, batches));
-    println!("{}: {} commands, {} words, {} devices, digest {}", cache.name(), r.commands, r.words, devices.len(), r.digest);
+    println!(
+        "{}: {} commands, {} words, {} devices, digest {}",
+        cache.name(),
+        r.commands,
+        r.words,
+        devices.len(),
+        r.digest
+    );
     assert_same(&r);
     let expected = GOLDEN.iter().find(|(t, _)| *t == cache).expect("every type has a digest").1;
     assert_eq!(r.digest, expected, "the golden digest of {}", cache.name());
@@ -131,7 +138,8 @@ fn the_other_weight_types_agree() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_k", "q6_k"] {
         let path = dir.path().join(format!("{ty}.gguf"));
-        synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "tiny", "--type", ty]).expect("the model is written");
+        synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "tiny", "--type", ty])
+            .expect("the model is written");
         let c = open(&path);
         let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
         devices.extend(gpus(None));
@@ -146,7 +154,8 @@ fn rows_that_are_no_multiple_of_128_agree() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     for ty in ["f32", "f16", "bf16", "q8_0", "q4_0"] {
         let path = dir.path().join(format!("{ty}.gguf"));
-        synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "odd", "--type", ty]).expect("the model is written");
+        synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "odd", "--type", ty])
+            .expect("the model is written");
         let c = open(&path);
         let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
         devices.extend(gpus(None));
@@ -157,7 +166,12 @@ fn rows_that_are_no_multiple_of_128_agree() {
 
 #[test]
 fn the_small_files_of_other_writers_agree() {
-    for name in ["tiny-llama-f32-align64.gguf", "tiny-llama-f32-align64-v2.gguf", "tiny-llama-kquant-v3.gguf", "tiny-split-00001-of-00003.gguf"] {
+    for name in [
+        "tiny-llama-f32-align64.gguf",
+        "tiny-llama-f32-align64-v2.gguf",
+        "tiny-llama-kquant-v3.gguf",
+        "tiny-split-00001-of-00003.gguf",
+    ] {
         let c = open(&root("tests/data/gguf").join(name));
         let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
         devices.extend(gpus(None));
@@ -171,7 +185,8 @@ fn the_small_files_of_other_writers_agree() {
 fn a_model_of_157_million_parameters_with_rows_beyond_the_binding_limit_agrees() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("big.gguf");
-    synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "100m", "--type", "q8_0"]).expect("the model is written");
+    synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "100m", "--type", "q8_0"])
+        .expect("the model is written");
     let c = open(&path);
     assert!(c.tensor("token_embd.weight").expect("there").bytes > 128 << 20);
     let mut devices = vec![cpu(Some(Level::detect()), 0)];
@@ -200,7 +215,10 @@ fn splitting_weights_and_cache_into_many_parts_changes_no_bit() {
     };
     // 96 KiB: the embedding in 5 parts and more, the cache in pages of a few hundred positions
     let limit = 96 << 10;
-    let small = |level| Box::new(CpuDevice::new(CpuOptions { level, threads: 0, max_binding: Some(limit) }).expect("threads start")) as Box<dyn Device>;
+    let small = |level| {
+        Box::new(CpuDevice::new(CpuOptions { level, threads: 0, max_binding: Some(limit) }).expect("threads start"))
+            as Box<dyn Device>
+    };
     let mut devices = vec![small(Some(Level::detect())), small(None)];
     devices.extend(gpus(Some(limit)));
     let mut split = o;
@@ -257,8 +275,10 @@ impl Device for Faulty {
 fn one_flipped_bit_is_found_and_located() {
     let c = embedded();
     for command in [3usize, 17, 40] {
-        let mut devices =
-            vec![cpu(Some(Level::detect()), 0), Box::new(Faulty { inner: cpu(None, 1), command, armed: true, outputs: vec![] }) as Box<dyn Device>];
+        let mut devices = vec![
+            cpu(Some(Level::detect()), 0),
+            Box::new(Faulty { inner: cpu(None, 1), command, armed: true, outputs: vec![] }) as Box<dyn Device>,
+        ];
         let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 2, &[]));
         assert!(r.mismatches >= 1 && !r.ok());
         let first = r.first.expect("the first mismatch is reported");
@@ -274,12 +294,20 @@ fn a_flipped_bit_in_the_first_word_compared_is_found_even_when_it_heals() {
     let h = Hyper::read(&c).expect("hyperparameters");
     let last = {
         let mut d = cpu(Some(Level::detect()), 0);
-        let s = pollster::block_on(Session::new(d.as_mut(), &c, &h, options(64, 1, CacheType::F16, CacheType::F16), |_| {})).expect("loads");
+        let s = pollster::block_on(Session::new(
+            d.as_mut(),
+            &c,
+            &h,
+            options(64, 1, CacheType::F16, CacheType::F16),
+            |_| {},
+        ))
+        .expect("loads");
         s.commands().len() - 1
     };
     let mut devices = vec![
         cpu(Some(Level::detect()), 0),
-        Box::new(Faulty { inner: cpu(Some(Level::detect()), 0), command: last, armed: true, outputs: vec![] }) as Box<dyn Device>,
+        Box::new(Faulty { inner: cpu(Some(Level::detect()), 0), command: last, armed: true, outputs: vec![] })
+            as Box<dyn Device>,
     ];
     let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 3, &[]));
     assert_eq!(r.mismatches, 1);

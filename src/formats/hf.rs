@@ -110,10 +110,7 @@ impl<'de> Deserialize<'de> for WeightMap {
                         let most = safetensors::MAX_TENSORS;
                         return Err(A::Error::custom(format!("more than {most} tensors")));
                     }
-                    if index
-                        .insert(&name, entries.len(), |i| &entries[i].0)
-                        .is_some()
-                    {
+                    if index.insert(&name, entries.len(), |i| &entries[i].0).is_some() {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&name))));
                     }
                     let file = map.next_value::<String>()?;
@@ -150,9 +147,7 @@ fn plain_name(name: &str) -> bool {
         && name.ends_with(".safetensors")
         && !name.starts_with('.')
         && !name.contains("..")
-        && !name
-            .chars()
-            .any(|c| c.is_control() || matches!(c, '/' | '\\' | ':'))
+        && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\' | ':'))
 }
 
 /// The regular files of `dir` whose names end in `suffix`, sorted. Stops at a number no model directory reaches.
@@ -182,12 +177,7 @@ pub(super) fn list(dir: &Path, suffix: &str) -> Result<Vec<String>, FormatError>
 
 /// At most a few names, for a message.
 pub(super) fn some_names(names: &[String]) -> String {
-    let mut text = names
-        .iter()
-        .take(4)
-        .map(|n| quote(n))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut text = names.iter().take(4).map(|n| quote(n)).collect::<Vec<_>>().join(", ");
     if names.len() > 4 {
         text.push_str(&format!(" and {} more", names.len() - 4));
     }
@@ -244,10 +234,7 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let map = read_index(&path)?;
             let mut names = map.files.clone();
             names.sort_unstable();
-            (
-                names.iter().map(|n| dir.join(n)).collect(),
-                Some((path, map)),
-            )
+            (names.iter().map(|n| dir.join(n)).collect(), Some((path, map)))
         }
     };
     let mut sources = Vec::with_capacity(files.len());
@@ -276,10 +263,7 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
         check_map(&path, &map, dir, &files, &tensors, &index)?;
     }
     let tokenizer = dir.join("tokenizer.json");
-    let tokenizer_json = tokenizer
-        .is_file()
-        .then(|| read_whole(&tokenizer, MAX_TOKENIZER))
-        .transpose()?;
+    let tokenizer_json = tokenizer.is_file().then(|| read_whole(&tokenizer, MAX_TOKENIZER)).transpose()?;
     Ok(Some(Parsed {
         files,
         sources,
@@ -295,14 +279,9 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
 
 fn read_index(path: &Path) -> Result<WeightMap, FormatError> {
     let bytes = read_whole(path, MAX_INDEX)?;
-    let map = serde_json::from_slice::<IndexFile>(&bytes)
-        .map_err(|e| json_error(path, e))?
-        .weight_map;
-    if let Some((name, file)) = map
-        .entries
-        .iter()
-        .map(|(name, at)| (name, &map.files[*at]))
-        .find(|(_, file)| !plain_name(file))
+    let map = serde_json::from_slice::<IndexFile>(&bytes).map_err(|e| json_error(path, e))?.weight_map;
+    if let Some((name, file)) =
+        map.entries.iter().map(|(name, at)| (name, &map.files[*at])).find(|(_, file)| !plain_name(file))
     {
         return Err(FormatError::invalid(
             &show_path(path),

@@ -59,10 +59,7 @@ struct Candidate {
 
 /// Greatest logit first, then lowest id: a total order, since logits are finite.
 fn order(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit
-        .partial_cmp(&a.logit)
-        .unwrap_or(Ordering::Equal)
-        .then(a.id.cmp(&b.id))
+    b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
@@ -81,34 +78,18 @@ fn uniform(seed: u64, index: u64) -> f64 {
 impl Sampler {
     /// Errors: an option that is not a number, or outside its range.
     pub fn new(options: SamplerOptions) -> Result<Sampler> {
-        let SamplerOptions {
-            temperature,
-            top_p,
-            min_p,
-            repeat_penalty,
-            ..
-        } = options;
+        let SamplerOptions { temperature, top_p, min_p, repeat_penalty, .. } = options;
         ensure!(
             temperature.is_finite() && temperature >= 0.0,
             "temperature is {temperature}: 0 or a positive number expected"
         );
-        ensure!(
-            top_p > 0.0 && top_p <= 1.0,
-            "top-p is {top_p}: more than 0 and at most 1 expected"
-        );
-        ensure!(
-            (0.0..=1.0).contains(&min_p),
-            "min-p is {min_p}: between 0 and 1 expected"
-        );
+        ensure!(top_p > 0.0 && top_p <= 1.0, "top-p is {top_p}: more than 0 and at most 1 expected");
+        ensure!((0.0..=1.0).contains(&min_p), "min-p is {min_p}: between 0 and 1 expected");
         ensure!(
             repeat_penalty.is_finite() && repeat_penalty > 0.0,
             "repeat-penalty is {repeat_penalty}: a positive number expected"
         );
-        Ok(Sampler {
-            options,
-            draws: 0,
-            candidates: Vec::new(),
-        })
+        Ok(Sampler { options, draws: 0, candidates: Vec::new() })
     }
 
     /// The next token: an index into `logits`. `history` is the ids so far, oldest first; ids beyond the logits are
@@ -120,37 +101,21 @@ impl Sampler {
     /// Errors: no logits, or one that is not finite (its index is named).
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
         ensure!(!logits.is_empty(), "sampling: no logits");
-        ensure!(
-            u32::try_from(logits.len()).is_ok(),
-            "sampling: {} logits, fewer than 2^32 expected",
-            logits.len()
-        );
+        ensure!(u32::try_from(logits.len()).is_ok(), "sampling: {} logits, fewer than 2^32 expected", logits.len());
         if let Some(at) = logits.iter().position(|l| !l.is_finite()) {
-            anyhow::bail!(
-                "sampling: logit {at} is {}, a finite number expected",
-                logits[at]
-            );
+            anyhow::bail!("sampling: logit {at} is {}, a finite number expected", logits[at]);
         }
         let o = &self.options;
         let c = &mut self.candidates;
         c.clear();
-        c.extend(
-            logits
-                .iter()
-                .zip(0..)
-                .map(|(&logit, id)| Candidate { logit, id }),
-        );
+        c.extend(logits.iter().zip(0..).map(|(&logit, id)| Candidate { logit, id }));
 
         if o.repeat_penalty != 1.0 {
             let recent = &history[history.len() - o.repeat_last_n.min(history.len())..];
             let recent: HashSet<u32> = recent.iter().copied().collect();
             for id in recent {
                 if let Some(c) = c.get_mut(id as usize) {
-                    let changed = if c.logit <= 0.0 {
-                        c.logit * o.repeat_penalty
-                    } else {
-                        c.logit / o.repeat_penalty
-                    };
+                    let changed = if c.logit <= 0.0 { c.logit * o.repeat_penalty } else { c.logit / o.repeat_penalty };
                     // stays finite, so that the order stays total
                     c.logit = changed.clamp(f32::MIN, f32::MAX);
                 }
@@ -174,8 +139,7 @@ impl Sampler {
         c.sort_unstable_by(order);
 
         let top = f64::from(c[0].logit);
-        let weight =
-            |c: &Candidate, temperature: f64| libm::exp((f64::from(c.logit) - top) / temperature);
+        let weight = |c: &Candidate, temperature: f64| libm::exp((f64::from(c.logit) - top) / temperature);
         if o.top_p < 1.0 {
             let enough = f64::from(o.top_p) * c.iter().fold(0.0, |sum, c| sum + weight(c, 1.0));
             let mut sum = 0.0;
@@ -187,10 +151,7 @@ impl Sampler {
         }
         if o.min_p > 0.0 {
             // The weight of the greatest is 1. Weights never rise along the order, so this is a prefix.
-            let kept = c
-                .iter()
-                .take_while(|c| weight(c, 1.0) >= f64::from(o.min_p))
-                .count();
+            let kept = c.iter().take_while(|c| weight(c, 1.0) >= f64::from(o.min_p)).count();
             c.truncate(kept.max(1));
         }
 
@@ -213,21 +174,12 @@ mod tests {
     use super::*;
 
     fn greedy() -> SamplerOptions {
-        SamplerOptions {
-            temperature: 0.0,
-            ..SamplerOptions::default()
-        }
+        SamplerOptions { temperature: 0.0, ..SamplerOptions::default() }
     }
 
     /// Everything off but temperature 1.
     fn plain() -> SamplerOptions {
-        SamplerOptions {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            ..SamplerOptions::default()
-        }
+        SamplerOptions { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplerOptions::default() }
     }
 
     /// Which ids 4000 draws from `logits` bring up.
@@ -242,12 +194,8 @@ mod tests {
 
     #[test]
     fn draws_are_those_of_an_independent_implementation() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/data/tokenizer/sampling_golden.json"
-        );
-        let cases: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer/sampling_golden.json");
+        let cases: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let cases = cases.as_array().unwrap();
         assert_eq!(cases.len(), 10);
         for case in cases {
@@ -269,11 +217,8 @@ mod tests {
             let mut history = Vec::new();
             for step in 0..want.len() as u64 {
                 let salt = options.seed.wrapping_add(step);
-                let logits: Vec<f32> = (0..n)
-                    .map(|i| {
-                        ((mix((i * 7919).wrapping_add(salt)) >> 40) % 1024) as f32 / 64.0 - 8.0
-                    })
-                    .collect();
+                let logits: Vec<f32> =
+                    (0..n).map(|i| ((mix((i * 7919).wrapping_add(salt)) >> 40) % 1024) as f32 / 64.0 - 8.0).collect();
                 history.push(sampler.sample(&logits, &history).unwrap());
             }
             assert_eq!(history, want, "{options:?}");
@@ -290,25 +235,15 @@ mod tests {
 
     #[test]
     fn top_k_of_one_is_greedy_at_any_temperature() {
-        let options = SamplerOptions {
-            top_k: 1,
-            temperature: 100.0,
-            ..plain()
-        };
+        let options = SamplerOptions { top_k: 1, temperature: 100.0, ..plain() };
         assert_eq!(seen(options, &[0.0, 1.0, 1.0, 0.5]), [0, 4000, 0, 0]);
     }
 
     #[test]
     fn top_k_keeps_the_lowest_ids_of_equal_logits() {
-        let options = SamplerOptions {
-            top_k: 2,
-            ..plain()
-        };
+        let options = SamplerOptions { top_k: 2, ..plain() };
         let counts = seen(options, &[0.0, 1.0, 1.0, 1.0]);
-        assert!(
-            counts[1] > 1800 && counts[2] > 1800 && counts[0] + counts[3] == 0,
-            "{counts:?}"
-        );
+        assert!(counts[1] > 1800 && counts[2] > 1800 && counts[0] + counts[3] == 0, "{counts:?}");
     }
 
     #[test]
@@ -325,24 +260,9 @@ mod tests {
     #[test]
     fn min_p_drops_what_is_too_unlikely_beside_the_greatest() {
         let l = [0.0, (0.2f32).ln(), (0.05f32).ln()];
-        let counts = seen(
-            SamplerOptions {
-                min_p: 0.1,
-                ..plain()
-            },
-            &l,
-        );
+        let counts = seen(SamplerOptions { min_p: 0.1, ..plain() }, &l);
         assert!(counts[1] > 500 && counts[2] == 0, "{counts:?}");
-        assert_eq!(
-            seen(
-                SamplerOptions {
-                    min_p: 1.0,
-                    ..plain()
-                },
-                &l
-            ),
-            [4000, 0, 0]
-        );
+        assert_eq!(seen(SamplerOptions { min_p: 1.0, ..plain() }, &l), [4000, 0, 0]);
     }
 
     #[test]
@@ -353,35 +273,15 @@ mod tests {
 
     #[test]
     fn the_repeat_penalty_divides_positive_and_multiplies_negative_logits_of_recent_ids() {
-        let options = SamplerOptions {
-            repeat_penalty: 2.0,
-            repeat_last_n: 2,
-            ..greedy()
-        };
+        let options = SamplerOptions { repeat_penalty: 2.0, repeat_last_n: 2, ..greedy() };
         let mut s = Sampler::new(options).unwrap();
         assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[]).unwrap(), 0);
         assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0]).unwrap(), 1);
-        assert_eq!(
-            s.sample(&[4.0, 3.0, 1.0], &[0, 0, 2, 2]).unwrap(),
-            0,
-            "only the last two count"
-        );
-        assert_eq!(
-            s.sample(&[4.0, 3.0, 1.0], &[0, 0]).unwrap(),
-            1,
-            "an id counts once"
-        );
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0, 0, 2, 2]).unwrap(), 0, "only the last two count");
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0, 0]).unwrap(), 1, "an id counts once");
         assert_eq!(s.sample(&[-2.0, -3.0], &[0]).unwrap(), 1);
-        assert_eq!(
-            s.sample(&[1.0, 0.5], &[7, u32::MAX]).unwrap(),
-            0,
-            "ids beyond the logits are passed over"
-        );
-        assert_eq!(
-            s.sample(&[f32::MIN, f32::MIN], &[0]).unwrap(),
-            0,
-            "a penalty does not overflow"
-        );
+        assert_eq!(s.sample(&[1.0, 0.5], &[7, u32::MAX]).unwrap(), 0, "ids beyond the logits are passed over");
+        assert_eq!(s.sample(&[f32::MIN, f32::MIN], &[0]).unwrap(), 0, "a penalty does not overflow");
     }
 
     #[test]
@@ -389,9 +289,7 @@ mod tests {
         let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32).collect();
         let run = |seed| {
             let mut s = Sampler::new(SamplerOptions { seed, ..plain() }).unwrap();
-            (0..50)
-                .map(|_| s.sample(&logits, &[]).unwrap())
-                .collect::<Vec<_>>()
+            (0..50).map(|_| s.sample(&logits, &[]).unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
@@ -411,76 +309,16 @@ mod tests {
     fn options_out_of_range_are_refused() {
         let base = SamplerOptions::default;
         for (bad, word) in [
-            (
-                SamplerOptions {
-                    temperature: -0.1,
-                    ..base()
-                },
-                "temperature",
-            ),
-            (
-                SamplerOptions {
-                    temperature: f32::NAN,
-                    ..base()
-                },
-                "temperature",
-            ),
-            (
-                SamplerOptions {
-                    temperature: f32::INFINITY,
-                    ..base()
-                },
-                "temperature",
-            ),
-            (
-                SamplerOptions {
-                    top_p: 0.0,
-                    ..base()
-                },
-                "top-p",
-            ),
-            (
-                SamplerOptions {
-                    top_p: 1.1,
-                    ..base()
-                },
-                "top-p",
-            ),
-            (
-                SamplerOptions {
-                    top_p: f32::NAN,
-                    ..base()
-                },
-                "top-p",
-            ),
-            (
-                SamplerOptions {
-                    min_p: -0.1,
-                    ..base()
-                },
-                "min-p",
-            ),
-            (
-                SamplerOptions {
-                    min_p: f32::NAN,
-                    ..base()
-                },
-                "min-p",
-            ),
-            (
-                SamplerOptions {
-                    repeat_penalty: 0.0,
-                    ..base()
-                },
-                "repeat-penalty",
-            ),
-            (
-                SamplerOptions {
-                    repeat_penalty: f32::NAN,
-                    ..base()
-                },
-                "repeat-penalty",
-            ),
+            (SamplerOptions { temperature: -0.1, ..base() }, "temperature"),
+            (SamplerOptions { temperature: f32::NAN, ..base() }, "temperature"),
+            (SamplerOptions { temperature: f32::INFINITY, ..base() }, "temperature"),
+            (SamplerOptions { top_p: 0.0, ..base() }, "top-p"),
+            (SamplerOptions { top_p: 1.1, ..base() }, "top-p"),
+            (SamplerOptions { top_p: f32::NAN, ..base() }, "top-p"),
+            (SamplerOptions { min_p: -0.1, ..base() }, "min-p"),
+            (SamplerOptions { min_p: f32::NAN, ..base() }, "min-p"),
+            (SamplerOptions { repeat_penalty: 0.0, ..base() }, "repeat-penalty"),
+            (SamplerOptions { repeat_penalty: f32::NAN, ..base() }, "repeat-penalty"),
         ] {
             let error = Sampler::new(bad).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
@@ -490,11 +328,7 @@ mod tests {
     #[test]
     fn extreme_temperatures_and_logits_still_give_an_answer() {
         for temperature in [f32::MIN_POSITIVE, 1e-45, f32::MAX] {
-            let mut s = Sampler::new(SamplerOptions {
-                temperature,
-                ..plain()
-            })
-            .unwrap();
+            let mut s = Sampler::new(SamplerOptions { temperature, ..plain() }).unwrap();
             assert!(s.sample(&[f32::MIN, f32::MAX, 0.0], &[]).unwrap() < 3);
         }
     }

@@ -21,7 +21,8 @@ const PROMPT: &str = "Once upon a time there was a king who had three sons, and 
 pub fn prompt(tokenizer: Option<&Tokenizer>, vocab: usize, len: usize) -> Vec<u32> {
     let ids = tokenizer.and_then(|t| t.encode(PROMPT, t.adds_bos(), false).ok());
     let ids = ids.filter(|ids| !ids.is_empty() && ids.iter().all(|&id| (id as usize) < vocab));
-    let ids = ids.unwrap_or_else(|| (0..len as u64).map(|i| ((i * i * 7919 + i * 104729 + 13) % vocab as u64) as u32).collect());
+    let ids = ids
+        .unwrap_or_else(|| (0..len as u64).map(|i| ((i * i * 7919 + i * 104729 + 13) % vocab as u64) as u32).collect());
     ids.iter().copied().cycle().take(len).collect()
 }
 

@@ -1,7 +1,8 @@
 //! Causal attention over one page of the cache, in chunks of 64 positions (`docs/exactness.md` section 6).
 
-use crate::ops::cache::{CacheType, element};
+use crate::ops::cache::{CacheType, element, tq3_block};
 use crate::ops::exact::{SCALE_MIN, canon, f16_to_f32, fdiv, fexp, i2f, round_away, tree_sum};
+use crate::ops::tq3;
 
 /// Positions in a chunk.
 pub const CHUNK: usize = 64;
@@ -64,6 +65,11 @@ pub fn head(
     if first > query {
         return;
     }
+    let mut rotated = [0f32; 256];
+    rotated[..hd].copy_from_slice(q);
+    let q = &mut rotated[..hd];
+    kt.rotate(q);
+    let q = &*q;
     let digits = QueryDigits::new(q);
     let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; 256]);
     let mut fresh = first == 0;
@@ -110,9 +116,14 @@ pub fn head(
         }
     }
     if query < first + page {
+        // one rotation back per output, whatever the number of positions
         let inv = fdiv(1.0, l);
         for e in 0..hd {
-            out[e] = canon(o[e] * inv);
+            o[e] *= inv;
+        }
+        vt.unrotate(&mut o[..hd]);
+        for e in 0..hd {
+            out[e] = canon(o[e]);
         }
     } else {
         (state[0], state[1]) = (m, l);
@@ -161,8 +172,13 @@ fn score(t: CacheType, p: &AttentionParams, q: &[f32], digits: &QueryDigits, wor
             }
             acc * p.scale
         }
-        CacheType::Q8_0 | CacheType::Q4_0 => {
+        _ => {
             for b in 0..nb {
+                if let CacheType::TQ3_0 | CacheType::TQ3_1 = t {
+                    let block = tq3_block(nb, &word, b);
+                    acc += f16_to_f32(block.gamma) * tq3_sum(t, &block, digits, 32 * b);
+                    continue;
+                }
                 let (mut high, mut low) = (0i32, 0i32);
                 for e in 32 * b..32 * b + 32 {
                     let code = code(t, nb, &word, e);
@@ -177,9 +193,31 @@ fn score(t: CacheType, p: &AttentionParams, q: &[f32], digits: &QueryDigits, wor
     }
 }
 
+/// The sum over one tq3 block of level times query, in units of gamma and of the query's scale.
+fn tq3_sum(t: CacheType, block: &tq3::Block, digits: &QueryDigits, first: usize) -> f32 {
+    let (mut high, mut low) = ([0i32; 2], [0i32; 2]);
+    for j in 0..32 {
+        // tq3_0 keeps the sums of its two levels apart; tq3_1's levels are integers
+        let (at, level) = match (t, block.low2(j)) {
+            (CacheType::TQ3_0, 0) => (1, -1),
+            (CacheType::TQ3_0, 1) => (0, -1),
+            (CacheType::TQ3_0, 2) => (0, 1),
+            (CacheType::TQ3_0, _) => (1, 1),
+            _ => (0, tq3::tq3_1_level(block.code3(j))),
+        };
+        high[at] += level * digits.high[first + j];
+        low[at] += level * digits.low[first + j];
+    }
+    let value = |at: usize| i2f(high[at]) * 128.0 + i2f(low[at]);
+    if t == CacheType::TQ3_1 {
+        return value(0);
+    }
+    tq3::TQ3_0_INNER * value(0) + tq3::TQ3_0_OUTER * value(1)
+}
+
 /// The integer code of element `e` of a q8_0 or q4_0 row.
 fn code(t: CacheType, nb: usize, word: impl Fn(usize) -> u32, e: usize) -> i32 {
-    if t == CacheType::Q8_0 {
+    if t.plain() == CacheType::Q8_0 {
         i32::from((word(nb.div_ceil(2) + e / 4) >> (8 * (e % 4))) as u8 as i8)
     } else {
         let (b, l) = (e / 32, e % 32);

@@ -3,6 +3,7 @@
 //! Keys lie 32 positions side by side, values position after position (`docs/exactness.md` section 6).
 
 use crate::ops::exact::{SCALE_MIN, f16_to_f32, f32_to_f16, fdiv, round_away};
+use crate::ops::tq3;
 
 /// What a cached key or value is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -15,11 +16,28 @@ pub enum CacheType {
     Q8_0 = 2,
     /// blocks of 32 codes of 4 bits and an f16 scale
     Q4_0 = 3,
+    /// q8_0 of the rotated row (`ops::tq3::rotate` over the largest power of two that divides the head)
+    Q8_0R = 4,
+    /// q4_0 of the rotated row
+    Q4_0R = 5,
+    /// the published TQ3_0: rotations of 32, four levels, 3.5 bits a value
+    TQ3_0 = 6,
+    /// our variant in the same 14 bytes: whole-head rotation, eight integer levels, a fitted scale
+    TQ3_1 = 7,
 }
 
 impl CacheType {
     /// Every type, by number.
-    pub const ALL: [CacheType; 4] = [CacheType::F32, CacheType::F16, CacheType::Q8_0, CacheType::Q4_0];
+    pub const ALL: [CacheType; 8] = [
+        CacheType::F32,
+        CacheType::F16,
+        CacheType::Q8_0,
+        CacheType::Q4_0,
+        CacheType::Q8_0R,
+        CacheType::Q4_0R,
+        CacheType::TQ3_0,
+        CacheType::TQ3_1,
+    ];
 
     /// The name used on the command line.
     pub const fn name(self) -> &'static str {
@@ -28,6 +46,10 @@ impl CacheType {
             CacheType::F16 => "f16",
             CacheType::Q8_0 => "q8_0",
             CacheType::Q4_0 => "q4_0",
+            CacheType::Q8_0R => "q8_0r",
+            CacheType::Q4_0R => "q4_0r",
+            CacheType::TQ3_0 => "tq3_0",
+            CacheType::TQ3_1 => "tq3_1",
         }
     }
 
@@ -36,13 +58,50 @@ impl CacheType {
         CacheType::ALL.into_iter().find(|t| t.name() == name)
     }
 
+    /// Elements rotated together, 0 for the types that store the row as it is.
+    pub fn rotation(self, head_dim: usize) -> usize {
+        match self {
+            CacheType::TQ3_0 => 32,
+            CacheType::TQ3_1 | CacheType::Q8_0R | CacheType::Q4_0R => tq3::rotation(head_dim),
+            _ => 0,
+        }
+    }
+
+    /// Rotates a row (`[head_dim]`) as this type stores it; the other types leave it alone.
+    pub fn rotate(self, row: &mut [f32]) {
+        let n = self.rotation(row.len());
+        if n > 0 {
+            row.chunks_exact_mut(n).for_each(tq3::rotate);
+        }
+    }
+
+    /// The inverse of [`CacheType::rotate`].
+    pub fn unrotate(self, row: &mut [f32]) {
+        let n = self.rotation(row.len());
+        if n > 0 {
+            row.chunks_exact_mut(n).for_each(tq3::unrotate);
+        }
+    }
+
+    /// The type whose layout and codes a rotated q8_0 or q4_0 shares; the others are their own.
+    pub const fn plain(self) -> CacheType {
+        match self {
+            CacheType::Q8_0R => CacheType::Q8_0,
+            CacheType::Q4_0R => CacheType::Q4_0,
+            t => t,
+        }
+    }
+
     /// Words of one cached row of `head_dim` elements; `None` when the type cannot hold that head.
     pub const fn words(self, head_dim: usize) -> Option<usize> {
-        match self {
+        match self.plain() {
             CacheType::F32 => Some(head_dim),
             CacheType::F16 if head_dim.is_multiple_of(2) => Some(head_dim / 2),
             CacheType::Q8_0 if head_dim.is_multiple_of(32) => Some((head_dim / 32).div_ceil(2) + head_dim / 4),
             CacheType::Q4_0 if head_dim.is_multiple_of(32) => Some((head_dim / 32).div_ceil(2) + head_dim / 8),
+            CacheType::TQ3_0 | CacheType::TQ3_1 if head_dim.is_multiple_of(32) => {
+                Some((head_dim / 32).div_ceil(2) + head_dim / 32 * 3)
+            }
             _ => None,
         }
     }
@@ -92,35 +151,44 @@ fn write(
             continue;
         }
         for head in 0..heads {
-            let row = &x[(tok * heads + head) * hd..][..hd];
+            let mut row = [0f32; 256];
+            let row = &mut row[..hd];
+            row.copy_from_slice(&x[(tok * heads + head) * hd..][..hd]);
+            t.rotate(row);
             let (base, stride) = place(head, pos, words);
             row_words(t, row, |i, w| cache[base + i * stride] = w);
         }
     }
 }
 
-/// The words of one row, given to `put(index, word)`.
+/// The words of one row, already rotated where the type asks for it, given to `put(index, word)`.
 fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
     let nb = row.len() / 32;
     let scale_words = nb.div_ceil(2);
-    match t {
+    match t.plain() {
         CacheType::F32 => row.iter().enumerate().for_each(|(i, v)| put(i, v.to_bits())),
         CacheType::F16 => {
             for (i, v) in row.chunks_exact(2).enumerate() {
                 put(i, u32::from(f32_to_f16(v[0])) | u32::from(f32_to_f16(v[1])) << 16);
             }
         }
-        CacheType::Q8_0 | CacheType::Q4_0 => {
+        _ => {
             for pair in 0..scale_words {
                 let mut scales = 0;
                 for b in 2 * pair..(2 * pair + 2).min(nb) {
-                    let x = &row[32 * b..][..32];
-                    let d = if t == CacheType::Q8_0 {
-                        q8_0_block(x, |i, w| put(scale_words + 8 * b + i, w))
-                    } else {
-                        q4_0_block(x, |i, w| put(scale_words + 4 * b + i, w))
+                    let x: &[f32; 32] = row[32 * b..][..32].try_into().expect("32 elements");
+                    let scale = match t.plain() {
+                        CacheType::Q8_0 => f32_to_f16(q8_0_block(x, |i, w| put(scale_words + 8 * b + i, w))),
+                        CacheType::Q4_0 => f32_to_f16(q4_0_block(x, |i, w| put(scale_words + 4 * b + i, w))),
+                        _ => {
+                            let block = if t == CacheType::TQ3_0 { tq3::tq3_0_encode(x) } else { tq3::tq3_1_encode(x) };
+                            put(scale_words + 3 * b, block.qs[0]);
+                            put(scale_words + 3 * b + 1, block.qs[1]);
+                            put(scale_words + 3 * b + 2, block.qr);
+                            block.gamma
+                        }
                     };
-                    scales |= u32::from(f32_to_f16(d)) << (16 * (b % 2));
+                    scales |= u32::from(scale) << (16 * (b % 2));
                 }
                 put(pair, scales);
             }
@@ -171,11 +239,20 @@ fn q4_0_block(x: &[f32], mut put: impl FnMut(usize, u32)) -> f32 {
     d
 }
 
-/// Element `e` of a cached row whose words are `word(i)`; `nb` blocks of 32. The product of an f16 scale and a code is exact.
+/// Block `b` of a tq3 row whose words are `word(i)`.
+#[inline(always)]
+pub fn tq3_block(nb: usize, word: impl Fn(usize) -> u32, b: usize) -> tq3::Block {
+    let at = nb.div_ceil(2) + 3 * b;
+    let gamma = (word(b / 2) >> (16 * (b % 2))) as u16;
+    tq3::Block { qs: [word(at), word(at + 1)], qr: word(at + 2), gamma }
+}
+
+/// Element `e` of a cached row (of the rotated row, for types that rotate) whose words are `word(i)`; `nb` blocks of 32.
+/// The product of an f16 scale and an integer code is exact.
 #[inline(always)]
 pub fn element(t: CacheType, nb: usize, word: impl Fn(usize) -> u32, e: usize) -> f32 {
     let scale = |b: usize| f16_to_f32((word(b / 2) >> (16 * (b % 2))) as u16);
-    match t {
+    match t.plain() {
         CacheType::F32 => f32::from_bits(word(e)),
         CacheType::F16 => f16_to_f32((word(e / 2) >> (16 * (e % 2))) as u16),
         CacheType::Q8_0 => {
@@ -186,6 +263,14 @@ pub fn element(t: CacheType, nb: usize, word: impl Fn(usize) -> u32, e: usize) -
             let (b, l) = (e / 32, e % 32);
             let q = word(nb.div_ceil(2) + 4 * b + l % 16 / 4) >> (8 * (l % 4) + 4 * (l / 16)) & 15;
             scale(b) * (q as f32 - 8.0)
+        }
+        CacheType::TQ3_0 => {
+            let block = tq3_block(nb, word, e / 32);
+            f16_to_f32(block.gamma) * tq3::tq3_0_level(block.low2(e % 32))
+        }
+        _ => {
+            let block = tq3_block(nb, word, e / 32);
+            f16_to_f32(block.gamma) * tq3::tq3_1_level(block.code3(e % 32)) as f32
         }
     }
 }

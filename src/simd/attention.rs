@@ -633,6 +633,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, &mut s),
             CacheType::Q8_0 => quantised_scores::<V, true, T>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::Q4_0 => quantised_scores::<V, false, T>(v, keys, hd / BLOCK, &digits, &mut s),
+            t => unreachable!("{t:?} has no kernel"),
         }
         let (mut mc, mut n) = ([0f32; T], [0; T]);
         let mut even = true;
@@ -657,6 +658,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::F16 => weigh::<V, F16, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::Q8_0 => weigh::<V, Q8_0, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::Q4_0 => weigh::<V, Q4_0, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            t => unreachable!("{t:?} has no kernel"),
         }
         for t in 0..T {
             if carried[t].seen > chunk {
@@ -807,6 +809,12 @@ fn check(level: Level, (kt, vt): (CacheType, CacheType), p: &AttentionParams, k:
     }
 }
 
+/// The types whose rows only the twin can read so far.
+fn has_no_kernel((k, v): (CacheType, CacheType)) -> bool {
+    let plain = |t| matches!(t, CacheType::F32 | CacheType::F16 | CacheType::Q8_0 | CacheType::Q4_0);
+    !plain(k) || !plain(v)
+}
+
 /// One query head over one page, with the bits of `ops::attention::head` at every level: `row` = token * heads + head;
 /// `q` and `out` `[head_dim]`; `k` and `v` one page of the cache; `state` `[m, l, o[head_dim]]`, which may be empty when
 /// the whole context is one page. Allocates nothing.
@@ -824,6 +832,9 @@ pub fn attention_head(
     out: &mut [f32],
 ) {
     check(level, types, p, k, v);
+    if has_no_kernel(types) {
+        return crate::ops::attention::head(types, p, row, q, k, v, state, out);
+    }
     let hd = p.head_dim as usize;
     run(level, Page { types, p, k, v }, &mut [Row { row, q: &q[..hd], state, out: &mut out[..hd] }]);
 }
@@ -858,6 +869,11 @@ pub fn attention(
         rows.push(Row { row, q, state, out });
     }
     // rows of one key-value head together, late tokens first: they see most, and a thread should not meet them last
+    if has_no_kernel(types) {
+        return rows
+            .into_par_iter()
+            .for_each(|r| crate::ops::attention::head(types, p, r.row, r.q, k, v, r.state, r.out));
+    }
     rows.sort_unstable_by_key(|r| (r.row % heads / sharing, std::cmp::Reverse(r.row)));
 
     let page = Page { types, p, k, v };

@@ -100,10 +100,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
-        intrinsics!(_mm256_add_epi32(
-            acc,
-            _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))
-        ))
+        intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
     }
 
     #[inline(always)]
@@ -122,10 +119,7 @@ impl Lanes for Avx2 {
             let packed = _mm256_packus_epi32(low, _mm256_srli_epi32::<16>(a));
             let first = _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
             let second = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed));
-            (
-                _mm256_permute2f128_ps::<0x20>(first, second),
-                _mm256_permute2f128_ps::<0x31>(first, second),
-            )
+            (_mm256_permute2f128_ps::<0x20>(first, second), _mm256_permute2f128_ps::<0x31>(first, second))
         })
     }
     #[inline(always)]
@@ -148,10 +142,7 @@ impl Lanes for Avx2 {
     fn canon(self, a: __m256) -> __m256 {
         intrinsics!({
             let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
-            _mm256_and_ps(
-                a,
-                _mm256_cmp_ps::<_CMP_NLT_UQ>(magnitude, _mm256_set1_ps(CANON_MIN)),
-            )
+            _mm256_and_ps(a, _mm256_cmp_ps::<_CMP_NLT_UQ>(magnitude, _mm256_set1_ps(CANON_MIN)))
         })
     }
     #[inline(always)]

@@ -127,8 +127,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn canon(self, a: __m512) -> __m512 {
         intrinsics!({
-            let keep =
-                _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(_mm512_abs_ps(a), _mm512_set1_ps(CANON_MIN));
+            let keep = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(_mm512_abs_ps(a), _mm512_set1_ps(CANON_MIN));
             _mm512_maskz_mov_ps(keep, a)
         })
     }

@@ -56,11 +56,7 @@ macro_rules! sums {
 /// v(S)
 #[inline(always)]
 fn value<V: Lanes, const D: usize>(v: V, s: [V::I; D]) -> V::F {
-    if D == 1 {
-        v.to_f(s[0])
-    } else {
-        v.add_f(v.mul_f(v.to_f(s[D - 1]), v.float(128.0)), v.to_f(s[0]))
-    }
+    if D == 1 { v.to_f(s[0]) } else { v.add_f(v.mul_f(v.to_f(s[D - 1]), v.float(128.0)), v.to_f(s[0])) }
 }
 
 /// Sum of the codes of block `b` of 32.
@@ -80,10 +76,7 @@ fn scales_minima<V: Lanes>(v: V, block: &[Word], part: usize, half: usize) -> (V
         let u2 = v.load(&block[3], part);
         (
             v.or(v.and(u2, 0x0f0f_0f0f), v.and(v.shr(u0, 2), 0x3030_3030)),
-            v.or(
-                v.and(v.shr(u2, 4), 0x0f0f_0f0f),
-                v.and(v.shr(u1, 2), 0x3030_3030),
-            ),
+            v.or(v.and(v.shr(u2, 4), 0x0f0f_0f0f), v.and(v.shr(u1, 2), 0x3030_3030)),
         )
     }
 }
@@ -98,23 +91,12 @@ struct ScaledSums<V: Lanes, const T: usize, const D: usize> {
 impl<V: Lanes, const T: usize, const D: usize> ScaledSums<V, T, D> {
     #[inline(always)]
     fn new(v: V) -> Self {
-        ScaledSums {
-            s: [[v.int(0); D]; T],
-            m: [[v.int(0); D]; T],
-        }
+        ScaledSums { s: [[v.int(0); D]; T], m: [[v.int(0); D]; T] }
     }
 
     /// Adds sub-block `j`: its dots times its scale, and its minimum times the activations' sum.
     #[inline(always)]
-    fn add(
-        &mut self,
-        v: V,
-        j: usize,
-        scales: V::I,
-        minima: V::I,
-        dots: [[V::I; D]; T],
-        a: &Tile<T, D>,
-    ) {
+    fn add(&mut self, v: V, j: usize, scales: V::I, minima: V::I, dots: [[V::I; D]; T], a: &Tile<T, D>) {
         let sc = v.and(v.shr(scales, 8 * j as u32), 0xff);
         let m = v.and(v.shr(minima, 8 * j as u32), 0xff);
         // the sum of 32 lies in the block as two sums of 16
@@ -133,10 +115,7 @@ impl<V: Lanes, const T: usize, const D: usize> ScaledSums<V, T, D> {
         let (d, dmin) = v.f16_pair(scales);
         let mut out = [v.float(0.0); T];
         for t in 0..T {
-            out[t] = v.sub_f(
-                v.mul_f(d, value(v, self.s[t])),
-                v.mul_f(dmin, value(v, self.m[t])),
-            );
+            out[t] = v.sub_f(v.mul_f(d, value(v, self.s[t])), v.mul_f(dmin, value(v, self.m[t])));
         }
         out
     }
@@ -155,10 +134,7 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     let mut dots = [[v.int(0); D]; T];
     sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
         let q = v.load(&words[J / 2 * 8 + i], part);
-        v.and(
-            if J.is_multiple_of(2) { q } else { v.shr(q, 4) },
-            0x0f0f_0f0f,
-        )
+        v.and(if J.is_multiple_of(2) { q } else { v.shr(q, 4) }, 0x0f0f_0f0f)
     });
     dots
 }
@@ -176,9 +152,7 @@ impl Quantised for Q4K {
         a: &Tile<T, D>,
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
-        let words = block[4 + 16 * half..]
-            .first_chunk()
-            .expect("16 words of nibbles");
+        let words = block[4 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
         sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a), a);
         sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a), a);
@@ -203,10 +177,7 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     let mut dots = [[v.int(0); D]; T];
     sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
         let q = v.load(&words[J / 2 * 8 + i], part);
-        let low = v.and(
-            if J.is_multiple_of(2) { q } else { v.shr(q, 4) },
-            0x0f0f_0f0f,
-        );
+        let low = v.and(if J.is_multiple_of(2) { q } else { v.shr(q, 4) }, 0x0f0f_0f0f);
         let high = v.shr(v.load(&high[i], part), 4 * half as u32);
         v.or(low, v.and(v.shl(high, 4 - J as u32), 0x1010_1010))
     });
@@ -227,42 +198,12 @@ impl Quantised for Q5K {
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
         let high = block[4..].first_chunk().expect("8 words of high bits");
-        let words = block[12 + 16 * half..]
-            .first_chunk()
-            .expect("16 words of nibbles");
+        let words = block[12 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
-        sums.add(
-            v,
-            0,
-            sc,
-            m,
-            q5k_dots::<V, 0, T, D>(v, words, high, half, part, a),
-            a,
-        );
-        sums.add(
-            v,
-            1,
-            sc,
-            m,
-            q5k_dots::<V, 1, T, D>(v, words, high, half, part, a),
-            a,
-        );
-        sums.add(
-            v,
-            2,
-            sc,
-            m,
-            q5k_dots::<V, 2, T, D>(v, words, high, half, part, a),
-            a,
-        );
-        sums.add(
-            v,
-            3,
-            sc,
-            m,
-            q5k_dots::<V, 3, T, D>(v, words, high, half, part, a),
-            a,
-        );
+        sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a), a);
+        sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a), a);
+        sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a), a);
+        sums.add(v, 3, sc, m, q5k_dots::<V, 3, T, D>(v, words, high, half, part, a), a);
         sums.finish(v, v.load(&block[0], part))
     }
 }
@@ -283,11 +224,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
     over: &mut [[V::I; D]; T],
 ) {
     // two scales of 8 bits with sign, from one half of the word
-    let pair = if P.is_multiple_of(2) {
-        v.shl(scales, 16)
-    } else {
-        scales
-    };
+    let pair = if P.is_multiple_of(2) { v.shl(scales, 16) } else { scales };
     let (first, second) = (v.sar(v.shl(pair, 8), 24), v.sar(pair, 24));
     let both = v.or(v.and(first, 0xffff), v.shl(second, 16));
     for (h, sc) in [first, second].into_iter().enumerate() {
@@ -329,16 +266,9 @@ impl Quantised for Q6K {
         half: usize,
         a: &Tile<T, D>,
     ) -> [V::F; T] {
-        let (sc0, sc1) = (
-            v.load(&block[1 + 2 * half], part),
-            v.load(&block[2 + 2 * half], part),
-        );
-        let ql = block[5 + 16 * half..]
-            .first_chunk()
-            .expect("16 words of nibbles");
-        let qh = block[37 + 8 * half..]
-            .first_chunk()
-            .expect("8 words of bit pairs");
+        let (sc0, sc1) = (v.load(&block[1 + 2 * half], part), v.load(&block[2 + 2 * half], part));
+        let ql = block[5 + 16 * half..].first_chunk().expect("16 words of nibbles");
+        let qh = block[37 + 8 * half..].first_chunk().expect("8 words of bit pairs");
         let mut s = [[v.int(0); D]; T];
         let mut over = [[v.int(0); D]; T];
         q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
@@ -376,12 +306,10 @@ impl Quantised for Q8K128 {
         for t in 0..T {
             for d in 0..D {
                 let a = a[t][d];
-                s[t][d] = v
-                    .int(-V::SIGNED_BIAS * (sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3)));
+                s[t][d] = v.int(-V::SIGNED_BIAS * (sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3)));
             }
         }
-        sums!(v, dot_signed, a, s, 0, 32, |i| v
-            .signed(v.load(&codes[i], part)));
+        sums!(v, dot_signed, a, s, 0, 32, |i| v.signed(v.load(&codes[i], part)));
         let d = v.as_f(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -416,8 +344,7 @@ impl Quantised for Q8_0 {
                     s[t][d] = v.int(-V::SIGNED_BIAS * sum32(a[t][d], b));
                 }
             }
-            sums!(v, dot_signed, a, s, 8 * b, 8, |i| v
-                .signed(v.load(&codes[8 * b + i], part)));
+            sums!(v, dot_signed, a, s, 8 * b, 8, |i| v.signed(v.load(&codes[8 * b + i], part)));
             for t in 0..T {
                 let u = v.mul_f(scale, value(v, s[t]));
                 out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
@@ -452,8 +379,7 @@ impl Quantised for Q4_0 {
                     s[t][d] = v.int(-8 * sum32(a[t][d], b));
                 }
             }
-            sums!(v, dot_unsigned, a, s, 8 * b, 4, |i| v
-                .and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
+            sums!(v, dot_unsigned, a, s, 8 * b, 4, |i| v.and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
             sums!(v, dot_unsigned, a, s, 8 * b + 4, 4, |i| {
                 v.and(v.shr(v.load(&nibbles[4 * b + i], part), 4), 0x0f0f_0f0f)
             });
@@ -557,11 +483,7 @@ pub(super) fn floats<V: Lanes, F: Floats, const T: usize, const P: usize>(
     k: usize,
     seg_groups: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
-    assert!(
-        ROW_BLOCK.is_multiple_of(P * V::N)
-            && x.len() == T * k
-            && w.len() == k.div_ceil(F::PER_WORD)
-    );
+    assert!(ROW_BLOCK.is_multiple_of(P * V::N) && x.len() == T * k && w.len() == k.div_ceil(F::PER_WORD));
     let mut out = [[0.0; ROW_BLOCK]; T];
     for pass in 0..ROW_BLOCK / (P * V::N) {
         let mut total = [[v.float(0.0); P]; T];

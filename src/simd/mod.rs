@@ -18,9 +18,7 @@ mod avx512;
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
-use crate::ops::linear::{
-    ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups,
-};
+use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups};
 pub use attention::{attention, attention_head};
 pub use elementwise::{rms_norm_row, swiglu};
 use kernels::{ActBlock, Floats, Quantised};
@@ -70,10 +68,7 @@ impl Level {
     }
 
     fn best() -> Level {
-        Level::available()
-            .last()
-            .copied()
-            .unwrap_or(Level::Portable)
+        Level::available().last().copied().unwrap_or(Level::Portable)
     }
 
     /// What `asked` gives on a CPU whose best level is `best`, and what to say about it.
@@ -82,19 +77,12 @@ impl Level {
             Some(level) if level <= best => (level, None),
             Some(level) => {
                 let (asked, has) = (level.name(), best.name());
-                (
-                    best,
-                    Some(format!(
-                        "{LEVEL_VARIABLE}={asked}: this CPU has {has} at most, which is used"
-                    )),
-                )
+                (best, Some(format!("{LEVEL_VARIABLE}={asked}: this CPU has {has} at most, which is used")))
             }
             None if asked.is_empty() => (best, None),
             None => {
                 let has = best.name();
-                let warning = format!(
-                    "{LEVEL_VARIABLE}={asked:?}: expected portable, avx2 or avx512; {has} is used"
-                );
+                let warning = format!("{LEVEL_VARIABLE}={asked:?}: expected portable, avx2 or avx512; {has} is used");
                 (best, Some(warning))
             }
         }
@@ -102,10 +90,7 @@ impl Level {
 
     /// The levels this CPU can run, from the slowest to the fastest.
     pub fn available() -> Vec<Level> {
-        Level::ALL
-            .into_iter()
-            .filter(|l| l.is_available())
-            .collect()
+        Level::ALL.into_iter().filter(|l| l.is_available()).collect()
     }
 
     /// Whether this CPU can run the level.
@@ -139,9 +124,7 @@ impl Level {
 
     /// The level of a name, in any case of letters.
     pub fn parse(name: &str) -> Option<Level> {
-        Level::ALL
-            .into_iter()
-            .find(|l| l.name().eq_ignore_ascii_case(name))
+        Level::ALL.into_iter().find(|l| l.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -160,72 +143,28 @@ pub enum Act<'a> {
 /// `w` is packed (`blocks::pack`); `y` holds the tokens `y_stride` apart. Panics when a length does not fit, when `t` is
 /// not a packed type, when `act` is of the wrong kind, or when this CPU does not have `level`.
 pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act, y: &mut [f32]) {
-    let (n_tokens, k, rows, digits) = (
-        p.n_tokens as usize,
-        p.k as usize,
-        p.rows as usize,
-        p.digits as usize,
-    );
+    let (n_tokens, k, rows, digits) = (p.n_tokens as usize, p.k as usize, p.rows as usize, p.digits as usize);
     let (stride, offset) = (p.y_stride as usize, p.y_offset as usize);
-    assert!(
-        level.is_available(),
-        "matvec: this CPU does not have {}",
-        level.name()
-    );
-    assert!(
-        k.is_multiple_of(t.elems()),
-        "matvec: k {k} is no multiple of {} for {}",
-        t.elems(),
-        t.name()
-    );
+    assert!(level.is_available(), "matvec: this CPU does not have {}", level.name());
+    assert!(k.is_multiple_of(t.elems()), "matvec: k {k} is no multiple of {} for {}", t.elems(), t.name());
     let words = packed_words(t, rows, k);
-    assert!(
-        w.len() >= words,
-        "matvec: {} words of weights, {} {rows} x {k} has {words}",
-        w.len(),
-        t.name()
-    );
+    assert!(w.len() >= words, "matvec: {} words of weights, {} {rows} x {k} has {words}", w.len(), t.name());
     if n_tokens == 0 || rows == 0 {
         return;
     }
-    assert!(
-        n_tokens == 1 || offset + rows <= stride,
-        "matvec: rows {offset}+{rows} reach past a stride of {stride}"
-    );
+    assert!(n_tokens == 1 || offset + rows <= stride, "matvec: rows {offset}+{rows} reach past a stride of {stride}");
     let end = (n_tokens - 1) * stride + offset + rows;
-    assert!(
-        y.len() >= end,
-        "matvec: y has {} words, {n_tokens} tokens of {rows} rows reach {end}",
-        y.len()
-    );
+    assert!(y.len() >= end, "matvec: y has {} words, {n_tokens} tokens of {rows} rows reach {end}", y.len());
 
     let (w, _) = w[..words].as_chunks::<ROW_BLOCK>();
-    let out = Out {
-        y: y.as_mut_ptr(),
-        stride,
-        offset,
-        rows,
-    };
+    let out = Out { y: y.as_mut_ptr(), stride, offset, rows };
     match act {
         Act::Blocks(act) => {
-            assert!(
-                digits == 1 || digits == 2,
-                "matvec: digits is {digits}, expected 1 or 2"
-            );
+            assert!(digits == 1 || digits == 2, "matvec: digits is {digits}, expected 1 or 2");
             let words = n_tokens * act_words(k, digits);
-            assert!(
-                act.len() >= words,
-                "matvec: {} activation words, expected {words}",
-                act.len()
-            );
+            assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
-            let job = QuantisedJob {
-                level,
-                w,
-                act,
-                k,
-                digits,
-            };
+            let job = QuantisedJob { level, w, act, k, digits };
             parallel(rows, k, n_tokens, |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
@@ -244,11 +183,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
         }
         Act::Floats(x) => {
             let words = n_tokens * k;
-            assert!(
-                x.len() >= words,
-                "matvec: {} activations, expected {words}",
-                x.len()
-            );
+            assert!(x.len() >= words, "matvec: {} activations, expected {words}", x.len());
             let job = FloatsJob { level, w, x, k };
             parallel(rows, k, n_tokens, |row_block, tokens| {
                 // SAFETY: as above.
@@ -273,27 +208,11 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
     const TASK: usize = 64;
 
     let (n_tokens, k, digits) = (p.n_tokens as usize, p.k as usize, p.digits as usize);
-    assert!(
-        level.is_available(),
-        "act_quantize: this CPU does not have {}",
-        level.name()
-    );
-    assert!(
-        digits == 1 || digits == 2,
-        "act_quantize: digits is {digits}, expected 1 or 2"
-    );
-    assert!(
-        x.len() >= n_tokens * k,
-        "act_quantize: {} elements, expected {}",
-        x.len(),
-        n_tokens * k
-    );
+    assert!(level.is_available(), "act_quantize: this CPU does not have {}", level.name());
+    assert!(digits == 1 || digits == 2, "act_quantize: digits is {digits}, expected 1 or 2");
+    assert!(x.len() >= n_tokens * k, "act_quantize: {} elements, expected {}", x.len(), n_tokens * k);
     let words = n_tokens * act_words(k, digits);
-    assert!(
-        act.len() >= words,
-        "act_quantize: room for {} words, expected {words}",
-        act.len()
-    );
+    assert!(act.len() >= words, "act_quantize: room for {} words, expected {words}", act.len());
     let (blocks, _) = act[..words].as_chunks_mut::<ACT_BLOCK_WORDS>();
     let run = |first: usize, blocks: &mut [ActBlock]| match level {
         Level::Portable => quantise_groups(x, k, digits, first, blocks),
@@ -309,10 +228,7 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
     if blocks.len() < 4 * TASK * digits || rayon::current_num_threads() == 1 {
         run(0, blocks);
     } else {
-        blocks
-            .par_chunks_mut(TASK * digits)
-            .enumerate()
-            .for_each(|(i, blocks)| run(i * TASK, blocks));
+        blocks.par_chunks_mut(TASK * digits).enumerate().for_each(|(i, blocks)| run(i * TASK, blocks));
     }
 }
 
@@ -341,13 +257,7 @@ fn quantise_groups_avx2(x: &[f32], k: usize, digits: usize, first: usize, blocks
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn quantise_groups_avx512(
-    x: &[f32],
-    k: usize,
-    digits: usize,
-    first: usize,
-    blocks: &mut [ActBlock],
-) {
+fn quantise_groups_avx512(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
     quantise_groups(x, k, digits, first, blocks);
 }
 
@@ -368,16 +278,13 @@ fn parallel(rows: usize, k: usize, n_tokens: usize, f: impl Fn(usize, Range<usiz
     let row_tasks = row_blocks.min(wanted);
     let token_tasks = wanted.div_ceil(row_tasks).min(n_tokens.div_ceil(TOKENS));
     let tokens_each = n_tokens.div_ceil(token_tasks).next_multiple_of(TOKENS);
-    (0..row_tasks * token_tasks)
-        .into_par_iter()
-        .with_max_len(1)
-        .for_each(|task| {
-            let (i, j) = (task % row_tasks, task / row_tasks);
-            let tokens = (j * tokens_each).min(n_tokens)..((j + 1) * tokens_each).min(n_tokens);
-            for b in i * row_blocks / row_tasks..(i + 1) * row_blocks / row_tasks {
-                f(b, tokens.clone());
-            }
-        });
+    (0..row_tasks * token_tasks).into_par_iter().with_max_len(1).for_each(|task| {
+        let (i, j) = (task % row_tasks, task / row_tasks);
+        let tokens = (j * tokens_each).min(n_tokens)..((j + 1) * tokens_each).min(n_tokens);
+        for b in i * row_blocks / row_tasks..(i + 1) * row_blocks / row_tasks {
+            f(b, tokens.clone());
+        }
+    });
 }
 
 /// Where results go: shared by tasks that write different rows or tokens.
@@ -432,15 +339,9 @@ impl QuantisedJob<'_> {
             token += unsafe {
                 match (self.digits, left) {
                     // no portable tile: compilers find fewer vector instructions in one
-                    (1, _) if self.level == Level::Portable => {
-                        self.tile::<F, 1, 1>(row_block, token, out)
-                    }
-                    (_, _) if self.level == Level::Portable => {
-                        self.tile::<F, 1, 2>(row_block, token, out)
-                    }
-                    (1, 8..) if self.level == Level::Avx512 => {
-                        self.tile::<F, 8, 1>(row_block, token, out)
-                    }
+                    (1, _) if self.level == Level::Portable => self.tile::<F, 1, 1>(row_block, token, out),
+                    (_, _) if self.level == Level::Portable => self.tile::<F, 1, 2>(row_block, token, out),
+                    (1, 8..) if self.level == Level::Avx512 => self.tile::<F, 8, 1>(row_block, token, out),
                     (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
                     (1, _) => self.tile::<F, 1, 1>(row_block, token, out),
                     (_, 4..) => self.tile::<F, 4, 2>(row_block, token, out),
@@ -466,13 +367,9 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => kernels::quantised::<_, F, T, D, PORTABLE_PARTS>(
-                portable::Portable,
-                w,
-                act,
-                groups,
-                seg,
-            ),
+            Level::Portable => {
+                kernels::quantised::<_, F, T, D, PORTABLE_PARTS>(portable::Portable, w, act, groups, seg)
+            }
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
@@ -548,20 +445,13 @@ impl FloatsJob<'_> {
     /// # Safety
     ///
     /// That of [`Out::put`], for this row block and these tokens.
-    unsafe fn tile<F: Floats, const T: usize>(
-        &self,
-        row_block: usize,
-        token: usize,
-        out: &Out,
-    ) -> usize {
+    unsafe fn tile<F: Floats, const T: usize>(&self, row_block: usize, token: usize, out: &Out) -> usize {
         let per_row = self.k.div_ceil(F::PER_WORD);
         let w = &self.w[row_block * per_row..][..per_row];
         let (k, seg) = (self.k, seg_groups(self.k));
         let x = &self.x[token * k..][..T * k];
         let y = match (self.level, T) {
-            (Level::Portable, 1) => {
-                kernels::floats::<_, F, T, PORTABLE_PARTS>(portable::Portable, w, x, k, seg)
-            }
+            (Level::Portable, 1) => kernels::floats::<_, F, T, PORTABLE_PARTS>(portable::Portable, w, x, k, seg),
             (Level::Portable, _) => kernels::floats::<_, F, T, 1>(portable::Portable, w, x, k, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
@@ -598,12 +488,7 @@ fn floats_avx2<F: Floats, const T: usize, const P: usize>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn floats_avx512<F: Floats, const T: usize>(
-    w: &[Word],
-    x: &[f32],
-    k: usize,
-    seg: usize,
-) -> [[f32; ROW_BLOCK]; T] {
+fn floats_avx512<F: Floats, const T: usize>(w: &[Word], x: &[f32], k: usize, seg: usize) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx512::Avx512::new() };
     kernels::floats::<_, F, T, 2>(v, w, x, k, seg)
@@ -615,10 +500,7 @@ mod tests {
 
     #[test]
     fn a_level_that_is_asked_for_in_vain_gives_the_best_one_and_a_warning() {
-        assert_eq!(
-            Level::choose("portable", Level::Avx512),
-            (Level::Portable, None)
-        );
+        assert_eq!(Level::choose("portable", Level::Avx512), (Level::Portable, None));
         assert_eq!(Level::choose("AVX2", Level::Avx512), (Level::Avx2, None));
         assert_eq!(Level::choose("", Level::Avx2), (Level::Avx2, None));
         let (level, warning) = Level::choose("avx512", Level::Avx2);
@@ -641,26 +523,14 @@ mod tests {
     #[test]
     fn every_row_block_meets_every_token_once() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        for (rows, n_tokens) in [
-            (1usize, 1usize),
-            (33, 1),
-            (4096, 1),
-            (64, 100),
-            (33, 517),
-            (1, 5000),
-        ] {
-            let met: Vec<AtomicU32> = (0..rows.div_ceil(32) * n_tokens)
-                .map(|_| AtomicU32::new(0))
-                .collect();
+        for (rows, n_tokens) in [(1usize, 1usize), (33, 1), (4096, 1), (64, 100), (33, 517), (1, 5000)] {
+            let met: Vec<AtomicU32> = (0..rows.div_ceil(32) * n_tokens).map(|_| AtomicU32::new(0)).collect();
             parallel(rows, 4096, n_tokens, |b, tokens| {
                 for token in tokens {
                     met[b * n_tokens + token].fetch_add(1, Ordering::Relaxed);
                 }
             });
-            assert!(
-                met.iter().all(|n| n.load(Ordering::Relaxed) == 1),
-                "{rows} rows, {n_tokens} tokens"
-            );
+            assert!(met.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{rows} rows, {n_tokens} tokens");
         }
     }
 }

@@ -103,9 +103,7 @@ impl Lanes for Portable {
     #[inline(always)]
     fn dot_halves(self, acc: [i32; N], w: [i32; N], a: u32) -> [i32; N] {
         let (a0, a1) = (a as u16 as i16 as i32, a as i32 >> 16);
-        each!(|l| acc[l]
-            .wrapping_add(((w[l] << 16) >> 16) * a0)
-            .wrapping_add((w[l] >> 16) * a1))
+        each!(|l| acc[l].wrapping_add(((w[l] << 16) >> 16) * a0).wrapping_add((w[l] >> 16) * a1))
     }
 
     #[inline(always)]
@@ -118,10 +116,7 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn f16_pair(self, a: [i32; N]) -> ([f32; N], [f32; N]) {
-        (
-            each!(|l| f16_finite(a[l] as u32 & 0xffff)),
-            each!(|l| f16_finite(a[l] as u32 >> 16)),
-        )
+        (each!(|l| f16_finite(a[l] as u32 & 0xffff)), each!(|l| f16_finite(a[l] as u32 >> 16)))
     }
     #[inline(always)]
     fn float(self, x: f32) -> [f32; N] {

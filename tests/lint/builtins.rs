@@ -3,15 +3,10 @@
 //! Looks at every expression of every function, reached or not, because a helper that nobody calls today is called
 //! tomorrow.
 
-use naga::{
-    BinaryOperator, Expression, Handle, Literal, MathFunction, ScalarKind, Type, TypeInner,
-};
+use naga::{BinaryOperator, Expression, Handle, Literal, MathFunction, ScalarKind, Type, TypeInner};
 
 use super::program::{Program, scalar_kind, value_operands};
-use super::{
-    FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_LITERAL, FLOAT_SUBGROUP, FLOAT_WIDTH, FORBIDDEN_BUILTIN,
-    Finding,
-};
+use super::{FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_LITERAL, FLOAT_SUBGROUP, FLOAT_WIDTH, FORBIDDEN_BUILTIN, Finding};
 
 /// The float builtins whose result IEEE fixes to the bit. Everything else that takes or gives a float is refused, so a
 /// builtin that a later naga adds is refused too until it is argued for here.
@@ -43,12 +38,7 @@ pub fn check(p: &Program, out: &mut Vec<Finding>) {
 fn functions(p: &Program, f: usize, out: &mut Vec<Finding>) {
     let fun = &p.funs[f];
     let mut add = |line, rule, message: String| {
-        out.push(Finding {
-            line,
-            rule,
-            function: fun.name.clone(),
-            message,
-        });
+        out.push(Finding { line, rule, function: fun.name.clone(), message });
     };
     for (h, expr) in fun.fun.expressions.iter() {
         let line = p.line_of(f, h);
@@ -64,9 +54,7 @@ fn functions(p: &Program, f: usize, out: &mut Vec<Finding>) {
             add(
                 line,
                 FLOAT_SUBGROUP,
-                format!(
-                    "{name} on floats: the order is the driver's; sum integers, or use a tree in workgroup memory"
-                ),
+                format!("{name} on floats: the order is the driver's; sum integers, or use a tree in workgroup memory"),
             );
         }
     }
@@ -84,53 +72,27 @@ fn functions(p: &Program, f: usize, out: &mut Vec<Finding>) {
     for (h, v) in fun.fun.local_variables.iter() {
         if type_any(p, v.ty, &is_other_width) {
             let line = p.line(fun.fun.local_variables.get_span(h));
-            add(
-                line,
-                FLOAT_WIDTH,
-                "a variable with a float that is not 32 bits wide".into(),
-            );
+            add(line, FLOAT_WIDTH, "a variable with a float that is not 32 bits wide".into());
         }
     }
-    let signature = fun
-        .fun
-        .arguments
-        .iter()
-        .map(|a| a.ty)
-        .chain(fun.fun.result.iter().map(|r| r.ty));
+    let signature = fun.fun.arguments.iter().map(|a| a.ty).chain(fun.fun.result.iter().map(|r| r.ty));
     for ty in signature {
         if type_any(p, ty, &is_other_width) {
-            add(
-                0,
-                FLOAT_WIDTH,
-                "a signature with a float that is not 32 bits wide".into(),
-            );
+            add(0, FLOAT_WIDTH, "a signature with a float that is not 32 bits wide".into());
         }
     }
 }
 
 fn module_level(p: &Program, out: &mut Vec<Finding>) {
     let mut add = |line, rule, message: String| {
-        out.push(Finding {
-            line,
-            rule,
-            function: String::new(),
-            message,
-        });
+        out.push(Finding { line, rule, function: String::new(), message });
     };
     for (h, v) in p.module.global_variables.iter() {
         let line = p.line(p.module.global_variables.get_span(h));
         if type_any(p, v.ty, &is_other_width) {
-            add(
-                line,
-                FLOAT_WIDTH,
-                "a variable with a float that is not 32 bits wide".into(),
-            );
+            add(line, FLOAT_WIDTH, "a variable with a float that is not 32 bits wide".into());
         }
-        if type_any(
-            p,
-            v.ty,
-            &|t| matches!(t, TypeInner::Atomic(s) if s.kind == ScalarKind::Float),
-        ) {
+        if type_any(p, v.ty, &|t| matches!(t, TypeInner::Atomic(s) if s.kind == ScalarKind::Float)) {
             add(line, FLOAT_ATOMIC, "an atomic float".into());
         }
     }
@@ -152,12 +114,7 @@ fn judge<'a>(
     own: &'a TypeInner,
     inner: &dyn Fn(Handle<Expression>) -> &'a TypeInner,
 ) -> Option<(&'static str, String)> {
-    let float = |t: &TypeInner| {
-        matches!(
-            scalar_kind(t),
-            Some(ScalarKind::Float | ScalarKind::AbstractFloat)
-        )
-    };
+    let float = |t: &TypeInner| matches!(scalar_kind(t), Some(ScalarKind::Float | ScalarKind::AbstractFloat));
     match *expr {
         Expression::Math { fun, .. } if !is_exact(fun) => {
             let on_floats = float(own) || value_operands(expr).iter().any(|&o| float(inner(o)));
@@ -171,45 +128,27 @@ fn judge<'a>(
         Expression::Binary { op, left, right } => {
             let matrix = |o| matches!(inner(o), TypeInner::Matrix { .. });
             if matrix(left) || matrix(right) {
-                return Some((
-                    FORBIDDEN_BUILTIN,
-                    "matrix arithmetic: its sums have no written order".into(),
-                ));
+                return Some((FORBIDDEN_BUILTIN, "matrix arithmetic: its sums have no written order".into()));
             }
             let division = matches!(op, BinaryOperator::Divide | BinaryOperator::Modulo);
-            (division && float(own)).then(|| {
-                (
-                    FLOAT_DIVISION,
-                    "float division is not correctly rounded everywhere; use fdiv".into(),
-                )
-            })
+            (division && float(own))
+                .then(|| (FLOAT_DIVISION, "float division is not correctly rounded everywhere; use fdiv".into()))
         }
         Expression::Derivative { .. } => Some((FORBIDDEN_BUILTIN, "a derivative".into())),
-        Expression::ImageSample { .. } => Some((
-            FORBIDDEN_BUILTIN,
-            "texture sampling: filtering has no fixed precision".into(),
-        )),
-        Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => Some((
-            FORBIDDEN_BUILTIN,
-            "a cooperative matrix: not qualified for exact work".into(),
-        )),
-        Expression::Literal(Literal::F32(v)) => (!v.is_finite() || v.is_subnormal()).then(|| {
-            (
-                FLOAT_LITERAL,
-                format!("the literal {v:e} is subnormal or not finite; drivers may flush it"),
-            )
-        }),
+        Expression::ImageSample { .. } => {
+            Some((FORBIDDEN_BUILTIN, "texture sampling: filtering has no fixed precision".into()))
+        }
+        Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => {
+            Some((FORBIDDEN_BUILTIN, "a cooperative matrix: not qualified for exact work".into()))
+        }
+        Expression::Literal(Literal::F32(v)) => (!v.is_finite() || v.is_subnormal())
+            .then(|| (FLOAT_LITERAL, format!("the literal {v:e} is subnormal or not finite; drivers may flush it"))),
         Expression::Literal(Literal::F16(_) | Literal::F64(_)) => {
             Some((FLOAT_WIDTH, "a literal that is not 32 bits wide".into()))
         }
-        Expression::As {
-            kind: ScalarKind::Float,
-            convert: Some(width),
-            ..
-        } if width != 4 => Some((
-            FLOAT_WIDTH,
-            format!("a conversion to a float of {width} bytes; narrow with integer operations"),
-        )),
+        Expression::As { kind: ScalarKind::Float, convert: Some(width), .. } if width != 4 => {
+            Some((FLOAT_WIDTH, format!("a conversion to a float of {width} bytes; narrow with integer operations")))
+        }
         _ => None,
     }
 }
@@ -218,12 +157,8 @@ fn judge<'a>(
 fn has_width(p: &Program, inner: &TypeInner) -> bool {
     is_other_width(inner)
         || match *inner {
-            TypeInner::Pointer { base, .. } | TypeInner::Array { base, .. } => {
-                type_any(p, base, &is_other_width)
-            }
-            TypeInner::ValuePointer { scalar, .. } => {
-                scalar.kind == ScalarKind::Float && scalar.width != 4
-            }
+            TypeInner::Pointer { base, .. } | TypeInner::Array { base, .. } => type_any(p, base, &is_other_width),
+            TypeInner::ValuePointer { scalar, .. } => scalar.kind == ScalarKind::Float && scalar.width != 4,
             _ => false,
         }
 }
@@ -246,9 +181,9 @@ fn type_any(p: &Program, ty: Handle<Type>, test: &dyn Fn(&TypeInner) -> bool) ->
         return true;
     }
     match *inner {
-        TypeInner::Pointer { base, .. }
-        | TypeInner::Array { base, .. }
-        | TypeInner::BindingArray { base, .. } => type_any(p, base, test),
+        TypeInner::Pointer { base, .. } | TypeInner::Array { base, .. } | TypeInner::BindingArray { base, .. } => {
+            type_any(p, base, test)
+        }
         TypeInner::Struct { ref members, .. } => members.iter().any(|m| type_any(p, m.ty, test)),
         _ => false,
     }

@@ -10,10 +10,7 @@
 //!
 //! It must not judge what it cannot see: the magnitude of integers before `f32(i)`, the order of a sum, the value of a
 //! buffer that should hold zero, z of a dispatch. Twins and the device's qualification answer for those.
-#![allow(
-    dead_code,
-    reason = "each test target that mounts this module uses another part of it"
-)]
+#![allow(dead_code, reason = "each test target that mounts this module uses another part of it")]
 
 mod builtins;
 mod program;
@@ -124,10 +121,7 @@ pub fn check_with(name: &str, source: &str, capabilities: Capabilities) -> Vec<F
 pub fn report(name: &str, findings: &[Finding]) -> String {
     let mut text = String::new();
     for f in findings {
-        text.push_str(&format!(
-            "{name}:{}: {} in `{}`: {}\n",
-            f.line, f.rule, f.function, f.message
-        ));
+        text.push_str(&format!("{name}:{}: {} in `{}`: {}\n", f.line, f.rule, f.function, f.message));
     }
     text
 }

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{
-    Block, Expression, Function, GatherMode, Handle, Module, ScalarKind, Span, Statement,
-    SubgroupOperation, TypeInner,
+    Block, Expression, Function, GatherMode, Handle, Module, ScalarKind, Span, Statement, SubgroupOperation, TypeInner,
 };
 
 /// Where a value can rest: a local of a function, a global, or what a pointer argument points to.
@@ -98,24 +97,14 @@ pub struct Program<'a> {
 impl<'a> Program<'a> {
     /// Flattens a validated module.
     pub fn new(module: &'a Module, info: &'a ModuleInfo, source: &'a str) -> Self {
-        let mut p = Program {
-            module,
-            info,
-            source,
-            funs: Vec::new(),
-        };
+        let mut p = Program { module, info, source, funs: Vec::new() };
         for (handle, fun) in module.functions.iter() {
             let name = fun.name.clone().unwrap_or_default();
             let flat = p.flatten(name, fun, &info[handle], false);
             p.funs.push(flat);
         }
         for (i, entry) in module.entry_points.iter().enumerate() {
-            let flat = p.flatten(
-                entry.name.clone(),
-                &entry.function,
-                info.get_entry_point(i),
-                true,
-            );
+            let flat = p.flatten(entry.name.clone(), &entry.function, info.get_entry_point(i), true);
             p.funs.push(flat);
         }
         for i in (0..p.funs.len()).rev() {
@@ -132,11 +121,7 @@ impl<'a> Program<'a> {
 
     /// Line of a span, from 1; 0 when naga kept none.
     pub fn line(&self, span: Span) -> u32 {
-        if span.is_defined() {
-            span.location(self.source).line_number
-        } else {
-            0
-        }
+        if span.is_defined() { span.location(self.source).line_number } else { 0 }
     }
 
     /// Line of an expression.
@@ -156,10 +141,7 @@ impl<'a> Program<'a> {
 
     /// Is it a pointer?
     pub fn is_pointer(&self, f: usize, h: Handle<Expression>) -> bool {
-        matches!(
-            self.inner(f, h),
-            TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. }
-        )
+        matches!(self.inner(f, h), TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. })
     }
 
     /// Scalar kind of a scalar, vector or matrix expression.
@@ -177,12 +159,8 @@ impl<'a> Program<'a> {
         match *self.expr(f, h) {
             Expression::LocalVariable(v) => Some(Root::Local(f, v.index())),
             Expression::GlobalVariable(v) => Some(Root::Global(v.index())),
-            Expression::FunctionArgument(i) if self.is_pointer(f, h) => {
-                Some(Root::Arg(f, i as usize))
-            }
-            Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => {
-                self.root(f, base)
-            }
+            Expression::FunctionArgument(i) if self.is_pointer(f, h) => Some(Root::Arg(f, i as usize)),
+            Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => self.root(f, base),
             _ => None,
         }
     }
@@ -190,18 +168,11 @@ impl<'a> Program<'a> {
     /// How a variable is called in messages.
     pub fn root_name(&self, root: Root) -> String {
         match root {
-            Root::Local(f, v) => self.funs[f]
-                .fun
-                .local_variables
-                .iter()
-                .find(|(h, _)| h.index() == v)
-                .and_then(|(_, v)| v.name.clone()),
+            Root::Local(f, v) => {
+                self.funs[f].fun.local_variables.iter().find(|(h, _)| h.index() == v).and_then(|(_, v)| v.name.clone())
+            }
             Root::Global(g) => self.global(g).name.clone(),
-            Root::Arg(f, i) => self.funs[f]
-                .fun
-                .arguments
-                .get(i)
-                .and_then(|a| a.name.clone()),
+            Root::Arg(f, i) => self.funs[f].fun.arguments.get(i).and_then(|a| a.name.clone()),
         }
         .unwrap_or_else(|| "(unnamed)".to_owned())
     }
@@ -216,13 +187,7 @@ impl<'a> Program<'a> {
             .expect("the index came from this arena")
     }
 
-    fn flatten(
-        &self,
-        name: String,
-        fun: &'a Function,
-        info: &'a FunctionInfo,
-        is_entry: bool,
-    ) -> Fun<'a> {
+    fn flatten(&self, name: String, fun: &'a Function, info: &'a FunctionInfo, is_entry: bool) -> Fun<'a> {
         let mut flat = Fun {
             name,
             fun,
@@ -256,29 +221,18 @@ impl<'a> Program<'a> {
             let line = self.line(*span);
             match *statement {
                 Statement::Block(ref inner) => self.block(inner, flat),
-                Statement::If {
-                    condition,
-                    ref accept,
-                    ref reject,
-                } => {
+                Statement::If { condition, ref accept, ref reject } => {
                     flat.decide(condition, "an if or loop condition", line);
                     self.block(accept, flat);
                     self.block(reject, flat);
                 }
-                Statement::Switch {
-                    selector,
-                    ref cases,
-                } => {
+                Statement::Switch { selector, ref cases } => {
                     flat.decide(selector, "a switch", line);
                     for case in cases {
                         self.block(&case.body, flat);
                     }
                 }
-                Statement::Loop {
-                    ref body,
-                    ref continuing,
-                    break_if,
-                } => {
+                Statement::Loop { ref body, ref continuing, break_if } => {
                     self.block(body, flat);
                     self.block(continuing, flat);
                     if let Some(condition) = break_if {
@@ -286,54 +240,26 @@ impl<'a> Program<'a> {
                     }
                 }
                 Statement::Return { value: Some(value) } => flat.returns.push(value),
-                Statement::Store { pointer, value } => flat.stores.push(Store {
-                    pointer,
-                    value,
-                    line,
-                }),
-                Statement::Atomic {
-                    pointer,
-                    ref fun,
-                    value,
-                    result,
-                } => {
-                    flat.stores.push(Store {
-                        pointer,
-                        value,
-                        line,
-                    });
+                Statement::Store { pointer, value } => flat.stores.push(Store { pointer, value, line }),
+                Statement::Atomic { pointer, ref fun, value, result } => {
+                    flat.stores.push(Store { pointer, value, line });
                     if let naga::AtomicFunction::Exchange { compare: Some(c) } = *fun {
                         flat.leaving.push(c);
                     }
                     if let Some(result) = result {
-                        flat.results
-                            .insert(result.index(), ResultOf::Pointee(pointer));
+                        flat.results.insert(result.index(), ResultOf::Pointee(pointer));
                     }
                 }
                 Statement::WorkGroupUniformLoad { pointer, result } => {
-                    flat.results
-                        .insert(result.index(), ResultOf::Pointee(pointer));
+                    flat.results.insert(result.index(), ResultOf::Pointee(pointer));
                 }
-                Statement::Call {
-                    function,
-                    ref arguments,
-                    result,
-                } => {
+                Statement::Call { function, ref arguments, result } => {
                     if let Some(result) = result {
-                        flat.results
-                            .insert(result.index(), ResultOf::Call(flat.calls.len()));
+                        flat.results.insert(result.index(), ResultOf::Call(flat.calls.len()));
                     }
-                    flat.calls.push(Call {
-                        callee: function.index(),
-                        args: arguments.clone(),
-                        line,
-                    });
+                    flat.calls.push(Call { callee: function.index(), args: arguments.clone(), line });
                 }
-                Statement::SubgroupGather {
-                    ref mode,
-                    argument,
-                    result,
-                } => {
+                Statement::SubgroupGather { ref mode, argument, result } => {
                     if let GatherMode::Broadcast(i)
                     | GatherMode::Shuffle(i)
                     | GatherMode::ShuffleDown(i)
@@ -343,32 +269,21 @@ impl<'a> Program<'a> {
                     {
                         flat.decide(i, "a lane index", line);
                     }
-                    flat.results
-                        .insert(result.index(), ResultOf::Lanes(argument));
+                    flat.results.insert(result.index(), ResultOf::Lanes(argument));
                 }
-                Statement::SubgroupCollectiveOperation {
-                    op,
-                    argument,
-                    result,
-                    ..
-                } => {
+                Statement::SubgroupCollectiveOperation { op, argument, result, .. } => {
                     match op {
                         SubgroupOperation::Add => {
                             flat.lane_arithmetic.push((argument, "subgroup add", line));
                         }
                         SubgroupOperation::Mul => {
-                            flat.lane_arithmetic
-                                .push((argument, "subgroup multiply", line));
+                            flat.lane_arithmetic.push((argument, "subgroup multiply", line));
                         }
                         _ => {}
                     }
-                    flat.results
-                        .insert(result.index(), ResultOf::Lanes(argument));
+                    flat.results.insert(result.index(), ResultOf::Lanes(argument));
                 }
-                Statement::SubgroupBallot {
-                    predicate: Some(predicate),
-                    ..
-                } => flat.leaving.push(predicate),
+                Statement::SubgroupBallot { predicate: Some(predicate), .. } => flat.leaving.push(predicate),
                 Statement::ImageStore { value, .. } | Statement::ImageAtomic { value, .. } => {
                     flat.leaving.push(value);
                 }
@@ -397,22 +312,13 @@ pub fn value_operands(expr: &Expression) -> Vec<Handle<Expression>> {
         Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => vec![base],
         Expression::Splat { value, .. } => vec![value],
         Expression::Swizzle { vector, .. } => vec![vector],
-        Expression::Unary { expr, .. }
-        | Expression::Derivative { expr, .. }
-        | Expression::As { expr, .. } => vec![expr],
+        Expression::Unary { expr, .. } | Expression::Derivative { expr, .. } | Expression::As { expr, .. } => {
+            vec![expr]
+        }
         Expression::Binary { left, right, .. } => vec![left, right],
         Expression::Select { accept, reject, .. } => vec![accept, reject],
         Expression::Relational { argument, .. } => vec![argument],
-        Expression::Math {
-            arg,
-            arg1,
-            arg2,
-            arg3,
-            ..
-        } => [Some(arg), arg1, arg2, arg3]
-            .into_iter()
-            .flatten()
-            .collect(),
+        Expression::Math { arg, arg1, arg2, arg3, .. } => [Some(arg), arg1, arg2, arg3].into_iter().flatten().collect(),
         Expression::CooperativeMultiplyAdd { a, b, c } => vec![a, b, c],
         _ => Vec::new(),
     }

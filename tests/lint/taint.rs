@@ -76,12 +76,7 @@ pub fn check(p: &Program, barriers: &Barriers, out: &mut Vec<Finding>) {
         }
     }
     for ((f, line), message) in state.found {
-        out.push(Finding {
-            line,
-            rule: UNBARRIERED,
-            function: p.funs[f].name.clone(),
-            message,
-        });
+        out.push(Finding { line, rule: UNBARRIERED, function: p.funs[f].name.clone(), message });
     }
     constants(p, out);
 }
@@ -139,10 +134,9 @@ impl State<'_, '_> {
             return clean;
         }
         match *expr {
-            Expression::FunctionArgument(i) if !p.funs[f].is_entry => Taint {
-                op: None,
-                params: BTreeSet::from([i as usize]),
-            },
+            Expression::FunctionArgument(i) if !p.funs[f].is_entry => {
+                Taint { op: None, params: BTreeSet::from([i as usize]) }
+            }
             Expression::Load { pointer } => self.pointee(frame, pointer),
             Expression::Binary { op, .. } => match op {
                 BinaryOperator::Add
@@ -152,10 +146,7 @@ impl State<'_, '_> {
                 | BinaryOperator::Modulo
                     if p.is_float(f, h) =>
                 {
-                    Taint {
-                        op: Some(p.line_of(f, h)),
-                        params: BTreeSet::new(),
-                    }
+                    Taint { op: Some(p.line_of(f, h)), params: BTreeSet::new() }
                 }
                 BinaryOperator::ExclusiveOr if self.barriers.contains(&(f, h.index())) => clean,
                 _ => all(&value_operands(expr)),
@@ -168,42 +159,29 @@ impl State<'_, '_> {
                 clean
             }
             // By value, a float becomes an integer and an integer a float exactly; bits keep their history.
-            Expression::As {
-                expr: operand,
-                kind,
-                convert: Some(_),
-            } => {
+            Expression::As { expr: operand, kind, convert: Some(_) } => {
                 let float = |k| k == Some(ScalarKind::Float);
-                if float(Some(kind)) != float(p.kind(f, operand)) {
-                    clean
-                } else {
-                    all(&[operand])
-                }
+                if float(Some(kind)) != float(p.kind(f, operand)) { clean } else { all(&[operand]) }
             }
             Expression::CallResult(_)
             | Expression::AtomicResult { .. }
             | Expression::WorkGroupUniformLoadResult { .. }
-            | Expression::SubgroupOperationResult { .. } => {
-                match p.funs[f].results.get(&h.index()) {
-                    Some(&ResultOf::Call(n)) => {
-                        let call = &p.funs[f].calls[n];
-                        self.at_call(frame, &call.args, &self.summaries[call.callee].result)
-                    }
-                    Some(&ResultOf::Pointee(pointer)) => self.pointee(frame, pointer),
-                    Some(&ResultOf::Lanes(argument)) => all(&[argument]),
-                    None => clean,
+            | Expression::SubgroupOperationResult { .. } => match p.funs[f].results.get(&h.index()) {
+                Some(&ResultOf::Call(n)) => {
+                    let call = &p.funs[f].calls[n];
+                    self.at_call(frame, &call.args, &self.summaries[call.callee].result)
                 }
-            }
+                Some(&ResultOf::Pointee(pointer)) => self.pointee(frame, pointer),
+                Some(&ResultOf::Lanes(argument)) => all(&[argument]),
+                None => clean,
+            },
             _ => all(&value_operands(expr)),
         }
     }
 
     /// What a callee's taint means at a call: its arguments become what is passed.
     fn at_call(&self, frame: &Frame, args: &[Handle<Expression>], taint: &Taint) -> Taint {
-        let mut here = Taint {
-            op: taint.op,
-            params: BTreeSet::new(),
-        };
+        let mut here = Taint { op: taint.op, params: BTreeSet::new() };
         for &i in &taint.params {
             here.join(&self.passed(frame, args[i]));
         }
@@ -212,11 +190,7 @@ impl State<'_, '_> {
 
     /// What a call passes: the value, or for a pointer what lies behind it.
     fn passed(&self, frame: &Frame, arg: Handle<Expression>) -> Taint {
-        if self.p.is_pointer(frame.f, arg) {
-            self.pointee(frame, arg)
-        } else {
-            frame.of[arg.index()].clone()
-        }
+        if self.p.is_pointer(frame.f, arg) { self.pointee(frame, arg) } else { frame.of[arg.index()].clone() }
     }
 
     fn pointee(&self, frame: &Frame, pointer: Handle<Expression>) -> Taint {
@@ -256,14 +230,7 @@ impl State<'_, '_> {
         for call in &p.funs[frame.f].calls {
             let callee = self.summaries[call.callee].clone();
             for (&g, params) in &callee.globals {
-                let taint = self.at_call(
-                    frame,
-                    &call.args,
-                    &Taint {
-                        op: None,
-                        params: params.clone(),
-                    },
-                );
+                let taint = self.at_call(frame, &call.args, &Taint { op: None, params: params.clone() });
                 if let Some(line) = taint.op {
                     self.globals.entry(g).or_insert(line);
                 }
@@ -281,12 +248,7 @@ impl State<'_, '_> {
         for (root, taint) in &frame.vars {
             match *root {
                 Root::Global(g) if !taint.params.is_empty() => {
-                    frame
-                        .summary
-                        .globals
-                        .entry(g)
-                        .or_default()
-                        .extend(&taint.params);
+                    frame.summary.globals.entry(g).or_default().extend(&taint.params);
                 }
                 Root::Arg(_, i) => {
                     frame.summary.pointees.entry(i).or_default().join(taint);
@@ -317,10 +279,7 @@ impl State<'_, '_> {
                 let taint = frame.of[operand.index()].clone();
                 if let Some(from) = taint.op {
                     self.found.entry((f, line)).or_insert_with(|| {
-                        format!(
-                            "the float {} takes the rounded result of line {from} without a barrier",
-                            word(op)
-                        )
+                        format!("the float {} takes the rounded result of line {from} without a barrier", word(op))
                     });
                 }
                 for i in taint.params {
@@ -351,12 +310,8 @@ impl State<'_, '_> {
 /// The same rule for what the module computes outside functions, from overrides.
 fn constants(p: &Program, out: &mut Vec<Finding>) {
     let mut tainted: BTreeMap<usize, u32> = BTreeMap::new();
-    let overrides: BTreeMap<usize, Option<Handle<Expression>>> = p
-        .module
-        .overrides
-        .iter()
-        .map(|(h, o)| (h.index(), o.init))
-        .collect();
+    let overrides: BTreeMap<usize, Option<Handle<Expression>>> =
+        p.module.overrides.iter().map(|(h, o)| (h.index(), o.init)).collect();
     for (h, expr) in p.module.global_expressions.iter() {
         let line = p.line(p.module.global_expressions.get_span(h));
         let float = p.info[h].inner_with(&p.module.types);
@@ -368,10 +323,7 @@ fn constants(p: &Program, out: &mut Vec<Finding>) {
         let from = from.iter().find_map(|o| tainted.get(&o.index()).copied());
         let arithmetic = matches!(
             *expr,
-            Expression::Binary {
-                op: BinaryOperator::Add | BinaryOperator::Subtract | BinaryOperator::Multiply,
-                ..
-            }
+            Expression::Binary { op: BinaryOperator::Add | BinaryOperator::Subtract | BinaryOperator::Multiply, .. }
         ) && float;
         if arithmetic {
             if let Some(from) = from {
@@ -379,9 +331,7 @@ fn constants(p: &Program, out: &mut Vec<Finding>) {
                     line,
                     rule: UNBARRIERED,
                     function: String::new(),
-                    message: format!(
-                        "a float operation on overrides takes the rounded result of line {from}"
-                    ),
+                    message: format!("a float operation on overrides takes the rounded result of line {from}"),
                 });
             }
             tainted.insert(h.index(), line);

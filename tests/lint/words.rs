@@ -72,62 +72,37 @@ struct Word<'a> {
 /// Adds the findings of this module to `out`.
 pub fn check(p: &Program, source: &str, out: &mut Vec<Finding>) {
     let words = split(source);
-    let declared: BTreeSet<&str> = words
-        .windows(2)
-        .filter(|w| w[0].text == "fn")
-        .map(|w| w[1].text)
-        .collect();
+    let declared: BTreeSet<&str> = words.windows(2).filter(|w| w[0].text == "fn").map(|w| w[1].text).collect();
     let float_constants: BTreeSet<&str> = p
         .module
         .constants
         .iter()
         .filter(|(_, c)| {
             let inner: &TypeInner = &p.module.types[c.ty].inner;
-            matches!(
-                scalar_kind(inner),
-                Some(naga::ScalarKind::Float | naga::ScalarKind::AbstractFloat)
-            )
+            matches!(scalar_kind(inner), Some(naga::ScalarKind::Float | naga::ScalarKind::AbstractFloat))
         })
         .filter_map(|(_, c)| c.name.as_deref())
         // naga drops constants of abstract type once it has folded them.
         .chain(words.windows(4).filter_map(|w| {
-            let float = w[2].text == ":" && w[3].text == "f32"
-                || w[2].text == "=" && is_float_literal(w[3].text);
+            let float = w[2].text == ":" && w[3].text == "f32" || w[2].text == "=" && is_float_literal(w[3].text);
             (w[0].text == "const" && float).then_some(w[1].text)
         }))
         .collect();
     let is_float = |w: &Word| is_float_literal(w.text) || float_constants.contains(w.text);
     let mut add = |line, rule, message: String| {
-        out.push(Finding {
-            line,
-            rule,
-            function: String::new(),
-            message,
-        });
+        out.push(Finding { line, rule, function: String::new(), message });
     };
     for (i, w) in words.iter().enumerate() {
         let next = words.get(i + 1);
-        if FLOAT_ONLY.contains(&w.text)
-            && next.is_some_and(|n| n.text == "(")
-            && !declared.contains(w.text)
-        {
+        if FLOAT_ONLY.contains(&w.text) && next.is_some_and(|n| n.text == "(") && !declared.contains(w.text) {
             add(
                 w.line,
                 FORBIDDEN_BUILTIN,
-                format!(
-                    "{}: even on constants, the compiler that folds it decides",
-                    w.text
-                ),
+                format!("{}: even on constants, the compiler that folds it decides", w.text),
             );
         }
-        if (w.text == "/" || w.text == "%")
-            && (next.is_some_and(&is_float) || i > 0 && is_float(&words[i - 1]))
-        {
-            add(
-                w.line,
-                FLOAT_DIVISION,
-                "float division, folded or not: write the literal or use fdiv".into(),
-            );
+        if (w.text == "/" || w.text == "%") && (next.is_some_and(&is_float) || i > 0 && is_float(&words[i - 1])) {
+            add(w.line, FLOAT_DIVISION, "float division, folded or not: write the literal or use fdiv".into());
         }
     }
 }
@@ -173,11 +148,8 @@ fn split(source: &str) -> Vec<Word<'_>> {
             if b.is_ascii_digit() || b == b'.' && next.is_some_and(|n| n.is_ascii_digit()) {
                 let hex = b == b'0' && matches!(next, Some(b'x' | b'X'));
                 while i < bytes.len() {
-                    let exponent = if hex {
-                        matches!(bytes[i - 1], b'p' | b'P')
-                    } else {
-                        matches!(bytes[i - 1], b'e' | b'E')
-                    };
+                    let exponent =
+                        if hex { matches!(bytes[i - 1], b'p' | b'P') } else { matches!(bytes[i - 1], b'e' | b'E') };
                     let sign = exponent && matches!(bytes[i], b'+' | b'-');
                     if !(is_name(bytes[i]) || bytes[i] == b'.' || sign) {
                         break;
@@ -190,10 +162,7 @@ fn split(source: &str) -> Vec<Word<'_>> {
                 }
             }
             // Only ASCII bytes end a word, so both ends lie between characters.
-            words.push(Word {
-                text: &source[start..i],
-                line,
-            });
+            words.push(Word { text: &source[start..i], line });
         }
     }
     words

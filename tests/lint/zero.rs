@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use naga::{
-    AddressSpace, BinaryOperator, Binding, Block, BuiltIn, Expression, Handle, Literal, ScalarKind,
-    Statement, TypeInner,
+    AddressSpace, BinaryOperator, Binding, Block, BuiltIn, Expression, Handle, Literal, ScalarKind, Statement,
+    TypeInner,
 };
 
 use super::program::{Program, ResultOf, Root, value_operands};
@@ -134,12 +134,7 @@ impl<'p, 'm> Copies<'p, 'm> {
                         Some(init) => self.origins[f][init.index()].clone(),
                         None => Origins::from([Origin::Zero]),
                     };
-                    let slot = self
-                        .contents
-                        .entry(root)
-                        .or_default()
-                        .entry(Vec::new())
-                        .or_default();
+                    let slot = self.contents.entry(root).or_default().entry(Vec::new()).or_default();
                     let before = slot.len();
                     slot.extend(from);
                     changed |= slot.len() != before;
@@ -153,12 +148,7 @@ impl<'p, 'm> Copies<'p, 'm> {
                     None | Some(Some(true)) => Origin::Zero,
                     Some(_) => Origin::NonZero,
                 };
-                let slot = self
-                    .contents
-                    .entry(root)
-                    .or_default()
-                    .entry(Vec::new())
-                    .or_default();
+                let slot = self.contents.entry(root).or_default().entry(Vec::new()).or_default();
                 changed |= slot.insert(from);
             }
         }
@@ -172,10 +162,7 @@ impl<'p, 'm> Copies<'p, 'm> {
             Expression::Constant(c) => self.constant_is_zero(self.p.module.constants[c].init),
             Expression::Splat { value, .. } => self.constant_is_zero(value),
             Expression::Compose { ref components, .. } => {
-                let all: Option<Vec<bool>> = components
-                    .iter()
-                    .map(|&c| self.constant_is_zero(c))
-                    .collect();
+                let all: Option<Vec<bool>> = components.iter().map(|&c| self.constant_is_zero(c)).collect();
                 all.map(|a| a.into_iter().all(|z| z))
             }
             _ => None,
@@ -202,22 +189,14 @@ impl<'p, 'm> Copies<'p, 'm> {
             return Origins::new();
         }
         match *expr {
-            Expression::Literal(l) => one(if literal_bits(l) == Some(0) {
-                Origin::Zero
-            } else {
-                Origin::NonZero
-            }),
+            Expression::Literal(l) => one(if literal_bits(l) == Some(0) { Origin::Zero } else { Origin::NonZero }),
             Expression::ZeroValue(_) => one(Origin::Zero),
-            Expression::Constant(c) => one(
-                match self.constant_is_zero(self.p.module.constants[c].init) {
-                    Some(true) => Origin::Zero,
-                    _ => Origin::NonZero,
-                },
-            ),
+            Expression::Constant(c) => one(match self.constant_is_zero(self.p.module.constants[c].init) {
+                Some(true) => Origin::Zero,
+                _ => Origin::NonZero,
+            }),
             Expression::Override(_) => one(Origin::Override),
-            Expression::Compose { ref components, .. } => {
-                components.iter().flat_map(|&c| of(c)).collect()
-            }
+            Expression::Compose { ref components, .. } => components.iter().flat_map(|&c| of(c)).collect(),
             Expression::Splat { value, .. } => of(value),
             Expression::Access { base, .. } => self.step_all(&of(base), Step::Any),
             Expression::AccessIndex { base, index } => {
@@ -234,16 +213,9 @@ impl<'p, 'm> Copies<'p, 'm> {
                     self.step_all(&of(base), Step::At(index))
                 }
             }
-            Expression::Swizzle {
-                size,
-                vector,
-                pattern,
-            } => {
+            Expression::Swizzle { size, vector, pattern } => {
                 let base = of(vector);
-                pattern[..size as usize]
-                    .iter()
-                    .flat_map(|&c| self.step_all(&base, Step::At(c as u32)))
-                    .collect()
+                pattern[..size as usize].iter().flat_map(|&c| self.step_all(&base, Step::At(c as u32))).collect()
             }
             Expression::FunctionArgument(i) => {
                 let i = i as usize;
@@ -258,11 +230,7 @@ impl<'p, 'm> Copies<'p, 'm> {
             }
             Expression::Load { pointer } => self.load(f, pointer),
             // Bit casts, and conversions between integers, keep a zero what it is.
-            Expression::As {
-                expr,
-                kind,
-                convert,
-            } => {
+            Expression::As { expr, kind, convert } => {
                 let integer = |k| matches!(k, Some(ScalarKind::Sint | ScalarKind::Uint));
                 if convert.is_none() || integer(Some(kind)) && integer(self.p.kind(f, expr)) {
                     of(expr)
@@ -273,18 +241,12 @@ impl<'p, 'm> Copies<'p, 'm> {
             Expression::CallResult(_)
             | Expression::AtomicResult { .. }
             | Expression::WorkGroupUniformLoadResult { .. }
-            | Expression::SubgroupOperationResult { .. } => {
-                match self.p.funs[f].results.get(&h.index()) {
-                    Some(&ResultOf::Call(n)) => {
-                        self.returns[self.p.funs[f].calls[n].callee].clone()
-                    }
-                    Some(ResultOf::Pointee(_)) => {
-                        one(Origin::Opaque("workgroup memory or an atomic"))
-                    }
-                    Some(ResultOf::Lanes(_)) => one(Origin::Opaque("a subgroup operation")),
-                    None => one(Origin::Opaque("an unknown result")),
-                }
-            }
+            | Expression::SubgroupOperationResult { .. } => match self.p.funs[f].results.get(&h.index()) {
+                Some(&ResultOf::Call(n)) => self.returns[self.p.funs[f].calls[n].callee].clone(),
+                Some(ResultOf::Pointee(_)) => one(Origin::Opaque("workgroup memory or an atomic")),
+                Some(ResultOf::Lanes(_)) => one(Origin::Opaque("a subgroup operation")),
+                None => one(Origin::Opaque("an unknown result")),
+            },
             Expression::ArrayLength(_) => one(Origin::Opaque("arrayLength")),
             Expression::GlobalVariable(_) => one(Origin::Opaque("a handle")),
             _ => one(Origin::Computed),
@@ -294,11 +256,7 @@ impl<'p, 'm> Copies<'p, 'm> {
     fn bits_of(&self, f: usize, h: Handle<Expression>, expr: &Expression) -> bool {
         let holds = |e: Handle<Expression>| self.bits[f][e.index()];
         match *expr {
-            Expression::As {
-                expr,
-                kind,
-                convert,
-            } => {
+            Expression::As { expr, kind, convert } => {
                 if matches!(kind, ScalarKind::Float | ScalarKind::Bool) {
                     false
                 } else if self.p.is_float(f, expr) {
@@ -308,24 +266,20 @@ impl<'p, 'm> Copies<'p, 'm> {
                 }
             }
             Expression::FunctionArgument(i) => self.bit_params.contains(&(f, i as usize)),
-            Expression::Load { pointer } => self
-                .places(f, pointer)
-                .iter()
-                .any(|(root, _)| self.bit_vars.contains(root)),
+            Expression::Load { pointer } => {
+                self.places(f, pointer).iter().any(|(root, _)| self.bit_vars.contains(root))
+            }
             Expression::CallResult(_)
             | Expression::AtomicResult { .. }
             | Expression::WorkGroupUniformLoadResult { .. }
-            | Expression::SubgroupOperationResult { .. } => {
-                match self.p.funs[f].results.get(&h.index()) {
-                    Some(&ResultOf::Call(n)) => self.bit_returns[self.p.funs[f].calls[n].callee],
-                    Some(&ResultOf::Pointee(pointer)) => self
-                        .places(f, pointer)
-                        .iter()
-                        .any(|(root, _)| self.bit_vars.contains(root)),
-                    Some(&ResultOf::Lanes(e)) => holds(e),
-                    None => false,
+            | Expression::SubgroupOperationResult { .. } => match self.p.funs[f].results.get(&h.index()) {
+                Some(&ResultOf::Call(n)) => self.bit_returns[self.p.funs[f].calls[n].callee],
+                Some(&ResultOf::Pointee(pointer)) => {
+                    self.places(f, pointer).iter().any(|(root, _)| self.bit_vars.contains(root))
                 }
-            }
+                Some(&ResultOf::Lanes(e)) => holds(e),
+                None => false,
+            },
             _ if self.p.kind(f, h) == Some(ScalarKind::Bool) => false,
             _ => value_operands(expr).into_iter().any(holds),
         }
@@ -341,12 +295,7 @@ impl<'p, 'm> Copies<'p, 'm> {
                 if bits {
                     self.changed |= self.bit_vars.insert(root);
                 }
-                let slot = self
-                    .contents
-                    .entry(root)
-                    .or_default()
-                    .entry(path)
-                    .or_default();
+                let slot = self.contents.entry(root).or_default().entry(path).or_default();
                 let before = slot.len();
                 slot.extend(from.iter().cloned());
                 self.changed |= slot.len() != before;
@@ -396,11 +345,9 @@ impl<'p, 'm> Copies<'p, 'm> {
         match *self.p.expr(f, h) {
             Expression::LocalVariable(v) => vec![(Root::Local(f, v.index()), Vec::new())],
             Expression::GlobalVariable(v) => vec![(Root::Global(v.index()), Vec::new())],
-            Expression::FunctionArgument(i) if self.p.is_pointer(f, h) => self
-                .points
-                .get(&(f, i as usize))
-                .map(|s| s.iter().cloned().collect())
-                .unwrap_or_default(),
+            Expression::FunctionArgument(i) if self.p.is_pointer(f, h) => {
+                self.points.get(&(f, i as usize)).map(|s| s.iter().cloned().collect()).unwrap_or_default()
+            }
             Expression::Access { base, .. } => step(base, Step::Any),
             Expression::AccessIndex { base, index } => step(base, Step::At(index)),
             _ => Vec::new(),
@@ -492,12 +439,10 @@ impl<'p, 'm> Copies<'p, 'm> {
         let mut inner = &self.p.module.types[self.p.global(g).ty].inner;
         for (i, s) in path.iter().enumerate() {
             inner = match (inner, s) {
-                (TypeInner::Struct { members, .. }, Step::At(m)) => {
-                    match members.get(*m as usize) {
-                        Some(m) => &self.p.module.types[m.ty].inner,
-                        None => return false,
-                    }
-                }
+                (TypeInner::Struct { members, .. }, Step::At(m)) => match members.get(*m as usize) {
+                    Some(m) => &self.p.module.types[m.ty].inner,
+                    None => return false,
+                },
                 (TypeInner::Array { base, .. } | TypeInner::BindingArray { base, .. }, _) => {
                     &self.p.module.types[*base].inner
                 }
@@ -549,25 +494,15 @@ impl<'p, 'm> Copies<'p, 'm> {
                 .expressions
                 .iter()
                 .filter_map(|(_, e)| match *e {
-                    Expression::As {
-                        expr,
-                        kind: ScalarKind::Float,
-                        convert: None,
-                    } => Some(expr.index()),
+                    Expression::As { expr, kind: ScalarKind::Float, convert: None } => Some(expr.index()),
                     _ => None,
                 })
                 .collect();
             for (h, expr) in fun.fun.expressions.iter() {
-                let Expression::Binary {
-                    op: BinaryOperator::ExclusiveOr,
-                    left,
-                    right,
-                } = *expr
-                else {
+                let Expression::Binary { op: BinaryOperator::ExclusiveOr, left, right } = *expr else {
                     continue;
                 };
-                let (value, zero) = match (self.bits[f][left.index()], self.bits[f][right.index()])
-                {
+                let (value, zero) = match (self.bits[f][left.index()], self.bits[f][right.index()]) {
                     (true, false) => (left, right),
                     (false, true) => (right, left),
                     // Two floats' bits (a sign of a product), or none: integer work.
@@ -575,18 +510,12 @@ impl<'p, 'm> Copies<'p, 'm> {
                 };
                 let from = &self.origins[f][zero.index()];
                 let mut add = |rule, message| {
-                    out.push(Finding {
-                        line: self.p.line_of(f, h),
-                        rule,
-                        function: fun.name.clone(),
-                        message,
-                    });
+                    out.push(Finding { line: self.p.line_of(f, h), rule, function: fun.name.clone(), message });
                 };
                 let bad: Vec<&Origin> = from.iter().filter(|o| !self.is_allowed(o)).collect();
                 let constant = !from.is_empty() && from.iter().all(|o| *o == Origin::NonZero);
                 let computed = bad.contains(&&Origin::Computed);
-                let integer_work =
-                    !back_to_float.contains(&h.index()) || self.is_sign_mask(f, zero);
+                let integer_work = !back_to_float.contains(&h.index()) || self.is_sign_mask(f, zero);
                 if constant || computed && integer_work {
                     // A sign flip or other work on bits.
                     continue;
@@ -609,26 +538,17 @@ impl<'p, 'm> Copies<'p, 'm> {
                 zeros.extend(from.iter().filter(|o| self.is_allowed(o)).cloned());
             }
         }
-        Classified {
-            values,
-            zeros: zeros.into_iter().collect(),
-        }
+        Classified { values, zeros: zeros.into_iter().collect() }
     }
 
     /// Is it plainly a mask of sign bits, computed in place?
     fn is_sign_mask(&self, f: usize, h: Handle<Expression>) -> bool {
         let value = |e| self.literal(f, e);
         match *self.p.expr(f, h) {
-            Expression::Binary {
-                op: BinaryOperator::And,
-                left,
-                right,
-            } => value(left) == Some(1 << 31) || value(right) == Some(1 << 31),
-            Expression::Binary {
-                op: BinaryOperator::ShiftLeft,
-                right,
-                ..
-            } => value(right) == Some(31),
+            Expression::Binary { op: BinaryOperator::And, left, right } => {
+                value(left) == Some(1 << 31) || value(right) == Some(1 << 31)
+            }
+            Expression::Binary { op: BinaryOperator::ShiftLeft, right, .. } => value(right) == Some(31),
             Expression::Select { accept, reject, .. } => {
                 value(accept).is_some_and(|a| value(reject).is_some_and(|r| a != 0 || r != 0))
             }
@@ -640,17 +560,11 @@ impl<'p, 'm> Copies<'p, 'm> {
         match *self.p.expr(f, h) {
             Expression::Literal(l) => literal_bits(l),
             Expression::Splat { value, .. } => self.literal(f, value),
-            Expression::As {
-                expr,
-                convert: None,
-                ..
-            } => self.literal(f, expr),
-            Expression::Constant(c) => {
-                match self.p.module.global_expressions[self.p.module.constants[c].init] {
-                    Expression::Literal(l) => literal_bits(l),
-                    _ => None,
-                }
-            }
+            Expression::As { expr, convert: None, .. } => self.literal(f, expr),
+            Expression::Constant(c) => match self.p.module.global_expressions[self.p.module.constants[c].init] {
+                Expression::Literal(l) => literal_bits(l),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -677,11 +591,7 @@ fn overlap(a: &Origin, b: &Origin) -> bool {
         (Origin::BuiltIn(x, p), Origin::BuiltIn(y, q)) => {
             // The global id is made from the workgroup id, so what decides on its z decides on the workgroup's.
             let id = |b: &BuiltIn| {
-                if *b == BuiltIn::GlobalInvocationId {
-                    BuiltIn::WorkGroupId
-                } else {
-                    *b
-                }
+                if *b == BuiltIn::GlobalInvocationId { BuiltIn::WorkGroupId } else { *b }
             };
             id(x) == id(y) && paths(p, q)
         }
@@ -701,19 +611,11 @@ fn unset(p: &Program, copies: &Copies, barriers: &Classified, out: &mut Vec<Find
                     Root::Global(g) => p.global(g).space == AddressSpace::Private,
                     _ => true,
                 }
-                && parts
-                    .values()
-                    .flatten()
-                    .any(|o| barriers.zeros.iter().any(|z| overlap(o, z)))
+                && parts.values().flatten().any(|o| barriers.zeros.iter().any(|z| overlap(o, z)))
         })
         .map(|(root, _)| *root)
         .collect();
-    let mut walk = Walk {
-        p,
-        copies,
-        carriers,
-        summaries: Vec::new(),
-    };
+    let mut walk = Walk { p, copies, carriers, summaries: Vec::new() };
     for f in 0..p.funs.len() {
         let mut set = BTreeSet::new();
         let mut early = BTreeMap::new();
@@ -746,13 +648,7 @@ struct Walk<'p, 'c, 'm> {
 
 impl Walk<'_, '_, '_> {
     /// Walks a block in order. Returns whether control never comes out at its end.
-    fn block(
-        &self,
-        f: usize,
-        block: &Block,
-        set: &mut BTreeSet<Root>,
-        early: &mut BTreeMap<Root, u32>,
-    ) -> bool {
+    fn block(&self, f: usize, block: &Block, set: &mut BTreeSet<Root>, early: &mut BTreeMap<Root, u32>) -> bool {
         for (statement, span) in block.span_iter() {
             let line = self.p.line(*span);
             match *statement {
@@ -768,9 +664,7 @@ impl Walk<'_, '_, '_> {
                     }
                 }
                 Statement::Store { pointer, .. } => {
-                    if let Some(root @ (Root::Local(..) | Root::Global(_))) =
-                        self.p.root(f, pointer)
-                    {
+                    if let Some(root @ (Root::Local(..) | Root::Global(_))) = self.p.root(f, pointer) {
                         set.insert(root);
                     }
                 }
@@ -784,11 +678,7 @@ impl Walk<'_, '_, '_> {
                     set.extend(sets.iter().copied());
                 }
                 Statement::Block(ref inner) if self.block(f, inner, set, early) => return true,
-                Statement::If {
-                    ref accept,
-                    ref reject,
-                    ..
-                } => {
+                Statement::If { ref accept, ref reject, .. } => {
                     let (mut a, mut b) = (set.clone(), set.clone());
                     let gone_a = self.block(f, accept, &mut a, early);
                     let gone_b = self.block(f, reject, &mut b, early);
@@ -804,20 +694,13 @@ impl Walk<'_, '_, '_> {
                         self.block(f, &case.body, &mut set.clone(), early);
                     }
                 }
-                Statement::Loop {
-                    ref body,
-                    ref continuing,
-                    ..
-                } => {
+                Statement::Loop { ref body, ref continuing, .. } => {
                     // What a body sets may be skipped by a break, so nothing of it holds after the loop; its
                     // continuing part follows whatever leads there, so it starts from what held before.
                     self.block(f, body, &mut set.clone(), early);
                     self.block(f, continuing, &mut set.clone(), early);
                 }
-                Statement::Return { .. }
-                | Statement::Break
-                | Statement::Continue
-                | Statement::Kill => return true,
+                Statement::Return { .. } | Statement::Break | Statement::Continue | Statement::Kill => return true,
                 _ => {}
             }
         }
@@ -834,11 +717,7 @@ fn reaches(p: &Program, copies: &Copies, barriers: &Classified, out: &mut Vec<Fi
         p,
         copies,
         barriers,
-        of: p
-            .funs
-            .iter()
-            .map(|f| vec![BTreeSet::new(); f.fun.expressions.len()])
-            .collect(),
+        of: p.funs.iter().map(|f| vec![BTreeSet::new(); f.fun.expressions.len()]).collect(),
         vars: BTreeMap::new(),
         params: BTreeMap::new(),
         returns: vec![BTreeSet::new(); p.funs.len()],
@@ -872,8 +751,7 @@ fn reaches(p: &Program, copies: &Copies, barriers: &Classified, out: &mut Vec<Fi
         .iter()
         .enumerate()
         .filter(|(i, z)| {
-            !deciding.contains(i)
-                && matches!(z, Origin::Buffer(g, _) if p.global(*g).space == AddressSpace::Uniform)
+            !deciding.contains(i) && matches!(z, Origin::Buffer(g, _) if p.global(*g).space == AddressSpace::Uniform)
         })
         .map(|(i, _)| i)
         .collect();
@@ -931,9 +809,7 @@ impl Marks<'_, '_, '_> {
     /// The zeros that the expression is a copy of, or contains.
     fn own(&self, f: usize, h: Handle<Expression>) -> BTreeSet<usize> {
         let from = &self.copies.origins[f][h.index()];
-        (0..self.barriers.zeros.len())
-            .filter(|&z| from.iter().any(|o| overlap(o, &self.barriers.zeros[z])))
-            .collect()
+        (0..self.barriers.zeros.len()).filter(|&z| from.iter().any(|o| overlap(o, &self.barriers.zeros[z]))).collect()
     }
 
     fn total(&self, f: usize, h: Handle<Expression>) -> BTreeSet<usize> {
@@ -997,25 +873,17 @@ impl Marks<'_, '_, '_> {
                 .collect()
         };
         match *expr {
-            Expression::FunctionArgument(i) => self
-                .params
-                .get(&(f, i as usize))
-                .cloned()
-                .unwrap_or_default(),
+            Expression::FunctionArgument(i) => self.params.get(&(f, i as usize)).cloned().unwrap_or_default(),
             Expression::Load { pointer } => of_vars(pointer),
             Expression::CallResult(_)
             | Expression::AtomicResult { .. }
             | Expression::WorkGroupUniformLoadResult { .. }
-            | Expression::SubgroupOperationResult { .. } => {
-                match self.p.funs[f].results.get(&h.index()) {
-                    Some(&ResultOf::Call(n)) => {
-                        self.returns[self.p.funs[f].calls[n].callee].clone()
-                    }
-                    Some(&ResultOf::Pointee(pointer)) => of_vars(pointer),
-                    Some(&ResultOf::Lanes(e)) => self.total(f, e),
-                    None => BTreeSet::new(),
-                }
-            }
+            | Expression::SubgroupOperationResult { .. } => match self.p.funs[f].results.get(&h.index()) {
+                Some(&ResultOf::Call(n)) => self.returns[self.p.funs[f].calls[n].callee].clone(),
+                Some(&ResultOf::Pointee(pointer)) => of_vars(pointer),
+                Some(&ResultOf::Lanes(e)) => self.total(f, e),
+                None => BTreeSet::new(),
+            },
             // What comes out of a barrier depends on the zero in name only.
             Expression::Binary { .. } if self.barriers.values.contains_key(&(f, h.index())) => {
                 self.total(f, self.barriers.values[&(f, h.index())])
@@ -1024,13 +892,7 @@ impl Marks<'_, '_, '_> {
                 let copy = self.is_copy(f, h, expr);
                 value_operands(expr)
                     .into_iter()
-                    .flat_map(|o| {
-                        if copy {
-                            self.of[f][o.index()].clone()
-                        } else {
-                            self.total(f, o)
-                        }
-                    })
+                    .flat_map(|o| if copy { self.of[f][o.index()].clone() } else { self.total(f, o) })
                     .collect()
             }
         }

@@ -45,9 +45,12 @@ pub(super) struct Rule {
 
 // The expressions as published with the models (`tokenizer.json`), less their look-ahead.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
-const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+const LLAMA3: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+const QWEN35: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+";
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"##;
@@ -64,18 +67,12 @@ const RULE_QWEN35: Expressions = &[(QWEN35, Tail::SpaceNotNewline)];
 const RULE_TEKKEN: Expressions = &[(TEKKEN, Tail::SpaceNotNewline)];
 const RULE_GPT4O: Expressions = &[(GPT4O, Tail::SpaceNotNewline)];
 const RULE_DIGITS_GPT2: Expressions = &[(r"\p{N}", Tail::None), (GPT2, Tail::Space)];
-const RULE_FALCON: Expressions = &[
-    (r"[\p{P}$+<=>^~|`]+", Tail::None),
-    (GPT2, Tail::Space),
-    ("[0-9][0-9][0-9]", Tail::None),
-];
+const RULE_FALCON: Expressions =
+    &[(r"[\p{P}$+<=>^~|`]+", Tail::None), (GPT2, Tail::Space), ("[0-9][0-9][0-9]", Tail::None)];
 const RULE_DEEPSEEK_LLM: Expressions = &[
     (r"[\r\n]", Tail::None),
     (DEEPSEEK_LETTERS, Tail::None),
-    (
-        r"\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+",
-        Tail::None,
-    ),
+    (r"\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+", Tail::None),
     (r"\s+$", Tail::None),
     (DEEPSEEK_CJK, Tail::None),
     (r"\p{N}+", Tail::None),
@@ -89,41 +86,19 @@ const RULE_DEEPSEEK_CODER: Expressions = &[
 ];
 const RULE_DEEPSEEK3: Expressions = &[
     (r"\p{N}{1,3}", Tail::None),
-    (
-        r"[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+",
-        Tail::None,
-    ),
+    (r"[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+", Tail::None),
     (DEEPSEEK3, Tail::SpaceNotNewline),
 ];
-const RULE_DEFAULT: Expressions = &[
-    (r"[\p{P}$+<=>^~|]+", Tail::None),
-    (GPT2, Tail::Space),
-    (r"\p{N}+", Tail::None),
-    ("[0-9][0-9][0-9]", Tail::None),
-];
+const RULE_DEFAULT: Expressions =
+    &[(r"[\p{P}$+<=>^~|]+", Tail::None), (GPT2, Tail::Space), (r"\p{N}+", Tail::None), ("[0-9][0-9][0-9]", Tail::None)];
 
 /// The names of `tokenizer.ggml.pre` that are known: (names, expressions, ignore_merges, add_bos, has a default BOS).
 /// Names and flags are those of llama.cpp's vocabulary loader.
 const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["default"], RULE_DEFAULT, false, false, true),
+    (&["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jais"], RULE_GPT2, false, false, true),
     (
-        &["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jais"],
-        RULE_GPT2,
-        false,
-        false,
-        true,
-    ),
-    (
-        &[
-            "llama-bpe",
-            "llama3",
-            "llama-v3",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-        ],
+        &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
         RULE_LLAMA3,
         true,
         true,
@@ -131,20 +106,7 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     ),
     (&["dbrx", "smaug-bpe"], RULE_LLAMA3, false, false, true),
     (&["chatglm-bpe", "glm4"], RULE_LLAMA3, false, false, false),
-    (
-        &[
-            "qwen2",
-            "deepseek-r1-qwen",
-            "stablelm2",
-            "megrez",
-            "kormo",
-            "f2llmv2",
-        ],
-        RULE_QWEN2,
-        false,
-        false,
-        true,
-    ),
+    (&["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo", "f2llmv2"], RULE_QWEN2, false, false, true),
     (&["qwen35"], RULE_QWEN35, false, false, true),
     (&["tekken"], RULE_TEKKEN, true, true, true),
     (&["gpt-4o", "llama4"], RULE_GPT4O, false, false, true),
@@ -153,15 +115,7 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["deepseek-v3"], RULE_DEEPSEEK3, false, false, true),
     (&["falcon"], RULE_FALCON, false, false, true),
     (
-        &[
-            "starcoder",
-            "refact",
-            "command-r",
-            "smollm",
-            "codeshell",
-            "exaone",
-            "minerva-7b",
-        ],
+        &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"],
         RULE_DIGITS_GPT2,
         false,
         false,
@@ -173,30 +127,19 @@ impl Rule {
     /// The rule that `tokenizer.ggml.pre` names. A name not known is an error: any other rule would give other ids than
     /// the model was trained on.
     pub fn named(name: &str) -> Result<Rule> {
-        let Some((_, expressions, ignore_merges, add_bos, default_bos)) =
-            FAMILIES.iter().find(|f| f.0.contains(&name))
+        let Some((_, expressions, ignore_merges, add_bos, default_bos)) = FAMILIES.iter().find(|f| f.0.contains(&name))
         else {
             let known: Vec<&str> = FAMILIES.iter().flat_map(|f| f.0).copied().collect();
-            bail!(
-                "tokenizer.ggml.pre: split rule {} is not known; known are {}",
-                shown(name),
-                known.join(", ")
-            );
+            bail!("tokenizer.ggml.pre: split rule {} is not known; known are {}", shown(name), known.join(", "));
         };
         let steps = expressions
             .iter()
             .map(|&(pattern, tail)| {
-                let regex =
-                    Regex::new(pattern).with_context(|| format!("split rule {name}: {pattern}"))?;
+                let regex = Regex::new(pattern).with_context(|| format!("split rule {name}: {pattern}"))?;
                 Ok(Step { regex, tail })
             })
             .collect::<Result<_>>()?;
-        Ok(Rule {
-            steps,
-            ignore_merges: *ignore_merges,
-            add_bos: *add_bos,
-            default_bos: *default_bos,
-        })
+        Ok(Rule { steps, ignore_merges: *ignore_merges, add_bos: *add_bos, default_bos: *default_bos })
     }
 
     /// Cuts `text` into words; joined they are the text.
@@ -310,10 +253,7 @@ impl Bpe {
         merges: &[String],
         unknown: Option<u32>,
     ) -> Result<Bpe> {
-        let byte_ids = std::array::from_fn(|b| {
-            ids.get(BYTE_CHARS[b].encode_utf8(&mut [0; 4]) as &str)
-                .copied()
-        });
+        let byte_ids = std::array::from_fn(|b| ids.get(BYTE_CHARS[b].encode_utf8(&mut [0; 4]) as &str).copied());
         ensure!(
             merges.len() < NONE as usize,
             "tokenizer.ggml.merges: {} merges, at most {NONE} expected",
@@ -323,19 +263,19 @@ impl Bpe {
         for (rank, merge) in merges.iter().enumerate() {
             // The first space after the first character: a left part may itself begin with one.
             let first = merge.chars().next().map_or(0, char::len_utf8);
-            let Some((left, right)) = merge[first..]
-                .find(' ')
-                .map(|at| (&merge[..first + at], &merge[first + at + 1..]))
+            let Some((left, right)) =
+                merge[first..].find(' ').map(|at| (&merge[..first + at], &merge[first + at + 1..]))
             else {
-                bail!(
-                    "tokenizer.ggml.merges[{rank}]: {} is not two tokens with a space between",
-                    shown(merge)
-                );
+                bail!("tokenizer.ggml.merges[{rank}]: {} is not two tokens with a space between", shown(merge));
             };
             let look = |part: &str| {
-                ids.get(part)
-                    .copied()
-                    .with_context(|| format!("tokenizer.ggml.merges[{rank}]: {} names {}, which is not in the vocabulary", shown(merge), shown(part)))
+                ids.get(part).copied().with_context(|| {
+                    format!(
+                        "tokenizer.ggml.merges[{rank}]: {} names {}, which is not in the vocabulary",
+                        shown(merge),
+                        shown(part)
+                    )
+                })
             };
             let (a, b) = (look(left)?, look(right)?);
             let whole = look(&[left, right].concat())?;
@@ -351,14 +291,7 @@ impl Bpe {
             }
         }
         let longest_word = words.keys().map(Vec::len).max().unwrap_or(0);
-        Ok(Bpe {
-            rule,
-            byte_ids,
-            merges: map,
-            words,
-            longest_word,
-            unknown,
-        })
+        Ok(Bpe { rule, byte_ids, merges: map, words, longest_word, unknown })
     }
 
     /// Appends the ids of a text without special tokens.
@@ -376,11 +309,7 @@ impl Bpe {
                 let Some(id) = self.byte_ids[b as usize].or(self.unknown) else {
                     bail!("the vocabulary has no token for byte 0x{b:02X} and no unknown token");
                 };
-                room.symbols.push(Symbol {
-                    id,
-                    prev: (i as u32).wrapping_sub(1),
-                    next: i as u32 + 1,
-                });
+                room.symbols.push(Symbol { id, prev: (i as u32).wrapping_sub(1), next: i as u32 + 1 });
             }
             if let Some(last) = room.symbols.last_mut() {
                 last.next = NONE;
@@ -400,10 +329,8 @@ impl Bpe {
         let Room { symbols, queue } = room;
         queue.clear();
         let offer = |queue: &mut BinaryHeap<_>, symbols: &[Symbol], left: u32| {
-            let (Some(l), next) = (
-                symbols.get(left as usize),
-                symbols.get(left as usize).map_or(NONE, |s| s.next),
-            ) else {
+            let (Some(l), next) = (symbols.get(left as usize), symbols.get(left as usize).map_or(NONE, |s| s.next))
+            else {
                 return;
             };
             if let Some(r) = symbols.get(next as usize)
@@ -429,11 +356,7 @@ impl Bpe {
             };
             symbols[l.next as usize].id = NONE;
             symbols[l.next as usize].next = NONE;
-            symbols[left as usize] = Symbol {
-                id: whole,
-                prev: l.prev,
-                next: r.next,
-            };
+            symbols[left as usize] = Symbol { id: whole, prev: l.prev, next: r.next };
             if let Some(after) = symbols.get_mut(r.next as usize) {
                 after.prev = left;
             }
@@ -464,18 +387,9 @@ mod tests {
 
     #[test]
     fn every_rule_cuts_the_hard_texts_where_the_reference_cuts_them() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/data/tokenizer/bpe_golden.json"
-        );
-        let golden: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-        let texts: Vec<&str> = golden["texts"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|t| t.as_str().unwrap())
-            .collect();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer/bpe_golden.json");
+        let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let texts: Vec<&str> = golden["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
         assert!(texts.len() >= 60);
         let rules = golden["rules"].as_object().unwrap();
         assert_eq!(rules.len(), 13);
@@ -485,16 +399,10 @@ mod tests {
             for (text, want) in texts.iter().zip(data["splits"].as_array().unwrap()) {
                 let want: Vec<usize> = serde_json::from_value(want.clone()).unwrap();
                 let want: Vec<usize> = want.into_iter().filter(|&n| n > 0).collect();
-                let words = if text.is_empty() {
-                    vec![]
-                } else {
-                    rule.split(text).unwrap()
-                };
+                let words = if text.is_empty() { vec![] } else { rule.split(text).unwrap() };
                 let got: Vec<usize> = words.iter().map(|w| w.chars().count()).collect();
                 if got != want {
-                    wrong.push(format!(
-                        "{name}: {text:?}\n  want {want:?}\n  got  {got:?} {words:?}"
-                    ));
+                    wrong.push(format!("{name}: {text:?}\n  want {want:?}\n  got  {got:?} {words:?}"));
                 }
             }
         }
@@ -505,10 +413,7 @@ mod tests {
     fn no_expression_needs_the_backtracking_engine() {
         for (names, expressions, ..) in FAMILIES {
             for (pattern, _) in *expressions {
-                assert!(
-                    !pattern.contains("(?!") && !pattern.contains("(?="),
-                    "{names:?}"
-                );
+                assert!(!pattern.contains("(?!") && !pattern.contains("(?="), "{names:?}");
             }
             for name in *names {
                 let words = Rule::named(name).unwrap();
@@ -520,11 +425,7 @@ mod tests {
     #[test]
     fn the_letters_of_deepseek_llm_are_all_cased_letters() {
         let cased = Regex::new(r"^[\p{Lu}\p{Ll}\p{Lt}]$").unwrap();
-        let letters = Regex::new(&format!(
-            "^{}$",
-            DEEPSEEK_LETTERS.trim_start_matches(r"\s?")
-        ))
-        .unwrap();
+        let letters = Regex::new(&format!("^{}$", DEEPSEEK_LETTERS.trim_start_matches(r"\s?"))).unwrap();
         let count = ('\0'..=char::MAX)
             .filter(|c| letters.is_match(c.encode_utf8(&mut [0; 4])).unwrap())
             .inspect(|c| assert!(cased.is_match(c.encode_utf8(&mut [0; 4])).unwrap(), "{c:?}"))

@@ -46,9 +46,7 @@ impl Json {
                 Box::new(plain)
             })
         };
-        guarded("encoding", || {
-            Ok(tokenizer.encode_fast(text, false)?.get_ids().to_vec())
-        })
+        guarded("encoding", || Ok(tokenizer.encode_fast(text, false)?.get_ids().to_vec()))
     }
 }
 
@@ -71,10 +69,7 @@ impl Decoding {
                     .context("tokenizer.json: decoder: Sequence without a list of decoders")?
                 {
                     let nested = part["type"] == "Sequence";
-                    ensure!(
-                        !nested,
-                        "tokenizer.json: decoder: a Sequence inside a Sequence is not supported"
-                    );
+                    ensure!(!nested, "tokenizer.json: decoder: a Sequence inside a Sequence is not supported");
                     self.read(part)?;
                 }
             }
@@ -83,12 +78,9 @@ impl Decoding {
             Some("Fuse") => {}
             Some("Metaspace") => {
                 self.spaces = true;
-                self.strips_first_space =
-                    decoder["prepend_scheme"] != "never" && decoder["add_prefix_space"] != false;
+                self.strips_first_space = decoder["prepend_scheme"] != "never" && decoder["add_prefix_space"] != false;
             }
-            Some("Replace")
-                if decoder["pattern"]["String"] == spm::SPACE && decoder["content"] == " " =>
-            {
+            Some("Replace") if decoder["pattern"]["String"] == spm::SPACE && decoder["content"] == " " => {
                 self.spaces = true
             }
             Some("Strip")
@@ -98,10 +90,7 @@ impl Decoding {
             {
                 self.strips_first_space = decoder["start"] == 1;
             }
-            _ => bail!(
-                "tokenizer.json: decoder {} is not supported",
-                shown(&decoder.to_string())
-            ),
+            _ => bail!("tokenizer.json: decoder {} is not supported", shown(&decoder.to_string())),
         }
         Ok(())
     }
@@ -121,13 +110,9 @@ impl Decoding {
 
 /// The checks of a BPE model whose failure would make the crate panic, and a better error for the likeliest fault.
 fn check_bpe(model: &Value) -> Result<()> {
-    let vocab = model["vocab"]
-        .as_object()
-        .context("tokenizer.json: model.vocab is missing, or not an object")?;
+    let vocab = model["vocab"].as_object().context("tokenizer.json: model.vocab is missing, or not an object")?;
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or("");
-    let merges = model["merges"]
-        .as_array()
-        .context("tokenizer.json: model.merges is missing, or not an array")?;
+    let merges = model["merges"].as_array().context("tokenizer.json: model.merges is missing, or not an array")?;
     for (rank, merge) in merges.iter().enumerate() {
         let pair = match merge {
             Value::String(s) => s.split_once(' '),
@@ -135,18 +120,10 @@ fn check_bpe(model: &Value) -> Result<()> {
             _ => None,
         };
         let shown_merge = || shown(&merge.to_string());
-        let (left, right) = pair.with_context(|| {
-            format!(
-                "tokenizer.json: merges[{rank}]: {} is not two tokens",
-                shown_merge()
-            )
-        })?;
+        let (left, right) =
+            pair.with_context(|| format!("tokenizer.json: merges[{rank}]: {} is not two tokens", shown_merge()))?;
         let tail = right.strip_prefix(prefix).with_context(|| {
-            format!(
-                "tokenizer.json: merges[{rank}]: {} lacks the prefix {}",
-                shown_merge(),
-                shown(prefix)
-            )
+            format!("tokenizer.json: merges[{rank}]: {} lacks the prefix {}", shown_merge(), shown(prefix))
         })?;
         for part in [left, right, &[left, tail].concat()] {
             ensure!(
@@ -186,18 +163,13 @@ fn template_start(processor: &Value) -> Option<u64> {
     match processor["type"].as_str()? {
         "TemplateProcessing" => {
             let first = processor["single"].get(0)?["SpecialToken"]["id"].as_str()?;
-            processor["special_tokens"].get(first)?["ids"]
-                .get(0)?
-                .as_u64()
+            processor["special_tokens"].get(first)?["ids"].get(0)?.as_u64()
         }
         "RobertaProcessing" | "BertProcessing" => processor["cls"].get(1)?.as_u64(),
         // a list inside a list is not followed: the files have none, and depth would be theirs to choose
         "Sequence" => {
             let parts = processor["processors"].as_array()?;
-            parts
-                .iter()
-                .filter(|p| p["type"] != "Sequence")
-                .find_map(template_start)
+            parts.iter().filter(|p| p["type"] != "Sequence").find_map(template_start)
         }
         _ => None,
     }
@@ -211,10 +183,7 @@ pub(super) fn load(
 ) -> Result<Tokenizer> {
     let mut file: Value = serde_json::from_slice(json).context("tokenizer.json")?;
     ensure!(file.is_object(), "tokenizer.json: an object expected");
-    ensure!(
-        file["model"].is_object(),
-        "tokenizer.json: model is missing, or not an object"
-    );
+    ensure!(file["model"].is_object(), "tokenizer.json: model is missing, or not an object");
     // A text is never cut short, filled up, or tokenised by chance.
     file["truncation"] = Value::Null;
     file["padding"] = Value::Null;
@@ -233,9 +202,7 @@ pub(super) fn load(
 
     let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
     drop(file);
-    let inner = guarded("tokenizer.json", || {
-        tokenizers::Tokenizer::from_bytes(&bytes)
-    })?;
+    let inner = guarded("tokenizer.json", || tokenizers::Tokenizer::from_bytes(&bytes))?;
     drop(bytes);
 
     let vocabulary = inner.get_vocab(true);
@@ -267,29 +234,18 @@ pub(super) fn load(
         })
         .collect();
 
-    let in_range = |what: &str, key: &str, id: u64| match u32::try_from(id)
-        .ok()
-        .filter(|&id| (id as usize) < count)
-    {
+    let in_range = |what: &str, key: &str, id: u64| match u32::try_from(id).ok().filter(|&id| (id as usize) < count) {
         Some(id) => Ok(id),
         None => bail!("{what}: {key} = {id}, but the vocabulary has {count} ids"),
     };
     let look = |key: &str, text: &str| match vocabulary.get(text) {
         Some(&id) => Ok(id),
-        None => bail!(
-            "tokenizer_config.json: {key} {} is not in the vocabulary",
-            shown(text)
-        ),
+        None => bail!("tokenizer_config.json: {key} {} is not in the vocabulary", shown(text)),
     };
-    let sources = [
-        ("generation_config.json", generation_config),
-        ("config.json", model_config),
-    ];
+    let sources = [("generation_config.json", generation_config), ("config.json", model_config)];
 
     // Only a special token of the vocabulary can be meant.
-    let from_template = template
-        .and_then(|id| u32::try_from(id).ok())
-        .filter(|&id| special(id));
+    let from_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| special(id));
     let mut bos = None;
     // A `bos_token` of null says that there is none.
     let says_none = config.is_some_and(|c| c.get("bos_token").is_some_and(Value::is_null));
@@ -331,9 +287,6 @@ pub(super) fn load(
         eos,
         adds_bos,
         strips_first_space: decoding.strips_first_space,
-        engine: Engine::Json(Box::new(Json {
-            inner,
-            plain: OnceLock::new(),
-        })),
+        engine: Engine::Json(Box::new(Json { inner, plain: OnceLock::new() })),
     })
 }

@@ -45,11 +45,7 @@ pub struct Tokenizer {
 #[derive(Debug)]
 enum Engine {
     Bpe(Specials, Box<bpe::Bpe>),
-    Spm {
-        specials: Specials,
-        spm: Box<spm::Spm>,
-        space_prefix: bool,
-    },
+    Spm { specials: Specials, spm: Box<spm::Spm>, space_prefix: bool },
     Json(Box<json::Json>),
 }
 
@@ -82,11 +78,7 @@ fn shown(text: &str) -> String {
 fn byte_token(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let plain = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    if plain {
-        u8::from_str_radix(digits, 16).ok()
-    } else {
-        None
-    }
+    if plain { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
 /// A scalar array of any numeric type as f64; `None` when absent or not numeric.
@@ -114,8 +106,7 @@ fn numbers(meta: &Meta, key: &str) -> Result<Option<Vec<f64>>> {
         Value::Array(v) => v.iter().map(scalar).collect::<Option<Vec<f64>>>(),
         _ => None,
     };
-    list.map(Some)
-        .with_context(|| format!("{key}: expected an array of numbers"))
+    list.map(Some).with_context(|| format!("{key}: expected an array of numbers"))
 }
 
 /// Reads the keys of one vocabulary.
@@ -129,18 +120,10 @@ impl Source<'_> {
     /// A special id: `None` when absent or written as -1 (all ones); an id outside the vocabulary is an error.
     fn special(&self, name: &str) -> Result<Option<u32>> {
         let key = format!("tokenizer.ggml.{name}");
-        let Some(id) = self
-            .meta
-            .uint(&key)
-            .filter(|&id| id != u64::from(u32::MAX) && id != u64::MAX)
-        else {
+        let Some(id) = self.meta.uint(&key).filter(|&id| id != u64::from(u32::MAX) && id != u64::MAX) else {
             return Ok(None);
         };
-        ensure!(
-            id < self.tokens.len() as u64,
-            "{key} = {id}, but the vocabulary has {} tokens",
-            self.tokens.len()
-        );
+        ensure!(id < self.tokens.len() as u64, "{key} = {id}, but the vocabulary has {} tokens", self.tokens.len());
         Ok(Some(id as u32))
     }
 
@@ -148,8 +131,7 @@ impl Source<'_> {
     /// end there.
     fn fallback(&self, id: u32) -> Option<u32> {
         let at = id as usize;
-        let marker = matches!(self.kinds.get(at)?, Kind::Control | Kind::Unknown)
-            || self.tokens[at].starts_with('<');
+        let marker = matches!(self.kinds.get(at)?, Kind::Control | Kind::Unknown) || self.tokens[at].starts_with('<');
         marker.then_some(id)
     }
 }
@@ -163,16 +145,12 @@ impl Tokenizer {
     /// when that token is a marker; ordinary text never becomes a control, unknown or byte token. A missing
     /// `tokenizer.ggml.pre` is a warning and the default rule; a name that is not known is an error.
     pub fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
-        let model = meta
-            .str("tokenizer.ggml.model")
-            .context("tokenizer.ggml.model is missing: the file has no tokeniser")?;
+        let model =
+            meta.str("tokenizer.ggml.model").context("tokenizer.ggml.model is missing: the file has no tokeniser")?;
         let is_spm = match model {
             "llama" => true,
             "gpt2" => false,
-            other => bail!(
-                "tokenizer.ggml.model: {} is not supported; known are gpt2 and llama",
-                shown(other)
-            ),
+            other => bail!("tokenizer.ggml.model: {} is not supported; known are gpt2 and llama", shown(other)),
         };
         let mut source = read_vocabulary(meta, is_spm)?;
         let count = source.tokens.len();
@@ -194,16 +172,9 @@ impl Tokenizer {
             None => (Some(1), Some(2)),
             Some(rule) => (rule.default_bos.then_some(11), Some(11)),
         };
-        let bos = source
-            .special("bos_token_id")?
-            .or(default_bos.and_then(|id| source.fallback(id)));
-        let eos = source
-            .special("eos_token_id")?
-            .or(default_eos.and_then(|id| source.fallback(id)));
-        let unknown =
-            source
-                .special("unknown_token_id")?
-                .or(if is_spm { source.fallback(0) } else { None });
+        let bos = source.special("bos_token_id")?.or(default_bos.and_then(|id| source.fallback(id)));
+        let eos = source.special("eos_token_id")?.or(default_eos.and_then(|id| source.fallback(id)));
+        let unknown = source.special("unknown_token_id")?.or(if is_spm { source.fallback(0) } else { None });
         let mut ends: Vec<u32> = eos.into_iter().collect();
         ends.extend(source.special("eot_token_id")?);
         ends.extend(source.special("eom_token_id")?);
@@ -211,10 +182,7 @@ impl Tokenizer {
             if END_TEXTS.contains(&source.tokens[id].as_str()) {
                 ends.push(id as u32);
                 if source.kinds[id] != Kind::Control {
-                    log::warn!(
-                        "token {id} {} is not marked as a control token: taking it for one",
-                        source.tokens[id]
-                    );
+                    log::warn!("token {id} {} is not marked as a control token: taking it for one", source.tokens[id]);
                     source.kinds[id] = Kind::Control;
                 }
             }
@@ -226,9 +194,7 @@ impl Tokenizer {
         let strips = name.contains("phi-3") || name.contains("phi3");
         let listed = source.tokens.iter().zip(&source.kinds).enumerate();
         let specials = listed
-            .filter(|(_, (_, kind))| {
-                matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown)
-            })
+            .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown))
             .map(|(id, (text, kind))| Special {
                 text: text.clone(),
                 id: id as u32,
@@ -238,39 +204,19 @@ impl Tokenizer {
             .collect();
         let specials = Specials::new(specials);
 
-        let pieces = (0..count)
-            .map(|id| piece_of(&source.tokens[id], source.kinds[id], is_spm).into())
-            .collect();
-        let space_prefix = meta
-            .bool("tokenizer.ggml.add_space_prefix")
-            .unwrap_or(is_spm);
+        let pieces = (0..count).map(|id| piece_of(&source.tokens[id], source.kinds[id], is_spm).into()).collect();
+        let space_prefix = meta.bool("tokenizer.ggml.add_space_prefix").unwrap_or(is_spm);
         let by_default = rule.as_ref().is_none_or(|rule| rule.add_bos);
-        let adds_bos = bos.is_some()
-            && meta
-                .bool("tokenizer.ggml.add_bos_token")
-                .unwrap_or(by_default);
+        let adds_bos = bos.is_some() && meta.bool("tokenizer.ggml.add_bos_token").unwrap_or(by_default);
         let engine = match rule {
-            None => Engine::Spm {
-                spm: Box::new(read_spm(&source, unknown)?),
-                specials,
-                space_prefix,
-            },
+            None => Engine::Spm { spm: Box::new(read_spm(&source, unknown)?), specials, space_prefix },
             Some(rule) => {
-                let ids: HashMap<&str, u32> = source
-                    .tokens
-                    .iter()
-                    .zip(0..)
-                    .map(|(t, id)| (t.as_str(), id))
-                    .collect();
-                let usable =
-                    |id: u32| matches!(source.kinds[id as usize], Kind::Normal | Kind::UserDefined);
-                let merges = meta
-                    .strings("tokenizer.ggml.merges")
-                    .context("tokenizer.ggml.merges is missing, or not an array of strings: gpt2 vocabularies need it")?;
-                Engine::Bpe(
-                    specials,
-                    Box::new(bpe::Bpe::new(rule, &ids, usable, merges, unknown)?),
-                )
+                let ids: HashMap<&str, u32> = source.tokens.iter().zip(0..).map(|(t, id)| (t.as_str(), id)).collect();
+                let usable = |id: u32| matches!(source.kinds[id as usize], Kind::Normal | Kind::UserDefined);
+                let merges = meta.strings("tokenizer.ggml.merges").context(
+                    "tokenizer.ggml.merges is missing, or not an array of strings: gpt2 vocabularies need it",
+                )?;
+                Engine::Bpe(specials, Box::new(bpe::Bpe::new(rule, &ids, usable, merges, unknown)?))
             }
         };
         Ok(Tokenizer {
@@ -328,12 +274,7 @@ impl Tokenizer {
     ///
     /// Errors: `add_bos` without a BOS in the vocabulary; a byte that the vocabulary cannot express; 1 GiB or more.
     pub fn encode(&self, text: &str, add_bos: bool, parse_special: bool) -> Result<Vec<u32>> {
-        ensure!(
-            text.len() < 1 << 30,
-            "text of {} bytes: fewer than {} expected",
-            text.len(),
-            1 << 30
-        );
+        ensure!(text.len() < 1 << 30, "text of {} bytes: fewer than {} expected", text.len(), 1 << 30);
         let mut ids = Vec::with_capacity(text.len() / 4 + 2);
         match &self.engine {
             Engine::Bpe(specials, bpe) => {
@@ -344,11 +285,7 @@ impl Tokenizer {
                     }
                 }
             }
-            Engine::Spm {
-                specials,
-                spm,
-                space_prefix,
-            } => {
+            Engine::Spm { specials, spm, space_prefix } => {
                 // A space goes before the text and after every special token, as llama.cpp has it.
                 let mut after_special = true;
                 for fragment in specials.split(text, parse_special) {
@@ -365,9 +302,7 @@ impl Tokenizer {
             Engine::Json(json) => ids = json.encode(text, parse_special)?,
         }
         if add_bos {
-            let bos = self
-                .bos
-                .context("a BOS token was asked for, but the vocabulary has none")?;
+            let bos = self.bos.context("a BOS token was asked for, but the vocabulary has none")?;
             if ids.first() != Some(&bos) {
                 ids.insert(0, bos);
             }
@@ -420,10 +355,7 @@ impl StreamDecoder {
 
     /// For ids that go on from a text already shown, such as a prompt: a first space is kept.
     pub fn continuing() -> StreamDecoder {
-        StreamDecoder {
-            held: Vec::new(),
-            begun: true,
-        }
+        StreamDecoder { held: Vec::new(), begun: true }
     }
 
     /// Takes the next id of `tokenizer` and returns what can be shown of the text so far unshown.
@@ -503,19 +435,12 @@ fn read_vocabulary(meta: &Meta, is_spm: bool) -> Result<Source<'_>> {
     let mut seen = HashMap::with_capacity(count);
     for (id, token) in tokens.iter().enumerate() {
         if let Some(first) = seen.insert(token.as_str(), id) {
-            bail!(
-                "tokenizer.ggml.tokens: {first} and {id} are both {}",
-                shown(token)
-            );
+            bail!("tokenizer.ggml.tokens: {first} and {id} are both {}", shown(token));
         }
     }
     let types = numbers(meta, "tokenizer.ggml.token_type")?;
     if let Some(types) = &types {
-        ensure!(
-            types.len() == count,
-            "tokenizer.ggml.token_type: {} entries for {count} tokens",
-            types.len()
-        );
+        ensure!(types.len() == count, "tokenizer.ggml.token_type: {} entries for {count} tokens", types.len());
     }
     let kinds = (0..count)
         .map(|id| match types.as_ref().map(|t| t[id] as i64) {
@@ -526,37 +451,28 @@ fn read_vocabulary(meta: &Meta, is_spm: bool) -> Result<Source<'_>> {
             Some(4) => Ok(Kind::UserDefined),
             Some(5) => Ok(Kind::Unused),
             Some(6) if byte_token(&tokens[id]).is_some() => Ok(Kind::Byte),
-            Some(6) => bail!("tokenizer.ggml.tokens[{id}]: {} is marked as a byte token; <0x00> to <0xFF> expected", shown(&tokens[id])),
+            Some(6) => bail!(
+                "tokenizer.ggml.tokens[{id}]: {} is marked as a byte token; <0x00> to <0xFF> expected",
+                shown(&tokens[id])
+            ),
             // 0 (undefined), 1 (normal) and numbers to come
             _ => Ok(Kind::Normal),
         })
         .collect::<Result<_>>()?;
-    Ok(Source {
-        meta,
-        tokens,
-        kinds,
-    })
+    Ok(Source { meta, tokens, kinds })
 }
 
 fn read_spm(source: &Source, unknown: Option<u32>) -> Result<spm::Spm> {
     let key = "tokenizer.ggml.scores";
-    let scores = numbers(source.meta, key)?
-        .with_context(|| format!("{key} is missing: llama vocabularies need it"))?;
+    let scores = numbers(source.meta, key)?.with_context(|| format!("{key} is missing: llama vocabularies need it"))?;
     let count = source.tokens.len();
-    ensure!(
-        scores.len() == count,
-        "{key}: {} entries for {count} tokens",
-        scores.len()
-    );
+    ensure!(scores.len() == count, "{key}: {} entries for {count} tokens", scores.len());
     let mut tokens = HashMap::with_capacity(count);
     let mut byte_ids = [None; 256];
     for (id, (text, kind)) in source.tokens.iter().zip(&source.kinds).enumerate() {
         // Adding zero makes -0 a plain zero, so that the total order of floats is their usual order.
         let score = scores[id] as f32 + 0.0;
-        ensure!(
-            score.is_finite(),
-            "{key}[{id}] is {score}, a finite number expected"
-        );
+        ensure!(score.is_finite(), "{key}[{id}] is {score}, a finite number expected");
         match kind {
             Kind::Normal | Kind::UserDefined | Kind::Unused => {
                 tokens.insert(text.as_str().into(), (id as u32, score));
@@ -569,10 +485,5 @@ fn read_spm(source: &Source, unknown: Option<u32>) -> Result<spm::Spm> {
             Kind::Control | Kind::Unknown => {}
         }
     }
-    Ok(spm::Spm {
-        longest: source.tokens.iter().map(String::len).max().unwrap_or(0),
-        tokens,
-        byte_ids,
-        unknown,
-    })
+    Ok(spm::Spm { longest: source.tokens.iter().map(String::len).max().unwrap_or(0), tokens, byte_ids, unknown })
 }

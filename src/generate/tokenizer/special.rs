@@ -42,10 +42,7 @@ struct Grams {
 impl Grams {
     fn new(text: &str) -> Grams {
         let log2 = (text.len().saturating_mul(8)).max(64).ilog2().clamp(6, 24);
-        let mut grams = Grams {
-            bits: vec![0; 1 << (log2 - 6)],
-            shift: 32 - log2,
-        };
+        let mut grams = Grams { bits: vec![0; 1 << (log2 - 6)], shift: 32 - log2 };
         for w in text.as_bytes().windows(4) {
             let at = grams.slot(w);
             grams.bits[at >> 6] |= 1 << (at & 63);
@@ -110,11 +107,7 @@ impl Special {
                 out.push(Fragment::Text(left));
             }
             out.push(Fragment::Token(self.id));
-            text = if self.strip_right {
-                right.trim_start_matches(is_c_space)
-            } else {
-                right
-            };
+            text = if self.strip_right { right.trim_start_matches(is_c_space) } else { right };
         }
         if !text.is_empty() {
             out.push(Fragment::Text(text));
@@ -127,12 +120,7 @@ mod tests {
     use super::*;
 
     fn special(text: &str, id: u32, always: bool) -> Special {
-        Special {
-            text: text.to_string(),
-            id,
-            always,
-            strip_right: false,
-        }
+        Special { text: text.to_string(), id, always, strip_right: false }
     }
 
     #[test]
@@ -147,10 +135,7 @@ mod tests {
     fn control_tokens_are_text_unless_parsed_but_user_defined_ones_always_match() {
         let s = Specials::new(vec![special("<c>", 1, false), special("<u>", 2, true)]);
         use Fragment::{Text, Token};
-        assert_eq!(
-            s.split("<c><u>x", false),
-            [Text("<c>"), Token(2), Text("x")]
-        );
+        assert_eq!(s.split("<c><u>x", false), [Text("<c>"), Token(2), Text("x")]);
         assert_eq!(s.split("<c><u>x", true), [Token(1), Token(2), Text("x")]);
         assert_eq!(s.split("", true), []);
     }
@@ -161,10 +146,7 @@ mod tests {
         end.strip_right = true;
         let s = Specials::new(vec![end]);
         use Fragment::{Text, Token};
-        assert_eq!(
-            s.split("a <|end|> \n\u{b}b<|end|>\n", true),
-            [Text("a "), Token(7), Text("b"), Token(7)]
-        );
+        assert_eq!(s.split("a <|end|> \n\u{b}b<|end|>\n", true), [Text("a "), Token(7), Text("b"), Token(7)]);
     }
 
     #[test]

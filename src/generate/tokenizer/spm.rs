@@ -57,9 +57,7 @@ impl PartialOrd for Pair {
 impl Ord for Pair {
     fn cmp(&self, other: &Pair) -> std::cmp::Ordering {
         // Scores are finite and have no negative zero (checked at loading), so this is their usual order.
-        self.score
-            .total_cmp(&other.score)
-            .then(other.left.cmp(&self.left))
+        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
     }
 }
 
@@ -72,12 +70,7 @@ impl Spm {
         let mut symbols: Vec<Symbol> = text
             .char_indices()
             .enumerate()
-            .map(|(i, (start, c))| Symbol {
-                start,
-                len: c.len_utf8(),
-                prev: i.wrapping_sub(1),
-                next: i + 1,
-            })
+            .map(|(i, (start, c))| Symbol { start, len: c.len_utf8(), prev: i.wrapping_sub(1), next: i + 1 })
             .collect();
         if let Some(last) = symbols.last_mut() {
             last.next = NONE;
@@ -124,12 +117,7 @@ impl Spm {
             return;
         }
         if let Some(&(_, score)) = self.tokens.get(&text[l.start..l.start + len]) {
-            queue.push(Pair {
-                score,
-                left,
-                right: l.next,
-                len,
-            });
+            queue.push(Pair { score, left, right: l.next, len });
         }
     }
 }
