@@ -1,6 +1,8 @@
 // Causal attention of one query head over one cache page, in chunks of 64 positions; one workgroup a head and token.
 #import exact
 #import cache_types
+#import rotate
+#import tq3
 
 struct Params {
     n_tokens: u32,
@@ -23,7 +25,6 @@ struct Params {
 override k_type: u32 = 0u;
 override v_type: u32 = 0u;
 
-var<workgroup> query: array<f32, 256>;
 var<workgroup> low_digits: array<u32, 64>;
 var<workgroup> high_digits: array<u32, 64>;
 var<workgroup> lanes: array<f32, 64>;
@@ -59,11 +60,11 @@ fn sum_lanes(lane: u32, x: f32) -> f32 {
     return r;
 }
 
-// Splits the query into two int8 digits; returns its scale.
+// Splits the query (in `row`) into two int8 digits; returns its scale.
 fn query_digits(lane: u32) -> f32 {
     var amax = 0.0;
     for (var e = lane; e < p.head_dim; e += 64u) {
-        amax = max(amax, abs(query[e]));
+        amax = max(amax, abs(row[e]));
     }
     var d = fdiv(max_lanes(lane, amax), 16256.0);
     var inv = 0.0;
@@ -76,7 +77,7 @@ fn query_digits(lane: u32) -> f32 {
         var lo = 0u;
         var hi = 0u;
         for (var i = 0u; i < 4u; i++) {
-            let c = clamp(round_away(B(query[4u * lane + i] * inv)), -16256, 16256);
+            let c = clamp(round_away(B(row[4u * lane + i] * inv)), -16256, 16256);
             let high = (c + 64) >> 7u;
             lo |= (bitcast<u32>(c - 128 * high) & 255u) << (8u * i);
             hi |= (bitcast<u32>(high) & 255u) << (8u * i);
@@ -88,28 +89,69 @@ fn query_digits(lane: u32) -> f32 {
     return d;
 }
 
+// The value of an integer sum taken with each digit of the query.
+fn query_value(high: i32, low: i32) -> f32 {
+    return B(B(i2f(high) * 128.0) + i2f(low));
+}
+
+// Sum of level times query over the tq3 block b whose words are k[block], k[block + 32], k[block + 64].
+fn tq3_sum(block: u32, b: u32) -> f32 {
+    let signs = k[block + 64u];
+    var high = vec2<i32>(0, 0);
+    var low = vec2<i32>(0, 0);
+    for (var i = 0u; i < 8u; i++) {
+        let codes = spread2((k[block + (i >> 2u) * 32u] >> (8u * (i & 3u))) & 255u);
+        let h = high_digits[8u * b + i];
+        let l = low_digits[8u * b + i];
+        if k_type == TQ3_0 {
+            // dot with the signs is inner + outer
+            let c = tq3_0_packed(codes);
+            let outer_high = dot4I8Packed(h, c.y);
+            let outer_low = dot4I8Packed(l, c.y);
+            high += vec2<i32>(dot4I8Packed(h, c.x) - outer_high, outer_high);
+            low += vec2<i32>(dot4I8Packed(l, c.x) - outer_low, outer_low);
+        } else {
+            let c = tq3_1_packed(codes, signs >> (4u * i));
+            high.x += dot4I8Packed(h, c);
+            low.x += dot4I8Packed(l, c);
+        }
+    }
+    let inner = query_value(high.x, low.x);
+    if k_type == TQ3_1 {
+        return inner;
+    }
+    return B(B(TQ3_0_INNER * inner) + B(TQ3_0_OUTER * query_value(high.y, low.y)));
+}
+
 // Score of the position whose key's word i is k[base + 32 i].
 fn score(base: u32, query_scale: f32) -> f32 {
     var acc = 0.0;
     if k_type == F32 {
         for (var e = 0u; e < p.head_dim; e++) {
-            acc = B(acc + B(query[e] * bitcast<f32>(k[base + e * 32u])));
+            acc = B(acc + B(row[e] * bitcast<f32>(k[base + e * 32u])));
         }
         return B(acc * p.scale);
     }
     if k_type == F16 {
         for (var i = 0u; i < p.head_dim / 2u; i++) {
             let word = k[base + i * 32u];
-            acc = B(acc + B(query[2u * i] * f16_to_f32(word & 0xffffu)));
-            acc = B(acc + B(query[2u * i + 1u] * f16_to_f32(word >> 16u)));
+            acc = B(acc + B(row[2u * i] * f16_to_f32(word & 0xffffu)));
+            acc = B(acc + B(row[2u * i + 1u] * f16_to_f32(word >> 16u)));
         }
         return B(acc * p.scale);
     }
     let codes = base + scale_words(p.head_dim) * 32u;
+    if k_type == TQ3_0 || k_type == TQ3_1 {
+        for (var b = 0u; b < p.head_dim / 32u; b++) {
+            let d = f16_to_f32((k[base + (b >> 1u) * 32u] >> (16u * (b & 1u))) & 0xffffu);
+            acc = B(acc + B(d * tq3_sum(codes + 96u * b, b)));
+        }
+        return B(acc * B(query_scale * p.scale));
+    }
     for (var b = 0u; b < p.head_dim / 32u; b++) {
         var hi = 0;
         var lo = 0;
-        if k_type == Q8_0 {
+        if k_type == Q8_0 || k_type == Q8_0R {
             for (var i = 8u * b; i < 8u * b + 8u; i++) {
                 let c = k[codes + i * 32u];
                 hi += dot4I8Packed(high_digits[i], c);
@@ -127,7 +169,7 @@ fn score(base: u32, query_scale: f32) -> f32 {
             }
         }
         let d = f16_to_f32((k[base + (b >> 1u) * 32u] >> (16u * (b & 1u))) & 0xffffu);
-        acc = B(acc + B(d * B(B(i2f(hi) * 128.0) + i2f(lo))));
+        acc = B(acc + B(d * query_value(hi, lo)));
     }
     return B(acc * B(query_scale * p.scale));
 }
@@ -143,7 +185,16 @@ fn value(base: u32, e: u32) -> f32 {
     let b = e >> 5u;
     let d = f16_to_f32((v[base + (b >> 1u)] >> (16u * (b & 1u))) & 0xffffu);
     let codes = base + scale_words(p.head_dim);
-    if v_type == Q8_0 {
+    if v_type == TQ3_0 || v_type == TQ3_1 {
+        let at = codes + 3u * b;
+        let j = e & 31u;
+        let code = (v[at + (j >> 4u)] >> (2u * (j & 15u))) & 3u;
+        if v_type == TQ3_0 {
+            return B(d * tq3_0_level(code));
+        }
+        return B(d * f32(tq3_1_level(code | (((v[at + 2u] >> j) & 1u) << 2u))));
+    }
+    if v_type == Q8_0 || v_type == Q8_0R {
         let c = bitcast<i32>(v[codes + (e >> 2u)] << (24u - 8u * (e & 3u))) >> 24u;
         return B(d * f32(c));
     }
@@ -162,11 +213,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         return;
     }
     for (var e = lane; e < p.head_dim; e += 64u) {
-        query[e] = q[at * p.head_dim + e];
+        row[e] = q[at * p.head_dim + e];
     }
+    rotate(lane, p.head_dim, rotation(k_type, p.head_dim));
     workgroupBarrier();
     var query_scale = 0.0;
-    if k_type == Q8_0 || k_type == Q4_0 {
+    if k_type >= Q8_0 {
         query_scale = query_digits(lane);
     }
     let k_words = cached_words(k_type, p.head_dim);
@@ -204,12 +256,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         let n = min(end - chunk, 64u);
         var oc = array<f32, 4>(0.0, 0.0, 0.0, 0.0);
         for (var i = 0u; i < n; i++) {
-            let row = (kv_head * p.page_len + chunk + i) * v_words;
+            let base_v = (kv_head * p.page_len + chunk + i) * v_words;
             let weight = probs[i];
             for (var j = 0u; j < 4u; j++) {
                 let e = lane + 64u * j;
                 if e < p.head_dim {
-                    oc[j] = B(oc[j] + B(weight * value(row, e)));
+                    oc[j] = B(oc[j] + B(weight * value(base_v, e)));
                 }
             }
         }
@@ -230,10 +282,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         workgroupBarrier();
     }
     if last_pos < p.page_first + p.page_len {
+        // one rotation back per output, whatever the number of positions
         let inv = fdiv(1.0, l);
         for (var j = 0u; j < 4u; j++) {
             if lane + 64u * j < p.head_dim {
-                out[at * p.head_dim + lane + 64u * j] = canon(B(o[j] * inv));
+                row[lane + 64u * j] = B(o[j] * inv);
+            }
+        }
+        unrotate(lane, p.head_dim, rotation(v_type, p.head_dim));
+        for (var j = 0u; j < 4u; j++) {
+            if lane + 64u * j < p.head_dim {
+                out[at * p.head_dim + lane + 64u * j] = canon(row[lane + 64u * j]);
             }
         }
     } else {

@@ -1,8 +1,12 @@
-// Cached rows: f32, f16, q8_0, q4_0 (docs/exactness.md section 6; src/ops/cache.rs numbers the types).
+// Cached rows (docs/exactness.md section 6; src/ops/cache.rs numbers the types).
 const F32: u32 = 0u;
 const F16: u32 = 1u;
 const Q8_0: u32 = 2u;
 const Q4_0: u32 = 3u;
+const Q8_0R: u32 = 4u;
+const Q4_0R: u32 = 5u;
+const TQ3_0: u32 = 6u;
+const TQ3_1: u32 = 7u;
 
 // Words of f16 scales before the codes.
 fn scale_words(head_dim: u32) -> u32 {
@@ -16,8 +20,22 @@ fn cached_words(t: u32, head_dim: u32) -> u32 {
     if t == F16 {
         return head_dim / 2u;
     }
-    if t == Q8_0 {
+    if t == Q8_0 || t == Q8_0R {
         return scale_words(head_dim) + head_dim / 4u;
     }
-    return scale_words(head_dim) + head_dim / 8u;
+    if t == Q4_0 || t == Q4_0R {
+        return scale_words(head_dim) + head_dim / 8u;
+    }
+    return scale_words(head_dim) + head_dim / 32u * 3u;
+}
+
+// Elements rotated together: the largest power of two that divides the head, 32 for tq3_0, 0 for types that do not rotate.
+fn rotation(t: u32, head_dim: u32) -> u32 {
+    if t < Q8_0R {
+        return 0u;
+    }
+    if t == TQ3_0 {
+        return 32u;
+    }
+    return min(head_dim & (~head_dim + 1u), 256u);
 }

@@ -1,7 +1,11 @@
-// Writes rows into one cache page. The importing shader gives the place of word i of a position's row:
+// Writes rows into one cache page: rotate, quantise and pack in one pass; a lane owns a pair of blocks. The importing
+// shader gives the place of word i of a position's row:
 //   fn place(head: u32, pos: u32, words: u32, i: u32) -> u32
 #import exact
 #import cache_types
+#import rotate
+#import tq3
+#import tq3_encode
 
 struct Params {
     n_tokens: u32,
@@ -22,7 +26,7 @@ override cache_type: u32 = 0u;
 fn q8_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
     var amax = 0.0;
     for (var i = 0u; i < 32u; i++) {
-        amax = max(amax, abs(x[at + i]));
+        amax = max(amax, abs(row[at + i]));
     }
     var d = fdiv(amax, 127.0);
     var id = 0.0;
@@ -34,7 +38,7 @@ fn q8_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
     for (var i = 0u; i < 8u; i++) {
         var word = 0u;
         for (var e = 0u; e < 4u; e++) {
-            word |= (bitcast<u32>(round_away(B(x[at + 4u * i + e] * id))) & 255u) << (8u * e);
+            word |= (bitcast<u32>(round_away(B(row[at + 4u * i + e] * id))) & 255u) << (8u * e);
         }
         cache[place(head, pos, words, first + i)] = word;
     }
@@ -50,7 +54,7 @@ fn q4_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
     var amax = 0.0;
     var top = 0.0;
     for (var i = 0u; i < 32u; i++) {
-        let v = x[at + i];
+        let v = row[at + i];
         if abs(v) > amax {
             amax = abs(v);
             top = v;
@@ -66,8 +70,8 @@ fn q4_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
     for (var i = 0u; i < 4u; i++) {
         var word = 0u;
         for (var e = 0u; e < 4u; e++) {
-            let lo = q4_0_code(x[at + 4u * i + e], id);
-            let hi = q4_0_code(x[at + 4u * i + e + 16u], id);
+            let lo = q4_0_code(row[at + 4u * i + e], id);
+            let hi = q4_0_code(row[at + 4u * i + e + 16u], id);
             word |= (lo | (hi << 4u)) << (8u * e);
         }
         cache[place(head, pos, words, first + i)] = word;
@@ -83,16 +87,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         return;
     }
     let head = wid.x;
-    let row = (wid.y * p.kv_heads + head) * p.head_dim;
+    let start = (wid.y * p.kv_heads + head) * p.head_dim;
+    for (var e = lid.x; e < p.head_dim; e += 64u) {
+        row[e] = x[start + e];
+    }
+    rotate(lid.x, p.head_dim, rotation(cache_type, p.head_dim));
+    workgroupBarrier();
     let words = cached_words(cache_type, p.head_dim);
     if cache_type == F32 {
         for (var i = lid.x; i < words; i += 64u) {
-            cache[place(head, pos, words, i)] = bitcast<u32>(x[row + i]);
+            cache[place(head, pos, words, i)] = bitcast<u32>(row[i]);
         }
     } else if cache_type == F16 {
         for (var i = lid.x; i < words; i += 64u) {
-            let at = row + 2u * i;
-            cache[place(head, pos, words, i)] = f32_to_f16(x[at]) | (f32_to_f16(x[at + 1u]) << 16u);
+            cache[place(head, pos, words, i)] = f32_to_f16(row[2u * i]) | (f32_to_f16(row[2u * i + 1u]) << 16u);
         }
     } else {
         // a lane owns a pair of blocks, and so a whole word of scales
@@ -102,13 +110,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             for (var i = 0u; i < 2u; i++) {
                 let b = 2u * lid.x + i;
                 if b < p.head_dim / 32u {
-                    var d = 0.0;
-                    if cache_type == Q8_0 {
-                        d = q8_0_block(row + 32u * b, head, pos, words, sw + 8u * b);
+                    var scale = 0u;
+                    if cache_type == Q8_0 || cache_type == Q8_0R {
+                        scale = f32_to_f16(q8_0_block(32u * b, head, pos, words, sw + 8u * b));
+                    } else if cache_type == Q4_0 || cache_type == Q4_0R {
+                        scale = f32_to_f16(q4_0_block(32u * b, head, pos, words, sw + 4u * b));
                     } else {
-                        d = q4_0_block(row + 32u * b, head, pos, words, sw + 4u * b);
+                        var block = Block();
+                        if cache_type == TQ3_0 {
+                            block = tq3_0_encode(32u * b);
+                        } else {
+                            block = tq3_1_encode(32u * b);
+                        }
+                        cache[place(head, pos, words, sw + 3u * b)] = block.qs0;
+                        cache[place(head, pos, words, sw + 3u * b + 1u)] = block.qs1;
+                        cache[place(head, pos, words, sw + 3u * b + 2u)] = block.qr;
+                        scale = block.gamma;
                     }
-                    scales |= f32_to_f16(d) << (16u * i);
+                    scales |= scale << (16u * i);
                 }
             }
             cache[place(head, pos, words, lid.x)] = scales;
