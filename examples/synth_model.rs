@@ -634,6 +634,7 @@ fn write_file(out: &Path, name: &str, s: &Shape, mix: Mix, seed: u64) -> Result<
     result.with_context(|| format!("writing {}", out.display()))
 }
 
+#[allow(dead_code, reason = "not called where this file is included as a module")]
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -642,6 +643,12 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Writes the model that these arguments (the first is the program's name) ask for; for tests.
+#[allow(dead_code, reason = "used where this file is included as a module")]
+pub fn generate(args: &[&str]) -> Result<()> {
+    run(&Args::try_parse_from(args)?)
 }
 
 fn run(args: &Args) -> Result<()> {

@@ -39,13 +39,22 @@ pub struct AdapterReport {
 /// before software in each.
 pub async fn adapters() -> Vec<Adapter> {
     let mut list = native_adapters().await;
-    list.extend(of(wgpu::Backends::GL).await);
-    number(list)
+    list.extend(gl_adapters(list.len()).await);
+    list
 }
 
-/// Without GL, whose start-up on a machine without a display is noisy and slow.
+/// Those of the native interfaces, numbered from 0: nothing of GL is started.
+///
+/// Where neither a Wayland nor an X display is known, Mesa's device-select layer for Vulkan may complain on stderr that
+/// `XDG_RUNTIME_DIR` is not set. It comes from the C library of Wayland; the user can silence it with
+/// `NODEVICE_SELECT=1`, a program without unsafe code cannot.
 pub async fn native_adapters() -> Vec<Adapter> {
-    number(of(wgpu::Backends::all() - wgpu::Backends::GL).await)
+    number(of(wgpu::Backends::all() - wgpu::Backends::GL).await, 0)
+}
+
+/// Those of GL, numbered from `first`.
+pub async fn gl_adapters(first: usize) -> Vec<Adapter> {
+    number(of(wgpu::Backends::GL).await, first)
 }
 
 async fn of(backends: wgpu::Backends) -> Vec<Adapter> {
@@ -66,11 +75,18 @@ async fn of(backends: wgpu::Backends) -> Vec<Adapter> {
     list.into_iter().map(|inner| Adapter { inner, index: 0 }).collect()
 }
 
-fn number(mut list: Vec<Adapter>) -> Vec<Adapter> {
+fn number(mut list: Vec<Adapter>, first: usize) -> Vec<Adapter> {
     for (i, a) in list.iter_mut().enumerate() {
-        a.index = i;
+        a.index = first + i;
     }
     list
+}
+
+impl AdapterReport {
+    /// Whether its buffers lie in the machine's main memory: software and integrated GPUs.
+    pub fn main_memory(&self) -> bool {
+        self.software || self.device_type == "IntegratedGpu"
+    }
 }
 
 impl Adapter {

@@ -9,7 +9,7 @@ mod program;
 mod qualify;
 pub mod shaders;
 
-pub use adapters::{Adapter, AdapterReport, adapters, connect, native_adapters};
+pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, native_adapters};
 pub use device::{GpuDevice, GpuOptions};
 pub use faults::HostError;
 pub use qualify::Verdict;

@@ -4,6 +4,8 @@ use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, ContainerKind, LoadMode};
 use crate::generate::SessionOptions;
 use crate::generate::tokenizer::Tokenizer;
+#[cfg(feature = "gpu")]
+use crate::host;
 use crate::models::{Hyper, PlanOptions};
 use crate::ops::cache::CacheType;
 use crate::record::Device;
@@ -12,7 +14,9 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;
-use std::io::IsTerminal;
+#[cfg(feature = "gpu")]
+use std::cell::OnceCell;
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,24 +35,57 @@ impl std::fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
+/// A line of talk on stderr; a stderr that nobody reads is no reason to stop.
+macro_rules! note {
+    ($($t:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($t)*);
+    }};
+}
+pub(super) use note;
+
+/// A whole number of a flag, within bounds.
+pub fn whole<const MIN: usize, const MAX: usize>(s: &str) -> Result<usize, String> {
+    s.parse().ok().filter(|n| (MIN..=MAX).contains(n)).ok_or_else(|| match MAX {
+        usize::MAX => format!("expected a whole number, {MIN} or more"),
+        _ => format!("expected a whole number from {MIN} to {MAX}"),
+    })
+}
+
+/// A whole number of a flag.
+pub fn count(s: &str) -> Result<usize, String> {
+    whole::<0, { usize::MAX }>(s)
+}
+
+fn cache_type(s: &str) -> Result<CacheType, String> {
+    CacheType::parse(&s.to_lowercase()).ok_or_else(|| {
+        let known: Vec<&str> = CacheType::ALL.iter().map(|t| t.name()).collect();
+        format!("expected {}", known.join(", "))
+    })
+}
+
+/// A word that is not empty.
+pub fn word(s: &str) -> Result<String, String> {
+    if s.trim().is_empty() { Err("expected a word, found none".into()) } else { Ok(s.trim().to_string()) }
+}
+
 #[derive(Args)]
 pub struct ModelArgs {
-    /// GGUF file, Hugging Face directory, or first shard; without it the embedded story model
-    #[arg(env = "ISOBIT_MODEL")]
+    /// GGUF file (the first, of shards) or Hugging Face directory [default: the embedded story model]
+    #[arg(env = "ISOBIT_MODEL", hide_env_values = true)]
     pub model: Option<PathBuf>,
     /// The same as MODEL
-    #[arg(short = 'm', long = "model", value_name = "MODEL", conflicts_with = "model")]
+    #[arg(short = 'm', long = "model", value_name = "MODEL")]
     pub model_flag: Option<PathBuf>,
-    /// How files are read; a mapped file that is truncated while in use kills the process
-    #[arg(long, value_enum, default_value = "read", env = "ISOBIT_LOAD_MODE")]
+    /// How files are read: read, or mmap (a file truncated while mapped kills the process)
+    #[arg(long, value_enum, default_value = "read", env = "ISOBIT_LOAD_MODE", hide_env_values = true)]
+    #[arg(value_name = "MODE", hide_possible_values = true, help_heading = "Engine")]
     pub load_mode: Load,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Load {
-    /// positioned reads
     Read,
-    /// memory mapping
     Mmap,
 }
 
@@ -62,8 +99,22 @@ impl Load {
 }
 
 impl ModelArgs {
+    /// What was named: `-m` goes before the environment, and clap has put that in `model`.
+    pub fn path(&self) -> Option<&Path> {
+        self.model_flag.as_deref().or(self.model.as_deref())
+    }
+
     pub fn open(&self) -> anyhow::Result<Container> {
-        open(self.model.as_deref().or(self.model_flag.as_deref()), self.load_mode)
+        let from_environment = std::env::var_os("ISOBIT_MODEL");
+        if let (Some(flag), Some(model)) = (&self.model_flag, &self.model) {
+            ensure!(
+                flag == model || from_environment.is_some_and(|e| e == *model.as_os_str()),
+                "two models, {} and -m {}: give one",
+                model.display(),
+                flag.display()
+            );
+        }
+        open(self.path(), self.load_mode)
     }
 }
 
@@ -75,24 +126,31 @@ pub fn open(path: Option<&Path>, mode: Load) -> anyhow::Result<Container> {
 }
 
 #[derive(Args)]
+#[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
     /// Positions the cache holds; 0: the model's context, at most 4096
-    #[arg(short = 'c', long = "ctx-size", default_value_t = 0, value_name = "CTX", env = "ISOBIT_CTX_SIZE")]
+    #[arg(short = 'c', long = "ctx-size", default_value = "0", value_name = "N", value_parser = whole::<0, {1 << 28}>)]
+    #[arg(env = "ISOBIT_CTX_SIZE", hide_env_values = true, allow_negative_numbers = true)]
     pub ctx: usize,
-    /// Type of cached keys: f32, f16, q8_0, q4_0
-    #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-k", env = "ISOBIT_CTK")]
-    pub ctk: String,
-    /// Type of cached values: f32, f16, q8_0, q4_0
-    #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-v", env = "ISOBIT_CTV")]
-    pub ctv: String,
-    /// Tokens computed at once, at most (never changes a bit of the result)
-    #[arg(long, default_value_t = 512, value_name = "N", alias = "ubatch-size", env = "ISOBIT_UBATCH")]
+    /// Type of cached keys (also -ctk): f32, f16, q8_0, q4_0
+    #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-k", value_parser = cache_type)]
+    #[arg(env = "ISOBIT_CTK", hide_env_values = true)]
+    pub ctk: CacheType,
+    /// Type of cached values (also -ctv)
+    #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-v", value_parser = cache_type)]
+    #[arg(env = "ISOBIT_CTV", hide_env_values = true)]
+    pub ctv: CacheType,
+    /// Tokens computed at once, at most (also -ub); never changes a bit of the result
+    #[arg(long, default_value = "512", value_name = "N", alias = "ubatch-size", value_parser = whole::<1, 65535>)]
+    #[arg(env = "ISOBIT_UBATCH", hide_env_values = true, allow_negative_numbers = true)]
     pub ubatch: usize,
-    /// Bits of the activations that meet quantised weights: 8 or 16 (two int8 digits)
-    #[arg(long, default_value = "8", value_name = "BITS", value_parser = ["8", "16"], env = "ISOBIT_ACTIVATIONS")]
+    /// Bits of the activations that meet quantised weights: 8 or 16
+    #[arg(long, default_value = "8", value_name = "BITS", value_parser = ["8", "16"], hide_possible_values = true)]
+    #[arg(env = "ISOBIT_ACTIVATIONS", hide_env_values = true)]
     pub activations: String,
     /// Worker threads of the CPU; 0: one per core
-    #[arg(short = 't', long, default_value_t = 0, value_name = "N", env = "ISOBIT_THREADS")]
+    #[arg(short = 't', long, default_value = "0", value_name = "N", value_parser = whole::<0, 1024>)]
+    #[arg(env = "ISOBIT_THREADS", hide_env_values = true, allow_negative_numbers = true)]
     pub threads: usize,
     /// Pretend that devices bind at most this many bytes (splits weights and cache as a small device would)
     #[arg(long, hide = true, value_name = "BYTES")]
@@ -100,56 +158,43 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    pub fn cache_types(&self) -> anyhow::Result<(CacheType, CacheType)> {
-        let parse = |flag: &str, name: &str| {
-            CacheType::parse(name).with_context(|| {
-                let known: Vec<&str> = CacheType::ALL.iter().map(|t| t.name()).collect();
-                format!("{flag} {name}: unknown cache type (known: {})", known.join(", "))
-            })
-        };
-        Ok((parse("--ctk", &self.ctk)?, parse("--ctv", &self.ctv)?))
-    }
-
-    /// Options of a session over `n_ctx` positions.
-    pub fn session(&self, n_ctx: usize, max_out: usize) -> anyhow::Result<SessionOptions> {
-        let (k_type, v_type) = self.cache_types()?;
-        ensure!((1..=65535).contains(&self.ubatch), "--ubatch is {}, expected 1..=65535", self.ubatch);
-        ensure!(self.threads <= 1024, "--threads is {}, expected at most 1024", self.threads);
-        ensure!(n_ctx <= 1 << 28, "a context of {n_ctx} is more than the {} that can be addressed", 1 << 28);
-        Ok(SessionOptions {
+    /// Options of a session over `n_ctx` positions on the devices that were opened.
+    pub fn session(&self, n_ctx: usize, max_out: usize) -> SessionOptions {
+        SessionOptions {
             plan: PlanOptions {
                 n_ctx,
                 ubatch: self.ubatch.min(n_ctx),
                 max_out,
                 digits: if self.activations == "16" { 2 } else { 1 },
-                k_type,
-                v_type,
+                k_type: self.ctk,
+                v_type: self.ctv,
                 max_binding_words: usize::MAX / 8,
             },
-        })
+            memory: None,
+        }
     }
 
     /// The context: as asked, or the model's own up to 4096.
     pub fn n_ctx(&self, h: &Hyper) -> usize {
         if self.ctx > h.context {
-            eprintln!("warning: the model was trained for {} positions, -c asks for {}", h.context, self.ctx);
+            note!("warning: the model was trained for {} positions, -c asks for {}", h.context, self.ctx);
         }
         if self.ctx > 0 { self.ctx } else { h.context.min(h.window.unwrap_or(usize::MAX)).min(4096) }
     }
 
-    /// The device of a `--device` word.
-    pub fn device(&self, spec: &str) -> anyhow::Result<Box<dyn Device>> {
-        if spec == "auto" {
-            return self.auto();
+    /// Opens devices; adapters are looked for when the first is asked for.
+    pub fn devices(&self) -> Devices<'_> {
+        Devices {
+            engine: self,
+            #[cfg(feature = "gpu")]
+            native: OnceCell::new(),
+            #[cfg(feature = "gpu")]
+            gl: OnceCell::new(),
         }
-        if let Some(cpu) = self.cpu(spec)? {
-            return Ok(cpu);
-        }
-        self.gpu(spec)
     }
 
     /// `cpu` or `cpu:LEVEL`; `None` for anything else.
-    pub fn cpu(&self, spec: &str) -> anyhow::Result<Option<Box<dyn Device>>> {
+    fn cpu(&self, spec: &str) -> anyhow::Result<Option<Opened>> {
         let level = match spec.split_once(':') {
             _ if spec == "cpu" => Some(Level::detect()),
             Some(("cpu", "scalar")) => None,
@@ -163,73 +208,130 @@ impl EngineArgs {
             }
             _ => return Ok(None),
         };
-        Ok(Some(Box::new(CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?)))
+        let cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
+        Ok(Some(Opened { device: Box::new(cpu), main_memory: true }))
+    }
+}
+
+/// A device, and whether its buffers lie in the machine's main memory.
+pub struct Opened {
+    pub device: Box<dyn Device>,
+    pub main_memory: bool,
+}
+
+/// Bytes that each of the opened devices may take of main memory; `None` where nobody knows.
+pub fn share_of_memory(opened: &[Opened]) -> Option<u64> {
+    let sharing = opened.iter().filter(|o| o.main_memory).count() as u64;
+    memory("MemAvailable:").filter(|_| sharing > 0).map(|free| free / sharing)
+}
+
+/// A line of /proc/meminfo in bytes, where the system has one.
+pub fn memory(line: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with(line))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The devices of `--device` words. What is named `cpu` never looks for adapters, and what is found among the native
+/// interfaces never starts GL.
+pub struct Devices<'a> {
+    engine: &'a EngineArgs,
+    #[cfg(feature = "gpu")]
+    native: OnceCell<Vec<host::Adapter>>,
+    #[cfg(feature = "gpu")]
+    gl: OnceCell<Vec<host::Adapter>>,
+}
+
+#[cfg(not(feature = "gpu"))]
+impl Devices<'_> {
+    pub fn open(&self, spec: &str) -> anyhow::Result<Opened> {
+        let word = spec.to_lowercase();
+        match self.engine.cpu(if word == "auto" { "cpu" } else { &word })? {
+            Some(cpu) => Ok(cpu),
+            None => bail!(DeviceError(format!(
+                "--device {spec}: this isobit was built without the gpu feature; use --device cpu"
+            ))),
+        }
     }
 
-    #[cfg(not(feature = "gpu"))]
-    fn auto(&self) -> anyhow::Result<Box<dyn Device>> {
-        self.device("cpu")
+    /// How many adapters there are.
+    pub fn adapters(&self) -> usize {
+        0
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Devices<'_> {
+    pub fn open(&self, spec: &str) -> anyhow::Result<Opened> {
+        let word = spec.to_lowercase();
+        if word == "auto" {
+            return self.auto();
+        }
+        match self.engine.cpu(&word)? {
+            Some(cpu) => Ok(cpu),
+            None => self.gpu(&word),
+        }
     }
 
-    #[cfg(not(feature = "gpu"))]
-    fn gpu(&self, spec: &str) -> anyhow::Result<Box<dyn Device>> {
-        bail!(DeviceError(format!("--device {spec}: this isobit was built without the gpu feature; use --device cpu")))
+    /// How many adapters there are.
+    pub fn adapters(&self) -> usize {
+        self.native().len() + self.gl().len()
+    }
+
+    fn native(&self) -> &[host::Adapter] {
+        self.native.get_or_init(|| pollster::block_on(host::native_adapters()))
+    }
+
+    fn gl(&self) -> &[host::Adapter] {
+        self.gl.get_or_init(|| pollster::block_on(host::gl_adapters(self.native().len())))
+    }
+
+    /// Opens an adapter and keeps it if it is exact; the error says why not.
+    fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
+        let options = host::GpuOptions { max_binding: self.engine.max_binding };
+        let (gpu, v) = pollster::block_on(host::connect(a, options)).map_err(|e| e.to_string())?;
+        if !v.exact() {
+            let title = a.title();
+            return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));
+        }
+        Ok(Opened { device: Box::new(gpu), main_memory: a.report().main_memory() })
     }
 
     /// The first real GPU that is exact, else the CPU.
-    #[cfg(feature = "gpu")]
-    fn auto(&self) -> anyhow::Result<Box<dyn Device>> {
-        use crate::host;
-        let mut list = pollster::block_on(host::native_adapters());
-        if list.is_empty() {
-            list = pollster::block_on(host::adapters());
-        }
-        let mut why = if list.is_empty() { "no GPU adapter" } else { "no GPU but a software adapter" }.to_string();
+    fn auto(&self) -> anyhow::Result<Opened> {
+        let list = if self.native().is_empty() { self.gl() } else { self.native() };
+        let mut why = if list.is_empty() { "no GPU" } else { "no GPU but a software one" }.to_string();
         for a in list.iter().filter(|a| !a.report().software) {
-            match pollster::block_on(host::connect(a, host::GpuOptions { max_binding: self.max_binding })) {
-                Ok((gpu, verdict)) if verdict.exact() => return Ok(Box::new(gpu)),
-                Ok((_, v)) => {
-                    why = format!("{} is not exact ({} of {} words differ)", a.title(), v.mismatches, v.words)
-                }
-                Err(e) => why = e.to_string(),
+            match self.connect(a) {
+                Ok(opened) => return Ok(opened),
+                Err(e) => why = e,
             }
         }
-        eprintln!("{why}: running on the CPU");
-        self.device("cpu")
+        note!("{}: running on the CPU", super::one_line(&why));
+        self.open("cpu")
     }
 
     /// `gpu`, an index of `isobit devices`, or part of an adapter's name.
-    #[cfg(feature = "gpu")]
-    fn gpu(&self, spec: &str) -> anyhow::Result<Box<dyn Device>> {
-        use crate::host;
-        let list = pollster::block_on(host::adapters());
-        let wanted = spec.to_lowercase();
-        let matches = |a: &host::Adapter| {
-            spec == "gpu"
-                || spec.parse() == Ok(a.index)
-                || (spec.parse::<usize>().is_err() && a.title().to_lowercase().contains(&wanted))
+    fn gpu(&self, spec: &str) -> anyhow::Result<Opened> {
+        let matches = |a: &&host::Adapter| match spec.parse::<usize>() {
+            Ok(index) => index == a.index,
+            Err(_) => spec == "gpu" || a.title().to_lowercase().contains(spec),
         };
-        let mut why = format!("--device {spec}: no such adapter (isobit devices lists them)");
-        for a in list.iter().filter(|a| matches(a)) {
-            let (gpu, verdict) =
-                match pollster::block_on(host::connect(a, host::GpuOptions { max_binding: self.max_binding })) {
-                    Ok(r) => r,
-                    Err(e) => {
-                        why = e.to_string();
-                        continue;
-                    }
-                };
-            if verdict.exact() {
-                return Ok(Box::new(gpu));
+        let mut why = None;
+        for list in [Devices::native, Devices::gl] {
+            for a in list(self).iter().filter(matches) {
+                match self.connect(a) {
+                    Ok(opened) => return Ok(opened),
+                    Err(e) => why = Some(format!("--device {spec}: {e}; use another device, or --device cpu")),
+                }
             }
-            why = format!(
-                "{}: {} of {} words of the float probe differ, so it is refused for exact work; use --device cpu",
-                a.title(),
-                verdict.mismatches,
-                verdict.words
-            );
         }
-        bail!(DeviceError(why))
+        bail!(DeviceError(why.unwrap_or_else(|| {
+            let all = self.native().iter().chain(self.gl());
+            let titles: Vec<String> = all.map(|a| format!("{} {}", a.index, a.title())).collect();
+            let found = if titles.is_empty() { "none".to_string() } else { titles.join(", ") };
+            format!("--device {spec}: no such adapter; found: {found}; cpu is always there")
+        })))
     }
 }
 
@@ -292,19 +394,67 @@ pub fn interrupted() -> bool {
     STOP.load(Ordering::SeqCst)
 }
 
+/// The most bytes of text that are read.
+const TEXT_LIMIT: u64 = 256 << 20;
+
 /// Reads `-p` or `-f` (`-` for stdin); exactly one of them.
 pub fn text(prompt: Option<&str>, file: Option<&Path>) -> anyhow::Result<String> {
-    match (prompt, file) {
-        (Some(p), None) => Ok(p.to_string()),
-        (None, Some(f)) if f.as_os_str() == "-" => {
-            std::io::read_to_string(std::io::stdin()).context("stdin is not UTF-8 text")
-        }
-        (None, Some(f)) => {
-            let bytes = std::fs::read(f).with_context(|| format!("{}", f.display()))?;
-            String::from_utf8(bytes).map_err(|e| {
-                anyhow::anyhow!("{}: not UTF-8 text: byte {} is wrong", f.display(), e.utf8_error().valid_up_to())
-            })
-        }
-        _ => bail!("give a text with -p TEXT or -f FILE"),
+    let (name, bytes) = match (prompt, file) {
+        (Some(p), None) => return Ok(p.to_string()),
+        (None, Some(f)) if f.as_os_str() == "-" => ("stdin".to_string(), limited(std::io::stdin())),
+        (None, Some(f)) => (f.display().to_string(), std::fs::File::open(f).and_then(limited)),
+        _ => bail!("no text: give one with -p TEXT or -f FILE (-f - reads stdin)"),
+    };
+    let bytes = bytes.with_context(|| name.clone())?;
+    ensure!(bytes.len() as u64 <= TEXT_LIMIT, "{name}: more than {} MiB of text", TEXT_LIMIT >> 20);
+    String::from_utf8(bytes)
+        .map_err(|e| anyhow::anyhow!("{name}: not UTF-8 text: byte {} is wrong", e.utf8_error().valid_up_to()))
+}
+
+/// All bytes, or one more than is allowed.
+fn limited(from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Replaces `\n`, `\r`, `\t`, `\\`, `\"`, `\'` and `\xHH` (a byte); anything else after a backslash stays as it is.
+pub fn unescape(text: &str) -> anyhow::Result<String> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let (byte, used) = match (first, tail) {
+            (b'\\', [b'n', ..]) => (b'\n', 2),
+            (b'\\', [b'r', ..]) => (b'\r', 2),
+            (b'\\', [b't', ..]) => (b'\t', 2),
+            (b'\\', [c @ (b'\\' | b'"' | b'\''), ..]) => (*c, 2),
+            (b'\\', [b'x', hi, lo, ..]) => match (digit(*hi), digit(*lo)) {
+                (Some(hi), Some(lo)) => ((hi << 4) | lo, 4),
+                _ => (b'\\', 1),
+            },
+            (c, _) => (*c, 1),
+        };
+        out.push(byte);
+        rest = &rest[used..];
+    }
+    String::from_utf8(out).context("--escape: the bytes written as \\xHH do not make UTF-8 text")
+}
+
+/// `1 token`, `2 tokens`.
+pub fn tokens(n: usize) -> String {
+    if n == 1 { "1 token".into() } else { format!("{n} tokens") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn escapes_are_replaced_and_other_backslashes_stay() {
+        assert_eq!(unescape(r"a\nb\t\\ \q\").unwrap(), "a\nb\t\\ \\q\\");
+        assert_eq!(unescape(r"\xc3\xbc \xzz \x4").unwrap(), "\u{fc} \\xzz \\x4");
+        assert_eq!(unescape("日本").unwrap(), "日本");
+        assert!(unescape(r"\xff").is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! `isobit devices`: adapters, limits, features, and whether each is exact.
 
+use super::common::memory;
 use super::inspect::size;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::record::Device;
@@ -21,14 +22,18 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
     let adapters = adapters();
     let mut out = std::io::stdout().lock();
     if a.json {
-        let v =
-            serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory() }, "adapters": adapters });
+        let v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory("MemTotal:") }, "adapters": adapters });
         writeln!(out, "{v}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    writeln!(out, "cpu: {cpu}; levels: {}; memory {}", levels.join(", "), memory().map_or("unknown".into(), size))?;
+    writeln!(
+        out,
+        "cpu: {cpu}; levels: {}; memory {}",
+        levels.join(", "),
+        memory("MemTotal:").map_or("unknown".into(), size)
+    )?;
     if adapters.is_empty() {
-        writeln!(out, "no GPU adapter")?;
+        writeln!(out, "no GPU adapter; --device cpu always works")?;
     }
     for v in &adapters {
         let text = |key: &str| v[key].as_str().unwrap_or("").to_string();
@@ -65,13 +70,6 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes of main memory, where the system tells.
-fn memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
 #[cfg(not(feature = "gpu"))]
 fn adapters() -> Vec<serde_json::Value> {
     vec![]
@@ -92,8 +90,8 @@ fn adapters() -> Vec<serde_json::Value> {
             "vendor_id": r.ids.0,
             "device_id": r.ids.1,
             "software": r.software,
-            // a rasteriser's memory is the machine's; wgpu tells no other adapter's
-            "memory": if r.software { memory() } else { None },
+            // only of these it is known
+            "memory": if r.main_memory() { memory("MemTotal:") } else { None },
             "limits": r.limits.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
             "features": r.features.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
         });

@@ -11,14 +11,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  isobit inspect model.gguf\n  isobit inspect ./hf-directory --tensors")]
 pub struct InspectArgs {
     /// GGUF or safetensors file, or Hugging Face directory; without it the embedded model
     file: Option<PathBuf>,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
-    /// How files are read
-    #[arg(long, value_enum, default_value = "read")]
+    /// How files are read: read or mmap
+    #[arg(long, value_enum, default_value = "read", value_name = "MODE", hide_possible_values = true)]
     load_mode: Load,
     /// Print one JSON object
     #[arg(long)]

@@ -10,7 +10,8 @@ mod run;
 mod tokenize;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use common::note;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -66,14 +67,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Some("-ctk") => "--ctk".into(),
         Some("-ctv") => "--ctv".into(),
         Some("-ub") => "--ubatch".into(),
+        Some("-dev") => "--device".into(),
         _ => a,
     });
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
-        }
+        Err(e) => return usage_error(&e, &args),
     };
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
@@ -87,15 +87,73 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(code) => code,
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {}", chain(&e));
+            note!("error: {}", chain(&e));
             exit_code(&e)
         }
     }
 }
 
-/// `cause: cause`, on one line.
+/// Help and version as they are; anything else as one line.
+fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = e.print();
+        return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+    }
+    let text = e.render().to_string();
+    let mut line = String::new();
+    for part in text.lines().map(str::trim) {
+        if part.starts_with("Usage:") || part.starts_with("For more information") {
+            break;
+        }
+        let tip = part.starts_with("tip:");
+        line.push_str(if part.is_empty() || line.is_empty() {
+            ""
+        } else if tip {
+            "; "
+        } else {
+            " "
+        });
+        line.push_str(part.strip_prefix("tip: ").unwrap_or(part));
+    }
+    // a value that nobody typed came from a variable
+    if let (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(ContextValue::String(value))) =
+        (e.kind(), e.get(ContextKind::InvalidValue))
+        && !args.iter().any(|a| a == value.as_str() || (!value.is_empty() && a.to_string_lossy().ends_with(value)))
+    {
+        line.push_str(" (from the environment: ISOBIT_...)");
+    }
+    let known = |a: &&OsString| a.to_str().is_some_and(|a| Cli::command().find_subcommand(a).is_some());
+    let subcommand = args.get(1).filter(known).map(|a| format!("{} ", a.to_string_lossy())).unwrap_or_default();
+    note!("{}; see isobit {subcommand}--help", one_line(&line));
+    ExitCode::from(2)
+}
+
+/// Text of files, drivers and arguments may hold anything; an error is one line without control characters.
+fn one_line(s: &str) -> String {
+    let mut out = String::with_capacity(s.len());
+    for c in s.chars() {
+        match c {
+            '\n' | '\r' | '\t' => out.push(' '),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `cause: cause`, on one line; a cause that the line above it already ends with is not said twice.
 fn chain(e: &anyhow::Error) -> String {
-    e.chain().map(|c| c.to_string().replace('\n', " ")).collect::<Vec<_>>().join(": ")
+    let mut line = String::new();
+    for cause in e.chain().map(|c| one_line(&c.to_string())) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    // every read says which file; what says nothing is a result that could not be written
+    if e.chain().count() == 1 && e.is::<std::io::Error>() { format!("writing to stdout: {line}") } else { line }
 }
 
 fn is_closed_pipe(e: &anyhow::Error) -> bool {

@@ -3,7 +3,7 @@
 //! The text is cut into windows of the context, without overlap; where the model wants a beginning-of-text token the
 //! first token of each window becomes it; the second half of each window is scored.
 
-use super::common::{self, EngineArgs, ModelArgs};
+use super::common::{self, EngineArgs, ModelArgs, note};
 use crate::generate::{Session, Want};
 use anyhow::ensure;
 use clap::Args;
@@ -12,6 +12,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  isobit perplexity model.gguf -f wiki.test.raw\n  isobit perplexity -f book.txt -c 256 --chunks 20 --json"
+)]
 pub struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArgs,
@@ -19,10 +22,11 @@ pub struct PerplexityArgs {
     #[arg(short = 'f', long)]
     file: PathBuf,
     /// Windows to score, from the start; 0: all
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value = "0", value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
     chunks: usize,
     /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(long, default_value = "auto", env = "ISOBIT_DEVICE")]
+    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::word)]
     device: String,
     /// Print one JSON object
     #[arg(long)]
@@ -45,14 +49,16 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
         ids.len()
     );
     let chunks = if a.chunks == 0 { available } else { a.chunks.min(available) };
-    let options = a.engine.session(ctx, ctx)?;
-    let mut device = a.engine.device(&a.device)?;
+    let mut options = a.engine.session(ctx, ctx);
+    let opened = a.engine.devices().open(&a.device)?;
+    options.memory = common::share_of_memory(std::slice::from_ref(&opened));
+    let mut device = opened.device;
     let device_name = device.info().name;
     let load = common::load_bar(&c);
     let ticking = load.clone();
     let mut session = pollster::block_on(Session::new(device.as_mut(), &c, &h, options, move |n| ticking.inc(n)))?;
     load.finish_and_clear();
-    eprintln!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
+    note!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
     common::catch_interrupt()?;
     let bar = common::bar(chunks as u64, "{bar:30} {pos}/{len} PPL {msg} {eta}");
 
@@ -63,7 +69,8 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let started = std::time::Instant::now();
     for chunk in 0..chunks {
         if common::interrupted() {
-            bar.abandon();
+            bar.finish_and_clear();
+            note!("interrupted after {chunk} of {chunks} windows: no estimate");
             return Ok(ExitCode::from(130));
         }
         let window = &mut ids[chunk * ctx..][..ctx];
@@ -90,11 +97,11 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     if a.json {
         let v = serde_json::json!({"ppl": ppl, "nll": mean, "stderr": stderr, "tokens": tokens, "chunks": chunks, "ctx": ctx,
-            "device": device_name, "ctk": a.engine.ctk, "ctv": a.engine.ctv, "activations": a.engine.activations, "tokens_per_second": per_second});
+            "device": device_name, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "activations": a.engine.activations, "tokens_per_second": per_second});
         writeln!(out, "{v}")?;
     } else {
         writeln!(out, "Final estimate: PPL = {ppl:.4} +/- {stderr:.5}")?;
-        eprintln!("{tokens} tokens scored, mean NLL {mean:.6}, {per_second:.0} t/s");
+        note!("{tokens} tokens scored, mean NLL {mean:.6}, {per_second:.0} t/s");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,55 +1,46 @@
 //! `isobit run`: text from a prompt.
 
-use super::common::{self, EngineArgs, ModelArgs};
+use super::common::{self, EngineArgs, ModelArgs, note};
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::generate::verify::hex;
 use crate::generate::{Session, Want};
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use clap::Args;
 use sha2::{Digest, Sha256};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -f prompt.txt -n 64 --temp 0 --device cpu\n  echo Hello | isobit run -f - --seed 7 --json"
+)]
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// The prompt
-    #[arg(short = 'p', long, conflicts_with = "file")]
+    #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// A file with the prompt; - for stdin
     #[arg(short = 'f', long)]
     file: Option<PathBuf>,
+    /// Replace \n, \t, \\, \" and \xHH in the prompt
+    #[arg(short = 'e', long)]
+    escape: bool,
     /// Tokens to generate; -1: until the text or the context ends
-    #[arg(short = 'n', long = "predict", default_value_t = 128, value_name = "N", allow_negative_numbers = true)]
+    #[arg(short = 'n', long = "predict", default_value = "128", value_name = "N", value_parser = predict)]
+    #[arg(allow_negative_numbers = true)]
     n: i64,
     /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(long, default_value = "auto", env = "ISOBIT_DEVICE")]
+    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::word)]
     device: String,
-    /// Temperature; 0 takes the likeliest token
-    #[arg(long, default_value_t = 0.8)]
-    temp: f32,
-    /// Sample from the k likeliest; 0: from all
-    #[arg(long, default_value_t = 40)]
-    top_k: usize,
-    /// Sample from the likeliest tokens that sum to this probability
-    #[arg(long, default_value_t = 0.95)]
-    top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest
-    #[arg(long, default_value_t = 0.05)]
-    min_p: f32,
-    /// Divide the logits of recent tokens by this
-    #[arg(long, default_value_t = 1.0)]
-    repeat_penalty: f32,
-    /// How many tokens count as recent
-    #[arg(long, default_value_t = 64)]
-    repeat_last_n: usize,
-    /// Same seed, same text, everywhere
-    #[arg(short = 's', long, default_value_t = 0)]
-    seed: u64,
+    /// Stream the answer alone, without the prompt in front
+    #[arg(long)]
+    no_display_prompt: bool,
     /// Do not stop at an end-of-text token
     #[arg(long)]
     ignore_eos: bool,
@@ -63,36 +54,95 @@ pub struct RunArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     engine: EngineArgs,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Sampling")]
+struct SamplingArgs {
+    /// Same seed, same text, on every device; -1: a new one, printed at the end
+    #[arg(short = 's', long, default_value = "0", value_parser = seed, allow_negative_numbers = true)]
+    seed: u64,
+    /// Temperature; 0 takes the likeliest token
+    #[arg(long, default_value_t = 0.8, value_name = "T", allow_negative_numbers = true)]
+    temp: f32,
+    /// Sample from the k likeliest; 0: from all
+    #[arg(long, default_value = "40", value_name = "K", value_parser = common::count, allow_negative_numbers = true)]
+    top_k: usize,
+    /// Sample from the likeliest tokens that sum to this probability
+    #[arg(long, default_value_t = 0.95, value_name = "P", allow_negative_numbers = true)]
+    top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest
+    #[arg(long, default_value_t = 0.05, value_name = "P", allow_negative_numbers = true)]
+    min_p: f32,
+    /// Divide the logits of recent tokens by this
+    #[arg(long, default_value_t = 1.0, value_name = "X", allow_negative_numbers = true)]
+    repeat_penalty: f32,
+    /// How many tokens count as recent
+    #[arg(long, default_value = "64", value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
+    repeat_last_n: usize,
+}
+
+impl SamplingArgs {
+    fn sampler(&self) -> anyhow::Result<Sampler> {
+        Sampler::new(SamplerOptions {
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            repeat_last_n: self.repeat_last_n,
+            seed: self.seed,
+        })
+    }
+}
+
+fn predict(s: &str) -> Result<i64, String> {
+    s.parse().ok().filter(|&n| n >= -1).ok_or_else(|| "expected a whole number, -1 or more".to_string())
+}
+
+fn seed(s: &str) -> Result<u64, String> {
+    if s == "-1" {
+        // the keys of a hash map are the one source of chance in the standard library
+        return Ok(RandomState::new().build_hasher().finish() >> 32);
+    }
+    s.parse().map_err(|_| "expected a whole number, or -1 for a new one".to_string())
+}
+
+/// The prompt. A model that is no file is most likely a prompt without its -p.
+fn prompt_text(a: &RunArgs) -> anyhow::Result<String> {
+    if let (None, None, Some(m)) = (&a.prompt, &a.file, a.model.path())
+        && !m.exists()
+    {
+        bail!("no prompt, and no file {0:?}: if that is the prompt, write -p {0:?}", m.display().to_string());
+    }
+    let text = common::text(a.prompt.as_deref(), a.file.as_deref())?;
+    if a.escape { common::unescape(&text) } else { Ok(text) }
 }
 
 pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let text = common::text(a.prompt.as_deref(), a.file.as_deref())?;
-    let mut sampler = Sampler::new(SamplerOptions {
-        temperature: a.temp,
-        top_k: a.top_k,
-        top_p: a.top_p,
-        min_p: a.min_p,
-        repeat_penalty: a.repeat_penalty,
-        repeat_last_n: a.repeat_last_n,
-        seed: a.seed,
-    })?;
+    let text = prompt_text(&a)?;
+    let mut sampler = a.sampling.sampler()?;
     let (c, h, tok) = common::open_all(&a.model)?;
     let n_ctx = a.engine.n_ctx(&h);
-    let options = a.engine.session(n_ctx, 1)?;
+    let mut options = a.engine.session(n_ctx, 1);
+    let ubatch = options.plan.ubatch;
     let prompt = tok.encode(&text, !a.no_bos && tok.adds_bos(), a.special)?;
-    ensure!(!prompt.is_empty(), "the prompt has no tokens");
+    ensure!(!prompt.is_empty(), "the prompt has no tokens; write something, or leave out --no-bos");
     ensure!(
         prompt.len() <= n_ctx,
-        "the prompt has {} tokens, the context holds {n_ctx}; raise -c or shorten the prompt",
-        prompt.len()
+        "the prompt has {}, the context holds {n_ctx}; raise -c or shorten the prompt",
+        common::tokens(prompt.len())
     );
-    ensure!(a.n >= -1, "-n is {}, expected -1 or more", a.n);
     let room = n_ctx - prompt.len() + 1;
     let wanted = if a.n < 0 { room } else { a.n as usize };
 
-    let mut device = a.engine.device(&a.device)?;
+    let opened = a.engine.devices().open(&a.device)?;
+    options.memory = common::share_of_memory(std::slice::from_ref(&opened));
+    let mut device = opened.device;
     let device_name = device.info().name;
     let bar = common::load_bar(&c);
     let ticking = bar.clone();
@@ -100,23 +150,31 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let load = started.elapsed();
     if !a.json {
-        eprintln!("{}: {} on {device_name}", c.files[0].display(), h.name);
+        note!("{}: {} on {device_name}", c.files[0].display(), h.name);
     }
     common::catch_interrupt()?;
 
     let mut out = Output { tok: &tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
-    if !a.json {
+    if !a.json && !a.no_display_prompt {
         out.echo(&text)?;
     }
     let mut history = prompt.clone();
     let mut logits = Vec::new();
     let prompt_started = Instant::now();
-    pollster::block_on(session.feed(&prompt, Want::Last, |_, l| {
-        logits = l.to_vec();
-        Ok(())
-    }))?;
+    // step by step, so that Ctrl-C is heard in a long prompt
+    let mut fed = 0;
+    while fed < prompt.len() && !common::interrupted() {
+        let piece = &prompt[fed..prompt.len().min(fed + ubatch)];
+        fed += piece.len();
+        let want = if fed == prompt.len() { Want::Last } else { Want::From(piece.len()) };
+        pollster::block_on(session.feed(piece, want, |_, l| {
+            logits = l.to_vec();
+            Ok(())
+        }))?;
+    }
     let prompt_time = prompt_started.elapsed();
 
+    session.device().take_stats();
     let decode_started = Instant::now();
     let mut hash = Sha256::new();
     let mut ids = Vec::new();
@@ -152,6 +210,9 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let rate = |n: usize, t: std::time::Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
     // the first token comes out of the prompt's logits
     let steps = ids.len().saturating_sub(1);
+    // devices that submit work elsewhere count what the host itself spends
+    let stats = session.device().take_stats();
+    let per_step = |v: f64| if stats.steps > 0 { Some(v / stats.steps as f64) } else { None };
     if a.json {
         let v = serde_json::json!({
             "model": c.files[0].display().to_string(),
@@ -160,27 +221,31 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             "ids": ids,
             "text": out.text,
             "stop": stop,
-            "seed": a.seed,
+            "seed": a.sampling.seed,
             "logits_sha256": hex(&hash.finalize()),
             "timings": {
                 "load_ms": load.as_secs_f64() * 1e3,
                 "prompt_n": prompt.len(),
                 "prompt_ms": prompt_time.as_secs_f64() * 1e3,
-                "prompt_per_second": rate(prompt.len(), prompt_time),
+                "prompt_per_second": rate(fed, prompt_time),
                 "predicted_n": ids.len(),
                 "predicted_ms": decode_time.as_secs_f64() * 1e3,
                 "predicted_per_second": rate(steps, decode_time),
+                "commands_per_token": per_step(stats.commands as f64),
+                "host_us_per_token": per_step(stats.host.as_secs_f64() * 1e6),
             },
         });
         writeln!(std::io::stdout(), "{v}")?;
     } else {
-        eprintln!(
-            "[{stop}; load {:.2} s; prompt {} tokens, {:.1} t/s; generated {} tokens, {:.1} t/s]",
+        let speed = |n: usize, t| if n > 0 { format!(", {:.1} t/s", rate(n, t)) } else { String::new() };
+        note!(
+            "[{stop}; seed {}; load {:.2} s; prompt {}{}; generated {}{}]",
+            a.sampling.seed,
             load.as_secs_f64(),
-            prompt.len(),
-            rate(prompt.len(), prompt_time),
-            ids.len(),
-            rate(steps, decode_time)
+            common::tokens(prompt.len()),
+            speed(fed, prompt_time),
+            common::tokens(ids.len()),
+            speed(steps, decode_time)
         );
     }
     Ok(if stop == "interrupted" { ExitCode::from(130) } else { ExitCode::SUCCESS })

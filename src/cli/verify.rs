@@ -1,37 +1,38 @@
 //! `isobit verify`: one model on several devices, every word compared.
 
 use super::CheckFailed;
-use super::common::{self, EngineArgs, ModelArgs};
-use crate::generate::verify::{Report, Script, verify};
+use super::common::{self, EngineArgs, ModelArgs, note};
+use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify};
 use crate::models::Hyper;
+use crate::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
 use crate::simd::Level;
 use anyhow::ensure;
 use clap::Args;
+use futures::future::LocalBoxFuture;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Tokens of the prompt, cut or repeated to length.
-const PROMPT_TOKENS: usize = 64;
-
-/// A prompt that any tokeniser turns into varied ids.
-const PROMPT: &str = "Once upon a time there was a king who had three sons, and the youngest of them was called Jack. \
-    One day the king said: 'Whoever brings me the bird that sings 7 songs in 12 keys shall have the kingdom.' \
-    So they went out into the wide world, each by a different road, and did not come home for many years.";
-
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  isobit verify\n  isobit verify model.gguf --devices cpu,0 --tokens 32\n  isobit verify --devices cpu --batches\n\nExit code 1: some word differs."
+)]
 pub struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Devices, the first being the reference: cpu, cpu:scalar, cpu:LEVEL, an adapter's index or name
     /// [default: the CPU at every level, then every adapter]
-    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    #[arg(short = 'd', long, visible_alias = "device", value_delimiter = ',', value_name = "A,B")]
+    #[arg(value_parser = common::word)]
     devices: Vec<String>,
-    /// Tokens to generate after a prompt of 64
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    tokens: usize,
-    /// Also feed the prompt whole and in pieces of 1, 3, 7 and 64, and demand one digest
+    /// Tokens to generate after a prompt of 64 [default: 64]
+    #[arg(long, value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
+    tokens: Option<usize>,
+    /// Also feed the prompt whole and in pieces of 1, 3, 7 and 64, and demand one digest; then one device will do
     #[arg(long)]
     batches: bool,
+    /// Flip one bit of what this command writes on the last device, to see it found
+    #[arg(long, hide = true, value_name = "COMMAND")]
+    plant_fault: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -43,23 +44,39 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     let c = a.model.open()?;
     let h = Hyper::read(&c)?;
     let prompt_len = PROMPT_TOKENS.min((h.context / 2).max(1));
-    let tokens = a.tokens.min(h.context - prompt_len.min(h.context));
+    let room = h.context.saturating_sub(prompt_len);
+    let tokens = a.tokens.unwrap_or(64.min(room));
+    ensure!(
+        tokens <= room,
+        "--tokens is {tokens}, but {room} fit after the prompt in the model's {} positions",
+        h.context
+    );
     let n_ctx = if a.engine.ctx > 0 { a.engine.ctx } else { prompt_len + tokens };
     ensure!(n_ctx >= prompt_len + tokens, "-c is {n_ctx}, the prompt and {tokens} tokens need {}", prompt_len + tokens);
-    let mut options = a.engine.session(n_ctx, 1)?;
+    let mut options = a.engine.session(n_ctx, 1);
     options.plan.ubatch = options.plan.ubatch.min(prompt_len);
     let script = Script {
-        prompt: prompt(&c, &h, prompt_len),
+        prompt: prompt(common::tokenizer(&c).ok().as_ref(), h.vocab, prompt_len),
         generate: tokens,
         batches: if a.batches { vec![0, 1, 3, 7, 64] } else { vec![] },
     };
-    let mut devices = Vec::new();
-    for spec in if a.devices.is_empty() { default_devices() } else { a.devices.clone() } {
-        devices.push(a.engine.device(&spec)?);
+    let found = a.engine.devices();
+    let specs = if a.devices.is_empty() { default_devices(found.adapters()) } else { a.devices.clone() };
+    let opened = specs.iter().map(|s| found.open(s)).collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(
+        opened.len() >= 2 || a.batches,
+        "verify compares two devices, only {} is named; name two with --devices A,B, or add --batches",
+        specs.join(",")
+    );
+    options.memory = common::share_of_memory(&opened);
+    let mut devices: Vec<_> = opened.into_iter().map(|o| o.device).collect();
+    if let Some(command) = a.plant_fault
+        && let Some(inner) = devices.pop()
+    {
+        devices.push(Box::new(Faulty { inner, command, buffer: None }));
     }
-    ensure!(devices.len() >= 2, "verify needs two devices, {} found; name them with --devices A,B", devices.len());
     let names: Vec<String> = devices.iter().map(|d| d.info().name).collect();
-    eprintln!("{}: {} tokens of prompt, {tokens} generated, on {}", c.files[0].display(), prompt_len, names.join(", "));
+    note!("{}: {prompt_len} tokens of prompt, {tokens} generated, on {}", c.files[0].display(), names.join(", "));
     let steps = 1 + tokens + script.batches.len() * devices.len();
     let bar = common::bar(steps as u64, "verifying {bar:30} {pos}/{len} {eta}");
     let report = pollster::block_on(verify(&mut devices, &c, &h, options, &script, || bar.inc(1)))?;
@@ -67,9 +84,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     print(&a, &names, &report)?;
     if !report.ok() {
         anyhow::bail!(CheckFailed(match &report.first {
-            Some(m) =>
-                format!("{} words differ", report.mismatches).to_string()
-                    + &format!(", the first on {} in {}", m.device, m.command),
+            Some(m) => format!("{} words differ, the first on {} in {}", report.mismatches, m.device, m.command),
             None => "the digests of different batches or devices differ".to_string(),
         }));
     }
@@ -86,7 +101,7 @@ fn print(a: &VerifyArgs, names: &[String], r: &Report) -> anyhow::Result<()> {
         let digests: Vec<_> =
             r.digests.iter().map(|(d, n, h)| serde_json::json!({"device": d, "pieces": n, "digest": h})).collect();
         let v = serde_json::json!({
-            "ok": r.ok(), "devices": names, "ctk": a.engine.ctk, "ctv": a.engine.ctv, "activations": a.engine.activations,
+            "ok": r.ok(), "devices": names, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "activations": a.engine.activations,
             "commands_compared": r.commands, "words_compared": r.words, "mismatches": r.mismatches,
             "first_mismatch": first, "digest": r.digest, "digests": digests,
         });
@@ -123,20 +138,54 @@ fn print(a: &VerifyArgs, names: &[String], r: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn default_devices() -> Vec<String> {
+fn default_devices(adapters: usize) -> Vec<String> {
     let mut list = vec!["cpu:scalar".to_string()];
     list.extend(Level::available().into_iter().map(|l| format!("cpu:{}", l.name())));
-    #[cfg(feature = "gpu")]
-    list.extend(pollster::block_on(crate::host::adapters()).iter().map(|a| a.index.to_string()));
+    list.extend((0..adapters).map(|i| i.to_string()));
     list
 }
 
-/// The fixed text in the model's own ids, or a fixed sequence of ids where it has no usable tokeniser.
-fn prompt(c: &crate::formats::Container, h: &Hyper, len: usize) -> Vec<u32> {
-    let ids = common::tokenizer(c).ok().and_then(|t| t.encode(PROMPT, t.adds_bos(), false).ok());
-    let ids = ids.filter(|ids| !ids.is_empty() && ids.iter().all(|&id| (id as usize) < h.vocab));
-    let ids = ids.unwrap_or_else(|| {
-        (0..len as u64).map(|i| ((i * i * 7919 + i * 104729 + 13) % h.vocab as u64) as u32).collect()
-    });
-    ids.iter().copied().cycle().take(len).collect()
+/// A device that gets one bit wrong.
+struct Faulty {
+    inner: Box<dyn Device>,
+    /// index of the command whose result is spoilt
+    command: usize,
+    /// what that command writes
+    buffer: Option<BufId>,
+}
+
+impl Device for Faulty {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.buffer = plan.recording.commands.get(self.command).and_then(|c| c.outputs().first().copied());
+        self.inner.load(plan, weights)
+    }
+
+    fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
+        self.inner.run(step)
+    }
+
+    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        let buffer = self.buffer.filter(|_| command == self.command);
+        Box::pin(async move {
+            self.inner.run_one(command, step).await?;
+            if let Some(buffer) = buffer {
+                let mut words = self.inner.read(buffer).await?;
+                words[0] ^= 1;
+                self.inner.write(buffer, &words).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        self.inner.read(buffer)
+    }
+
+    fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.inner.write(buffer, words)
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::formats::Container;
 use crate::models::{self, Built, Hyper, PlanOptions, RopeTable, Weights};
-use crate::record::{Command, Device, Step};
+use crate::record::{Command, Device, Plan, Role, Step};
 use anyhow::ensure;
 
 /// Choices of a session.
@@ -10,6 +10,8 @@ use anyhow::ensure;
 pub struct SessionOptions {
     /// what shapes the plan; the binding limit is lowered to the device's
     pub plan: PlanOptions,
+    /// bytes all buffers of the plan may take together; `None` where nobody knows
+    pub memory: Option<u64>,
 }
 
 /// Whose logits to return from [`Session::feed`].
@@ -33,6 +35,9 @@ pub struct Session<'d> {
 
 impl<'d> Session<'d> {
     /// Builds the plan, loads the weights. `progress` hears how many file bytes were read.
+    ///
+    /// Errors: what the plan or the device refuses; a plan that takes more than `options.memory`, before anything is
+    /// allocated.
     pub async fn new(
         device: &'d mut dyn Device,
         container: &Container,
@@ -44,7 +49,9 @@ impl<'d> Session<'d> {
         plan.max_binding_words = plan.max_binding_words.min(device.info().max_binding_words);
         // every logits row of a step must fit one binding
         plan.max_out = plan.max_out.min((plan.max_binding_words / hyper.vocab).max(1));
+        check_cache(hyper, &plan, options.memory)?;
         let built = models::build(container, hyper, &plan)?;
+        check_plan(&built.plan, options.memory)?;
         let table = models::rope_table(container, hyper)?;
         device.load(built.plan.clone(), &mut Weights::new(container, progress)).await?;
         let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
@@ -151,5 +158,67 @@ impl<'d> Session<'d> {
             done += n;
         }
         Ok(())
+    }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+/// The cache alone, before the plan is made: an absurd context would make an absurd number of pages.
+fn check_cache(hyper: &Hyper, plan: &PlanOptions, memory: Option<u64>) -> anyhow::Result<()> {
+    let (k, v) = (plan.k_type.words(hyper.head_dim), plan.v_type.words(hyper.head_dim));
+    let bytes = plan.n_ctx as u64 * hyper.cache_bytes(k.unwrap_or(0), v.unwrap_or(0)) as u64;
+    let free = memory.unwrap_or(u64::MAX);
+    ensure!(
+        bytes <= free,
+        "a cache of {} positions needs {} of memory, {} are available; use a smaller context (-c), a smaller cache type \
+         (--ctk, --ctv) or a smaller model",
+        plan.n_ctx,
+        gib(bytes),
+        gib(free)
+    );
+    Ok(())
+}
+
+/// Every buffer of the plan.
+fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
+    let bytes = |wanted: fn(&Role) -> bool| -> u64 {
+        plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
+    };
+    let (weights, cache) = (bytes(|r| matches!(r, Role::Weight { .. })), bytes(|r| *r == Role::Cache));
+    let total = bytes(|_| true);
+    let free = memory.unwrap_or(u64::MAX);
+    ensure!(
+        total <= free,
+        "{} of memory are needed (weights {}, cache {}, work {}), {} are available; use a smaller context (-c), a smaller \
+         cache type (--ctk, --ctv), fewer tokens at once (--ubatch) or a smaller model",
+        gib(total),
+        gib(weights),
+        gib(cache),
+        gib(total - weights - cache),
+        gib(free)
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::BufDecl;
+
+    #[test]
+    fn a_plan_is_refused_by_one_byte_and_the_message_names_the_parts() {
+        let buffer = |words, role| BufDecl { name: String::new(), words, role };
+        let weight = Role::Weight { tensor: String::new(), row0: 0, rows: 1 };
+        let buffers = vec![buffer(1 << 28, weight), buffer(2 << 28, Role::Cache), buffer(3 << 28, Role::Scratch)];
+        let plan = Plan { buffers, ..Plan::default() };
+        assert!(check_plan(&plan, None).is_ok());
+        assert!(check_plan(&plan, Some(6 << 30)).is_ok());
+        let error = check_plan(&plan, Some((6 << 30) - 1)).unwrap_err().to_string();
+        assert!(
+            error.contains("6.00 GiB of memory are needed (weights 1.00 GiB, cache 2.00 GiB, work 3.00 GiB)"),
+            "{error}"
+        );
     }
 }

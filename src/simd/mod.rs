@@ -4,7 +4,8 @@
 //! those. A lane is a row, so a level differs from another only in how many rows it takes at once. This is the one place
 //! where a level is chosen, and with file mapping the only one with unsafe code.
 
-mod heads_shim;
+pub mod attention;
+pub mod elementwise;
 mod kernels;
 mod lanes;
 mod portable;
@@ -14,14 +15,14 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-pub use heads_shim::{attention_head, swiglu};
-
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::linear::{
     ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups,
 };
+pub use attention::{attention, attention_head};
+pub use elementwise::{rms_norm_row, swiglu};
 use kernels::{ActBlock, Floats, Quantised};
 use lanes::Word;
 use rayon::prelude::*;
