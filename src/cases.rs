@@ -425,6 +425,11 @@ fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|v| v.to_bits()).collect()
 }
 
+/// The one range of the first `n` words.
+fn all(n: usize) -> Vec<Range<usize>> {
+    std::iter::once(0..n).collect()
+}
+
 fn input(name: &'static str, words: Vec<u32>) -> CaseBuffer {
     CaseBuffer { name, words, access: Access::Input }
 }
@@ -588,11 +593,7 @@ fn rms_norm() -> Vec<Case> {
             Op::RmsNorm,
             Args::RmsNorm(p),
             tokens(n),
-            vec![
-                read("x", bits(&x.make(n * dim))),
-                read("w", bits(&w.make(dim))),
-                written("y", n * dim, vec![0..n * dim]),
-            ],
+            vec![read("x", bits(&x.make(n * dim))), read("w", bits(&w.make(dim))), written("y", n * dim, all(n * dim))],
         ));
     };
     for dim in [1, 2, 64, 255, 256, 257, 511, 513, 2048] {
@@ -616,7 +617,7 @@ fn quantise() -> Vec<Case> {
                 Op::ActQuantize,
                 Args::ActQuantize(ActQuantizeParams { n_tokens: 0, k: k as u32, digits }),
                 tokens(n),
-                vec![read("x", bits(&values)), written("act", live, vec![0..live])],
+                vec![read("x", bits(&values)), written("act", live, all(live))],
             ));
         };
         for k in [1, 4, 31, 127, 128, 129, 300] {
@@ -870,7 +871,7 @@ fn swiglu() -> Vec<Case> {
             vec![
                 read("gate", bits(&gate.make(n * dim))),
                 read("up", bits(&up.make(n * dim))),
-                written("y", n * dim, vec![0..n * dim]),
+                written("y", n * dim, all(n * dim)),
             ],
         ));
     };
@@ -896,7 +897,7 @@ fn add() -> Vec<Case> {
             Op::Add,
             Args::Add(AddParams { n_tokens: 0, dim: dim as u32 }),
             tokens(n),
-            vec![read("y", bits(&y_values)), replaced("x", bits(&x_values), vec![0..n * dim])],
+            vec![read("y", bits(&y_values)), replaced("x", bits(&x_values), all(n * dim))],
         ));
     };
     for dim in [1, 255, 256, 257, 1000] {
@@ -923,7 +924,7 @@ fn select_rows() -> Vec<Case> {
             Step { out_first, n_out, ..tokens(n_tokens) },
             vec![
                 read("x", bits(&Fill::Random(dim as u64).make(n_tokens * dim))),
-                written("y", n_out * dim, if n_out == 0 { vec![] } else { vec![0..n_out * dim] }),
+                written("y", n_out * dim, if n_out == 0 { vec![] } else { all(n_out * dim) }),
             ],
         );
         c.rows = Rows::Outputs;
@@ -940,7 +941,7 @@ fn probe() -> Vec<Case> {
             Op::FloatProbe,
             Args::FloatProbe(FloatProbeParams { n_tokens: 0 }),
             tokens(rows),
-            vec![read("x", bits(&float_probe::inputs(rows))), written("out", live, vec![0..live])],
+            vec![read("x", bits(&float_probe::inputs(rows))), written("out", live, all(live))],
         )
     };
     [1, 63, 64, 65, 1024].map(one).into()
