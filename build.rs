@@ -16,7 +16,7 @@ fn main() {
         .filter(|p| p.extension().is_some_and(|e| e == "wgsl"))
         .collect();
     names.sort();
-    let mut table = String::from("pub static SHADERS: &[Shader] = &[\n");
+    let mut table = String::from("/// Every shader, by name.\npub static SHADERS: &[Shader] = &[\n");
     let mut failed = false;
     for path in names {
         let name = path.file_stem().and_then(|s| s.to_str()).expect("shader names are ASCII").to_string();

@@ -2,7 +2,7 @@
 
 use super::faults::{Faults, HostError};
 use super::program::{Program, SLOT};
-use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Role, Step, WeightSource};
+use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Role, Stats, Step, WeightSource};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
@@ -30,6 +30,7 @@ pub struct GpuDevice {
     program: Option<Program>,
     /// grows to the largest buffer read by `read`
     staging: Option<wgpu::Buffer>,
+    stats: Stats,
 }
 
 impl GpuDevice {
@@ -45,7 +46,7 @@ impl GpuDevice {
         if let Some(limit) = options.max_binding {
             max_binding = max_binding.min(limit);
         }
-        GpuDevice { device, queue, title, faults, max_binding, program: None, staging: None }
+        GpuDevice { device, queue, title, faults, max_binding, program: None, staging: None, stats: Stats::default() }
     }
 
     /// Frees everything a plan holds.
@@ -169,9 +170,12 @@ impl GpuDevice {
     }
 
     async fn run_step(&mut self, step: &Step) -> anyhow::Result<Vec<f32>> {
+        let started = std::time::Instant::now();
         let active = self.write_arena(step)?;
         let mut encoder = self.encode(&active)?;
-        let program = self.program()?;
+        self.stats.steps += 1;
+        self.stats.commands += active.len() as u64;
+        let program = self.program.as_ref().expect("write_arena checked it");
         let bytes = (step.n_out * program.plan.vocab * 4) as u64;
         if bytes == 0 {
             self.queue.submit([encoder.finish()]);
@@ -181,6 +185,7 @@ impl GpuDevice {
         let (logits, _) = program.place(program.plan.logits);
         encoder.copy_buffer_to_buffer(logits, 0, &program.logits_staging, 0, bytes);
         self.queue.submit([encoder.finish()]);
+        self.stats.host += started.elapsed();
         let words = self.map(&program.logits_staging, bytes).await?;
         Ok(words.into_iter().map(f32::from_bits).collect())
     }
@@ -302,6 +307,10 @@ impl Device for GpuDevice {
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
         self.read_buffer(buffer).boxed_local()
+    }
+
+    fn take_stats(&mut self) -> Stats {
+        std::mem::take(&mut self.stats)
     }
 
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {

@@ -101,33 +101,21 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             let (dim, n) = (p.dim as usize, p.n_tokens as usize * p.dim as usize);
             let (x, w) = (floats(inputs[0]), floats(inputs[1]));
             let y: &mut [f32] = &mut bytemuck::cast_slice_mut(&mut out[0])[..n];
-            y.par_chunks_mut(dim).zip(x.par_chunks(dim)).for_each(|(y, x)| ops::rms_norm::row(p, x, w, y));
+            y.par_chunks_mut(dim).zip(x.par_chunks(dim)).for_each(|(y, x)| match level {
+                Some(level) => simd::rms_norm_row(level, p, x, w, y),
+                None => ops::rms_norm::row(p, x, w, y),
+            });
         }
         (Op::Rope, Args::Rope(p)) => ops::rope::rope(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0])),
         (Op::CacheWriteK(t), Args::CacheWrite(p)) => ops::cache::cache_write_k(t, p, floats(inputs[0]), &mut out[0]),
         (Op::CacheWriteV(t), Args::CacheWrite(p)) => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),
         (Op::Attention(kt, vt), Args::Attention(p)) => {
             let [state, y] = out else { unreachable!("attention writes two buffers") };
-            let hd = p.head_dim as usize;
-            let rows = (p.n_tokens * p.heads) as usize;
-            let q = floats(inputs[0]);
-            let (k, v) = (inputs[1], inputs[2]);
-            let y: &mut [f32] = &mut bytemuck::cast_slice_mut(y)[..rows * hd];
-            let state: &mut [f32] = bytemuck::cast_slice_mut(state);
-            let one = |row: usize, y: &mut [f32], state: &mut [f32]| {
-                let q = &q[row * hd..][..hd];
-                match level {
-                    Some(level) => simd::attention_head(level, (kt, vt), p, row, q, k, v, state, y),
-                    None => ops::attention::head((kt, vt), p, row, q, k, v, state, y),
-                }
-            };
-            if state.len() >= rows * (hd + 2) {
-                y.par_chunks_mut(hd)
-                    .zip(state.par_chunks_mut(hd + 2))
-                    .enumerate()
-                    .for_each(|(row, (y, state))| one(row, y, state));
-            } else {
-                y.par_chunks_mut(hd).enumerate().for_each(|(row, y)| one(row, y, &mut []));
+            let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
+            let (state, y) = (bytemuck::cast_slice_mut(state), bytemuck::cast_slice_mut(y));
+            match level {
+                Some(level) => simd::attention(level, (kt, vt), p, q, k, v, state, y),
+                None => ops::attention::attention((kt, vt), p, q, k, v, state, y),
             }
         }
         (Op::Swiglu, Args::Swiglu(p)) => {

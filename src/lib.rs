@@ -6,6 +6,7 @@
 //! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
 //! - [`simd`]: the same operations per instruction set, bit-equal to the twins
 //! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
+//! - [`cases`]: small runs of every operation, for tests and timing
 //! - [`cpu`]: the CPU device
 //! - `host`: the wgpu device (feature `gpu`)
 //! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
@@ -14,6 +15,7 @@
 //! - [`cli`]: the command line
 
 pub mod blocks;
+pub mod cases;
 pub mod cli;
 pub mod cpu;
 pub mod formats;

@@ -343,6 +343,17 @@ pub struct DeviceInfo {
     pub max_binding_words: usize,
 }
 
+/// Counters of the steps run since a plan was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// steps
+    pub steps: u64,
+    /// commands run
+    pub commands: u64,
+    /// time the host spent on steps outside waiting for the device
+    pub host: std::time::Duration,
+}
+
 /// Runs a loaded plan. Steps are asynchronous so that the same code runs in a browser.
 pub trait Device {
     /// Name and limits.
@@ -359,6 +370,11 @@ pub trait Device {
 
     /// All words of a buffer (for `verify` and tests).
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>>;
+
+    /// What the steps since loading (or the last call) cost; all zero where the device does not count.
+    fn take_stats(&mut self) -> Stats {
+        Stats::default()
+    }
 
     /// Overwrites a buffer (for tests and fault injection).
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>>;

@@ -30,7 +30,11 @@ pub struct PackError {
 
 impl fmt::Display for PackError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let unit = if self.t.elems() == 1 { "element" } else { "block" };
+        let unit = if self.t.elems() == 1 {
+            "element"
+        } else {
+            "block"
+        };
         write!(
             f,
             "{} row {}, {unit} {}: {} is NaN or infinite, expected a finite number",
@@ -82,11 +86,32 @@ pub const fn word_index(words_per_row: usize, row: usize, i: usize) -> usize {
 ///
 /// `bytes` holds exactly the rows, `out` exactly [`packed_words`]; every word of `out` is written. Panics when a length
 /// or `k` does not fit the format; errs at a NaN or infinite value or scale, `out` then being partly written.
-pub fn pack_rows(t: BlockType, k: usize, rows: usize, bytes: &[u8], out: &mut [u32]) -> Result<(), PackError> {
-    assert!(k.is_multiple_of(t.elems()), "pack_rows: k {k} is no multiple of {} for {}", t.elems(), t.name());
+pub fn pack_rows(
+    t: BlockType,
+    k: usize,
+    rows: usize,
+    bytes: &[u8],
+    out: &mut [u32],
+) -> Result<(), PackError> {
+    assert!(
+        k.is_multiple_of(t.elems()),
+        "pack_rows: k {k} is no multiple of {} for {}",
+        t.elems(),
+        t.name()
+    );
     let row_bytes = k / t.elems() * t.bytes();
-    assert_eq!(bytes.len(), rows * row_bytes, "pack_rows: bytes of {rows} {} rows of {k}", t.name());
-    assert_eq!(out.len(), packed_words(t, rows, k), "pack_rows: words of {rows} {} rows of {k}", t.name());
+    assert_eq!(
+        bytes.len(),
+        rows * row_bytes,
+        "pack_rows: bytes of {rows} {} rows of {k}",
+        t.name()
+    );
+    assert_eq!(
+        out.len(),
+        packed_words(t, rows, k),
+        "pack_rows: words of {rows} {} rows of {k}",
+        t.name()
+    );
     if rows == 0 || k == 0 {
         return Ok(());
     }
@@ -96,27 +121,33 @@ pub fn pack_rows(t: BlockType, k: usize, rows: usize, bytes: &[u8], out: &mut [u
         let count = ROW_BLOCK.min(rows - first);
         let bytes = &bytes[first * row_bytes..(first + count) * row_bytes];
         let result = match t {
-            BlockType::F32 => row_block::<16>(t, 16, row_bytes, bytes, out, f32_words),
-            BlockType::F16 => row_block::<16>(t, 32, row_bytes, bytes, out, f16_words),
-            BlockType::BF16 => row_block::<16>(t, 32, row_bytes, bytes, out, bf16_words),
-            BlockType::Q8_0 => row_block::<34>(t, 4, row_bytes, bytes, out, q8_0_words),
-            BlockType::Q4_0 => row_block::<18>(t, 4, row_bytes, bytes, out, q4_0_words),
-            BlockType::Q4_K => row_block::<36>(t, 1, row_bytes, bytes, out, q4k_words),
-            BlockType::Q5_K => row_block::<44>(t, 1, row_bytes, bytes, out, q5k_words),
-            BlockType::Q6_K => row_block::<53>(t, 1, row_bytes, bytes, out, q6k_words),
-            BlockType::Q8_K => row_block::<66>(t, 1, row_bytes, bytes, out, q8_k_words),
-            BlockType::Q8K128 => row_block::<33>(t, 1, row_bytes, bytes, out, q8k128_words),
+            BlockType::F32 => row_block(t, FLOAT_WORDS, row_bytes, bytes, out, f32_words),
+            BlockType::F16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, f16_words),
+            BlockType::BF16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, bf16_words),
+            BlockType::Q8_0 => row_block(t, 4, row_bytes, bytes, out, q8_0_words),
+            BlockType::Q4_0 => row_block(t, 4, row_bytes, bytes, out, q4_0_words),
+            BlockType::Q4_K => row_block(t, 1, row_bytes, bytes, out, q4k_words),
+            BlockType::Q5_K => row_block(t, 1, row_bytes, bytes, out, q5k_words),
+            BlockType::Q6_K => row_block(t, 1, row_bytes, bytes, out, q6k_words),
+            BlockType::Q8_K => row_block(t, 1, row_bytes, bytes, out, q8_k_words),
+            BlockType::Q8K128 => row_block(t, 1, row_bytes, bytes, out, q8k128_words),
         };
-        result.map_err(|e| PackError { row: first + e.row, ..e })?;
+        result.map_err(|e| PackError {
+            row: first + e.row,
+            ..e
+        })?;
     }
     Ok(())
 }
 
+/// Words of one piece of a row of floats.
+const FLOAT_WORDS: usize = 16;
+
 /// What a piece holds that cannot be packed: which block (element) of the piece, and what it is.
 type Refused = (usize, &'static str);
 
-/// Transposes one row block piece by piece: `N` words of a row come from `blocks` file blocks (fewer at its end).
-/// A piece of 32 rows fits the first-level cache on both sides of the transposition.
+/// Transposes one row block in pieces: `N` words of a row come from `blocks` file blocks (fewer at its end). What 32 rows
+/// give between two steps along k stays in the cache.
 fn row_block<const N: usize>(
     t: BlockType,
     blocks: usize,
@@ -125,24 +156,33 @@ fn row_block<const N: usize>(
     out: &mut [u32],
     words: fn(&[u8], &mut [u32; N]) -> Result<(), Refused>,
 ) -> Result<(), PackError> {
+    /// Bytes of a row read in one run, at least: shorter runs wait for memory.
+    const RUN: usize = 256;
+
     let lanes = bytes.len() / row_bytes;
     let piece = blocks * t.bytes();
-    for (i, out) in out.chunks_mut(N * ROW_BLOCK).enumerate() {
-        let from = i * piece;
-        let to = row_bytes.min(from + piece);
+    let run = RUN.div_ceil(piece);
+    for (i, out) in out.chunks_mut(run * N * ROW_BLOCK).enumerate() {
         if lanes < ROW_BLOCK {
             out.fill(0);
         }
         for row in 0..lanes {
-            let mut w = [0u32; N];
-            words(&bytes[row * row_bytes + from..row * row_bytes + to], &mut w).map_err(|(block, what)| PackError {
-                t,
-                row,
-                block: i * blocks + block,
-                what,
-            })?;
-            for (out, w) in out.chunks_exact_mut(ROW_BLOCK).zip(w) {
-                out[row] = w;
+            for (j, out) in out.chunks_mut(N * ROW_BLOCK).enumerate() {
+                let from = (i * run + j) * piece;
+                let to = row_bytes.min(from + piece);
+                let first = (i * run + j) * blocks;
+                let mut w = [0u32; N];
+                words(&bytes[row * row_bytes + from..row * row_bytes + to], &mut w).map_err(
+                    |(block, what)| PackError {
+                        t,
+                        row,
+                        block: first + block,
+                        what,
+                    },
+                )?;
+                for (out, w) in out.chunks_exact_mut(ROW_BLOCK).zip(w) {
+                    out[row] = w;
+                }
             }
         }
     }
@@ -177,32 +217,86 @@ const fn canon_bits(bits: u32) -> Option<u32> {
     }
 }
 
-fn f32_words(b: &[u8], w: &mut [u32; 16]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(4).enumerate() {
-        w[i] = canon_bits(u32_at(b, 0)).ok_or((i, "value"))?;
+// The float formats copy and check whole pieces without a branch per element; a refused piece is searched afterwards.
+
+fn f32_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
+    copy_words(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        let magnitude = *w & 0x7fff_ffff;
+        refused |= magnitude >= 0x7f80_0000;
+        *w = if magnitude < CANON_MIN_BITS { 0 } else { *w };
     }
-    Ok(())
+    if refused {
+        Err(first_refused(b, 4, |b| canon_bits(u32_at(b, 0)).is_none()))
+    } else {
+        Ok(())
+    }
 }
 
-fn f16_words(b: &[u8], w: &mut [u32; 16]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(2).enumerate() {
-        let h = u16_at(b, 0);
-        if !f16_is_finite(h) {
-            return Err((i, "value"));
-        }
+fn f16_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
+    copy_halves(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        refused |= *w & 0x7c00 == 0x7c00 || *w & 0x7c00_0000 == 0x7c00_0000;
         // the smallest f16 is 2^-24: only the negative zero is not canonical
-        let h = if h == 0x8000 { 0 } else { h };
-        w[i / 2] |= h << (16 * (i % 2));
+        let low = if *w & 0xffff == 0x8000 {
+            0
+        } else {
+            *w & 0xffff
+        };
+        let high = if *w >> 16 == 0x8000 {
+            0
+        } else {
+            *w & 0xffff_0000
+        };
+        *w = low | high;
     }
-    Ok(())
+    if refused {
+        Err(first_refused(b, 2, |b| !f16_is_finite(u16_at(b, 0))))
+    } else {
+        Ok(())
+    }
 }
 
-fn bf16_words(b: &[u8], w: &mut [u32; 16]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(2).enumerate() {
-        let bits = canon_bits(u16_at(b, 0) << 16).ok_or((i, "value"))?;
-        w[i / 2] |= (bits >> 16) << (16 * (i % 2));
+fn bf16_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
+    copy_halves(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        let (low, high) = (*w << 16, *w & 0xffff_0000);
+        refused |= low & 0x7fff_ffff >= 0x7f80_0000 || high & 0x7fff_ffff >= 0x7f80_0000;
+        let low = if low & 0x7fff_ffff < CANON_MIN_BITS {
+            0
+        } else {
+            low >> 16
+        };
+        let high = if high & 0x7fff_ffff < CANON_MIN_BITS {
+            0
+        } else {
+            high
+        };
+        *w = low | high;
     }
-    Ok(())
+    if refused {
+        Err(first_refused(b, 2, |b| {
+            canon_bits(u16_at(b, 0) << 16).is_none()
+        }))
+    } else {
+        Ok(())
+    }
+}
+
+/// The first element of `bytes` that `bad` finds, there being one.
+fn first_refused(b: &[u8], bytes: usize, bad: impl Fn(&[u8]) -> bool) -> Refused {
+    (b.chunks_exact(bytes).position(bad).unwrap_or(0), "value")
+}
+
+/// Two halves to a word; the last may be alone.
+fn copy_halves(b: &[u8], w: &mut [u32]) {
+    copy_words(b, w);
+    if let [low, high] = b.as_chunks::<4>().1 {
+        w[b.len() / 4] = u32::from_le_bytes([*low, *high, 0, 0]);
+    }
 }
 
 /// Up to four blocks: their f16 scales in two words, then `n` words of codes for each.
@@ -251,7 +345,11 @@ fn q6k_words(b: &[u8], w: &mut [u32; 53]) -> Result<(), Refused> {
     w[0] = u16_at(b, 208);
     copy_words(&b[192..208], &mut w[1..5]);
     copy_words(&b[..192], &mut w[5..]);
-    if f16_is_finite(w[0]) { Ok(()) } else { Err((0, "scale d")) }
+    if f16_is_finite(w[0]) {
+        Ok(())
+    } else {
+        Err((0, "scale d"))
+    }
 }
 
 /// One block of 256 becomes two of 128 with the same d.
@@ -298,11 +396,17 @@ mod tests {
         let halves = |b: &[u8]| {
             let mut b = b.to_vec();
             b.resize(b.len().next_multiple_of(4), 0);
-            b.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect::<Vec<_>>()
+            b.chunks_exact(4)
+                .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
+                .collect::<Vec<_>>()
         };
         let mut w = Vec::new();
         match t {
-            BlockType::F32 | BlockType::F16 | BlockType::BF16 | BlockType::Q4_K | BlockType::Q5_K => w = halves(row),
+            BlockType::F32
+            | BlockType::F16
+            | BlockType::BF16
+            | BlockType::Q4_K
+            | BlockType::Q5_K => w = halves(row),
             BlockType::Q8_0 | BlockType::Q4_0 => {
                 for group in row.chunks(4 * t.bytes()) {
                     let blocks: Vec<_> = group.chunks_exact(t.bytes()).collect();
@@ -326,7 +430,9 @@ mod tests {
                     w.extend(halves(&b[128..192]));
                 }
             }
-            BlockType::Q8K128 => row.chunks_exact(148).for_each(|b| w.extend(halves(&b[..132]))),
+            BlockType::Q8K128 => row
+                .chunks_exact(148)
+                .for_each(|b| w.extend(halves(&b[..132]))),
             BlockType::Q8_K => {
                 for b in row.chunks_exact(292) {
                     for half in 0..2 {
@@ -343,7 +449,9 @@ mod tests {
     #[test]
     fn every_word_lands_where_the_page_says() {
         for t in BlockType::ALL {
-            for k in [1, 2, 7, 31, 32, 33, 64, 96, 128, 160, 172, 256, 512, 768, 1024] {
+            for k in [
+                1, 2, 7, 31, 32, 33, 64, 96, 128, 160, 172, 256, 512, 768, 1024,
+            ] {
                 if k % t.elems() != 0 {
                     continue;
                 }
@@ -354,7 +462,9 @@ mod tests {
                     let per_row = words_per_row(t, k);
                     assert_eq!(per_row, words_per_row(packed_type(t), k));
                     for row in 0..rows.next_multiple_of(32) {
-                        let got: Vec<u32> = (0..per_row).map(|i| out[word_index(per_row, row, i)]).collect();
+                        let got: Vec<u32> = (0..per_row)
+                            .map(|i| out[word_index(per_row, row, i)])
+                            .collect();
                         let want = match bytes.chunks_exact(bytes.len() / rows).nth(row) {
                             Some(b) => expected_row(t, k, b),
                             None => vec![0; per_row],
@@ -397,7 +507,15 @@ mod tests {
             bytes[at..at + bad.len()].copy_from_slice(bad);
             let mut out = vec![0; packed_words(t, 40, k)];
             let error = pack_rows(t, k, 40, &bytes, &mut out).unwrap_err();
-            assert_eq!(error, PackError { t, row: 37, block: blocks - 1, what });
+            assert_eq!(
+                error,
+                PackError {
+                    t,
+                    row: 37,
+                    block: blocks - 1,
+                    what
+                }
+            );
             assert_eq!(error.to_string().lines().count(), 1);
         }
     }
@@ -409,7 +527,10 @@ mod tests {
         let mut out = vec![0; packed_words(BlockType::F32, 1, 3)];
         let bytes = [below, at, 0x8000_0000u32.to_le_bytes()].concat();
         pack_rows(BlockType::F32, 3, 1, &bytes, &mut out).unwrap();
-        assert_eq!([out[0], out[32], out[64]], [0, CANON_MIN_BITS | 0x8000_0000, 0]);
+        assert_eq!(
+            [out[0], out[32], out[64]],
+            [0, CANON_MIN_BITS | 0x8000_0000, 0]
+        );
 
         let mut out = vec![0; packed_words(BlockType::BF16, 1, 4)];
         let bytes = [0x7f, 0x26, 0x80, 0x26, 0x7f, 0xa6, 0x80, 0xa6];

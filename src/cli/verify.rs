@@ -2,7 +2,7 @@
 
 use super::CheckFailed;
 use super::common::{self, EngineArgs, ModelArgs, note};
-use crate::generate::verify::{Report, Script, verify};
+use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify};
 use crate::models::Hyper;
 use crate::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
 use crate::simd::Level;
@@ -11,14 +11,6 @@ use clap::Args;
 use futures::future::LocalBoxFuture;
 use std::io::Write;
 use std::process::ExitCode;
-
-/// Tokens of the prompt, cut or repeated to length.
-const PROMPT_TOKENS: usize = 64;
-
-/// A prompt that any tokeniser turns into varied ids.
-const PROMPT: &str = "Once upon a time there was a king who had three sons, and the youngest of them was called Jack. \
-    One day the king said: 'Whoever brings me the bird that sings 7 songs in 12 keys shall have the kingdom.' \
-    So they went out into the wide world, each by a different road, and did not come home for many years.";
 
 #[derive(Args)]
 #[command(
@@ -64,7 +56,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     let mut options = a.engine.session(n_ctx, 1);
     options.plan.ubatch = options.plan.ubatch.min(prompt_len);
     let script = Script {
-        prompt: prompt(&c, &h, prompt_len),
+        prompt: prompt(common::tokenizer(&c).ok().as_ref(), h.vocab, prompt_len),
         generate: tokens,
         batches: if a.batches { vec![0, 1, 3, 7, 64] } else { vec![] },
     };
@@ -196,14 +188,4 @@ impl Device for Faulty {
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         self.inner.write(buffer, words)
     }
-}
-
-/// The fixed text in the model's own ids, or a fixed sequence of ids where it has no usable tokeniser.
-fn prompt(c: &crate::formats::Container, h: &Hyper, len: usize) -> Vec<u32> {
-    let ids = common::tokenizer(c).ok().and_then(|t| t.encode(PROMPT, t.adds_bos(), false).ok());
-    let ids = ids.filter(|ids| !ids.is_empty() && ids.iter().all(|&id| (id as usize) < h.vocab));
-    let ids = ids.unwrap_or_else(|| {
-        (0..len as u64).map(|i| ((i * i * 7919 + i * 104729 + 13) % h.vocab as u64) as u32).collect()
-    });
-    ids.iter().copied().cycle().take(len).collect()
 }

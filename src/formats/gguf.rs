@@ -62,8 +62,9 @@ pub const MAX_ALIGNMENT: u32 = 1 << 20;
 /// The alignment of files that do not state one.
 pub const DEFAULT_ALIGNMENT: u32 = 32;
 
-/// Smallest possible key-value pair: length of the key, one byte of key, type, one byte of value.
-const MIN_PAIR: u64 = 8 + 1 + 4 + 1;
+/// The first field of a key-value pair. A whole one takes at least 14 bytes, but then a file that ends inside its only
+/// pair would be blamed for its count.
+const MIN_PAIR: u64 = 8;
 /// Smallest possible tensor entry: length of the name, no name, dimensions, type, offset.
 const MIN_INFO: u64 = 8 + 4 + 4 + 8;
 /// Memory granted beyond the file's own length.
@@ -577,7 +578,21 @@ impl<'a> Reader<'a> {
         }
         // At most the file's length plus 2^20.
         let data_start = self.pos().next_multiple_of(alignment);
-        let data_len = self.source.len().saturating_sub(data_start);
+        let data_len = match (self.source.len().checked_sub(data_start), tensors.first()) {
+            (Some(len), _) => len,
+            // Without tensors nothing asks where they would begin.
+            (None, None) => 0,
+            // A tensor without bytes would otherwise be placed outside the file.
+            (None, Some(first)) => {
+                return Err(self.invalid(
+                    At::Tensor(&first.name),
+                    self.pos(),
+                    "the file ends before the data",
+                    format_args!("data from byte {data_start} on"),
+                    format_args!("a file of {} bytes", self.source.len()),
+                ));
+            }
+        };
         let mut expected = 0u64;
         for (tensor, place) in tensors.iter_mut().zip(places) {
             let at = At::Tensor(&tensor.name);

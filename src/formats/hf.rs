@@ -1,7 +1,7 @@
 //! Hugging Face directories: `config.json`, safetensors files, and the tokenizer's files.
 //!
 //! The weights are `model.safetensors`, or the files an index names (`model.safetensors.index.json`, else the only
-//! `*.safetensors.index.json`), or the only `*.safetensors` file. JSON is bounded in bytes and in values before it is
+//! `*.safetensors.index.json`), or the only `*.safetensors` file. JSON is bounded in bytes and in memory before it is
 //! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
 //! index does not list are kept, for `models` to judge. Nothing here interprets the config.
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest `config.json`, `tokenizer_config.json` and `generation_config.json`, in bytes.
 pub const MAX_CONFIG: u64 = 16 << 20;
-/// Most values in one of them, estimated by counting separators.
-const MAX_VALUES: usize = 400_000;
+/// Most memory the values of one of them may take, as [`value_memory`] estimates it.
+const MAX_VALUES: usize = 40 << 20;
 /// Longest `tokenizer.json`, in bytes.
 pub const MAX_TOKENIZER: u64 = 256 << 20;
 /// Longest index, in bytes.
@@ -52,17 +52,30 @@ fn json_error(path: &Path, e: serde_json::Error) -> FormatError {
     )
 }
 
-/// A JSON file as a value, bounded in bytes and, before parsing, in values.
+/// An upper bound of what parsed JSON takes beyond its own text. The smallest object is a tree node with room for
+/// eleven entries, and lists and trees are up to twice as large as their content while they grow.
+fn value_memory(json: &[u8]) -> usize {
+    json.iter()
+        .map(|b| match b {
+            b'{' => 720,
+            b'[' => 64,
+            b',' => 128,
+            _ => 0,
+        })
+        .sum()
+}
+
+/// A JSON file as a value, bounded in bytes and, before parsing, in memory.
 fn read_json(path: &Path) -> Result<Value, FormatError> {
     let bytes = read_whole(path, MAX_CONFIG)?;
-    let values = bytes.iter().filter(|b| matches!(b, b',' | b':' | b'[' | b'{')).count();
-    if values > MAX_VALUES {
+    let memory = value_memory(&bytes);
+    if memory > MAX_VALUES {
         return Err(FormatError::invalid(
             &show_path(path),
             "whole file",
             "too many values",
-            format_args!("at most {MAX_VALUES} separators"),
-            values,
+            format_args!("at most {MAX_VALUES} bytes of memory for them"),
+            format_args!("about {memory}"),
         ));
     }
     serde_json::from_slice(&bytes).map_err(|e| json_error(path, e))
@@ -97,7 +110,10 @@ impl<'de> Deserialize<'de> for WeightMap {
                         let most = safetensors::MAX_TENSORS;
                         return Err(A::Error::custom(format!("more than {most} tensors")));
                     }
-                    if index.insert(&name, entries.len(), |i| &entries[i].0).is_some() {
+                    if index
+                        .insert(&name, entries.len(), |i| &entries[i].0)
+                        .is_some()
+                    {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&name))));
                     }
                     let file = map.next_value::<String>()?;
@@ -134,7 +150,9 @@ fn plain_name(name: &str) -> bool {
         && name.ends_with(".safetensors")
         && !name.starts_with('.')
         && !name.contains("..")
-        && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\' | ':'))
+        && !name
+            .chars()
+            .any(|c| c.is_control() || matches!(c, '/' | '\\' | ':'))
 }
 
 /// The regular files of `dir` whose names end in `suffix`, sorted. Stops at a number no model directory reaches.
@@ -164,7 +182,12 @@ pub(super) fn list(dir: &Path, suffix: &str) -> Result<Vec<String>, FormatError>
 
 /// At most a few names, for a message.
 pub(super) fn some_names(names: &[String]) -> String {
-    let mut text = names.iter().take(4).map(|n| quote(n)).collect::<Vec<_>>().join(", ");
+    let mut text = names
+        .iter()
+        .take(4)
+        .map(|n| quote(n))
+        .collect::<Vec<_>>()
+        .join(", ");
     if names.len() > 4 {
         text.push_str(&format!(" and {} more", names.len() - 4));
     }
@@ -221,7 +244,10 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let map = read_index(&path)?;
             let mut names = map.files.clone();
             names.sort_unstable();
-            (names.iter().map(|n| dir.join(n)).collect(), Some((path, map)))
+            (
+                names.iter().map(|n| dir.join(n)).collect(),
+                Some((path, map)),
+            )
         }
     };
     let mut sources = Vec::with_capacity(files.len());
@@ -250,7 +276,10 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
         check_map(&path, &map, dir, &files, &tensors, &index)?;
     }
     let tokenizer = dir.join("tokenizer.json");
-    let tokenizer_json = tokenizer.is_file().then(|| read_whole(&tokenizer, MAX_TOKENIZER)).transpose()?;
+    let tokenizer_json = tokenizer
+        .is_file()
+        .then(|| read_whole(&tokenizer, MAX_TOKENIZER))
+        .transpose()?;
     Ok(Some(Parsed {
         files,
         sources,
@@ -266,9 +295,14 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
 
 fn read_index(path: &Path) -> Result<WeightMap, FormatError> {
     let bytes = read_whole(path, MAX_INDEX)?;
-    let map = serde_json::from_slice::<IndexFile>(&bytes).map_err(|e| json_error(path, e))?.weight_map;
-    if let Some((name, file)) =
-        map.entries.iter().map(|(name, at)| (name, &map.files[*at])).find(|(_, file)| !plain_name(file))
+    let map = serde_json::from_slice::<IndexFile>(&bytes)
+        .map_err(|e| json_error(path, e))?
+        .weight_map;
+    if let Some((name, file)) = map
+        .entries
+        .iter()
+        .map(|(name, at)| (name, &map.files[*at]))
+        .find(|(_, file)| !plain_name(file))
     {
         return Err(FormatError::invalid(
             &show_path(path),

@@ -1,11 +1,29 @@
 //! Runs one model on several devices side by side and compares every buffer a command writes, after each command.
 
 use super::session::{Session, SessionOptions, Want};
+use super::tokenizer::Tokenizer;
 use crate::formats::Container;
 use crate::models::Hyper;
 use crate::record::Device;
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
+
+/// Tokens of the prompt of `isobit verify`.
+pub const PROMPT_TOKENS: usize = 64;
+
+/// A text that any tokeniser turns into varied ids.
+const PROMPT: &str = "Once upon a time there was a king who had three sons, and the youngest of them was called Jack. \
+    One day the king said: 'Whoever brings me the bird that sings 7 songs in 12 keys shall have the kingdom.' \
+    So they went out into the wide world, each by a different road, and did not come home for many years.";
+
+/// The fixed text in the model's own ids, cut or repeated to `len`, or a fixed sequence of ids where the model has no
+/// tokeniser that can be used.
+pub fn prompt(tokenizer: Option<&Tokenizer>, vocab: usize, len: usize) -> Vec<u32> {
+    let ids = tokenizer.and_then(|t| t.encode(PROMPT, t.adds_bos(), false).ok());
+    let ids = ids.filter(|ids| !ids.is_empty() && ids.iter().all(|&id| (id as usize) < vocab));
+    let ids = ids.unwrap_or_else(|| (0..len as u64).map(|i| ((i * i * 7919 + i * 104729 + 13) % vocab as u64) as u32).collect());
+    ids.iter().copied().cycle().take(len).collect()
+}
 
 /// A word that differs from the reference device's.
 #[derive(Clone, Debug)]

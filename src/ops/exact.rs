@@ -46,17 +46,27 @@ pub fn fsqrt(x: f32) -> f32 {
 }
 
 /// e^x: 0 below -87, e^88 above 88, elsewhere within about 2 ulp (polynomial of the Cephes library's `expf`).
+#[allow(
+    clippy::excessive_precision,
+    clippy::approx_constant,
+    reason = "the constants as docs/exactness.md writes them"
+)]
 #[inline]
 pub fn fexp(x: f32) -> f32 {
     if x < -87.0 {
         return 0.0;
     }
     let x = if x > 88.0 { 88.0 } else { x };
-    #[allow(clippy::excessive_precision, reason = "the constant as docs/exactness.md writes it")]
     let k = (x * 1.4426950408889634).round_ties_even();
     let r = (x - k * 0.693359375) - k * -2.12194440e-4;
     let mut p = 1.9875691500e-4f32;
-    for c in [1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1] {
+    for c in [
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+    ] {
         p = p * r + c;
     }
     let y = (p * (r * r) + r) + 1.0;
@@ -68,7 +78,11 @@ pub fn fexp(x: f32) -> f32 {
 #[inline]
 pub fn sigmoid(x: f32) -> f32 {
     let e = fexp(-x.abs());
-    if x >= 0.0 { fdiv(1.0, 1.0 + e) } else { fdiv(e, 1.0 + e) }
+    if x >= 0.0 {
+        fdiv(1.0, 1.0 + e)
+    } else {
+        fdiv(e, 1.0 + e)
+    }
 }
 
 /// The value of an IEEE binary16 bit pattern, with integer operations. Infinities and NaNs keep their payload.
@@ -133,7 +147,11 @@ pub fn round_away(x: f32) -> i32 {
 /// Panics unless the length is a power of two.
 #[inline]
 pub fn tree_sum(v: &mut [f32]) -> f32 {
-    assert!(v.len().is_power_of_two(), "tree_sum: {} lanes, expected a power of two", v.len());
+    assert!(
+        v.len().is_power_of_two(),
+        "tree_sum: {} lanes, expected a power of two",
+        v.len()
+    );
     let mut s = v.len() / 2;
     while s > 0 {
         for l in 0..s {
@@ -161,7 +179,13 @@ mod tests {
     fn canon_cuts_at_two_to_the_minus_50_and_leaves_no_negative_zero() {
         let below = f32::from_bits(CANON_MIN.to_bits() - 1);
         assert_eq!(CANON_MIN as f64, 2f64.powi(-50));
-        for (x, want) in [(-0.0, 0.0), (below, 0.0), (-below, 0.0), (CANON_MIN, CANON_MIN), (-CANON_MIN, -CANON_MIN)] {
+        for (x, want) in [
+            (-0.0, 0.0),
+            (below, 0.0),
+            (-below, 0.0),
+            (CANON_MIN, CANON_MIN),
+            (-CANON_MIN, -CANON_MIN),
+        ] {
             assert_eq!(canon(x).to_bits(), f32::to_bits(want));
         }
     }
@@ -170,7 +194,10 @@ mod tests {
     fn fdiv_rounds_once_and_clamps_both_ends() {
         assert_eq!(fdiv(1.0, 3.0), 1.0 / 3.0);
         assert_eq!(fdiv(-1.0, 3.0), -1.0 / 3.0);
-        assert_eq!(fdiv(1.0, 2f32.powi(120)).to_bits(), 2f32.powi(-120).to_bits());
+        assert_eq!(
+            fdiv(1.0, 2f32.powi(120)).to_bits(),
+            2f32.powi(-120).to_bits()
+        );
         assert_eq!(fdiv(1.0, 2f32.powi(121)).to_bits(), 0);
         assert_eq!(fdiv(-1.0, 2f32.powi(121)).to_bits(), 0);
         assert_eq!(fdiv(f32::MAX, 0.5), f32::MAX);
@@ -225,7 +252,11 @@ mod tests {
         let mut seed = 1;
         let check = |x: f32| {
             let want = half::f16::from_f32(x);
-            let want = if want.is_finite() { want.to_bits() } else { 0x7bff | (want.to_bits() & 0x8000) };
+            let want = if want.is_finite() {
+                want.to_bits()
+            } else {
+                0x7bff | (want.to_bits() & 0x8000)
+            };
             assert_eq!(f32_to_f16(x), want, "{x:e} {:08x}", x.to_bits());
         };
         for _ in 0..2_000_000 {
@@ -233,7 +264,9 @@ mod tests {
             check(f32::from_bits(bits));
             // the exponents an f16 has, with ties made likely
             let exponent = 127 - 27 + (bits >> 8) % 45;
-            check(f32::from_bits((bits & 0x8000_0000) | (exponent << 23) | ((bits & 0xff) << 11)));
+            check(f32::from_bits(
+                (bits & 0x8000_0000) | (exponent << 23) | ((bits & 0xff) << 11),
+            ));
         }
         assert_eq!(f32_to_f16(f32::INFINITY), 0x7bff);
         assert_eq!(f32_to_f16(-1e30), 0xfbff);

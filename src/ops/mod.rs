@@ -23,3 +23,4 @@ pub mod rms_norm;
 pub mod rope;
 pub mod select_rows;
 pub mod swiglu;
+pub mod tq3;

@@ -111,7 +111,7 @@ impl Lanes for Avx2 {
         intrinsics!(_mm256_cvtepi32_ps(a))
     }
     #[inline(always)]
-    fn from_bits(self, a: __m256i) -> __m256 {
+    fn as_f(self, a: __m256i) -> __m256 {
         intrinsics!(_mm256_castsi256_ps(a))
     }
     #[inline(always)]

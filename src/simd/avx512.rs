@@ -98,7 +98,7 @@ impl Lanes for Avx512 {
         intrinsics!(_mm512_cvtepi32_ps(a))
     }
     #[inline(always)]
-    fn from_bits(self, a: __m512i) -> __m512 {
+    fn as_f(self, a: __m512i) -> __m512 {
         intrinsics!(_mm512_castsi512_ps(a))
     }
     #[inline(always)]

@@ -382,7 +382,7 @@ impl Quantised for Q8K128 {
         }
         sums!(v, dot_signed, a, s, 0, 32, |i| v
             .signed(v.load(&codes[i], part)));
-        let d = v.from_bits(v.load(&block[0], part));
+        let d = v.as_f(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
             out[t] = v.mul_f(d, value(v, s[t]));
@@ -491,7 +491,10 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
             }
             let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
             for part in 0..P {
-                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, &a);
+                // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
+                // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
+                let a = std::hint::black_box(&a);
+                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));
                     acc[t][part] = v.add_f(acc[t][part], v.mul_f(da, term[t]));
@@ -520,7 +523,7 @@ impl Floats for F32 {
     const PER_WORD: usize = 1;
     #[inline(always)]
     fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
-        (v.from_bits(word), v.from_bits(word))
+        (v.as_f(word), v.as_f(word))
     }
 }
 
@@ -540,10 +543,7 @@ impl Floats for BF16 {
     const PER_WORD: usize = 2;
     #[inline(always)]
     fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F) {
-        (
-            v.from_bits(v.shl(word, 16)),
-            v.from_bits(v.and(word, 0xffff_0000)),
-        )
+        (v.as_f(v.shl(word, 16)), v.as_f(v.and(word, 0xffff_0000)))
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) trait Lanes: Copy {
     /// Nearest f32, ties to even.
     fn to_f(self, a: Self::I) -> Self::F;
     /// The f32 with these bits.
-    fn from_bits(self, a: Self::I) -> Self::F;
+    fn as_f(self, a: Self::I) -> Self::F;
     /// The finite f16 in the low and in the high half of every lane.
     fn f16_pair(self, a: Self::I) -> (Self::F, Self::F);
     /// `x` in every lane.

@@ -4,7 +4,8 @@
 //! those. A lane is a row, so a level differs from another only in how many rows it takes at once. This is the one place
 //! where a level is chosen, and with file mapping the only one with unsafe code.
 
-mod heads_shim;
+pub mod attention;
+pub mod elementwise;
 mod kernels;
 mod lanes;
 mod portable;
@@ -14,19 +15,22 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-pub use heads_shim::{attention_head, swiglu};
-
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::linear::{
     ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups,
 };
+pub use attention::{attention, attention_head};
+pub use elementwise::{rms_norm_row, swiglu};
 use kernels::{ActBlock, Floats, Quantised};
 use lanes::Word;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::OnceLock;
+
+/// Vectors of 32 rows at the portable level.
+const PORTABLE_PARTS: usize = ROW_BLOCK / <portable::Portable as lanes::Lanes>::N;
 
 /// The environment variable that forces the level down.
 const LEVEL_VARIABLE: &str = "ISOBIT_SIMD";
@@ -427,6 +431,13 @@ impl QuantisedJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match (self.digits, left) {
+                    // no portable tile: compilers find fewer vector instructions in one
+                    (1, _) if self.level == Level::Portable => {
+                        self.tile::<F, 1, 1>(row_block, token, out)
+                    }
+                    (_, _) if self.level == Level::Portable => {
+                        self.tile::<F, 1, 2>(row_block, token, out)
+                    }
                     (1, 8..) if self.level == Level::Avx512 => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
@@ -455,10 +466,13 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => {
-                const P: usize = ROW_BLOCK / <portable::Portable as lanes::Lanes>::N;
-                kernels::quantised::<_, F, T, D, P>(portable::Portable, w, act, groups, seg)
-            }
+            Level::Portable => kernels::quantised::<_, F, T, D, PORTABLE_PARTS>(
+                portable::Portable,
+                w,
+                act,
+                groups,
+                seg,
+            ),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
@@ -545,7 +559,9 @@ impl FloatsJob<'_> {
         let (k, seg) = (self.k, seg_groups(self.k));
         let x = &self.x[token * k..][..T * k];
         let y = match (self.level, T) {
-            (Level::Portable, 1) => kernels::floats::<_, F, T, 4>(portable::Portable, w, x, k, seg),
+            (Level::Portable, 1) => {
+                kernels::floats::<_, F, T, PORTABLE_PARTS>(portable::Portable, w, x, k, seg)
+            }
             (Level::Portable, _) => kernels::floats::<_, F, T, 1>(portable::Portable, w, x, k, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
@@ -625,7 +641,14 @@ mod tests {
     #[test]
     fn every_row_block_meets_every_token_once() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        for (rows, n_tokens) in [(1, 1), (33, 1), (4096, 1), (64, 100), (33, 517), (1, 5000)] {
+        for (rows, n_tokens) in [
+            (1usize, 1usize),
+            (33, 1),
+            (4096, 1),
+            (64, 100),
+            (33, 517),
+            (1, 5000),
+        ] {
             let met: Vec<AtomicU32> = (0..rows.div_ceil(32) * n_tokens)
                 .map(|_| AtomicU32::new(0))
                 .collect();

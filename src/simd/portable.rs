@@ -76,8 +76,7 @@ impl Lanes for Portable {
     #[inline(always)]
     fn dot_unsigned(self, acc: [i32; N], w: [i32; N], a: u32) -> [i32; N] {
         let a = a as i32;
-        // 16-bit products in 16-bit pairs: what two bytes of a half give together fits, and the compiler finds the
-        // target's widening multiply-add
+        // operands of at most 16 bits: most targets multiply those faster than whole words
         let (a0, a1, a2, a3) = (byte(a, 0), byte(a, 1), byte(a, 2), byte(a, 3));
         each!(|l| {
             let w = w[l];
@@ -114,7 +113,7 @@ impl Lanes for Portable {
         each!(|l| a[l] as f32)
     }
     #[inline(always)]
-    fn from_bits(self, a: [i32; N]) -> [f32; N] {
+    fn as_f(self, a: [i32; N]) -> [f32; N] {
         each!(|l| f32::from_bits(a[l] as u32))
     }
     #[inline(always)]

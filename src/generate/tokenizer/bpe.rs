@@ -107,16 +107,7 @@ const RULE_DEFAULT: Expressions = &[
 const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["default"], RULE_DEFAULT, false, false, true),
     (
-        &[
-            "gpt-2",
-            "gpt2",
-            "mpt",
-            "olmo",
-            "phi-2",
-            "jais",
-            "trillion",
-            "granite-docling",
-        ],
+        &["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jais"],
         RULE_GPT2,
         false,
         false,

@@ -1,0 +1,96 @@
+//! Times attention of every SIMD level: `cargo run --release --example attention_bench [-- threads]`.
+//!
+//! One token attends to a full cache, one query head to a key-value head ("decode"), then with 4 query heads sharing one
+//! ("shared"), then 64 tokens do ("prefill"). CPU time only. Per level: tokens a second of one layer with 8 key-value
+//! heads, and the bytes of cache read a second (for prefill counted once per query, as decode would read them). Three
+//! runs of at least 50 ms after a warm-up; the best is printed, with the spread to the worst. Each result is compared
+//! with the first level's, bit for bit, before it is timed.
+
+use isobit::ops::attention::AttentionParams;
+use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::simd::{Level, attention};
+use std::time::{Duration, Instant};
+
+const KV_HEADS: usize = 8;
+
+/// Best and worst seconds of one call.
+fn seconds(mut f: impl FnMut()) -> (f64, f64) {
+    f();
+    let (mut best, mut worst) = (f64::INFINITY, 0f64);
+    for _ in 0..3 {
+        let (start, mut calls) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_millis(50) {
+            f();
+            calls += 1;
+        }
+        let each = start.elapsed().as_secs_f64() / calls as f64;
+        (best, worst) = (best.min(each), worst.max(each));
+    }
+    (best, worst)
+}
+
+/// Repeats with a prime period, as large as a head's elements are.
+fn pattern(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7919 + seed) % 1009) as f32 / 504.0 - 1.0).collect()
+}
+
+fn main() {
+    let threads = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("worker threads");
+    println!("{threads} threads, {KV_HEADS} key-value heads; tokens/s of one layer, GB/s of cache, spread");
+    for (what, sharing, n_tokens, depths) in
+        [("decode", 1, 1, &[512, 2048, 8192][..]), ("shared", 4, 1, &[2048][..]), ("prefill", 1, 64, &[2048][..])]
+    {
+        for head_dim in [64, 128] {
+            for t in CacheType::ALL {
+                for &depth in depths {
+                    print!("{what} hd {head_dim:3} {:5} depth {depth:4}", t.name());
+                    case(&pool, t, head_dim, depth, sharing, n_tokens);
+                    println!();
+                }
+            }
+        }
+    }
+}
+
+fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, sharing: usize, n_tokens: usize) {
+    let write = CacheWriteParams {
+        n_tokens: depth as u32,
+        pos: 0,
+        kv_heads: KV_HEADS as u32,
+        head_dim: head_dim as u32,
+        page_first: 0,
+        page_len: depth as u32,
+    };
+    let words = KV_HEADS * depth * t.words(head_dim).expect("a head of 64 or 128");
+    let (mut k, mut v) = (vec![0; words], vec![0; words]);
+    cache_write_k(t, &write, &pattern(KV_HEADS * depth * head_dim, 1), &mut k);
+    cache_write_v(t, &write, &pattern(KV_HEADS * depth * head_dim, 2), &mut v);
+    let p = AttentionParams {
+        n_tokens: n_tokens as u32,
+        pos: (depth - n_tokens) as u32,
+        heads: (KV_HEADS * sharing) as u32,
+        kv_heads: KV_HEADS as u32,
+        head_dim: head_dim as u32,
+        page_first: 0,
+        page_len: depth as u32,
+        scale: 1.0 / (head_dim as f32).sqrt(),
+    };
+    let n = n_tokens * KV_HEADS * sharing * head_dim;
+    let q = pattern(n, 3);
+    let (mut first, mut out) = (Vec::new(), vec![0f32; n]);
+    for level in Level::available() {
+        pool.install(|| {
+            attention(level, (t, t), &p, &q, &k, &v, &mut [], &mut out);
+            if first.is_empty() {
+                first = out.clone();
+            }
+            assert!(first.iter().zip(&out).all(|(a, b)| a.to_bits() == b.to_bits()), "{} differs", level.name());
+            let (best, worst) = seconds(|| attention(level, (t, t), &p, &q, &k, &v, &mut [], &mut out));
+            let tokens = n_tokens as f64 / best;
+            let bytes = 8.0 * words as f64;
+            let spread = (worst / best - 1.0) * 100.0;
+            print!(" | {} {tokens:8.0} {:6.1} {spread:3.0}%", level.name(), bytes * tokens / 1e9);
+        });
+    }
+}

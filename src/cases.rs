@@ -1,0 +1,947 @@
+//! The case table: for every operation and type, small runs given word by word.
+//!
+//! Whatever checks or times an operation walks this table, so nothing is timed that is not checked. Inputs are chosen,
+//! not only random: a pattern of prime period, zeros, extremes, ties, negative and subnormal scales, shapes at and
+//! beside block and workgroup boundaries. All of them are values the engine can store (`canon`), and every buffer that
+//! is written ends in guard words.
+//!
+//! Expected results are not here: they are what the twin makes of a case. Nothing here runs an operation on a device.
+
+use crate::blocks::{BlockType, pack};
+use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
+use crate::ops::add::AddParams;
+use crate::ops::attention::AttentionParams;
+use crate::ops::cache::{self, CacheType, CacheWriteParams};
+use crate::ops::embed::EmbedParams;
+use crate::ops::exact::{SCALE_MIN, canon};
+use crate::ops::float_probe::{self, FloatProbeParams};
+use crate::ops::linear::{LinearParams, act_words};
+use crate::ops::rms_norm::RmsNormParams;
+use crate::ops::rope::RopeParams;
+use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::swiglu::SwigluParams;
+use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows, Step, WeightSource};
+use std::ops::Range;
+
+/// Words after the live part of every written buffer; they hold [`SENTINEL`] before and after.
+pub const GUARD_WORDS: usize = 16;
+
+/// What written buffers hold before: a finite f32 and an unlikely result.
+pub const SENTINEL: u32 = 0xdead_beef;
+
+/// What cache positions hold that no query may see: NaN as f32 and as f16.
+const UNSEEN: u32 = 0x7fc0_7e00;
+
+/// The formats that have kernels (Q8_K is packed as Q8K128).
+pub const WEIGHT_TYPES: [BlockType; 9] = [
+    BlockType::F32,
+    BlockType::F16,
+    BlockType::BF16,
+    BlockType::Q8_0,
+    BlockType::Q4_0,
+    BlockType::Q4_K,
+    BlockType::Q5_K,
+    BlockType::Q6_K,
+    BlockType::Q8K128,
+];
+
+/// What a buffer is to the operation of its case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Access {
+    /// given with the step, as token ids and the RoPE table are
+    Input,
+    /// only read
+    Read,
+    /// written in these ranges of words and nowhere else
+    Write(Vec<Range<usize>>),
+}
+
+/// One buffer of a case.
+#[derive(Clone, Debug)]
+pub struct CaseBuffer {
+    /// as the shader calls it
+    pub name: &'static str,
+    /// what it holds before
+    pub words: Vec<u32>,
+    /// what the operation does with it
+    pub access: Access,
+}
+
+/// One operation over given words.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// operation, shape, inputs, and the seed where there is one
+    pub name: String,
+    /// what runs
+    pub op: Op,
+    /// its static parameters
+    pub args: Args,
+    /// number of tokens, position, selected rows; its `inputs` are empty ([`Batch::step`] fills them)
+    pub step: Step,
+    /// what its row count follows
+    pub rows: Rows,
+    /// buffers in the order of the shader's bindings 1, 2, …
+    pub buffers: Vec<CaseBuffer>,
+}
+
+/// Every operation and type the engine has.
+pub fn ops() -> Vec<Op> {
+    let mut list: Vec<Op> = WEIGHT_TYPES.map(Op::Embed).into();
+    list.extend(WEIGHT_TYPES.map(Op::Matvec));
+    list.extend([Op::RmsNorm, Op::ActQuantize, Op::Rope]);
+    list.extend(CacheType::ALL.map(Op::CacheWriteK));
+    list.extend(CacheType::ALL.map(Op::CacheWriteV));
+    list.extend(CacheType::ALL.iter().flat_map(|&k| CacheType::ALL.map(|v| Op::Attention(k, v))));
+    list.extend([Op::Swiglu, Op::Add, Op::SelectRows, Op::FloatProbe]);
+    list
+}
+
+/// The cases of one operation.
+pub fn of(op: Op) -> Vec<Case> {
+    match op {
+        Op::Embed(t) => embed(t),
+        Op::Matvec(t) => matvec(t),
+        Op::RmsNorm => rms_norm(),
+        Op::ActQuantize => quantise(),
+        Op::Rope => rope(),
+        Op::CacheWriteK(t) | Op::CacheWriteV(t) => cache_write(op, t),
+        Op::Attention(k, v) => attention(k, v),
+        Op::Swiglu => swiglu(),
+        Op::Add => add(),
+        Op::SelectRows => select_rows(),
+        Op::FloatProbe => probe(),
+    }
+}
+
+/// Cases of one plan, so that a device compiles each operation once.
+///
+/// A device takes a step's parameters and inputs when command 0 runs, and every case has a step of its own: command 0
+/// is an idle copy, case `i` is command `i + 1`.
+pub struct Batch<'a> {
+    cases: &'a [Case],
+    /// first buffer of each case
+    first: Vec<BufId>,
+}
+
+impl<'a> Batch<'a> {
+    /// The plan of some cases, and the source of their words.
+    pub fn new(cases: &'a [Case]) -> (Plan, Batch<'a>) {
+        let most = |f: fn(&Step) -> usize| cases.iter().map(|c| f(&c.step)).max().unwrap_or(0);
+        let (max_tokens, max_out) = (most(|s| s.n_tokens), most(|s| s.n_out));
+        let idle = most(|s| s.out_first + s.n_out).max(1);
+        let scratch = |name: &str| BufDecl { name: name.into(), words: idle, role: Role::Scratch };
+        let mut buffers = vec![scratch("idle from"), scratch("idle to")];
+        let mut commands = vec![Command {
+            op: Op::SelectRows,
+            args: Args::SelectRows(SelectRowsParams { n_tokens: 0, dim: 1, first: 0 }),
+            binds: vec![0, 1],
+            rows: Rows::Outputs,
+            layer: None,
+            label: "idle".into(),
+        }];
+        let mut first = Vec::with_capacity(cases.len());
+        for (i, case) in cases.iter().enumerate() {
+            let at = buffers.len();
+            first.push(at);
+            for (b, buffer) in case.buffers.iter().enumerate() {
+                let role = match buffer.access {
+                    Access::Input => Role::Input,
+                    // everything else has words to begin with, and only weights are filled by loading; the numbers
+                    // tell `fill` which case and buffer are meant
+                    _ => Role::Weight { tensor: buffer.name.into(), row0: i, rows: b },
+                };
+                buffers.push(BufDecl {
+                    name: format!("{}: {}", case.name, buffer.name),
+                    words: buffer.words.len(),
+                    role,
+                });
+            }
+            commands.push(Command {
+                op: case.op,
+                args: case.args,
+                binds: (at..buffers.len()).collect(),
+                rows: case.rows,
+                layer: None,
+                label: "case".into(),
+            });
+        }
+        let plan = Plan { buffers, recording: Recording { commands }, max_tokens, max_out, ..Plan::default() };
+        (plan, Batch { cases, first })
+    }
+
+    /// The command of case `i`.
+    pub fn command(&self, i: usize) -> usize {
+        i + 1
+    }
+
+    /// Buffer `b` of case `i`.
+    pub fn buffer(&self, i: usize, b: usize) -> BufId {
+        self.first[i] + b
+    }
+
+    /// The step of case `i` with its inputs; run command 0 with it first.
+    pub fn step(&self, i: usize) -> Step {
+        let case = &self.cases[i];
+        let mut step = case.step.clone();
+        for (b, buffer) in case.buffers.iter().enumerate() {
+            if buffer.access == Access::Input {
+                step.inputs.push((self.buffer(i, b), buffer.words.clone()));
+            }
+        }
+        step
+    }
+}
+
+impl WeightSource for Batch<'_> {
+    fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
+        let Role::Weight { row0, rows, .. } = buffer.role else {
+            anyhow::bail!("buffer {} is not one of a case", buffer.name)
+        };
+        out.copy_from_slice(&self.cases[row0].buffers[rows].words);
+        Ok(())
+    }
+}
+
+// ---- inputs ----
+
+/// splitmix64
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// sign and significand random, exponent 2^-8 .. 2^8
+    fn float(&mut self) -> f32 {
+        let r = self.next();
+        f32::from_bits((r as u32 & 0x8000_0000) | (119 + (r >> 32) as u32 % 17) << 23 | (r as u32 & 0x7f_ffff))
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+/// How f32 inputs are made.
+#[derive(Clone, Copy, Debug)]
+enum Fill {
+    /// repeats after 251 elements
+    Prime,
+    /// a seed
+    Random(u64),
+    Zeros,
+    /// the largest code everywhere
+    Ones,
+    /// the largest magnitude everywhere, signs by sevens
+    Full,
+    /// from the smallest storable to 10^9, both signs
+    Extremes,
+    /// around the smallest scale that counts
+    Tiny,
+    /// halves between codes, for one digit or two
+    Ties(u32),
+    /// halves between the codes of q4_0
+    NibbleTies,
+    /// halfway between neighbouring f16, normal and subnormal, and at the largest
+    HalfTies,
+    /// small values and one outlier in 100
+    Outliers,
+    /// -100 to 100
+    Sweep,
+}
+
+impl Fill {
+    fn name(self) -> String {
+        match self {
+            Fill::Random(seed) => format!("seed {seed:#x}"),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    fn make(self, n: usize) -> Vec<f32> {
+        const EXTREMES: [f32; 13] = [
+            8.881_784e-16, // 2^-50
+            1.0e9,
+            -8.881_784e-16,
+            65504.0,
+            -0.1,
+            -1.0e9,
+            1.0,
+            0.0,
+            -65519.9,
+            16777215.0,
+            3.0e-8,
+            -127.5,
+            0.333_333_34,
+        ];
+        let mut rng = Rng(if let Fill::Random(seed) = self { seed } else { 7 });
+        let one = |i: usize| match self {
+            Fill::Prime => ((i * 37 % 251) as f32 - 125.0) * 0.013,
+            Fill::Random(_) => rng.float(),
+            Fill::Zeros => 0.0,
+            Fill::Ones => 1.0,
+            Fill::Full => {
+                if (i / 7).is_multiple_of(2) {
+                    1.0
+                } else {
+                    -1.0
+                }
+            }
+            Fill::Extremes => EXTREMES[i % 13],
+            Fill::Tiny => {
+                // the first group's scale is the smallest that counts, the second's is just below, the third's far below
+                let top = match i / 128 % 3 {
+                    0 => 127.0 * SCALE_MIN,
+                    1 => f32::from_bits((127.0 * SCALE_MIN).to_bits() - 2),
+                    _ => 2.0 * SCALE_MIN,
+                };
+                [top, -0.5 * top, 0.25 * top, 0.0, -0.003 * top][i % 5]
+            }
+            Fill::Ties(digits) => {
+                let limit = if digits == 1 { 127 } else { 16256 };
+                if i.is_multiple_of(32) {
+                    -(limit as f32)
+                } else {
+                    ((i * 8191) % (2 * limit)) as f32 - limit as f32 + 0.5
+                }
+            }
+            Fill::NibbleTies => {
+                let sign = if (i / 32).is_multiple_of(2) { 1.0 } else { -1.0 };
+                sign * if i.is_multiple_of(32) { -8.0 } else { (i * 5 % 16) as f32 - 7.5 }
+            }
+            Fill::HalfTies => match i % 4 {
+                // f16 has 11 bits, and steps of 2^-24 at the small end
+                0 => (1.0 + (2 * (i % 1021) + 1) as f32 / 2048.0) * if i.is_multiple_of(8) { 1.0 } else { -1024.0 },
+                1 => (2 * (i % 1021) + 1) as f32 / 33_554_432.0,
+                2 => [65519.996, 65520.0, -65520.0, 65536.0][i / 4 % 4],
+                _ => -((i % 13) as f32) / 67_108_864.0,
+            },
+            Fill::Outliers => {
+                if i % 100 == 3 {
+                    -3.0e4
+                } else {
+                    rng.float() * 0.01
+                }
+            }
+            Fill::Sweep => (i * 89 % 2003) as f32 * 0.1 - 100.1,
+        };
+        (0..n).map(one).map(canon).collect()
+    }
+}
+
+/// How weights are made.
+#[derive(Clone, Copy, Debug)]
+enum Weights {
+    /// these values, encoded
+    Encoded(Fill),
+    /// any codes, any finite scales; a seed
+    Raw(u64),
+    /// every byte this one, scales of both signs
+    Byte(u8),
+    /// through Q8_K blocks, which are packed as Q8K128
+    Q8K,
+}
+
+impl Weights {
+    fn name(self) -> String {
+        match self {
+            Weights::Encoded(fill) => fill.name(),
+            Weights::Raw(seed) => format!("raw seed {seed:#x}"),
+            Weights::Byte(b) => format!("bytes {b:02x}"),
+            Weights::Q8K => "Q8_K".into(),
+        }
+    }
+
+    /// `rows` packed rows of `k` elements.
+    fn make(self, t: BlockType, rows: usize, k: usize) -> Vec<u32> {
+        let t = if matches!(self, Weights::Q8K) { BlockType::Q8_K } else { t };
+        let mut bytes = vec![0u8; rows * t.row_bytes(k).expect("cases have whole blocks")];
+        match self {
+            Weights::Encoded(fill) => {
+                // within what an f16 can hold
+                let values: Vec<f32> = fill.make(rows * k).iter().map(|v| v.clamp(-65504.0, 65504.0)).collect();
+                t.encode_row(&values, &mut bytes);
+            }
+            Weights::Q8K => t.encode_row(&Fill::Prime.make(rows * k), &mut bytes),
+            Weights::Raw(seed) => {
+                let mut rng = Rng(seed);
+                bytes.iter_mut().for_each(|b| *b = rng.next() as u8);
+                for block in bytes.chunks_exact_mut(t.bytes()) {
+                    finite_scales(t, block, &mut rng);
+                }
+            }
+            Weights::Byte(byte) => {
+                let mut rng = Rng(u64::from(byte));
+                bytes.fill(byte);
+                for block in bytes.chunks_exact_mut(t.bytes()) {
+                    finite_scales(t, block, &mut rng);
+                }
+            }
+        }
+        let mut words = vec![0; pack::packed_words(t, rows, k)];
+        pack::pack_rows(t, k, rows, &bytes, &mut words).expect("every scale is finite");
+        words
+    }
+}
+
+/// Overwrites the scales of a block (or the element of a float format).
+fn finite_scales(t: BlockType, block: &mut [u8], rng: &mut Rng) {
+    let half = |rng: &mut Rng| -> u16 {
+        // 1, -1, the subnormals at both ends, ±65504, ±0, the smallest normal, 0.1
+        const CHOSEN: [u16; 11] =
+            [0x3c00, 0xbc00, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x0000, 0x8000, 0x0400, 0x8400, 0x2e66];
+        match rng.below(3) {
+            0 => rng.pick(&CHOSEN),
+            _ => (rng.next() as u16 & 0x83ff) | (5 + rng.below(14) as u16) << 10,
+        }
+    };
+    match t {
+        BlockType::F32 => block.copy_from_slice(&rng.float().to_le_bytes()),
+        BlockType::BF16 => block.copy_from_slice(&rng.float().to_le_bytes()[2..]),
+        BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 => block[..2].copy_from_slice(&half(rng).to_le_bytes()),
+        BlockType::Q4_K | BlockType::Q5_K => {
+            block[..2].copy_from_slice(&half(rng).to_le_bytes());
+            block[2..4].copy_from_slice(&half(rng).to_le_bytes());
+        }
+        BlockType::Q6_K => block[208..].copy_from_slice(&half(rng).to_le_bytes()),
+        // also what packing makes 0: 2^-60
+        BlockType::Q8_K | BlockType::Q8K128 => {
+            let d = if rng.below(6) == 0 { 8.673_617e-19 } else { rng.float() };
+            block[..4].copy_from_slice(&d.to_le_bytes());
+        }
+    }
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+fn input(name: &'static str, words: Vec<u32>) -> CaseBuffer {
+    CaseBuffer { name, words, access: Access::Input }
+}
+
+fn read(name: &'static str, words: Vec<u32>) -> CaseBuffer {
+    CaseBuffer { name, words, access: Access::Read }
+}
+
+/// `live` sentinels and the guard.
+fn written(name: &'static str, live: usize, ranges: Vec<Range<usize>>) -> CaseBuffer {
+    CaseBuffer { name, words: vec![SENTINEL; live + GUARD_WORDS], access: Access::Write(ranges) }
+}
+
+/// Values that the operation replaces, and the guard.
+fn replaced(name: &'static str, mut words: Vec<u32>, ranges: Vec<Range<usize>>) -> CaseBuffer {
+    words.resize(words.len() + GUARD_WORDS, SENTINEL);
+    CaseBuffer { name, words, access: Access::Write(ranges) }
+}
+
+fn tokens(n_tokens: usize) -> Step {
+    Step { n_tokens, ..Step::default() }
+}
+
+fn case(name: String, op: Op, args: Args, step: Step, buffers: Vec<CaseBuffer>) -> Case {
+    Case { name: format!("{} {name}", op.title()), op, args, step, rows: Rows::Tokens, buffers }
+}
+
+// ---- operations ----
+
+fn embed(t: BlockType) -> Vec<Case> {
+    let dims: &[usize] = match t.elems() {
+        1 => &[1, 31, 255, 256, 257],
+        32 => &[32, 96, 128, 160, 288],
+        128 => &[128, 384],
+        _ => &[256, 512, 768],
+    };
+    let mut list = Vec::new();
+    let mut one = |dim: usize, row0: u32, rows: u32, ids: &[u32], w: Weights| {
+        let p = EmbedParams { n_tokens: 0, dim: dim as u32, row0, rows };
+        let ranges =
+            (0..ids.len()).filter(|&i| (row0..row0 + rows).contains(&ids[i])).map(|i| i * dim..(i + 1) * dim).collect();
+        list.push(case(
+            format!("dim={dim} rows={row0}..{} ids={ids:?} w={}", row0 + rows, w.name()),
+            Op::Embed(t),
+            Args::Embed(p),
+            tokens(ids.len()),
+            vec![
+                input("ids", ids.to_vec()),
+                read("w", w.make(t, rows as usize, dim)),
+                written("x", ids.len() * dim, ranges),
+            ],
+        ));
+    };
+    for &dim in dims {
+        one(dim, 0, 33, &[0, 32, 31], Weights::Raw(dim as u64));
+    }
+    let dim = dims[dims.len() - 1];
+    one(dim, 0, 1, &[0], Weights::Encoded(Fill::Prime));
+    // ids below, first, last, beyond, and far beyond the part
+    one(dim, 100, 70, &[99, 100, 169, 170, u32::MAX], Weights::Raw(0xe1));
+    one(dim, 100, 70, &[0, 170], Weights::Encoded(Fill::Random(0xe2)));
+    for w in [
+        Weights::Encoded(Fill::Zeros),
+        Weights::Encoded(Fill::Tiny),
+        Weights::Encoded(Fill::Outliers),
+        Weights::Byte(0x80),
+        Weights::Byte(0xff),
+        Weights::Byte(0x7f),
+    ] {
+        one(dim, 0, 32, &[5, 5, 31], w);
+    }
+    if t == BlockType::Q8K128 {
+        one(512, 0, 33, &[32, 1], Weights::Q8K);
+    }
+    list
+}
+
+fn matvec(t: BlockType) -> Vec<Case> {
+    let float = t.elems() == 1;
+    // one group, a tail, at most 8 groups, 9 groups (segments of two), 18 groups (segments of three, two empty)
+    let ks: &[usize] = match t.elems() {
+        1 => &[1, 31, 127, 128, 129, 301, 1024, 1025, 2304],
+        32 => &[32, 96, 128, 160, 256, 1024, 1056, 2304],
+        128 => &[128, 384, 1024, 1152, 2304],
+        _ => &[256, 512, 1024, 1280, 2304],
+    };
+    let k = if float { 301 } else { 512 };
+    let mut list = Vec::new();
+    for digits in if float { 1..=1 } else { 1..=2 } {
+        // y of a split part: other rows before and after it
+        let mut one = |rows: usize, k: usize, n: usize, split: bool, w: Weights, x: Fill| {
+            let (stride, offset) = if split { (rows + 12, 5) } else { (rows, 0) };
+            let p = LinearParams {
+                n_tokens: 0,
+                k: k as u32,
+                rows: rows as u32,
+                digits,
+                y_stride: stride as u32,
+                y_offset: offset as u32,
+            };
+            let act = x.make(n * k);
+            let act = if float {
+                bits(&act)
+            } else {
+                let mut blocks = vec![0; n * act_words(k, digits as usize)];
+                act_quantize(&ActQuantizeParams { n_tokens: n as u32, k: k as u32, digits }, &act, &mut blocks);
+                blocks
+            };
+            let ranges = (0..n).map(|i| i * stride + offset..i * stride + offset + rows).collect();
+            let part = if split { " part" } else { "" };
+            list.push(case(
+                format!("rows={rows}{part} k={k} tokens={n} digits={digits} w={} x={}", w.name(), x.name()),
+                Op::Matvec(t),
+                Args::Linear(p),
+                tokens(n),
+                vec![
+                    read("w", w.make(t, rows, k)),
+                    read(if float { "x" } else { "act" }, act),
+                    written("y", n * stride, ranges),
+                ],
+            ));
+        };
+        for &k in ks {
+            one(33, k, 2, false, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
+        }
+        for rows in [1, 31, 32, 33, 70] {
+            one(rows, k, 1, false, Weights::Encoded(Fill::Prime), Fill::Random(rows as u64));
+        }
+        one(70, k, 5, false, Weights::Encoded(Fill::Random(0x51)), Fill::Prime);
+        one(33, k, 5, true, Weights::Encoded(Fill::Random(0x52)), Fill::Outliers);
+        one(1, k, 2, true, Weights::Raw(0x53), Fill::Prime);
+        for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(digits)] {
+            one(32, k, 2, false, Weights::Raw(0x54), x);
+        }
+        // the largest sums: all codes at an end, all activations at an end
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            one(32, k, 2, false, Weights::Byte(byte), Fill::Ones);
+        }
+        for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
+            one(31, k, 2, false, Weights::Encoded(fill), Fill::Random(0x55));
+        }
+        if t == BlockType::Q8K128 {
+            one(33, 512, 2, false, Weights::Q8K, Fill::Prime);
+        }
+        for seed in [0x1001, 0x1002, 0x1003] {
+            let mut rng = Rng(seed);
+            let (rows, n) = (1 + rng.below(99), 1 + rng.below(4));
+            let k = t.elems() * (1 + rng.below(if float { 1500 } else { 1500 / t.elems() }));
+            one(rows, k, n, rng.below(2) == 1, Weights::Raw(seed), Fill::Random(seed + 1));
+        }
+    }
+    list
+}
+
+fn rms_norm() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |dim: usize, n: usize, eps: f32, x: Fill, w: Fill| {
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps };
+        list.push(case(
+            format!("dim={dim} tokens={n} eps={eps:e} x={} w={}", x.name(), w.name()),
+            Op::RmsNorm,
+            Args::RmsNorm(p),
+            tokens(n),
+            vec![
+                read("x", bits(&x.make(n * dim))),
+                read("w", bits(&w.make(dim))),
+                written("y", n * dim, vec![0..n * dim]),
+            ],
+        ));
+    };
+    for dim in [1, 2, 64, 255, 256, 257, 511, 513, 2048] {
+        one(dim, 1, 1e-5, Fill::Prime, Fill::Random(dim as u64));
+        one(dim, 3, 1e-6, Fill::Random(dim as u64 + 1), Fill::Prime);
+    }
+    for fill in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Sweep] {
+        one(300, 2, 1e-5, fill, Fill::Prime);
+        one(300, 2, 1e-6, Fill::Prime, fill);
+    }
+    list
+}
+
+fn quantise() -> Vec<Case> {
+    let mut list = Vec::new();
+    for digits in [1, 2] {
+        let mut one = |k: usize, n: usize, x: &str, values: Vec<f32>| {
+            let live = n * act_words(k, digits as usize);
+            list.push(case(
+                format!("k={k} tokens={n} digits={digits} x={x}"),
+                Op::ActQuantize,
+                Args::ActQuantize(ActQuantizeParams { n_tokens: 0, k: k as u32, digits }),
+                tokens(n),
+                vec![read("x", bits(&values)), written("act", live, vec![0..live])],
+            ));
+        };
+        for k in [1, 4, 31, 127, 128, 129, 300] {
+            for (n, fill) in [(1, Fill::Prime), (3, Fill::Random(k as u64))] {
+                one(k, n, &fill.name(), fill.make(n * k));
+            }
+        }
+        for fill in [
+            Fill::Zeros,
+            Fill::Full,
+            Fill::Extremes,
+            Fill::Tiny,
+            Fill::Ties(1),
+            Fill::Ties(2),
+            Fill::Outliers,
+            Fill::Sweep,
+        ] {
+            one(384, 2, &fill.name(), fill.make(768));
+        }
+        for top in [f32::MAX, 1.0e38, -3.0e38, SCALE_MIN, 16256.0 * SCALE_MIN] {
+            let mut values = Fill::Prime.make(130);
+            values[128..].fill(canon(top * 0.5));
+            values[77] = top;
+            one(130, 1, &format!("one element {top:e}"), values);
+        }
+    }
+    list
+}
+
+fn rope() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |heads: usize, hd: usize, n_rot: usize, half_split: u32, n: usize, x: Fill| {
+        let p = RopeParams { n_tokens: 0, heads: heads as u32, head_dim: hd as u32, n_rot: n_rot as u32, half_split };
+        let mut table = Vec::new();
+        for i in 0..n * n_rot / 2 {
+            // quarter turns among the angles: exact 0 and ±1
+            let (c, s) = match i % 5 {
+                0 => [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)][i / 5 % 4],
+                _ => (libm::cos(i as f64 * 0.37) as f32, libm::sin(i as f64 * 0.37) as f32),
+            };
+            table.extend([c.to_bits(), s.to_bits()]);
+        }
+        let ranges = (0..n * heads).map(|r| r * hd..r * hd + n_rot).collect();
+        list.push(case(
+            format!("heads={heads} head_dim={hd} n_rot={n_rot} half_split={half_split} tokens={n} x={}", x.name()),
+            Op::Rope,
+            Args::Rope(p),
+            tokens(n),
+            vec![input("table", table), replaced("x", bits(&x.make(n * heads * hd)), ranges)],
+        ));
+    };
+    for half_split in [0, 1] {
+        for (heads, hd, n_rot) in
+            [(1, 2, 2), (3, 40, 40), (4, 64, 64), (2, 64, 32), (5, 96, 24), (1, 256, 256), (3, 128, 126)]
+        {
+            one(heads, hd, n_rot, half_split, 1, Fill::Prime);
+            one(heads, hd, n_rot, half_split, 3, Fill::Random((heads * hd) as u64));
+        }
+        for x in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
+            one(3, 64, 48, half_split, 2, x);
+        }
+    }
+    list
+}
+
+fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
+    let keys = matches!(op, Op::CacheWriteK(_));
+    let mut list = Vec::new();
+    let mut one = |kv_heads: usize, hd: usize, first: usize, page: usize, pos: usize, n: usize, x: Fill| {
+        let Some(words) = t.words(hd) else { return };
+        let p = CacheWriteParams {
+            n_tokens: 0,
+            pos: 0,
+            kv_heads: kv_heads as u32,
+            head_dim: hd as u32,
+            page_first: first as u32,
+            page_len: page as u32,
+        };
+        let mut ranges = Vec::new();
+        for at in (pos..pos + n).filter(|p| (first..first + page).contains(p)).map(|p| p - first) {
+            for head in 0..kv_heads {
+                if keys {
+                    let base = ((head * page + at) / 32 * words) * 32 + at % 32;
+                    ranges.extend((0..words).map(|i| base + i * 32..base + i * 32 + 1));
+                } else {
+                    let base = (head * page + at) * words;
+                    ranges.push(base..base + words);
+                }
+            }
+        }
+        list.push(case(
+            format!(
+                "kv_heads={kv_heads} head_dim={hd} page={first}..{} pos={pos} tokens={n} x={}",
+                first + page,
+                x.name()
+            ),
+            op,
+            Args::CacheWrite(p),
+            Step { pos, ..tokens(n) },
+            vec![read("x", bits(&x.make(n * kv_heads * hd))), written("cache", kv_heads * page * words, ranges)],
+        ));
+    };
+    for hd in [2, 32, 40, 64, 80, 96, 128, 256] {
+        one(2, hd, 0, 64, 31, 2, Fill::Random(hd as u64));
+        one(3, hd, 64, 128, 100, 1, Fill::Prime);
+    }
+    // inside, across both ends, around the whole page, before it, after it
+    for (first, pos, n) in
+        [(0, 0, 5), (0, 62, 4), (64, 62, 4), (64, 126, 5), (64, 60, 72), (64, 59, 5), (64, 128, 3), (128, 128, 64)]
+    {
+        one(2, 64, first, 64, pos, n, Fill::Prime);
+    }
+    for x in [
+        Fill::Zeros,
+        Fill::Full,
+        Fill::Extremes,
+        Fill::Tiny,
+        Fill::Ties(1),
+        Fill::NibbleTies,
+        Fill::HalfTies,
+        Fill::Outliers,
+        Fill::Sweep,
+    ] {
+        one(2, 96, 0, 64, 3, 3, x);
+    }
+    list
+}
+
+/// A query step against one page: (head_dim, heads, kv_heads, page_first, page_len, pos, n_tokens).
+type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
+
+fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
+    const SHAPES: [AttentionShape; 19] = [
+        // every head size; grouped and plain heads
+        (2, 2, 1, 0, 64, 3, 2),
+        (32, 4, 2, 0, 64, 7, 1),
+        (40, 3, 3, 0, 64, 7, 2),
+        (64, 4, 2, 0, 64, 0, 1),
+        (96, 6, 2, 0, 64, 40, 2),
+        (128, 4, 1, 0, 128, 70, 1),
+        (256, 2, 2, 0, 64, 20, 2),
+        // from the first position, over chunk boundaries, to the end of the page
+        (64, 4, 2, 0, 64, 0, 5),
+        (64, 3, 1, 0, 128, 60, 8),
+        (64, 2, 1, 0, 128, 127, 1),
+        (64, 2, 1, 0, 192, 126, 4),
+        // over the end of the first page: some rows finish, others are carried
+        (64, 2, 1, 0, 64, 62, 4),
+        (96, 2, 1, 0, 64, 100, 2),
+        // second page: rows before it, first row, chunk boundary, last row, beyond it
+        (64, 2, 1, 64, 64, 62, 4),
+        (64, 4, 2, 64, 64, 64, 1),
+        (128, 2, 2, 128, 128, 190, 4),
+        (256, 2, 1, 64, 64, 126, 4),
+        (64, 2, 1, 64, 64, 300, 2),
+        // a page that no query has reached
+        (64, 2, 1, 64, 64, 20, 2),
+    ];
+    let mut list = Vec::new();
+    let mut one = |shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
+        let (hd, heads, kv_heads, first, page, pos, n) = shape;
+        let (Some(kwords), Some(vwords)) = (kt.words(hd), vt.words(hd)) else { return };
+        let p = AttentionParams {
+            n_tokens: 0,
+            pos: 0,
+            heads: heads as u32,
+            kv_heads: kv_heads as u32,
+            head_dim: hd as u32,
+            page_first: first as u32,
+            page_len: page as u32,
+            scale: (1.0 / (hd as f64).sqrt()) as f32,
+        };
+        let live = (pos + n).saturating_sub(first).min(page);
+        let w = CacheWriteParams {
+            n_tokens: live as u32,
+            pos: first as u32,
+            kv_heads: kv_heads as u32,
+            head_dim: hd as u32,
+            page_first: first as u32,
+            page_len: page as u32,
+        };
+        let mut keys = vec![UNSEEN; kv_heads * page * kwords];
+        let mut values = vec![UNSEEN; kv_heads * page * vwords];
+        cache::cache_write_k(kt, &w, &k.make(live * kv_heads * hd), &mut keys);
+        cache::cache_write_v(vt, &w, &v.make(live * kv_heads * hd), &mut values);
+        // what earlier pages left: maxima above, near and far below this page's
+        let mut rng = Rng(pos as u64);
+        let mut state = Vec::new();
+        for row in 0..n * heads {
+            state.push([3.0, -200.0, 0.25, 400.0, -1.5][row % 5]);
+            state.push(1.0 + rng.below(63) as f32 * 0.9);
+            state.extend((0..hd).map(|_| rng.float()));
+        }
+        let (mut carried, mut out) = (Vec::new(), Vec::new());
+        for row in 0..n * heads {
+            let query = pos + row / heads;
+            if query >= first + page {
+                carried.push(row * (hd + 2)..(row + 1) * (hd + 2));
+            } else if query >= first {
+                out.push(row * hd..(row + 1) * hd);
+            }
+        }
+        list.push(case(
+            format!(
+                "head_dim={hd} heads={heads}/{kv_heads} page={first}..{} pos={pos} tokens={n} q={} k={} v={}",
+                first + page,
+                q.name(),
+                k.name(),
+                v.name()
+            ),
+            Op::Attention(kt, vt),
+            Args::Attention(p),
+            Step { pos, ..tokens(n) },
+            vec![
+                read("q", bits(&q.make(n * heads * hd))),
+                read("k", keys),
+                read("v", values),
+                if first == 0 {
+                    written("carried", n * heads * (hd + 2), carried)
+                } else {
+                    replaced("carried", bits(&state), carried)
+                },
+                written("out", n * heads * hd, out),
+            ],
+        ));
+    };
+    for (i, shape) in (1u64..).zip(SHAPES) {
+        // scores of a few units, as a model has them: random ones alone would leave one position all the weight
+        one(shape, Fill::Prime, Fill::Prime, Fill::Random(i));
+        one(shape, Fill::Random(0x100 + i), Fill::Prime, Fill::Prime);
+    }
+    let plain = (64, 4, 2, 0, 128, 66, 3);
+    one(plain, Fill::Zeros, Fill::Prime, Fill::Random(1));
+    one(plain, Fill::Prime, Fill::Zeros, Fill::Random(2));
+    one(plain, Fill::Full, Fill::Full, Fill::Extremes);
+    one(plain, Fill::Extremes, Fill::Sweep, Fill::Sweep);
+    one(plain, Fill::Tiny, Fill::Outliers, Fill::Outliers);
+    one(plain, Fill::Outliers, Fill::Tiny, Fill::Tiny);
+    one(plain, Fill::Sweep, Fill::Extremes, Fill::Zeros);
+    list
+}
+
+fn swiglu() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |dim: usize, n: usize, gate: Fill, up: Fill| {
+        list.push(case(
+            format!("dim={dim} tokens={n} gate={} up={}", gate.name(), up.name()),
+            Op::Swiglu,
+            Args::Swiglu(SwigluParams { n_tokens: 0, dim: dim as u32 }),
+            tokens(n),
+            vec![
+                read("gate", bits(&gate.make(n * dim))),
+                read("up", bits(&up.make(n * dim))),
+                written("y", n * dim, vec![0..n * dim]),
+            ],
+        ));
+    };
+    for dim in [1, 255, 256, 257, 1000] {
+        one(dim, 1, Fill::Sweep, Fill::Prime);
+        one(dim, 3, Fill::Random(dim as u64), Fill::Random(dim as u64 + 1));
+    }
+    one(2003, 1, Fill::Sweep, Fill::Full);
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers] {
+        one(300, 2, fill, Fill::Prime);
+        one(300, 2, Fill::Prime, fill);
+    }
+    list
+}
+
+fn add() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |dim: usize, n: usize, y: &str, x: Fill, f: &dyn Fn(usize, f32) -> f32| {
+        let x_values = x.make(n * dim);
+        let y_values: Vec<f32> = x_values.iter().enumerate().map(|(i, &x)| canon(f(i, x))).collect();
+        list.push(case(
+            format!("dim={dim} tokens={n} y={y} x={}", x.name()),
+            Op::Add,
+            Args::Add(AddParams { n_tokens: 0, dim: dim as u32 }),
+            tokens(n),
+            vec![read("y", bits(&y_values)), replaced("x", bits(&x_values), vec![0..n * dim])],
+        ));
+    };
+    for dim in [1, 255, 256, 257, 1000] {
+        one(dim, 1, "prime", Fill::Random(dim as u64), &|i, _| Fill::Prime.make(251)[i % 251]);
+        one(dim, 3, "-1.5x", Fill::Prime, &|_, x| -1.5 * x);
+    }
+    for fill in [Fill::Random(9), Fill::Extremes, Fill::Tiny, Fill::Zeros] {
+        one(300, 2, "-x", fill, &|_, x| -x);
+        // sums of one unit in the last place: many are below what can be stored
+        one(300, 2, "-x and a unit", fill, &|_, x| if x == 0.0 { x } else { -f32::from_bits(x.to_bits() + 1) });
+    }
+    list
+}
+
+fn select_rows() -> Vec<Case> {
+    let mut list = Vec::new();
+    for (dim, n_tokens, out_first, n_out) in
+        [(1, 1, 0, 1), (255, 5, 4, 1), (256, 5, 0, 5), (257, 5, 1, 3), (1000, 2, 1, 1), (64, 3, 0, 0)]
+    {
+        let mut c = case(
+            format!("dim={dim} tokens={n_tokens} rows={out_first}..{}", out_first + n_out),
+            Op::SelectRows,
+            Args::SelectRows(SelectRowsParams { n_tokens: 0, dim: dim as u32, first: 0 }),
+            Step { out_first, n_out, ..tokens(n_tokens) },
+            vec![
+                read("x", bits(&Fill::Random(dim as u64).make(n_tokens * dim))),
+                written("y", n_out * dim, if n_out == 0 { vec![] } else { vec![0..n_out * dim] }),
+            ],
+        );
+        c.rows = Rows::Outputs;
+        list.push(c);
+    }
+    list
+}
+
+fn probe() -> Vec<Case> {
+    let one = |rows: usize| {
+        let live = rows * float_probe::WORDS;
+        case(
+            format!("rows={rows}"),
+            Op::FloatProbe,
+            Args::FloatProbe(FloatProbeParams { n_tokens: 0 }),
+            tokens(rows),
+            vec![read("x", bits(&float_probe::inputs(rows))), written("out", live, vec![0..live])],
+        )
+    };
+    [1, 63, 64, 65, 1024].map(one).into()
+}

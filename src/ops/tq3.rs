@@ -1,0 +1,347 @@
+//! The rotated 3.5-bit cache formats: `tq3_0`, the published one, and `tq3_1`, ours in the same 14 bytes.
+//!
+//! Both rotate a piece of a key or value (sign flips, Walsh-Hadamard transform, 1/sqrt(n)) and then code each 32 of the
+//! rotated elements as one [`Block`]. The bytes of the two look alike and mean different things: nothing in a block
+//! tells which it is, so whoever stores one must say which. Neither is the other formats of the same name that exist
+//! elsewhere (eight levels with an amax scale, or scale first); `docs/tq3.md` tells them apart.
+//!
+//! Arithmetic as in `docs/exactness.md` section 1: plain f32, sums in index order, one invocation per block, one
+//! workgroup per rotation. Must not know the cache's layout or the attention's chunks.
+
+use crate::ops::exact::{SCALE_MIN, canon, f16_to_f32, f32_to_f16, fdiv, fsqrt, i2f};
+
+/// Elements of a block.
+pub const BLOCK: usize = 32;
+
+/// Which elements change sign before the transform: bit j of word j / 32 is set where element j does. Word 0 is the
+/// published table of TQ3_0; the others are ours, half of each word's bits set.
+pub const SIGNS: [u32; 8] =
+    [0xB1A6_D4B2, 0xAA47_E31C, 0xC916_7E19, 0xAB15_5B91, 0x813F_3C93, 0x2781_AFB1, 0xFC9A_8998, 0x1956_686F];
+
+/// Elements rotated together in a head of `head_dim` elements by every format but tq3_0 (which rotates 32): the largest
+/// power of two that divides it, 256 at most. `head_dim` is a multiple of 32.
+pub fn rotation(head_dim: usize) -> usize {
+    assert!(head_dim > 0 && head_dim.is_multiple_of(BLOCK), "a head of {head_dim}, expected a multiple of {BLOCK}");
+    (1 << head_dim.trailing_zeros()).min(256)
+}
+
+/// f32(1 / sqrt(n)) of a rotation of n = 32, 64, 128 or 256.
+#[allow(clippy::excessive_precision, reason = "the constants as the format's definition writes them")]
+fn norm(n: usize) -> f32 {
+    match n {
+        32 => 0.17677669529663688,
+        64 => 0.125,
+        128 => 0.08838834764831845,
+        256 => 0.0625,
+        _ => panic!("a rotation of {n}, expected 32, 64, 128 or 256"),
+    }
+}
+
+/// `x` with its sign flipped where [`SIGNS`] says so for element `j`.
+#[inline]
+fn flip(x: f32, j: usize) -> f32 {
+    if SIGNS[j / 32] >> (j % 32) & 1 == 1 { -x } else { x }
+}
+
+/// Walsh-Hadamard transform in natural order, not normalised.
+fn butterflies(x: &mut [f32]) {
+    let mut step = 1;
+    while step < x.len() {
+        for i in (0..x.len()).step_by(2 * step) {
+            for j in i..i + step {
+                let (a, b) = (x[j], x[j + step]);
+                x[j] = a + b;
+                x[j + step] = a - b;
+            }
+        }
+        step *= 2;
+    }
+}
+
+/// Rotates in place: signs, butterflies with steps 1, 2, 4, ..., times f32(1/sqrt(n)). `x` has n = 32, 64, 128 or 256
+/// elements. Keeps lengths and inner products.
+pub fn rotate(x: &mut [f32]) {
+    let c = norm(x.len());
+    for (j, v) in x.iter_mut().enumerate() {
+        *v = flip(*v, j);
+    }
+    butterflies(x);
+    for v in x.iter_mut() {
+        *v *= c;
+    }
+}
+
+/// The inverse of [`rotate`]: butterflies, then times f32(1/sqrt(n)) and the sign.
+pub fn unrotate(x: &mut [f32]) {
+    let c = norm(x.len());
+    butterflies(x);
+    for (j, v) in x.iter_mut().enumerate() {
+        *v *= flip(c, j);
+    }
+}
+
+/// 32 coded elements: 14 bytes, `qs` in 8, `qr` in 4, `gamma` in 2, all little-endian.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// two bits per element, element j at bit 2 (j % 16) of word j / 16
+    pub qs: [u32; 2],
+    /// one bit per element, element j at bit j: tq3_0's sign of the residual, tq3_1's sign of the element
+    pub qr: u32,
+    /// the scale, an f16 bit pattern
+    pub gamma: u16,
+}
+
+impl Block {
+    /// Bytes of a block.
+    pub const BYTES: usize = 14;
+
+    /// The bytes as published for TQ3_0.
+    pub fn to_bytes(self) -> [u8; Block::BYTES] {
+        let mut b = [0; Block::BYTES];
+        b[0..4].copy_from_slice(&self.qs[0].to_le_bytes());
+        b[4..8].copy_from_slice(&self.qs[1].to_le_bytes());
+        b[8..12].copy_from_slice(&self.qr.to_le_bytes());
+        b[12..14].copy_from_slice(&self.gamma.to_le_bytes());
+        b
+    }
+
+    /// The inverse of [`Block::to_bytes`].
+    pub fn from_bytes(b: &[u8; Block::BYTES]) -> Block {
+        let word = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        Block { qs: [word(0), word(4)], qr: word(8), gamma: u16::from_le_bytes([b[12], b[13]]) }
+    }
+
+    /// The two bits of element `j`.
+    #[inline]
+    pub fn low2(&self, j: usize) -> u32 {
+        self.qs[j / 16] >> (2 * (j % 16)) & 3
+    }
+
+    /// The bit of element `j` in `qr`.
+    #[inline]
+    pub fn bit(&self, j: usize) -> u32 {
+        self.qr >> j & 1
+    }
+
+    /// tq3_1's code of element `j`: magnitude index in bits 0 and 1, bit 2 set where negative.
+    #[inline]
+    pub fn code3(&self, j: usize) -> u32 {
+        self.low2(j) | self.bit(j) << 2
+    }
+}
+
+/// tq3_0's inner level, in units of gamma.
+pub const TQ3_0_INNER: f32 = 0.4528;
+/// tq3_0's outer level, in units of gamma.
+pub const TQ3_0_OUTER: f32 = 1.510;
+/// Where tq3_0 goes over from the inner to the outer level.
+const TQ3_0_EDGE: f32 = 0.9814;
+
+/// tq3_0's level of a two-bit code, in units of gamma.
+#[inline]
+pub fn tq3_0_level(code2: u32) -> f32 {
+    match code2 & 3 {
+        0 => -TQ3_0_OUTER,
+        1 => -TQ3_0_INNER,
+        2 => TQ3_0_INNER,
+        _ => TQ3_0_OUTER,
+    }
+}
+
+/// The block tq3_0 writes for zeros.
+const TQ3_0_ZERO: Block = Block { qs: [0xAAAA_AAAA; 2], qr: 0xFFFF_FFFF, gamma: 0 };
+
+/// Codes 32 elements already rotated (by a rotation of 32), as published: d = amax / 1.510, code of r / d against
+/// 0 and +-0.9814, sign of the residual, gamma = f16(d).
+///
+/// Deviations: gamma is clamped to 65504 instead of becoming infinite, and a scale below 2^-120 gives the block of
+/// zeros (gamma is 0 in both cases there).
+pub fn tq3_0_encode(r: &[f32; BLOCK]) -> Block {
+    let mut amax = 0f32;
+    for &v in r {
+        if v.abs() > amax {
+            amax = v.abs();
+        }
+    }
+    let d = fdiv(amax, TQ3_0_OUTER);
+    if d == 0.0 {
+        return TQ3_0_ZERO;
+    }
+    let id = fdiv(1.0, d);
+    let mut b = Block { gamma: f32_to_f16(d), ..Block::default() };
+    for (j, &v) in r.iter().enumerate() {
+        // canon: v far below d may give a subnormal product, which devices treat differently
+        let x = canon(v * id);
+        let code = if x < 0.0 {
+            if x < -TQ3_0_EDGE { 0 } else { 1 }
+        } else if x < TQ3_0_EDGE {
+            2
+        } else {
+            3
+        };
+        b.qs[j / 16] |= code << (2 * (j % 16));
+        // residual >= 0 without the subtraction, whose result may be subnormal
+        let residual = v >= d * tq3_0_level(code);
+        b.qr |= u32::from(residual) << j;
+    }
+    b
+}
+
+/// The rotated elements of a tq3_0 block: gamma times level. The residual bit is not read.
+pub fn tq3_0_decode(block: &Block) -> [f32; BLOCK] {
+    let gamma = f16_to_f32(block.gamma);
+    std::array::from_fn(|j| gamma * tq3_0_level(block.low2(j)))
+}
+
+/// For elements 4i..4i + 4 of a tq3_0 block, as signed bytes (element 4i lowest): (the signs, 1 or -1; those of the
+/// elements on the outer level, 0 elsewhere).
+///
+/// With them, dot(signs, q) = A + B and dot(outer, q) = B by `dot4I8Packed`.
+#[inline]
+pub fn tq3_0_packed(block: &Block, i: usize) -> (u32, u32) {
+    let codes = spread2(block.qs[i / 4] >> (8 * (i % 4)) & 0xff);
+    let (low, high) = (codes & 0x0101_0101, codes >> 1 & 0x0101_0101);
+    // 1 where the bits are equal: codes 0 and 3
+    let outer = low ^ high ^ 0x0101_0101;
+    let negative = high ^ 0x0101_0101;
+    let signs = 0x0101_0101 + negative * 0xfe;
+    (signs, signs & (outer * 0xff))
+}
+
+/// Dot product of a tq3_0 block and a query rotated alike, given as integers (|s| <= 32512): with A the signed sum over
+/// the elements on the inner level and B that over the outer,
+/// gamma * (0.4528 A + 1.510 B), each operation rounded once. The caller multiplies by the query's scale.
+///
+/// The published kernel left the query's transform unnormalised and divided by 32 where sqrt(32) is right; here the
+/// query comes normalised and no factor is left over.
+pub fn tq3_0_dot_rotated(block: &Block, s: &[i32; BLOCK]) -> f32 {
+    let (mut inner, mut outer) = (0i32, 0i32);
+    for (j, &q) in s.iter().enumerate() {
+        match block.low2(j) {
+            0 => outer -= q,
+            1 => inner -= q,
+            2 => inner += q,
+            _ => outer += q,
+        }
+    }
+    f16_to_f32(block.gamma) * (TQ3_0_INNER * i2f(inner) + TQ3_0_OUTER * i2f(outer))
+}
+
+/// Four two-bit codes in the low byte, to one per byte.
+#[inline]
+fn spread2(codes: u32) -> u32 {
+    let pairs = (codes | codes << 12) & 0x000f_000f;
+    (pairs | pairs << 6) & 0x0303_0303
+}
+
+/// tq3_1's magnitudes, in units of gamma.
+pub const TQ3_1_LEVELS: [i32; 4] = [14, 44, 79, 127];
+/// Where the magnitude index goes up: halfway between the levels.
+const TQ3_1_EDGES: [f32; 3] = [29.0, 61.5, 103.0];
+/// Reciprocal scales tried, in units of 1 / RMS: levels per RMS.
+const TQ3_1_TRIES: [f32; 4] = [59.0, 52.0, 66.0, 76.0];
+
+/// tq3_1's level of a three-bit code, in units of gamma: magnitude index in bits 0 and 1, bit 2 set where negative.
+#[inline]
+pub fn tq3_1_level(code3: u32) -> i32 {
+    let level = TQ3_1_LEVELS[(code3 & 3) as usize];
+    if code3 & 4 == 4 { -level } else { level }
+}
+
+/// The magnitude index of `a`, a magnitude in units of gamma.
+#[inline]
+fn tq3_1_index(a: f32) -> u32 {
+    u32::from(a >= TQ3_1_EDGES[0]) + u32::from(a >= TQ3_1_EDGES[1]) + u32::from(a >= TQ3_1_EDGES[2])
+}
+
+/// Codes 32 elements already rotated. A block of zeros, or one whose scale is too small for an f16, is 14 zero bytes.
+pub fn tq3_1_encode(r: &[f32; BLOCK]) -> Block {
+    let mut amax = 0f32;
+    for &v in r {
+        if v.abs() > amax {
+            amax = v.abs();
+        }
+    }
+    if amax < SCALE_MIN {
+        return Block::default();
+    }
+    // Work on r / amax, so that squares neither overflow nor become subnormal. Above 2^100 gamma is clamped anyway.
+    let base = amax.min(f32::from_bits((127 + 100) << 23));
+    let inv = fdiv(1.0, base);
+    let mut u = [0f32; BLOCK];
+    let mut energy = 0f32;
+    for (u, &v) in u.iter_mut().zip(r) {
+        *u = canon(v * inv).abs();
+        energy += *u * *u;
+    }
+    let inv_rms = fdiv(1.0, fsqrt(energy * 0.03125));
+    // With levels L fixed by a trial scale, the best scale is n / d, n = sum L|u|, d = sum L^2, and the squared error
+    // it leaves is energy - n^2 / d.
+    let (mut best, mut scale) = (0f32, 0f32);
+    for m in TQ3_1_TRIES {
+        let k = inv_rms * m;
+        let (mut n, mut d) = (0f32, 0i32);
+        for u in u {
+            let level = TQ3_1_LEVELS[tq3_1_index(u * k) as usize];
+            n += i2f(level) * u;
+            d += level * level;
+        }
+        let s = fdiv(n, i2f(d));
+        let gain = n * s;
+        if gain > best {
+            (best, scale) = (gain, s);
+        }
+    }
+    let gamma = f32_to_f16(base * scale);
+    if gamma == 0 {
+        return Block::default();
+    }
+    let id = fdiv(1.0, f16_to_f32(gamma));
+    let mut b = Block { gamma, ..Block::default() };
+    for (j, &v) in r.iter().enumerate() {
+        b.qs[j / 16] |= tq3_1_index(v.abs() * id) << (2 * (j % 16));
+        b.qr |= u32::from(v < 0.0) << j;
+    }
+    b
+}
+
+/// The rotated elements of a tq3_1 block: gamma times level, exact.
+pub fn tq3_1_decode(block: &Block) -> [f32; BLOCK] {
+    let gamma = f16_to_f32(block.gamma);
+    std::array::from_fn(|j| gamma * i2f(tq3_1_level(block.code3(j))))
+}
+
+/// The levels of elements 4i..4i + 4 of a tq3_1 block as signed bytes, element 4i lowest: four at once, for
+/// `dot4I8Packed`.
+///
+/// The magnitude is a polynomial of the index's two bits, taken on four bytes at a time (sums that wrap come back,
+/// since the final bytes fit); then bytes are negated where the sign bit is set (no carry, since no magnitude is 0).
+#[inline]
+pub fn tq3_1_packed(block: &Block, i: usize) -> u32 {
+    const L: [i32; 4] = TQ3_1_LEVELS;
+    const STEP1: u32 = (L[1] - L[0]) as u32;
+    const STEP2: u32 = (L[2] - L[0]) as u32;
+    const STEP3: u32 = (L[3] - L[2] - L[1] + L[0]) as u32;
+    let codes = spread2(block.qs[i / 4] >> (8 * (i % 4)) & 0xff);
+    let (low, high) = (codes & 0x0101_0101, codes >> 1 & 0x0101_0101);
+    let magnitudes = (L[0] as u32 * 0x0101_0101)
+        .wrapping_add(low.wrapping_mul(STEP1))
+        .wrapping_add(high.wrapping_mul(STEP2))
+        .wrapping_add((low & high).wrapping_mul(STEP3));
+    // bits 0..4 to bit 0 of each byte
+    let negative = ((block.qr >> (4 * i) & 15) * 0x0020_4081) & 0x0101_0101;
+    (magnitudes ^ (negative * 0xff)) + negative
+}
+
+/// Dot product of a tq3_1 block and a query rotated alike, given as two digits (the query is 128 high + low times its
+/// scale): gamma * B(B(i2f(H) * 128) + i2f(L)), H and L the integer sums of level times digit. The caller multiplies by
+/// the query's scale.
+pub fn tq3_1_dot_rotated(block: &Block, high: &[i32; BLOCK], low: &[i32; BLOCK]) -> f32 {
+    let (mut h, mut l) = (0i32, 0i32);
+    for j in 0..BLOCK {
+        let level = tq3_1_level(block.code3(j));
+        h += level * high[j];
+        l += level * low[j];
+    }
+    f16_to_f32(block.gamma) * (i2f(h) * 128.0 + i2f(l))
+}

@@ -1,0 +1,144 @@
+//! What the tests share: the devices there are, running a batch of cases on one, and the comparator.
+#![allow(dead_code, reason = "each test target uses another part of this module")]
+
+use futures::executor::block_on;
+use isobit::cases::{Access, Batch, Case};
+use isobit::cpu::{CpuDevice, CpuOptions};
+use isobit::record::{Device, Op};
+use isobit::simd::Level;
+
+/// The words of every buffer of a case, in the order of its buffers.
+pub type Words = Vec<Vec<u32>>;
+
+/// Every SIMD level this machine can run.
+pub fn levels() -> Vec<Level> {
+    Level::available()
+}
+
+/// The CPU at a level (`None`: the twins) with a number of threads.
+pub fn cpu(level: Option<Level>, threads: usize) -> CpuDevice {
+    CpuDevice::new(CpuOptions { level, threads, max_binding: None }).expect("threads start")
+}
+
+/// Whether a missing adapter is a failure.
+fn gpu_required() -> bool {
+    std::env::var("REQUIRE_GPU").is_ok_and(|v| v == "1")
+}
+
+/// Says why nothing runs on a GPU, and fails when one is required.
+pub fn absent(why: &str) {
+    println!("no GPU was tested: {why}");
+    assert!(!gpu_required(), "REQUIRE_GPU=1, but {why}");
+}
+
+/// Opens every adapter of every backend; each must qualify. Prints their names.
+#[cfg(feature = "gpu")]
+pub fn gpus() -> Vec<isobit::host::GpuDevice> {
+    use isobit::host::{GpuOptions, adapters, connect};
+    let list = block_on(adapters());
+    if list.is_empty() {
+        absent("there is no adapter");
+    }
+    let mut devices = Vec::new();
+    for adapter in &list {
+        let (device, verdict) = block_on(connect(adapter, GpuOptions::default()))
+            .unwrap_or_else(|e| panic!("{} cannot be opened: {e}", adapter.title()));
+        println!("adapter {}: {}", adapter.index, adapter.title());
+        assert!(verdict.exact(), "{} does not qualify: {verdict:?}", adapter.title());
+        devices.push(device);
+    }
+    devices
+}
+
+/// Without the feature there is no host layer to test.
+#[cfg(not(feature = "gpu"))]
+pub fn gpus() -> Vec<CpuDevice> {
+    absent("this build has no gpu feature");
+    Vec::new()
+}
+
+/// Runs cases on a device, as one plan; gives all words of all buffers after each.
+pub fn run(device: &mut dyn Device, cases: &[Case]) -> Vec<Words> {
+    let name = device.info().name;
+    let (plan, mut batch) = Batch::new(cases);
+    block_on(async {
+        device.load(plan, &mut batch).await?;
+        let mut all = Vec::with_capacity(cases.len());
+        for (i, case) in cases.iter().enumerate() {
+            let step = batch.step(i);
+            device.run_one(0, &step).await?;
+            device.run_one(batch.command(i), &step).await?;
+            let mut words = Vec::with_capacity(case.buffers.len());
+            for b in 0..case.buffers.len() {
+                words.push(device.read(batch.buffer(i, b)).await?);
+            }
+            all.push(words);
+        }
+        anyhow::Ok(all)
+    })
+    .unwrap_or_else(|e| panic!("{name}: {e:#}"))
+}
+
+/// Whether two buffers hold the same words; the message counts and shows the first that differ.
+pub fn same_words(expected: &[u32], found: &[u32]) -> Result<(), String> {
+    if expected.len() != found.len() {
+        return Err(format!("{} words, expected {}", found.len(), expected.len()));
+    }
+    let differ: Vec<usize> = (0..expected.len()).filter(|&i| expected[i] != found[i]).collect();
+    match differ.first() {
+        None => Ok(()),
+        Some(&i) => Err(format!(
+            "{} of {} words differ, first word {i}: expected {:08x} ({:e}), found {:08x} ({:e})",
+            differ.len(),
+            expected.len(),
+            expected[i],
+            f32::from_bits(expected[i]),
+            found[i],
+            f32::from_bits(found[i])
+        )),
+    }
+}
+
+/// Whether a device left a case as the twin does.
+pub fn same(case: &Case, expected: &Words, found: &Words) -> Result<(), String> {
+    if found.len() != case.buffers.len() || expected.len() != case.buffers.len() {
+        return Err(format!("{}: {} buffers, expected {}", case.name, found.len(), case.buffers.len()));
+    }
+    for (b, buffer) in case.buffers.iter().enumerate() {
+        same_words(&expected[b], &found[b]).map_err(|e| format!("{}: buffer {}: {e}", case.name, buffer.name))?;
+    }
+    untouched(case, found)
+}
+
+/// Whether everything outside the ranges a case may write is as it was, guard words among it.
+pub fn untouched(case: &Case, found: &Words) -> Result<(), String> {
+    for (buffer, found) in case.buffers.iter().zip(found) {
+        let mut before = buffer.words.clone();
+        if before.len() != found.len() {
+            return Err(format!("{}: buffer {}: its length changed", case.name, buffer.name));
+        }
+        if let Access::Write(ranges) = &buffer.access {
+            for r in ranges {
+                before[r.clone()].copy_from_slice(&found[r.clone()]);
+            }
+        }
+        same_words(&before, found)
+            .map_err(|e| format!("{}: buffer {} outside what may be written: {e}", case.name, buffer.name))?;
+    }
+    Ok(())
+}
+
+/// Whether an operation writes f32 values (and not codes or bit patterns).
+pub fn writes_floats(op: Op) -> bool {
+    !matches!(op, Op::ActQuantize | Op::CacheWriteK(_) | Op::CacheWriteV(_) | Op::FloatProbe)
+}
+
+/// Panics with the first failures and their number.
+pub fn none(failures: &[String]) {
+    assert!(
+        failures.is_empty(),
+        "{} failures, the first of them:\n{}",
+        failures.len(),
+        failures[..failures.len().min(50)].join("\n")
+    );
+}

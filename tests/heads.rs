@@ -1,0 +1,472 @@
+//! Attention, SwiGLU and RMS norm of every SIMD level against the plain twins: every word equal, nothing written that
+//! the twin does not write.
+
+use isobit::ops::attention::{AttentionParams, attention as twin_attention, head as twin_head};
+use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::ops::exact::canon;
+use isobit::ops::rms_norm::{RmsNormParams, row as twin_norm};
+use isobit::ops::swiglu::element as twin_swiglu;
+use isobit::simd::{Level, attention, attention_head, rms_norm_row, swiglu};
+
+/// What output buffers hold before a call; no operation gives it.
+const GUARD: u32 = 0x7fc1_2345;
+
+/// splitmix64
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// -1..1
+    fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 * (2.0 / (1 << 24) as f32) - 1.0
+    }
+
+    /// Either sign, magnitudes spread evenly in the exponent.
+    fn spread(&mut self, low: f32, high: f32) -> f32 {
+        let t = (self.unit() + 1.0) / 2.0;
+        let magnitude = (low.ln() + t * (high / low).ln()).exp();
+        if self.next() & 1 == 0 { magnitude } else { -magnitude }
+    }
+
+    /// A stored row: of unit size, zero, tiny or the same as others; when `wild` also with large outliers, which make one
+    /// position outweigh all others.
+    fn row(&mut self, n: usize, wild: bool) -> Vec<f32> {
+        let kind = self.next() % if wild { 8 } else { 6 };
+        (0..n)
+            .map(|i| {
+                canon(match kind {
+                    0 => 0.0,
+                    1 => (i % 7) as f32 - 3.0,
+                    2 => self.unit() * 1e-6,
+                    6 => self.spread(1e-12, 1e4),
+                    7 if self.next().is_multiple_of(17) => self.unit() * 3e4,
+                    _ => self.unit(),
+                })
+            })
+            .collect()
+    }
+
+    fn rows(&mut self, rows: usize, n: usize, wild: bool) -> Vec<f32> {
+        (0..rows).flat_map(|_| self.row(n, wild)).collect()
+    }
+}
+
+fn bits(v: &[f32]) -> Vec<u32> {
+    v.iter().map(|x| x.to_bits()).collect()
+}
+
+fn guarded(n: usize) -> Vec<f32> {
+    vec![f32::from_bits(GUARD); n]
+}
+
+fn same(got: &[f32], want: &[f32]) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} values, expected {}", got.len(), want.len()));
+    }
+    match got.iter().zip(want).position(|(g, w)| g.to_bits() != w.to_bits()) {
+        None => Ok(()),
+        Some(i) => Err(format!(
+            "value {i} is {:e} ({:08x}), expected {:e} ({:08x})",
+            got[i],
+            bits(got)[i],
+            want[i],
+            bits(want)[i]
+        )),
+    }
+}
+
+// ---------------------------------------------------------------- attention
+
+/// A cache of some positions, in pages.
+struct Cache {
+    types: (CacheType, CacheType),
+    kv_heads: usize,
+    head_dim: usize,
+    page_len: usize,
+    /// keys and values of each page
+    pages: Vec<(Vec<u32>, Vec<u32>)>,
+}
+
+impl Cache {
+    fn new(
+        types: (CacheType, CacheType),
+        (kv_heads, head_dim): (usize, usize),
+        (pages, page_len): (usize, usize),
+        keys: &[f32],
+        values: &[f32],
+    ) -> Cache {
+        let n_tokens = keys.len() / (kv_heads * head_dim);
+        let pages = (0..pages)
+            .map(|page| {
+                let p = CacheWriteParams {
+                    n_tokens: n_tokens as u32,
+                    pos: 0,
+                    kv_heads: kv_heads as u32,
+                    head_dim: head_dim as u32,
+                    page_first: (page * page_len) as u32,
+                    page_len: page_len as u32,
+                };
+                let words = |t: CacheType| kv_heads * page_len * t.words(head_dim).unwrap();
+                // what a page holds past the last position must not matter: a finite value in every type
+                let (mut k, mut v) = (vec![0x3bcd_3bcd; words(types.0)], vec![0x3bcd_3bcd; words(types.1)]);
+                cache_write_k(types.0, &p, keys, &mut k);
+                cache_write_v(types.1, &p, values, &mut v);
+                (k, v)
+            })
+            .collect();
+        Cache { types, kv_heads, head_dim, page_len, pages }
+    }
+
+    fn params(&self, page: usize, sharing: usize, pos: usize, n_tokens: usize) -> AttentionParams {
+        AttentionParams {
+            n_tokens: n_tokens as u32,
+            pos: pos as u32,
+            heads: (self.kv_heads * sharing) as u32,
+            kv_heads: self.kv_heads as u32,
+            head_dim: self.head_dim as u32,
+            page_first: (page * self.page_len) as u32,
+            page_len: self.page_len as u32,
+            scale: (1.0 / (self.head_dim as f64).sqrt()) as f32,
+        }
+    }
+}
+
+/// What one form of attention leaves in state and out after all pages.
+fn all_pages(
+    cache: &Cache,
+    (sharing, pos, n_tokens): (usize, usize, usize),
+    mut one: impl FnMut(&AttentionParams, &[u32], &[u32], &mut [f32], &mut [f32]),
+) -> (Vec<f32>, Vec<f32>) {
+    let rows = n_tokens * cache.kv_heads * sharing;
+    let carried = if cache.pages.len() > 1 { rows * (cache.head_dim + 2) } else { 0 };
+    let (mut state, mut out) = (guarded(carried), guarded(rows * cache.head_dim));
+    for (page, (k, v)) in cache.pages.iter().enumerate() {
+        one(&cache.params(page, sharing, pos, n_tokens), k, v, &mut state, &mut out);
+    }
+    (state, out)
+}
+
+/// Compares head by head and as a whole command, at every level.
+fn compare(cache: &Cache, how: (usize, usize, usize), q: &[f32]) {
+    let (sharing, pos, n_tokens) = how;
+    let (types, hd) = (cache.types, cache.head_dim);
+    let q = &q[..n_tokens * cache.kv_heads * sharing * hd];
+    let want = all_pages(cache, how, |p, k, v, state, out| twin_attention(types, p, q, k, v, state, out));
+    assert!(want.1.iter().all(|x| x.is_finite()), "the twin gave no finite result");
+    for level in Level::available() {
+        let heads = all_pages(cache, how, |p, k, v, state, out| {
+            for (row, (q, out)) in q.chunks_exact(hd).zip(out.chunks_exact_mut(hd)).enumerate() {
+                let state = if state.is_empty() { &mut [] } else { &mut state[row * (hd + 2)..][..hd + 2] };
+                attention_head(level, types, p, row, q, k, v, state, out);
+            }
+        });
+        let whole = all_pages(cache, how, |p, k, v, state, out| attention(level, types, p, q, k, v, state, out));
+        for (form, got) in [("head", &heads), ("command", &whole)] {
+            for (what, got, want) in [("out", &got.1, &want.1), ("state", &got.0, &want.0)] {
+                if let Err(e) = same(got, want) {
+                    panic!(
+                        "{} by {form}, keys {}, values {}, head of {hd}, {sharing} sharing, {n_tokens} tokens at {pos}, \
+                         {} pages of {}: {what}: {e}",
+                        level.name(),
+                        types.0.name(),
+                        types.1.name(),
+                        cache.pages.len(),
+                        cache.page_len,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The pairs of cache types that can hold a head.
+fn pairs(head_dim: usize) -> Vec<(CacheType, CacheType)> {
+    let types = CacheType::ALL.into_iter().filter(|t| t.words(head_dim).is_some());
+    types.clone().flat_map(|k| types.clone().map(move |v| (k, v))).collect()
+}
+
+/// Every pair of types and every level at one head size.
+fn heads_of(head_dim: usize) {
+    const POSITIONS: [usize; 8] = [0, 1, 31, 32, 63, 64, 65, 200];
+    let kv_heads = 2;
+    let mut random = Random(head_dim as u64);
+    let stored = 204;
+    for wild in [false, true] {
+        let keys = random.rows(stored * kv_heads, head_dim, wild);
+        let values = random.rows(stored * kv_heads, head_dim, wild);
+        let q = random.rows(8 * kv_heads * 4, head_dim, wild);
+        for types in pairs(head_dim) {
+            for pages in [(1, 256), (2, 128), (4, 64)] {
+                let cache = Cache::new(types, (kv_heads, head_dim), pages, &keys, &values);
+                for sharing in [1, 2, 4] {
+                    for pos in POSITIONS {
+                        compare(&cache, (sharing, pos, 1), &q);
+                    }
+                    // several tokens, within a page and over its end
+                    for pos in [0, 61, 126] {
+                        compare(&cache, (sharing, pos, 5), &q);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn heads_of_2_equal_the_twin() {
+    heads_of(2);
+}
+
+#[test]
+fn heads_of_40_equal_the_twin() {
+    heads_of(40);
+}
+
+#[test]
+fn heads_of_32_equal_the_twin() {
+    heads_of(32);
+}
+
+#[test]
+fn heads_of_64_equal_the_twin() {
+    heads_of(64);
+}
+
+#[test]
+fn heads_of_96_equal_the_twin() {
+    heads_of(96);
+}
+
+#[test]
+fn heads_of_128_equal_the_twin() {
+    heads_of(128);
+}
+
+#[test]
+fn heads_of_256_equal_the_twin() {
+    heads_of(256);
+}
+
+#[test]
+fn odd_head_sizes_and_sharing_by_three_or_seven_equal_the_twin() {
+    for (head_dim, sharing) in [(1, 3), (7, 7), (80, 3), (160, 7)] {
+        let mut random = Random(1000 + head_dim as u64);
+        let keys = random.rows(80, head_dim, false);
+        let values = random.rows(80, head_dim, false);
+        let q = random.rows(3 * sharing, head_dim, false);
+        for types in pairs(head_dim) {
+            let cache = Cache::new(types, (1, head_dim), (2, 64), &keys, &values);
+            compare(&cache, (sharing, 62, 3), &q);
+        }
+    }
+}
+
+#[test]
+fn one_thread_and_three_give_the_same_command() {
+    let (kv_heads, head_dim) = (2, 64);
+    let mut random = Random(5);
+    let keys = random.rows(140 * kv_heads, head_dim, false);
+    let values = random.rows(140 * kv_heads, head_dim, false);
+    let q = random.rows(40 * kv_heads * 2, head_dim, false);
+    let cache = Cache::new((CacheType::Q8_0, CacheType::F16), (kv_heads, head_dim), (3, 64), &keys, &values);
+    for threads in [1, 3, 16] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| compare(&cache, (2, 100, 40), &q));
+    }
+}
+
+#[test]
+fn a_token_does_not_see_an_overflow_that_comes_after_it() {
+    let (types, head_dim) = ((CacheType::F16, CacheType::F32), 64);
+    let mut random = Random(21);
+    let keys = random.rows(66, head_dim, false);
+    let mut values = random.rows(66, head_dim, false);
+    values[64 * head_dim..65 * head_dim].fill(f32::INFINITY);
+    values[65 * head_dim..].fill(f32::NAN);
+    let q = random.rows(4, head_dim, false);
+    let cache = Cache::new(types, (1, head_dim), (1, 128), &keys, &values);
+    let (k, v) = &cache.pages[0];
+    let p = cache.params(0, 1, 62, 4);
+    let mut want = guarded(4 * head_dim);
+    twin_attention(types, &p, &q, k, v, &mut [], &mut want);
+    for level in Level::available() {
+        let mut got = guarded(4 * head_dim);
+        attention(level, types, &p, &q, k, v, &mut [], &mut got);
+        same(&got[..2 * head_dim], &want[..2 * head_dim]).unwrap_or_else(|e| panic!("{level:?}: {e}"));
+        assert!(got[..2 * head_dim].iter().all(|x| x.is_finite()));
+        assert!(got[2 * head_dim..].iter().all(|x| !x.is_finite()));
+    }
+}
+
+#[test]
+fn zero_queries_and_equal_keys_give_the_mean_as_the_twin_does() {
+    for (types, head_dim) in pairs(64).into_iter().map(|t| (t, 64)) {
+        let keys = [0.25f32; 100 * 64];
+        let values: Vec<f32> = (0..100 * 64).map(|i| (i / 64 % 2) as f32).collect();
+        let cache = Cache::new(types, (1, head_dim), (1, 128), &keys, &values);
+        compare(&cache, (1, 99, 1), &[0.0; 64]);
+        let p = cache.params(0, 1, 99, 1);
+        let mut out = guarded(64);
+        let (k, v) = &cache.pages[0];
+        attention_head(Level::detect(), types, &p, 0, &[0.0; 64], k, v, &mut [], &mut out);
+        // half the values are 1, but for q4_0 and q8_0, which hold 1 as nearly as f16 scales can
+        assert!(out.iter().all(|x| (x - 0.5).abs() < 1e-3), "{types:?}: {}", out[0]);
+    }
+}
+
+#[test]
+fn swapping_two_positions_changes_bits() {
+    let head_dim = 64;
+    let mut random = Random(9);
+    let mut plain = |n: usize| (0..n * head_dim).map(|_| random.unit()).collect::<Vec<f32>>();
+    let (keys, values, q) = (plain(64), plain(64), plain(1));
+    let swapped = |x: &[f32]| {
+        let mut x = x.to_vec();
+        for e in 0..head_dim {
+            x.swap(3 * head_dim + e, 40 * head_dim + e);
+        }
+        x
+    };
+    for types in pairs(head_dim) {
+        for level in Level::available() {
+            let run = |keys: &[f32], values: &[f32]| {
+                let cache = Cache::new(types, (1, head_dim), (1, 64), keys, values);
+                let (k, v) = &cache.pages[0];
+                let mut out = guarded(head_dim);
+                attention_head(level, types, &cache.params(0, 1, 63, 1), 0, &q, k, v, &mut [], &mut out);
+                out
+            };
+            let straight = run(&keys, &values);
+            assert!(same(&straight, &run(&keys, &values)).is_ok());
+            // the same terms in another order
+            let reordered = run(&swapped(&keys), &swapped(&values));
+            assert!(same(&straight, &reordered).is_err(), "{types:?} {level:?}: the order of positions is not seen");
+            assert!(straight.iter().zip(&reordered).all(|(a, b)| (a - b).abs() < 1e-4));
+            // the last position is seen, the next is not
+            let cache = Cache::new(types, (1, head_dim), (1, 64), &keys, &values);
+            let (k, v) = &cache.pages[0];
+            let mut out = guarded(head_dim);
+            attention_head(level, types, &cache.params(0, 1, 62, 1), 0, &q, k, v, &mut [], &mut out);
+            assert!(same(&straight, &out).is_err(), "{types:?} {level:?}: the last position is not seen");
+        }
+    }
+}
+
+#[test]
+fn a_row_before_the_page_writes_nothing() {
+    let types = (CacheType::F16, CacheType::F16);
+    let keys = [1f32; 64 * 32];
+    let cache = Cache::new(types, (1, 32), (2, 64), &keys, &keys);
+    let (k, v) = &cache.pages[1];
+    for level in Level::available() {
+        let p = cache.params(1, 1, 63, 1);
+        let (mut state, mut out) = (guarded(34), guarded(32));
+        attention_head(level, types, &p, 0, &[1.0; 32], k, v, &mut state, &mut out);
+        twin_head(types, &p, 0, &[1.0; 32], k, v, &mut state, &mut out);
+        assert!(state.iter().chain(&out).all(|x| x.to_bits() == GUARD));
+    }
+}
+
+#[test]
+#[should_panic(expected = "attention: 10 words of keys, expected 2048")]
+fn a_short_cache_is_refused() {
+    let types = (CacheType::F32, CacheType::F32);
+    let cache = Cache::new(types, (1, 32), (1, 64), &[1.0; 32], &[1.0; 32]);
+    let (k, v) = &cache.pages[0];
+    let p = cache.params(0, 1, 0, 1);
+    attention_head(Level::Portable, types, &p, 0, &[1.0; 32], &k[..10], v, &mut [], &mut [0.0; 32]);
+}
+
+// ---------------------------------------------------------------- elementwise
+
+/// Sizes at and around every vector and lane count.
+fn sizes() -> impl Iterator<Item = usize> {
+    (1..=300).chain([4096])
+}
+
+#[test]
+fn swiglu_equals_the_twin() {
+    let mut random = Random(11);
+    for n in sizes() {
+        for (low, high) in [(1e-12, 1e4), (0.1, 10.0), (50.0, 120.0)] {
+            let gate: Vec<f32> = (0..n).map(|_| canon(random.spread(low, high))).collect();
+            let up: Vec<f32> = (0..n).map(|_| canon(random.spread(1e-12, 1e4))).collect();
+            let want: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| twin_swiglu(*g, *u)).collect();
+            for level in Level::available() {
+                let mut got = guarded(n);
+                swiglu(level, &gate, &up, &mut got);
+                same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn swiglu_equals_the_twin_at_edges_of_the_exponential() {
+    let mut gate = vec![0.0, -0.0, f32::MAX, -f32::MAX];
+    for edge in [1e-15f32, 1.0, 83.17, 83.18, 86.99999, 87.0, 87.00001, 88.0, 89.0] {
+        gate.extend([edge, -edge, edge.next_up(), -edge.next_up(), edge.next_down(), -edge.next_down()]);
+    }
+    for u in [1.0, -3.5, 1e-10, 1e-15, 0.0] {
+        let want: Vec<f32> = gate.iter().map(|g| twin_swiglu(*g, u)).collect();
+        for level in Level::available() {
+            let mut got = guarded(gate.len());
+            swiglu(level, &gate, &vec![u; gate.len()], &mut got);
+            same(&got, &want).unwrap_or_else(|e| panic!("{level:?}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn rms_norm_equals_the_twin() {
+    let mut random = Random(13);
+    for n in sizes().chain([255, 511, 512, 513, 768, 1000, 5000]) {
+        for (low, high) in [(1e-12, 1e4), (0.1, 10.0), (1e-12, 1e-9)] {
+            let x: Vec<f32> = (0..n).map(|_| canon(random.spread(low, high))).collect();
+            let w: Vec<f32> = (0..n).map(|_| canon(random.spread(1e-12, 1e4))).collect();
+            let p = RmsNormParams { n_tokens: 1, dim: n as u32, inv_n: (1.0 / n as f64) as f32, eps: 1e-5 };
+            let mut want = guarded(n);
+            twin_norm(&p, &x, &w, &mut want);
+            for level in Level::available() {
+                let mut got = guarded(n);
+                rms_norm_row(level, &p, &x, &w, &mut got);
+                same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_norm_sees_the_order_of_its_elements() {
+    let mut random = Random(17);
+    let x: Vec<f32> = (0..1024).map(|_| random.unit()).collect();
+    let p = RmsNormParams { n_tokens: 1, dim: 1024, inv_n: 1.0 / 1024.0, eps: 0.0 };
+    let scale = |x: &[f32]| {
+        let mut y = guarded(1024);
+        rms_norm_row(Level::detect(), &p, x, &[1.0; 1024], &mut y);
+        y[0] / x[0]
+    };
+    let differs = (1..200).any(|i| {
+        let mut other = x.clone();
+        other.swap(i, 1023 - i);
+        scale(&x).to_bits() != scale(&other).to_bits()
+    });
+    assert!(differs, "no swap of two elements changed a bit");
+}
+
+#[test]
+fn the_comparison_sees_one_flipped_bit_a_nan_and_a_short_buffer() {
+    let a = [1.0, 2.0, 3.0];
+    assert!(same(&a, &a).is_ok());
+    assert!(same(&[1.0, 2.0, f32::from_bits(3f32.to_bits() ^ 1)], &a).is_err());
+    assert!(same(&[1.0, f32::NAN, 3.0], &a).is_err());
+    assert!(same(&[-0.0], &[0.0]).is_err());
+    assert!(same(&a[..2], &a).is_err());
+}

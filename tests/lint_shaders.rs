@@ -1,0 +1,19 @@
+//! The exactness lint over every expanded shader: no finding may remain.
+
+#[cfg(not(feature = "gpu"))]
+#[test]
+#[ignore = "this build has no gpu feature, and so no table of shaders"]
+fn every_shader_keeps_the_exactness_law() {}
+
+#[cfg(feature = "gpu")]
+mod lint;
+
+#[cfg(feature = "gpu")]
+#[test]
+fn every_shader_keeps_the_exactness_law() {
+    let mut findings = String::new();
+    for s in isobit::host::shaders::SHADERS {
+        findings.push_str(&lint::report(s.name, &lint::check(s.name, s.source)));
+    }
+    assert!(findings.is_empty(), "{} findings:\n{findings}", findings.lines().count());
+}

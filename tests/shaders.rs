@@ -1,0 +1,269 @@
+//! Shaders, twins and cases belong together: the same stems, the same bindings, the same parameter structs. Every
+//! expanded shader is validated again, by naga and, where it is installed, by tint.
+
+#[cfg(not(feature = "gpu"))]
+#[test]
+#[ignore = "this build has no gpu feature, and so no table of shaders"]
+fn shaders_twins_and_cases_belong_together() {}
+
+#[cfg(feature = "gpu")]
+mod table {
+    use isobit::cases::{self, Access};
+    use isobit::host::shaders::{self, Binding, SHADERS};
+    use isobit::ops::act_quantize::ActQuantizeParams;
+    use isobit::ops::add::AddParams;
+    use isobit::ops::attention::AttentionParams;
+    use isobit::ops::cache::CacheWriteParams;
+    use isobit::ops::embed::EmbedParams;
+    use isobit::ops::float_probe::FloatProbeParams;
+    use isobit::ops::linear::LinearParams;
+    use isobit::ops::rms_norm::RmsNormParams;
+    use isobit::ops::rope::RopeParams;
+    use isobit::ops::select_rows::SelectRowsParams;
+    use isobit::ops::swiglu::SwigluParams;
+    use isobit::record::{Args, Op};
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+    /// The stem of an operation's twin: its own, or the file its family shares.
+    fn twin(op: Op) -> &'static str {
+        match op {
+            Op::Embed(_) => "embed",
+            Op::CacheWriteK(_) | Op::CacheWriteV(_) => "cache",
+            other => other.stem(),
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_shader_a_twin_and_cases() {
+        for op in cases::ops() {
+            let title = op.title();
+            assert!(shaders::find(op.stem()).is_some(), "{title} has no shaders/{}.wgsl", op.stem());
+            let file = Path::new(ROOT).join("src/ops").join(twin(op)).with_extension("rs");
+            assert!(file.is_file(), "{title} has no twin {}", file.display());
+            assert!(!cases::of(op).is_empty(), "{title} has no case");
+        }
+    }
+
+    #[test]
+    fn every_shader_and_every_twin_belongs_to_an_operation() {
+        let ops = cases::ops();
+        let stems: HashSet<&str> = ops.iter().map(|op| op.stem()).collect();
+        for s in SHADERS {
+            assert!(stems.contains(s.name), "shaders/{}.wgsl belongs to no operation", s.name);
+        }
+        assert_eq!(SHADERS.len(), stems.len());
+        // what twins share
+        let mut known: HashSet<&str> = HashSet::from(["mod", "exact", "linear"]);
+        known.extend(ops.iter().map(|&op| twin(op)));
+        for entry in std::fs::read_dir(Path::new(ROOT).join("src/ops")).expect("src/ops is readable") {
+            let path = entry.expect("src/ops is readable").path();
+            let stem = path.file_stem().and_then(|s| s.to_str()).expect("ASCII");
+            assert!(known.contains(stem), "src/ops/{stem}.rs belongs to no operation");
+        }
+    }
+
+    #[test]
+    fn every_shared_file_is_imported() {
+        let shared = Path::new(ROOT).join("shaders/shared");
+        let mut imports = HashSet::new();
+        let mut files = Vec::new();
+        for dir in [Path::new(ROOT).join("shaders"), shared.clone()] {
+            for entry in std::fs::read_dir(&dir).expect("shaders are readable") {
+                let path = entry.expect("shaders are readable").path();
+                if path.is_dir() {
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).expect("shaders are text");
+                imports.extend(text.lines().filter_map(|l| l.strip_prefix("#import ")).map(|n| n.trim().to_string()));
+                if dir == shared {
+                    files.push(path.file_stem().and_then(|s| s.to_str()).expect("ASCII").to_string());
+                }
+            }
+        }
+        for file in files {
+            assert!(imports.contains(&file), "shaders/shared/{file}.wgsl is imported nowhere");
+        }
+    }
+
+    #[test]
+    fn every_case_binds_what_its_shader_declares() {
+        for op in cases::ops() {
+            let shader = shaders::find(op.stem()).expect("checked above");
+            assert_eq!(shader.bindings[0], Binding::Uniform, "{}", shader.name);
+            for case in cases::of(op) {
+                let bindings: Vec<Binding> = case
+                    .buffers
+                    .iter()
+                    .map(|b| if matches!(b.access, Access::Write(_)) { Binding::ReadWrite } else { Binding::Read })
+                    .collect();
+                assert_eq!(&shader.bindings[1..], bindings, "{}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn override_constants_are_those_the_shader_declares() {
+        for op in cases::ops() {
+            let shader = shaders::find(op.stem()).expect("checked above");
+            let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
+            let mut declared: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
+            let mut given: Vec<&str> = op.constants().iter().map(|(name, _)| *name).collect();
+            declared.sort();
+            given.sort();
+            assert_eq!(declared, given, "{}", op.title());
+        }
+    }
+
+    // ---- parameter structs ----
+
+    /// A value told apart from every other field's by its bits.
+    trait Distinct {
+        const NAME: &'static str;
+        fn nth(i: u32) -> Self;
+        fn word(&self) -> u32;
+    }
+
+    impl Distinct for u32 {
+        const NAME: &'static str = "u32";
+        fn nth(i: u32) -> u32 {
+            0x0101_0000 * (i + 1) + 7
+        }
+        fn word(&self) -> u32 {
+            *self
+        }
+    }
+
+    impl Distinct for f32 {
+        const NAME: &'static str = "f32";
+        fn nth(i: u32) -> f32 {
+            1.5 + i as f32
+        }
+        fn word(&self) -> u32 {
+            self.to_bits()
+        }
+    }
+
+    /// Arguments with distinct fields, and (name, type, word) of each field in the order given. A struct literal names
+    /// every field, so a field left out here does not compile.
+    macro_rules! args {
+        ($variant:ident, $params:ident { $($field:ident),* }) => {{
+            let mut n = 0..;
+            let p = $params { $($field: Distinct::nth(n.next().expect("endless"))),* };
+            fn name_of<T: Distinct>(_: &T) -> &'static str {
+                T::NAME
+            }
+            (Args::$variant(p), vec![$((stringify!($field), name_of(&p.$field), p.$field.word())),*])
+        }};
+    }
+
+    type Fields = Vec<(&'static str, &'static str, u32)>;
+
+    fn args_of(op: Op) -> (Args, Fields) {
+        match op {
+            Op::Embed(_) => args!(Embed, EmbedParams { n_tokens, dim, row0, rows }),
+            Op::Matvec(_) => args!(Linear, LinearParams { n_tokens, k, rows, digits, y_stride, y_offset }),
+            Op::RmsNorm => args!(RmsNorm, RmsNormParams { n_tokens, dim, inv_n, eps }),
+            Op::ActQuantize => args!(ActQuantize, ActQuantizeParams { n_tokens, k, digits }),
+            Op::Rope => args!(Rope, RopeParams { n_tokens, heads, head_dim, n_rot, half_split }),
+            Op::CacheWriteK(_) | Op::CacheWriteV(_) => {
+                args!(CacheWrite, CacheWriteParams { n_tokens, pos, kv_heads, head_dim, page_first, page_len })
+            }
+            Op::Attention(..) => args!(
+                Attention,
+                AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale }
+            ),
+            Op::Swiglu => args!(Swiglu, SwigluParams { n_tokens, dim }),
+            Op::Add => args!(Add, AddParams { n_tokens, dim }),
+            Op::SelectRows => args!(SelectRows, SelectRowsParams { n_tokens, dim, first }),
+            Op::FloatProbe => args!(FloatProbe, FloatProbeParams { n_tokens }),
+        }
+    }
+
+    #[test]
+    fn parameter_structs_have_the_shaders_fields_offsets_types_and_size() {
+        for op in cases::ops() {
+            let shader = shaders::find(op.stem()).expect("checked above");
+            let (args, fields) = args_of(op);
+            let mut bytes = [0xccu8; 256];
+            let len = args.encode(&mut bytes);
+            let names: Vec<&str> = fields.iter().map(|f| f.0).collect();
+            let declared: Vec<&str> = shader.params.iter().map(|p| p.0).collect();
+            assert_eq!(names, declared, "{}: fields of the struct", shader.name);
+            for ((name, kind, word), &(_, offset, shader_kind)) in fields.iter().zip(shader.params) {
+                assert_eq!(*kind, shader_kind, "{}: type of {name}", shader.name);
+                let at = offset as usize;
+                let found = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                assert_eq!(found, *word, "{}: {name} at offset {offset}", shader.name);
+            }
+            let end = shader.params.last().map_or(0, |p| p.1 as usize + 4);
+            assert_eq!(len, end, "{}: size of the struct", shader.name);
+            assert!(bytes[len..].iter().all(|&b| b == 0xcc), "{}: encode wrote past its length", shader.name);
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_every_case_are_those_of_its_operation() {
+        for op in cases::ops() {
+            let (args, _) = args_of(op);
+            for case in cases::of(op) {
+                assert_eq!(
+                    std::mem::discriminant(&case.args),
+                    std::mem::discriminant(&args),
+                    "{}: {:?}",
+                    case.name,
+                    case.args
+                );
+            }
+        }
+    }
+
+    // ---- validation ----
+
+    #[test]
+    fn every_shader_needs_no_optional_capability_and_fits_the_default_limits() {
+        for s in SHADERS {
+            let module = naga::front::wgsl::parse_str(s.source).unwrap_or_else(|e| panic!("{}: {e}", s.name));
+            Validator::new(ValidationFlags::all(), Capabilities::empty())
+                .validate(&module)
+                .unwrap_or_else(|e| panic!("{}: {e}", s.name));
+            assert!(s.workgroup_size.iter().product::<u32>() <= 256, "{}: {:?}", s.name, s.workgroup_size);
+            assert!(s.bindings.len() <= 9, "{}: {} storage buffers, at most 8", s.name, s.bindings.len() - 1);
+            assert!(!s.source.contains("enable ") && !s.source.contains("#import"), "{}", s.name);
+            let mut layouter = naga::proc::Layouter::default();
+            layouter.update(module.to_ctx()).expect("validated");
+            let shared: u32 = module
+                .global_variables
+                .iter()
+                .filter(|(_, v)| v.space == naga::AddressSpace::WorkGroup)
+                .map(|(_, v)| layouter[v.ty].size)
+                .sum();
+            assert!(shared <= 16384, "{}: {shared} bytes of workgroup memory, at most 16384", s.name);
+        }
+    }
+
+    #[test]
+    fn tint_accepts_every_shader() {
+        let tint = |file: &Path| std::process::Command::new("tint").args(["--format", "wgsl"]).arg(file).output();
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let broken = dir.path().join("broken.wgsl");
+        std::fs::write(&broken, "fn f() -> u32 { return 1.5f; }\n").expect("writable");
+        match tint(&broken) {
+            Err(e) => {
+                println!("tint did not run ({e}): shaders are validated by naga alone");
+                return;
+            }
+            Ok(o) => assert!(!o.status.success(), "tint accepts a broken shader"),
+        }
+        for s in SHADERS {
+            let file = dir.path().join(s.name).with_extension("wgsl");
+            std::fs::write(&file, s.source).expect("writable");
+            let o = tint(&file).expect("it ran before");
+            assert!(o.status.success(), "{}: {}", s.name, String::from_utf8_lossy(&o.stderr));
+        }
+        println!("tint accepts {} shaders", SHADERS.len());
+    }
+}

@@ -1,0 +1,313 @@
+//! One model, many devices, the same words: golden digests, models of awkward shape, and proof that a difference is found.
+
+use futures::future::LocalBoxFuture;
+use isobit::cpu::{CpuDevice, CpuOptions};
+use isobit::formats::{Container, LoadMode};
+use isobit::generate::tokenizer::Tokenizer;
+use isobit::generate::verify::{Report, Script, prompt, verify};
+use isobit::generate::{Session, SessionOptions, Want};
+use isobit::models::{Hyper, PlanOptions};
+use isobit::ops::cache::CacheType;
+use isobit::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
+use isobit::simd::Level;
+use std::path::{Path, PathBuf};
+
+#[path = "../examples/synth_model.rs"]
+mod synth;
+
+/// SHA-256 over the logits of 64 generated tokens after the fixed prompt, on the embedded model, by cache type.
+const GOLDEN: [(CacheType, &str); 4] = [
+    (CacheType::F32, "97822464b637920aaa3f2ef1b18f0635285ab487b347ed45b53f7d9316ec107e"),
+    (CacheType::F16, "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54"),
+    (CacheType::Q8_0, "fb45495c41dca1a4272cb017ffe6d2d279ac2ea1458978bc80bf41bfb3d9e270"),
+    (CacheType::Q4_0, "4e6d8577ddad4ae53113ca356be1906a8f7cc63fb0baf7309913e3c09ac711d7"),
+];
+
+fn root(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn open(path: &Path) -> Container {
+    Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn embedded() -> Container {
+    open(&root("assets/tiny-stories-Q4_K_M.gguf"))
+}
+
+fn options(n_ctx: usize, digits: usize, k_type: CacheType, v_type: CacheType) -> SessionOptions {
+    let plan = PlanOptions { n_ctx, ubatch: 64, max_out: 1, digits, k_type, v_type, max_binding_words: usize::MAX / 8 };
+    SessionOptions { plan, memory: None }
+}
+
+fn cpu(level: Option<Level>, threads: usize) -> Box<dyn Device> {
+    Box::new(CpuDevice::new(CpuOptions { level, threads, max_binding: None }).expect("threads start"))
+}
+
+/// Every adapter, opened. Without one the reason is printed; with REQUIRE_GPU=1 that is a failure.
+#[cfg(feature = "gpu")]
+fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
+    let mut list: Vec<Box<dyn Device>> = Vec::new();
+    for a in pollster::block_on(isobit::host::adapters()) {
+        let (gpu, verdict) =
+            pollster::block_on(isobit::host::connect(&a, isobit::host::GpuOptions { max_binding })).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
+        println!("adapter {}: {verdict:?}", a.title());
+        assert!(verdict.exact(), "{}: {verdict:?}", a.title());
+        list.push(Box::new(gpu));
+    }
+    if list.is_empty() {
+        println!("NO ADAPTER: only the CPU is compared");
+        assert_ne!(std::env::var("REQUIRE_GPU").as_deref(), Ok("1"), "REQUIRE_GPU=1 and no adapter");
+    }
+    list
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
+    println!("BUILT WITHOUT gpu: only the CPU is compared");
+    Vec::new()
+}
+
+fn run(devices: &mut [Box<dyn Device>], c: &Container, o: SessionOptions, script: &Script) -> Report {
+    let h = Hyper::read(c).unwrap_or_else(|e| panic!("{e:#}"));
+    pollster::block_on(verify(devices, c, &h, o, script, || {})).unwrap_or_else(|e| panic!("{e:#}"))
+}
+
+fn script(c: &Container, len: usize, generate: usize, batches: &[usize]) -> Script {
+    let h = Hyper::read(c).unwrap_or_else(|e| panic!("{e:#}"));
+    let tok = Tokenizer::from_gguf(&c.meta).ok();
+    Script { prompt: prompt(tok.as_ref(), h.vocab, len), generate, batches: batches.to_vec() }
+}
+
+fn assert_same(r: &Report) {
+    assert_eq!(r.mismatches, 0, "{:?}", r.first);
+    assert!(r.ok(), "{:?} against {}", r.digests, r.digest);
+    assert!(r.words > 0 && r.commands > 0);
+}
+
+fn golden(cache: CacheType, batches: &[usize]) {
+    let c = embedded();
+    let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
+    devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), 3)));
+    devices.extend(gpus(None));
+    let r = run(&mut devices, &c, options(128, 1, cache, cache), &script(&c, 64, 64, batches));
+    println!("{}: {} commands, {} words, {} devices, digest {}", cache.name(), r.commands, r.words, devices.len(), r.digest);
+    assert_same(&r);
+    let expected = GOLDEN.iter().find(|(t, _)| *t == cache).expect("every type has a digest").1;
+    assert_eq!(r.digest, expected, "the golden digest of {}", cache.name());
+}
+
+#[test]
+fn every_device_gives_the_golden_digest_with_an_f32_cache() {
+    golden(CacheType::F32, &[]);
+}
+
+#[test]
+fn every_device_and_batch_split_gives_the_golden_digest_with_an_f16_cache() {
+    golden(CacheType::F16, &[0, 1, 3, 7, 64]);
+}
+
+#[test]
+fn every_device_gives_the_golden_digest_with_a_q8_0_cache() {
+    golden(CacheType::Q8_0, &[7]);
+}
+
+#[test]
+fn every_device_gives_the_golden_digest_with_a_q4_0_cache() {
+    golden(CacheType::Q4_0, &[7]);
+}
+
+#[test]
+fn sixteen_bit_activations_and_mixed_caches_agree_too() {
+    let c = embedded();
+    let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
+    devices.extend(gpus(None));
+    let r = run(&mut devices, &c, options(64, 2, CacheType::Q8_0, CacheType::F16), &script(&c, 24, 8, &[5]));
+    assert_same(&r);
+}
+
+#[test]
+fn the_other_weight_types_agree() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_k", "q6_k"] {
+        let path = dir.path().join(format!("{ty}.gguf"));
+        synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "tiny", "--type", ty]).expect("the model is written");
+        let c = open(&path);
+        let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
+        devices.extend(gpus(None));
+        let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 12, 4, &[5]));
+        println!("{ty}: {} words, digest {}", r.words, r.digest);
+        assert_same(&r);
+    }
+}
+
+#[test]
+fn rows_that_are_no_multiple_of_128_agree() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0"] {
+        let path = dir.path().join(format!("{ty}.gguf"));
+        synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "odd", "--type", ty]).expect("the model is written");
+        let c = open(&path);
+        let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
+        devices.extend(gpus(None));
+        let r = run(&mut devices, &c, options(64, 2, CacheType::F16, CacheType::F32), &script(&c, 12, 4, &[5]));
+        assert_same(&r);
+    }
+}
+
+#[test]
+fn the_small_files_of_other_writers_agree() {
+    for name in ["tiny-llama-f32-align64.gguf", "tiny-llama-f32-align64-v2.gguf", "tiny-llama-kquant-v3.gguf", "tiny-split-00001-of-00003.gguf"] {
+        let c = open(&root("tests/data/gguf").join(name));
+        let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
+        devices.extend(gpus(None));
+        let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 8, &[1, 7]));
+        println!("{name}: {} words, digest {}", r.words, r.digest);
+        assert_same(&r);
+    }
+}
+
+#[test]
+fn a_model_of_157_million_parameters_with_rows_beyond_the_binding_limit_agrees() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("big.gguf");
+    synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "100m", "--type", "q8_0"]).expect("the model is written");
+    let c = open(&path);
+    assert!(c.tensor("token_embd.weight").expect("there").bytes > 128 << 20);
+    let mut devices = vec![cpu(Some(Level::detect()), 0)];
+    devices.extend(gpus(Some(128 << 20)));
+    if devices.len() == 1 {
+        // still a comparison: a split plan on another level
+        let small = CpuOptions { level: Some(Level::Portable), threads: 1, max_binding: Some(128 << 20) };
+        devices.push(Box::new(CpuDevice::new(small).expect("threads start")));
+    }
+    let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 24, 3, &[7]));
+    println!("157 M: {} commands, {} words, digest {}", r.commands, r.words, r.digest);
+    assert_same(&r);
+}
+
+#[test]
+fn splitting_weights_and_cache_into_many_parts_changes_no_bit() {
+    let c = embedded();
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let o = options(512, 1, CacheType::F16, CacheType::Q8_0);
+    let script = script(&c, 200, 8, &[]);
+    let whole = {
+        let mut d = cpu(Some(Level::detect()), 0);
+        let mut s = pollster::block_on(Session::new(d.as_mut(), &c, &h, o, |_| {})).expect("loads");
+        assert_eq!(s.commands().iter().filter(|c| c.label == "attention").count(), 4);
+        pollster::block_on(isobit::generate::verify::digest_of(&mut s, &script, 0)).expect("runs")
+    };
+    // 96 KiB: the embedding in 5 parts and more, the cache in pages of a few hundred positions
+    let limit = 96 << 10;
+    let small = |level| Box::new(CpuDevice::new(CpuOptions { level, threads: 0, max_binding: Some(limit) }).expect("threads start")) as Box<dyn Device>;
+    let mut devices = vec![small(Some(Level::detect())), small(None)];
+    devices.extend(gpus(Some(limit)));
+    let mut split = o;
+    split.plan.ubatch = 16;
+    let mut r = run(&mut devices, &c, split, &Script { batches: vec![0, 7], ..script });
+    println!("split: {} commands, {} words", r.commands, r.words);
+    assert_same(&r);
+    assert_eq!(r.digest, whole, "the digest must not depend on how buffers are split");
+    r.digest.clear();
+    assert!(!r.ok());
+}
+
+/// Flips one bit of one word after one command, once.
+struct Faulty {
+    inner: Box<dyn Device>,
+    command: usize,
+    armed: bool,
+    outputs: Vec<Vec<BufId>>,
+}
+
+impl Device for Faulty {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "faulty".into(), ..self.inner.info() }
+    }
+    fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.outputs = plan.recording.commands.iter().map(|c| c.outputs().to_vec()).collect();
+        self.inner.load(plan, weights)
+    }
+    fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
+        self.inner.run(step)
+    }
+    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            self.inner.run_one(command, step).await?;
+            if command == self.command && self.armed && step.pos > 0 {
+                self.armed = false;
+                let target = *self.outputs[command].last().expect("a command writes something");
+                let mut words = self.inner.read(target).await?;
+                words[5] ^= 1;
+                self.inner.write(target, &words).await?;
+            }
+            Ok(())
+        })
+    }
+    fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        self.inner.read(buffer)
+    }
+    fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.inner.write(buffer, words)
+    }
+}
+
+#[test]
+fn one_flipped_bit_is_found_and_located() {
+    let c = embedded();
+    for command in [3usize, 17, 40] {
+        let mut devices =
+            vec![cpu(Some(Level::detect()), 0), Box::new(Faulty { inner: cpu(None, 1), command, armed: true, outputs: vec![] }) as Box<dyn Device>];
+        let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 2, &[]));
+        assert!(r.mismatches >= 1 && !r.ok());
+        let first = r.first.expect("the first mismatch is reported");
+        assert_eq!((first.device.as_str(), first.word, first.pos), ("faulty", 5, 16), "{first:?}");
+        assert_eq!(first.expected ^ first.found, 1);
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_first_word_compared_is_found_even_when_it_heals() {
+    // a fault in the last command of a step is overwritten by the next one: it must be seen at once
+    let c = embedded();
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let last = {
+        let mut d = cpu(Some(Level::detect()), 0);
+        let s = pollster::block_on(Session::new(d.as_mut(), &c, &h, options(64, 1, CacheType::F16, CacheType::F16), |_| {})).expect("loads");
+        s.commands().len() - 1
+    };
+    let mut devices = vec![
+        cpu(Some(Level::detect()), 0),
+        Box::new(Faulty { inner: cpu(Some(Level::detect()), 0), command: last, armed: true, outputs: vec![] }) as Box<dyn Device>,
+    ];
+    let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 3, &[]));
+    assert_eq!(r.mismatches, 1);
+    assert_eq!(r.first.expect("reported").buffer, "logits");
+}
+
+#[test]
+fn a_context_longer_than_one_chunk_and_page_gives_the_same_text_in_any_batch() {
+    let c = embedded();
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let tok = Tokenizer::from_gguf(&c.meta).expect("tokeniser");
+    let ids = prompt(Some(&tok), h.vocab, 300);
+    let mut digests = Vec::new();
+    for (ubatch, max_binding) in [(512, None), (1, None), (13, Some(64 << 10)), (64, Some(96 << 10))] {
+        let mut d = CpuDevice::new(CpuOptions { max_binding, ..CpuOptions::default() }).expect("threads start");
+        let mut o = options(320, 1, CacheType::Q4_0, CacheType::F16);
+        o.plan.ubatch = if max_binding.is_some() { ubatch.min(16) } else { ubatch };
+        let mut logits = Vec::new();
+        pollster::block_on(async {
+            let mut s = Session::new(&mut d, &c, &h, o, |_| {}).await?;
+            s.feed(&ids, Want::Last, |_, l| {
+                logits = l.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+                Ok(())
+            })
+            .await
+        })
+        .unwrap_or_else(|e| panic!("{e:#}"));
+        digests.push(logits);
+    }
+    assert!(digests.windows(2).all(|w| w[0] == w[1]));
+}
