@@ -35,11 +35,11 @@ impl std::fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// A line of talk on stderr; a stderr that nobody reads is no reason to stop.
+/// A line of talk on stderr, without control characters; a stderr that nobody reads is no reason to stop.
 macro_rules! note {
     ($($t:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($t)*);
+        let _ = writeln!(std::io::stderr(), "{}", crate::cli::one_line(&format!($($t)*)));
     }};
 }
 pub(super) use note;
@@ -307,7 +307,7 @@ impl Devices<'_> {
                 Err(e) => why = e,
             }
         }
-        note!("{}: running on the CPU", super::one_line(&why));
+        note!("{why}: running on the CPU");
         self.open("cpu")
     }
 

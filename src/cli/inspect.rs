@@ -74,6 +74,8 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{v}")?;
         return Ok(ExitCode::SUCCESS);
     }
+    // names come from the file; nothing in them may reach the terminal as a control
+    let arch = super::one_line(&arch);
     for f in &c.files {
         writeln!(out, "[{tag}] file={}", f.display())?;
     }
@@ -105,7 +107,7 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
                 cache.iter().map(|(n, b)| format!("{n} {}", b.map_or("-".to_string(), |b| b.to_string()))).collect();
             writeln!(out, "[{tag}] cache bytes per token: {}", cells.join(", "))?;
         }
-        Err(e) => writeln!(out, "[{tag}] does not run: {e:#}")?,
+        Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
     }
     key_tensors(&c, tag, &mut out)?;
     if a.tensors {
@@ -145,7 +147,7 @@ fn key_tensors(c: &Container, tag: &str, out: &mut impl Write) -> anyhow::Result
 fn line(t: &Tensor, out: &mut impl Write) -> anyhow::Result<()> {
     let dims: Vec<String> = t.shape.iter().map(u64::to_string).collect();
     let comma = if dims.len() == 1 { "," } else { "" };
-    Ok(writeln!(out, "  - {}: {} dims=({}{comma})", t.name, t.dtype.name(), dims.join(", "))?)
+    Ok(writeln!(out, "  - {}: {} dims=({}{comma})", super::one_line(&t.name), t.dtype.name(), dims.join(", "))?)
 }
 
 /// `167.62 KiB`.

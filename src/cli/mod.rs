@@ -125,7 +125,7 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     }
     let known = |a: &&OsString| a.to_str().is_some_and(|a| Cli::command().find_subcommand(a).is_some());
     let subcommand = args.get(1).filter(known).map(|a| format!("{} ", a.to_string_lossy())).unwrap_or_default();
-    note!("{}; see isobit {subcommand}--help", one_line(&line));
+    note!("{line}; see isobit {subcommand}--help");
     ExitCode::from(2)
 }
 

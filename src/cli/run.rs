@@ -137,8 +137,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         "the prompt has {}, the context holds {n_ctx}; raise -c or shorten the prompt",
         common::tokens(prompt.len())
     );
-    let room = n_ctx - prompt.len() + 1;
-    let wanted = if a.n < 0 { room } else { a.n as usize };
+    // the context ends it in any case
+    let wanted = if a.n < 0 { usize::MAX } else { a.n as usize };
 
     let opened = a.engine.devices().open(&a.device)?;
     options.memory = common::share_of_memory(std::slice::from_ref(&opened));
@@ -178,7 +178,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let decode_started = Instant::now();
     let mut hash = Sha256::new();
     let mut ids = Vec::new();
-    let mut stop = "length";
+    let mut stop = if fed < prompt.len() { "interrupted" } else { "length" };
     while ids.len() < wanted {
         if common::interrupted() {
             stop = "interrupted";
