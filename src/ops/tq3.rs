@@ -85,9 +85,9 @@ pub fn unrotate(x: &mut [f32]) {
 pub struct Block {
     /// two bits per element, element j at bit 2 (j % 16) of word j / 16
     pub qs: [u32; 2],
-    /// one bit per element, element j at bit j: tq3_0's sign of the residual, tq3_1's sign of the element
+    /// one bit per element, element j at bit j: tq3_0's sign of the residual, bit 2 of tq3_1's code
     pub qr: u32,
-    /// the scale, an f16 bit pattern
+    /// the scale, an f16 bit pattern; never negative in tq3_0, of either sign in tq3_1
     pub gamma: u16,
 }
 
@@ -123,7 +123,7 @@ impl Block {
         self.qr >> j & 1
     }
 
-    /// tq3_1's code of element `j`: magnitude index in bits 0 and 1, bit 2 set where negative.
+    /// tq3_1's code of element `j`, for [`tq3_1_level`].
     #[inline]
     pub fn code3(&self, j: usize) -> u32 {
         self.low2(j) | self.bit(j) << 2
@@ -227,6 +227,9 @@ pub fn tq3_0_dot_rotated(block: &Block, s: &[i32; BLOCK]) -> f32 {
     f16_to_f32(block.gamma) * (TQ3_0_INNER * i2f(inner) + TQ3_0_OUTER * i2f(outer))
 }
 
+/// 2^100
+const HUGE: f32 = f32::from_bits((127 + 100) << 23);
+
 /// Four two-bit codes in the low byte, to one per byte.
 #[inline]
 fn spread2(codes: u32) -> u32 {
@@ -234,27 +237,38 @@ fn spread2(codes: u32) -> u32 {
     (pairs | pairs << 6) & 0x0303_0303
 }
 
-/// tq3_1's magnitudes, in units of gamma.
-pub const TQ3_1_LEVELS: [i32; 4] = [14, 44, 79, 127];
-/// Where the magnitude index goes up: halfway between the levels.
-const TQ3_1_EDGES: [f32; 3] = [29.0, 61.5, 103.0];
-/// Reciprocal scales tried, in units of 1 / RMS: levels per RMS.
-const TQ3_1_TRIES: [f32; 4] = [59.0, 52.0, 66.0, 76.0];
+/// tq3_1's codebook is lopsided: levels lie symmetrically about this one, not about 0. Gamma's sign mirrors it, so each
+/// block takes the side that suits it.
+pub const TQ3_1_SHIFT: i32 = 11;
+/// Distances of tq3_1's levels from [`TQ3_1_SHIFT`], in units of gamma. All above it: no level is 0.
+pub const TQ3_1_LEVELS: [i32; 4] = [13, 39, 68, 111];
+/// Where the distance's index goes up: halfway between the distances.
+pub const TQ3_1_EDGES: [f32; 3] = [26.0, 53.5, 89.5];
+/// Scales the encoder tries, each with both signs: 1 / gamma in units of 1 / RMS.
+pub const TQ3_1_TRIES: [f32; 3] = [45.0, 54.0, 64.0];
 
-/// tq3_1's level of a three-bit code, in units of gamma: magnitude index in bits 0 and 1, bit 2 set where negative.
+/// tq3_1's level of a three-bit code, in units of gamma: 24, 50, 79, 122, -2, -28, -57, -100. Bits 0 and 1 are the index
+/// of the distance from [`TQ3_1_SHIFT`], bit 2 is set where below it.
 #[inline]
 pub fn tq3_1_level(code3: u32) -> i32 {
-    let level = TQ3_1_LEVELS[(code3 & 3) as usize];
-    if code3 & 4 == 4 { -level } else { level }
+    let distance = TQ3_1_LEVELS[(code3 & 3) as usize];
+    if code3 & 4 == 4 { TQ3_1_SHIFT - distance } else { TQ3_1_SHIFT + distance }
 }
 
-/// The magnitude index of `a`, a magnitude in units of gamma.
+/// The code of the level nearest to `x`, in units of gamma.
 #[inline]
-fn tq3_1_index(a: f32) -> u32 {
-    u32::from(a >= TQ3_1_EDGES[0]) + u32::from(a >= TQ3_1_EDGES[1]) + u32::from(a >= TQ3_1_EDGES[2])
+fn tq3_1_code(x: f32) -> u32 {
+    let w = x - TQ3_1_SHIFT as f32;
+    let a = w.abs();
+    let index = u32::from(a >= TQ3_1_EDGES[0]) + u32::from(a >= TQ3_1_EDGES[1]) + u32::from(a >= TQ3_1_EDGES[2]);
+    index | u32::from(w < 0.0) << 2
 }
 
-/// Codes 32 elements already rotated. A block of zeros, or one whose scale is too small for an f16, is 14 zero bytes.
+/// Codes 32 elements already rotated (by a rotation of [`rotation`] elements). Gamma is the best of six scales, each
+/// fitted by least squares to the levels its trial gave, in units of which the codes are then chosen.
+///
+/// A block of zeros, or one too small for gamma (largest element below 2^-40, or gamma rounding to 0), is 14 zero bytes.
+/// Gamma is clamped to +-65504.
 pub fn tq3_1_encode(r: &[f32; BLOCK]) -> Block {
     let mut amax = 0f32;
     for &v in r {
@@ -266,41 +280,44 @@ pub fn tq3_1_encode(r: &[f32; BLOCK]) -> Block {
         return Block::default();
     }
     // Work on r / amax, so that squares neither overflow nor become subnormal. Above 2^100 gamma is clamped anyway.
-    let base = amax.min(f32::from_bits((127 + 100) << 23));
+    let base = if amax < HUGE { amax } else { HUGE };
     let inv = fdiv(1.0, base);
     let mut u = [0f32; BLOCK];
     let mut energy = 0f32;
     for (u, &v) in u.iter_mut().zip(r) {
-        *u = canon(v * inv).abs();
+        *u = canon(v * inv);
         energy += *u * *u;
     }
     let inv_rms = fdiv(1.0, fsqrt(energy * 0.03125));
-    // With levels L fixed by a trial scale, the best scale is n / d, n = sum L|u|, d = sum L^2, and the squared error
-    // it leaves is energy - n^2 / d.
+    // With the levels L that a trial scale gives, the best scale is n / d, n = sum L u, d = sum L^2, and the squared
+    // error it leaves is energy - n^2 / d: the trial with the greatest n^2 / d wins, the first among equals.
     let (mut best, mut scale) = (0f32, 0f32);
-    for m in TQ3_1_TRIES {
-        let k = inv_rms * m;
-        let (mut n, mut d) = (0f32, 0i32);
-        for u in u {
-            let level = TQ3_1_LEVELS[tq3_1_index(u * k) as usize];
-            n += i2f(level) * u;
-            d += level * level;
-        }
-        let s = fdiv(n, i2f(d));
-        let gain = n * s;
-        if gain > best {
-            (best, scale) = (gain, s);
+    for magnitude in TQ3_1_TRIES {
+        for m in [magnitude, -magnitude] {
+            let k = inv_rms * m;
+            let (mut n, mut d) = (0f32, 0i32);
+            for u in u {
+                let level = tq3_1_level(tq3_1_code(u * k));
+                n += i2f(level) * u;
+                d += level * level;
+            }
+            let s = fdiv(n, i2f(d));
+            let gain = n * s;
+            if gain > best {
+                (best, scale) = (gain, s);
+            }
         }
     }
     let gamma = f32_to_f16(base * scale);
-    if gamma == 0 {
+    if gamma & 0x7fff == 0 {
         return Block::default();
     }
     let id = fdiv(1.0, f16_to_f32(gamma));
     let mut b = Block { gamma, ..Block::default() };
     for (j, &v) in r.iter().enumerate() {
-        b.qs[j / 16] |= tq3_1_index(v.abs() * id) << (2 * (j % 16));
-        b.qr |= u32::from(v < 0.0) << j;
+        let code = tq3_1_code(v * id);
+        b.qs[j / 16] |= (code & 3) << (2 * (j % 16));
+        b.qr |= (code >> 2) << j;
     }
     b
 }
@@ -314,23 +331,26 @@ pub fn tq3_1_decode(block: &Block) -> [f32; BLOCK] {
 /// The levels of elements 4i..4i + 4 of a tq3_1 block as signed bytes, element 4i lowest: four at once, for
 /// `dot4I8Packed`.
 ///
-/// The magnitude is a polynomial of the index's two bits, taken on four bytes at a time (sums that wrap come back,
-/// since the final bytes fit); then bytes are negated where the sign bit is set (no carry, since no magnitude is 0).
+/// A level is distance + shift where bit 2 is clear, -(distance - shift) where set. The distance is a polynomial of the
+/// index's two bits, taken on four bytes at a time: sums may wrap on the way, but every final byte is in 1..=127, so
+/// each holds its own value. Negating a byte that is not 0 carries nothing into the next.
 #[inline]
 pub fn tq3_1_packed(block: &Block, i: usize) -> u32 {
     const L: [i32; 4] = TQ3_1_LEVELS;
     const STEP1: u32 = (L[1] - L[0]) as u32;
     const STEP2: u32 = (L[2] - L[0]) as u32;
     const STEP3: u32 = (L[3] - L[2] - L[1] + L[0]) as u32;
+    const ABOVE: u32 = (L[0] + TQ3_1_SHIFT) as u32;
     let codes = spread2(block.qs[i / 4] >> (8 * (i % 4)) & 0xff);
     let (low, high) = (codes & 0x0101_0101, codes >> 1 & 0x0101_0101);
-    let magnitudes = (L[0] as u32 * 0x0101_0101)
+    // bits 0..4 to bit 0 of each byte
+    let below = ((block.qr >> (4 * i) & 15) * 0x0020_4081) & 0x0101_0101;
+    let magnitudes = (ABOVE * 0x0101_0101)
+        .wrapping_sub(below.wrapping_mul(2 * TQ3_1_SHIFT as u32))
         .wrapping_add(low.wrapping_mul(STEP1))
         .wrapping_add(high.wrapping_mul(STEP2))
         .wrapping_add((low & high).wrapping_mul(STEP3));
-    // bits 0..4 to bit 0 of each byte
-    let negative = ((block.qr >> (4 * i) & 15) * 0x0020_4081) & 0x0101_0101;
-    (magnitudes ^ (negative * 0xff)) + negative
+    (magnitudes ^ (below * 0xff)) + below
 }
 
 /// Dot product of a tq3_1 block and a query rotated alike, given as two digits (the query is 128 high + low times its
