@@ -22,22 +22,26 @@ fn tq3_0_packed(codes: u32) -> vec2<u32> {
     return vec2<u32>(signs, signs & (outer * 0xffu));
 }
 
-// tq3_1's level: magnitude index in bits 0 and 1, bit 2 set where negative.
+// tq3_1's levels lie at these distances on both sides of the shift.
+const SHIFT: i32 = 11;
+const D0: i32 = 13;
+const D1: i32 = 39;
+const D2: i32 = 68;
+const D3: i32 = 111;
+
+// tq3_1's level: distance index in bits 0 and 1, bit 2 set where below the shift.
 fn tq3_1_level(code3: u32) -> i32 {
-    let magnitude = select(select(L0, L1, (code3 & 1u) == 1u), select(L2, L3, (code3 & 1u) == 1u), (code3 & 2u) == 2u);
-    return select(magnitude, -magnitude, (code3 & 4u) == 4u);
+    let odd = (code3 & 1u) == 1u;
+    let distance = select(select(D0, D1, odd), select(D2, D3, odd), (code3 & 2u) == 2u);
+    return select(SHIFT + distance, SHIFT - distance, (code3 & 4u) == 4u);
 }
 
-const L0: i32 = 14;
-const L1: i32 = 44;
-const L2: i32 = 79;
-const L3: i32 = 127;
-
-// Four tq3_1 levels as signed bytes, from four index pairs one per byte and four sign bits.
-fn tq3_1_packed(codes: u32, signs: u32) -> u32 {
+// Four tq3_1 levels as signed bytes, from four index pairs one per byte and four bits of "below".
+fn tq3_1_packed(codes: u32, bits: u32) -> u32 {
     let low = codes & 0x01010101u;
     let high = (codes >> 1u) & 0x01010101u;
-    let magnitudes = u32(L0) * 0x01010101u + low * u32(L1 - L0) + high * u32(L2 - L0) + (low & high) * bitcast<u32>(L3 - L2 - L1 + L0);
-    let negative = ((signs & 15u) * 0x00204081u) & 0x01010101u;
-    return (magnitudes ^ (negative * 0xffu)) + negative;
+    let below = ((bits & 15u) * 0x00204081u) & 0x01010101u;
+    let magnitudes = u32(D0 + SHIFT) * 0x01010101u - below * u32(2 * SHIFT) + low * u32(D1 - D0) + high * u32(D2 - D0)
+        + (low & high) * bitcast<u32>(D3 - D2 - D1 + D0);
+    return (magnitudes ^ (below * 0xffu)) + below;
 }

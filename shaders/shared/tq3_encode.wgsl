@@ -32,17 +32,23 @@ fn tq3_0_encode(at: u32) -> Block {
     return Block(qs.x, qs.y, qr, f32_to_f16(d));
 }
 
-fn tq3_1_index(a: f32) -> u32 {
-    return select(0u, 1u, a >= 29.0) + select(0u, 1u, a >= 61.5) + select(0u, 1u, a >= 103.0);
+// The code of the level nearest to x, in units of gamma.
+fn tq3_1_code(x: f32) -> u32 {
+    let v = B(x - f32(SHIFT));
+    let a = abs(v);
+    let index = select(0u, 1u, a >= 26.0) + select(0u, 1u, a >= 53.5) + select(0u, 1u, a >= 89.5);
+    return index | select(0u, 4u, v < 0.0);
 }
 
-// Reciprocal scales tried, in units of 1 / RMS.
+// Scales tried, 1 / gamma in units of 1 / RMS.
 fn tq3_1_try(i: u32) -> f32 {
     switch i {
-        case 0u: { return 59.0; }
-        case 1u: { return 52.0; }
-        case 2u: { return 66.0; }
-        default: { return 76.0; }
+        case 0u: { return 45.0; }
+        case 1u: { return -45.0; }
+        case 2u: { return 54.0; }
+        case 3u: { return -54.0; }
+        case 4u: { return 64.0; }
+        default: { return -64.0; }
     }
 }
 
@@ -55,19 +61,20 @@ fn tq3_1_encode(at: u32) -> Block {
     let inv = fdiv(1.0, base);
     var energy = 0.0;
     for (var j = 0u; j < 32u; j++) {
-        let u = abs(canon(B(row[at + j] * inv)));
+        let u = canon(B(row[at + j] * inv));
         energy = B(energy + B(u * u));
     }
     let inv_rms = fdiv(1.0, fsqrt(B(energy * 0.03125)));
+    // with the levels L of a trial the best scale is n / d, n = sum L u, d = sum L², and n² / d the error it takes away
     var best = 0.0;
     var scale = 0.0;
-    for (var m = 0u; m < 4u; m++) {
+    for (var m = 0u; m < 6u; m++) {
         let k = B(inv_rms * tq3_1_try(m));
         var n = 0.0;
         var d = 0;
         for (var j = 0u; j < 32u; j++) {
-            let u = abs(canon(B(row[at + j] * inv)));
-            let level = tq3_1_level(tq3_1_index(B(u * k)));
+            let u = canon(B(row[at + j] * inv));
+            let level = tq3_1_level(tq3_1_code(B(u * k)));
             n = B(n + B(f32(level) * u));
             d += level * level;
         }
@@ -79,16 +86,16 @@ fn tq3_1_encode(at: u32) -> Block {
         }
     }
     let gamma = f32_to_f16(B(base * scale));
-    if gamma == 0u {
+    if (gamma & 0x7fffu) == 0u {
         return Block(0u, 0u, 0u, 0u);
     }
     let id = fdiv(1.0, f16_to_f32(gamma));
     var qs = vec2<u32>(0u, 0u);
     var qr = 0u;
     for (var j = 0u; j < 32u; j++) {
-        let v = row[at + j];
-        qs[j >> 4u] |= tq3_1_index(B(abs(v) * id)) << (2u * (j & 15u));
-        qr |= select(0u, 1u, v < 0.0) << j;
+        let code = tq3_1_code(B(row[at + j] * id));
+        qs[j >> 4u] |= (code & 3u) << (2u * (j & 15u));
+        qr |= (code >> 2u) << j;
     }
     return Block(qs.x, qs.y, qr, gamma);
 }
