@@ -15,8 +15,10 @@ use isobit::ops::tq3;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Tokens fed to the model.
+/// Tokens fed to the model at a time.
 const TOKENS: usize = 512;
+/// Where the pieces of the text begin, in tokens. tq3_1's constants were chosen on the first 512, so not there.
+const PIECES: [usize; 4] = [4096, 8192, 12288, 16384];
 /// Heads of 128 elements in each made-up data set: 20480 blocks.
 const HEADS: usize = 5120;
 
@@ -424,7 +426,7 @@ fn relative_error(c: &Candidate, s: &Set) -> f64 {
 
 // ---- the small model -----------------------------------------------------------------------------------------------
 
-/// One layer's queries and keys after the rotary embedding, and its values: `[token][heads][head_dim]`.
+/// One layer's queries and keys after the rotary embedding, and its values, for one piece: `[token][heads][head_dim]`.
 #[derive(Default)]
 struct Layer {
     q: Vec<f32>,
@@ -432,6 +434,7 @@ struct Layer {
     v: Vec<f32>,
 }
 
+/// The layers of every piece, one piece after another.
 fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny");
     let c = Container::open(&root.join("tiny-stories-f16.gguf"), LoadMode::Read)?;
@@ -439,7 +442,6 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
     let tokenizer = Tokenizer::from_gguf(&c.meta)?;
     let text = std::fs::read_to_string(root.join("valid.txt"))?;
     let ids = tokenizer.encode(&text, tokenizer.adds_bos(), false)?;
-    let ids = &ids[..TOKENS];
     let plan = PlanOptions {
         n_ctx: TOKENS,
         ubatch: TOKENS,
@@ -450,22 +452,27 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
         max_binding_words: usize::MAX / 8,
     };
     let mut device = CpuDevice::new(CpuOptions::default())?;
-    let mut layers: Vec<Layer> = (0..h.layers).map(|_| Layer::default()).collect();
+    let mut layers: Vec<Layer> = Vec::new();
     pollster::block_on(async {
         let mut s = Session::new(&mut device, &c, &h, SessionOptions { plan }, |_| {}).await?;
-        let step = s.prepare(ids, 0).clone();
         let commands = s.commands().to_vec();
-        for (i, command) in commands.iter().enumerate() {
-            s.device().run_one(i, &step).await?;
-            let Some(layer) = command.layer.map(|l| &mut layers[l]) else { continue };
-            let (place, heads) = match command.label.as_str() {
-                "q_rope" => (&mut layer.q, h.heads),
-                "k_rope" => (&mut layer.k, h.kv_heads),
-                "v" => (&mut layer.v, h.kv_heads),
-                _ => continue,
-            };
-            let words = s.device().read(command.outputs()[0]).await?;
-            *place = words[..TOKENS * heads * h.head_dim].iter().map(|w| f32::from_bits(*w)).collect();
+        for first in PIECES {
+            anyhow::ensure!(first + TOKENS <= ids.len(), "valid.txt has only {} tokens", ids.len());
+            let step = s.prepare(&ids[first..first + TOKENS], 0).clone();
+            let base = layers.len();
+            layers.extend((0..h.layers).map(|_| Layer::default()));
+            for (i, command) in commands.iter().enumerate() {
+                s.device().run_one(i, &step).await?;
+                let Some(layer) = command.layer.map(|l| &mut layers[base + l]) else { continue };
+                let (place, heads) = match command.label.as_str() {
+                    "q_rope" => (&mut layer.q, h.heads),
+                    "k_rope" => (&mut layer.k, h.kv_heads),
+                    "v" => (&mut layer.v, h.kv_heads),
+                    _ => continue,
+                };
+                let words = s.device().read(command.outputs()[0]).await?;
+                *place = words[..TOKENS * heads * h.head_dim].iter().map(|w| f32::from_bits(*w)).collect();
+            }
         }
         anyhow::Ok(())
     })?;
@@ -483,7 +490,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
 }
 
-/// Over all layers, heads and every fourth query: RMS error of the scores q.k / sqrt(head_dim); the same after taking
+/// Over all pieces, layers, heads and every fourth query: RMS error of the scores q.k / sqrt(head_dim); the same after taking
 /// each query's mean error off, to which softmax is blind; mean total variation of the softmax weights; relative error
 /// of the attention output with keys, and with keys and values, from the cache.
 fn attention(c: &Candidate, h: &Hyper, layers: &[Layer]) -> [f64; 5] {

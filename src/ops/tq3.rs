@@ -190,7 +190,8 @@ pub fn tq3_0_encode(r: &[f32; BLOCK]) -> Block {
     b
 }
 
-/// The rotated elements of a tq3_0 block: gamma times level. The residual bit is not read.
+/// The rotated elements of a tq3_0 block: gamma times level. The residual bit is not read. An infinite gamma, which
+/// only other encoders write, gives infinities.
 pub fn tq3_0_decode(block: &Block) -> [f32; BLOCK] {
     let gamma = f16_to_f32(block.gamma);
     std::array::from_fn(|j| gamma * tq3_0_level(block.low2(j)))
