@@ -14,15 +14,18 @@ use crate::ops::exact::{SCALE_MIN, canon, f16_to_f32, f32_to_f16, fdiv, fsqrt, i
 pub const BLOCK: usize = 32;
 
 /// Which elements change sign before the transform: bit j of word j / 32 is set where element j does. Word 0 is the
-/// published table of TQ3_0; the others are ours, half of each word's bits set.
+/// published table of TQ3_0 and all that both formats use; the others, half of each word's bits set, are for longer
+/// rotations, which `examples/tq3_study.rs` measures.
 pub const SIGNS: [u32; 8] =
     [0xB1A6_D4B2, 0xAA47_E31C, 0xC916_7E19, 0xAB15_5B91, 0x813F_3C93, 0x2781_AFB1, 0xFC9A_8998, 0x1956_686F];
 
-/// Elements rotated together in a head of `head_dim` elements by every format but tq3_0 (which rotates 32): the largest
-/// power of two that divides it, 256 at most. `head_dim` is a multiple of 32.
+/// Elements rotated together in a head of `head_dim` elements (a multiple of 32): 32, in both formats, whatever the head.
+///
+/// The published format says so for tq3_0. For tq3_1 it was measured: rotating the whole head spreads an outlier over
+/// blocks it need not touch, and every error grows or stays (`docs/tq3.md`).
 pub fn rotation(head_dim: usize) -> usize {
     assert!(head_dim > 0 && head_dim.is_multiple_of(BLOCK), "a head of {head_dim}, expected a multiple of {BLOCK}");
-    (1 << head_dim.trailing_zeros()).min(256)
+    BLOCK
 }
 
 /// f32(1 / sqrt(n)) of a rotation of n = 32, 64, 128 or 256.
@@ -187,7 +190,8 @@ pub fn tq3_0_encode(r: &[f32; BLOCK]) -> Block {
     b
 }
 
-/// The rotated elements of a tq3_0 block: gamma times level. The residual bit is not read.
+/// The rotated elements of a tq3_0 block: gamma times level. The residual bit is not read. An infinite gamma, which
+/// only other encoders write, gives infinities.
 pub fn tq3_0_decode(block: &Block) -> [f32; BLOCK] {
     let gamma = f16_to_f32(block.gamma);
     std::array::from_fn(|j| gamma * tq3_0_level(block.low2(j)))
