@@ -29,12 +29,12 @@ fn cached_words(t: u32, head_dim: u32) -> u32 {
     return scale_words(head_dim) + head_dim / 32u * 3u;
 }
 
-// Elements rotated together: the largest power of two that divides the head, 32 for tq3_0, 0 for types that do not rotate.
+// Elements rotated together: the largest power of two that divides the head, 32 for tq3, 0 for types that do not rotate.
 fn rotation(t: u32, head_dim: u32) -> u32 {
     if t < Q8_0R {
         return 0u;
     }
-    if t == TQ3_0 {
+    if t == TQ3_0 || t == TQ3_1 {
         return 32u;
     }
     return min(head_dim & (~head_dim + 1u), 256u);

@@ -22,7 +22,7 @@ pub enum CacheType {
     Q4_0R = 5,
     /// the published TQ3_0: rotations of 32, four levels, 3.5 bits a value
     TQ3_0 = 6,
-    /// our variant in the same 14 bytes: whole-head rotation, eight integer levels, a fitted scale
+    /// our variant in the same 14 bytes: rotations of 32, eight integer levels, a fitted scale
     TQ3_1 = 7,
 }
 
@@ -61,8 +61,9 @@ impl CacheType {
     /// Elements rotated together, 0 for the types that store the row as it is.
     pub fn rotation(self, head_dim: usize) -> usize {
         match self {
-            CacheType::TQ3_0 => 32,
-            CacheType::TQ3_1 | CacheType::Q8_0R | CacheType::Q4_0R => tq3::rotation(head_dim),
+            CacheType::TQ3_0 | CacheType::TQ3_1 => tq3::rotation(head_dim),
+            // the whole head, or the largest power of two that divides it
+            CacheType::Q8_0R | CacheType::Q4_0R => (1 << head_dim.trailing_zeros()).min(256),
             _ => 0,
         }
     }
