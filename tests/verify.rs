@@ -15,12 +15,16 @@ use std::path::{Path, PathBuf};
 #[path = "../examples/synth_model.rs"]
 mod synth;
 
-/// SHA-256 over the logits of 64 generated tokens after the fixed prompt, on the embedded model, by cache type.
-const GOLDEN: [(CacheType, &str); 4] = [
-    (CacheType::F32, "97822464b637920aaa3f2ef1b18f0635285ab487b347ed45b53f7d9316ec107e"),
-    (CacheType::F16, "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54"),
-    (CacheType::Q8_0, "fb45495c41dca1a4272cb017ffe6d2d279ac2ea1458978bc80bf41bfb3d9e270"),
-    (CacheType::Q4_0, "4e6d8577ddad4ae53113ca356be1906a8f7cc63fb0baf7309913e3c09ac711d7"),
+/// SHA-256 over the logits of 64 generated tokens after the fixed prompt, on the embedded model, by types of keys and values.
+const GOLDEN: [(CacheType, CacheType, &str); 8] = [
+    (CacheType::F32, CacheType::F32, "97822464b637920aaa3f2ef1b18f0635285ab487b347ed45b53f7d9316ec107e"),
+    (CacheType::F16, CacheType::F16, "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54"),
+    (CacheType::Q8_0, CacheType::Q8_0, "fb45495c41dca1a4272cb017ffe6d2d279ac2ea1458978bc80bf41bfb3d9e270"),
+    (CacheType::Q4_0, CacheType::Q4_0, "4e6d8577ddad4ae53113ca356be1906a8f7cc63fb0baf7309913e3c09ac711d7"),
+    (CacheType::TQ3_0, CacheType::F16, "68c3525b90a77d9c69fe8245a4838f994941c045b86d7a458bb369029eaa15d5"),
+    (CacheType::TQ3_1, CacheType::TQ3_1, "315b1723b0a56e65113ba05edacf37b48c0e243aab33abfd050a818dda3c87bb"),
+    (CacheType::Q4_0R, CacheType::TQ3_1, "105b962d1267552c3cbc0818ed2db9b7ed0b39b1fbf86a84e2fcace702fb290b"),
+    (CacheType::Q8_0R, CacheType::Q8_0R, "6144851f6395c0826bbac72648f045b67b27d51ca9c5bccfd4ba97a7bf6c9c72"),
 ];
 
 fn root(name: &str) -> PathBuf {
@@ -85,12 +89,12 @@ fn assert_same(r: &Report) {
     assert!(r.words > 0 && r.commands > 0);
 }
 
-fn golden(cache: CacheType, batches: &[usize]) {
+fn golden(keys: CacheType, values: CacheType, batches: &[usize]) {
     let c = embedded();
     let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
     devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), 3)));
     devices.extend(gpus(None));
-    let r = run(&mut devices, &c, options(128, 1, cache, cache), &script(&c, 64, 64, batches));
+    let r = run(&mut devices, &c, options(128, 1, keys, values), &script(&c, 64, 64, batches));
     println!(
         "{}: {} commands, {} words, {} devices, digest {}",
         cache.name(),
@@ -100,28 +104,48 @@ fn golden(cache: CacheType, batches: &[usize]) {
         r.digest
     );
     assert_same(&r);
-    let expected = GOLDEN.iter().find(|(t, _)| *t == cache).expect("every type has a digest").1;
-    assert_eq!(r.digest, expected, "the golden digest of {}", cache.name());
+    let expected = GOLDEN.iter().find(|(k, v, _)| (*k, *v) == (keys, values)).expect("the pair has a digest").2;
+    assert_eq!(r.digest, expected, "the golden digest of {}/{}", keys.name(), values.name());
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_an_f32_cache() {
-    golden(CacheType::F32, &[]);
+    golden(CacheType::F32, CacheType::F32, &[]);
 }
 
 #[test]
 fn every_device_and_batch_split_gives_the_golden_digest_with_an_f16_cache() {
-    golden(CacheType::F16, &[0, 1, 3, 7, 64]);
+    golden(CacheType::F16, CacheType::F16, &[0, 1, 3, 7, 64]);
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_a_q8_0_cache() {
-    golden(CacheType::Q8_0, &[7]);
+    golden(CacheType::Q8_0, CacheType::Q8_0, &[7]);
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_a_q4_0_cache() {
-    golden(CacheType::Q4_0, &[7]);
+    golden(CacheType::Q4_0, CacheType::Q4_0, &[7]);
+}
+
+#[test]
+fn every_device_and_batch_split_gives_the_golden_digest_with_published_tq3_0_keys() {
+    golden(CacheType::TQ3_0, CacheType::F16, &[0, 7]);
+}
+
+#[test]
+fn every_device_and_batch_split_gives_the_golden_digest_with_a_tq3_1_cache() {
+    golden(CacheType::TQ3_1, CacheType::TQ3_1, &[0, 1, 3, 7, 64]);
+}
+
+#[test]
+fn every_device_and_batch_split_gives_the_golden_digest_with_rotated_keys_and_tq3_1_values() {
+    golden(CacheType::Q4_0R, CacheType::TQ3_1, &[0, 7]);
+}
+
+#[test]
+fn every_device_gives_the_golden_digest_with_a_rotated_q8_0_cache() {
+    golden(CacheType::Q8_0R, CacheType::Q8_0R, &[7]);
 }
 
 #[test]
