@@ -38,13 +38,15 @@ fn main() {
     let threads = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("worker threads");
     println!("{threads} threads, {KV_HEADS} key-value heads; tokens/s of one layer, GB/s of cache, spread");
-    for (what, sharing, n_tokens, depths) in
-        [("decode", 1, 1, &[512, 2048, 8192][..]), ("shared", 4, 1, &[2048][..]), ("prefill", 1, 64, &[2048][..])]
-    {
+    for (what, sharing, n_tokens, depths) in [
+        ("decode", 1, 1, &[512, 2048, 8192, 16384][..]),
+        ("shared", 4, 1, &[2048][..]),
+        ("prefill", 1, 64, &[2048][..]),
+    ] {
         for head_dim in [64, 128] {
             for t in CacheType::ALL {
                 for &depth in depths {
-                    print!("{what} hd {head_dim:3} {:5} depth {depth:4}", t.name());
+                    print!("{what} hd {head_dim:3} {:5} depth {depth:5}", t.name());
                     case(&pool, t, head_dim, depth, sharing, n_tokens);
                     println!();
                 }

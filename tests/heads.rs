@@ -192,7 +192,8 @@ fn pairs(head_dim: usize) -> Vec<(CacheType, CacheType)> {
     types.clone().flat_map(|k| types.clone().map(move |v| (k, v))).collect()
 }
 
-/// Every pair of types and every level at one head size.
+/// Every pair of types and every level at one head size. All key types and all value types meet all cases, though not
+/// each pair of them: with eight types on either side a case takes the pairs whose numbers add up to its own, modulo 4.
 fn heads_of(head_dim: usize) {
     const POSITIONS: [usize; 8] = [0, 1, 31, 32, 63, 64, 65, 200];
     let kv_heads = 2;
@@ -202,16 +203,24 @@ fn heads_of(head_dim: usize) {
         let keys = random.rows(stored * kv_heads, head_dim, wild);
         let values = random.rows(stored * kv_heads, head_dim, wild);
         let q = random.rows(8 * kv_heads * 4, head_dim, wild);
-        for types in pairs(head_dim) {
-            for pages in [(1, 256), (2, 128), (4, 64)] {
+        let mut cases = Vec::new();
+        for sharing in [1, 2, 4] {
+            for pos in POSITIONS {
+                cases.push((sharing, pos, 1));
+            }
+            // several tokens, within a page and over its end
+            for pos in [0, 61, 126] {
+                cases.push((sharing, pos, 5));
+            }
+        }
+        let pairs = pairs(head_dim);
+        for &types in &pairs {
+            for (first, pages) in [(1, 256), (2, 128), (4, 64)].into_iter().enumerate() {
                 let cache = Cache::new(types, (kv_heads, head_dim), pages, &keys, &values);
-                for sharing in [1, 2, 4] {
-                    for pos in POSITIONS {
-                        compare(&cache, (sharing, pos, 1), &q);
-                    }
-                    // several tokens, within a page and over its end
-                    for pos in [0, 61, 126] {
-                        compare(&cache, (sharing, pos, 5), &q);
+                for (i, &case) in cases.iter().enumerate() {
+                    let number = first * cases.len() + i;
+                    if pairs.len() < 64 || (types.0 as usize + types.1 as usize) % 4 == number % 4 {
+                        compare(&cache, case, &q);
                     }
                 }
             }
@@ -316,8 +325,15 @@ fn zero_queries_and_equal_keys_give_the_mean_as_the_twin_does() {
         let mut out = guarded(64);
         let (k, v) = &cache.pages[0];
         attention_head(Level::detect(), types, &p, 0, &[0.0; 64], k, v, &mut [], &mut out);
-        // half the values are 1, but for q4_0 and q8_0, which hold 1 as nearly as f16 scales can
-        assert!(out.iter().all(|x| (x - 0.5).abs() < 1e-3), "{types:?}: {}", out[0]);
+        // half the values are 1, which a type holds as nearly as its scales and levels can
+        let tolerance = match types.1 {
+            CacheType::Q8_0R => 0.005,
+            CacheType::Q4_0R => 0.05,
+            CacheType::TQ3_0 | CacheType::TQ3_1 => 0.3,
+            _ => 1e-3,
+        };
+        let error = out.iter().map(|x| (x - 0.5) * (x - 0.5)).sum::<f32>() / 64.0;
+        assert!(error.sqrt() < tolerance, "{types:?}: {out:?}");
     }
 }
 

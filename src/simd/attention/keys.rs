@@ -1,0 +1,363 @@
+//! Scores of a chunk: a lane is a position. Keys of floats are multiplied as they are; keys of codes with the query's two
+//! digits, in exact integer sums per block of 32 elements. Must not scale scores or know where queries come from.
+
+use super::rows::RowLanes;
+use super::{BLOCK, MAX_HEAD, Scores};
+use crate::ops::attention::CHUNK;
+use crate::ops::exact::{SCALE_MIN, fdiv};
+use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER};
+use crate::simd::lanes::{Lanes, Word};
+
+// ---------------------------------------------------------------- queries
+
+/// A query head as two int8 digits packed four to a word, in the order of the cached codes (`ops::attention::QueryDigits`).
+#[derive(Clone, Copy)]
+pub(super) struct Digits {
+    /// the scale, 0 for a zero query
+    pub(super) d: f32,
+    /// low digits of every block
+    low: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
+    /// high digits of every block
+    high: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
+    /// sums of every block's digits, low and high
+    sums: [[i32; 2]; MAX_HEAD / BLOCK],
+}
+
+impl Digits {
+    pub(super) const ZERO: Digits = Digits { d: 0.0, low: [[0; 8]; 8], high: [[0; 8]; 8], sums: [[0; 2]; 8] };
+
+    /// Of a head, rotated if its keys are; `K` says in which order a block's elements are packed.
+    #[inline(always)]
+    pub(super) fn new<K: CodedKeys>(q: &[f32]) -> Digits {
+        let (blocks, _) = q.as_chunks::<BLOCK>();
+        let mut most = [0f32; BLOCK];
+        for x in blocks {
+            for l in 0..BLOCK {
+                most[l] = if x[l].abs() > most[l] { x[l].abs() } else { most[l] };
+            }
+        }
+        let d = fdiv(max_of(&mut most), 16256.0);
+        let mut r = Digits::ZERO;
+        if d < SCALE_MIN {
+            return r;
+        }
+        r.d = d;
+        let inv = fdiv(1.0, d);
+        for (b, x) in blocks.iter().enumerate() {
+            let mut codes = [0i32; BLOCK];
+            for l in 0..BLOCK {
+                // round_away: |x * inv| is at most 16256 and a little, where the conversion and t - x are exact
+                let x = x[l] * inv;
+                let t = x as i32;
+                let up = (x - t as f32).abs() >= 0.5;
+                let c = t + if up { if x < 0.0 { -1 } else { 1 } } else { 0 };
+                codes[l] = c.clamp(-16256, 16256);
+            }
+            let (mut low, mut high) = ([0i32; BLOCK], [0i32; BLOCK]);
+            for l in 0..BLOCK {
+                high[l] = (codes[l] + 64) >> 7;
+                low[l] = codes[l] - 128 * high[l];
+                r.sums[b][0] += low[l];
+                r.sums[b][1] += high[l];
+            }
+            for i in 0..BLOCK / 4 {
+                for e in 0..4 {
+                    let from = K::element(i, e);
+                    r.low[b][i] |= (low[from] as u32 & 255) << (8 * e);
+                    r.high[b][i] |= (high[from] as u32 & 255) << (8 * e);
+                }
+            }
+        }
+        r
+    }
+}
+
+/// The largest, in place.
+#[inline(always)]
+pub(super) fn max_of<const N: usize>(v: &mut [f32; N]) -> f32 {
+    const { assert!(N.is_power_of_two()) }
+    let mut s = N / 2;
+    while s > 0 {
+        let (low, high) = v.split_at_mut(s);
+        for l in 0..s {
+            low[l] = if high[l] > low[l] { high[l] } else { low[l] };
+        }
+        s /= 2;
+    }
+    v[0]
+}
+
+// ---------------------------------------------------------------- scores
+
+/// q · k of a chunk for f32 and f16 keys, `U` vectors of positions at a time; `words` are those of each half's keys.
+#[inline(always)]
+pub(super) fn float_scores<V: Lanes, const F16: bool, const T: usize, const U: usize>(
+    v: V,
+    keys: [&[Word]; 2],
+    q: [&[f32]; T],
+    s: &mut [Scores; T],
+) {
+    for at in (0..CHUNK).step_by(U * V::N) {
+        // U vectors lie in one half, or in both when they are the whole chunk
+        let first = if U * V::N > BLOCK { 0 } else { at / BLOCK };
+        let second = if U * V::N > BLOCK { 1 } else { first };
+        let offset = at % BLOCK / V::N;
+        let n = keys[0].len();
+        let (first, second) = (&keys[first][..n], &keys[second][..n]);
+        let mut acc = [[v.float(0.0); U]; T];
+        for i in 0..n {
+            let mut q0 = [0f32; T];
+            let mut q1 = [0f32; T];
+            for t in 0..T {
+                q0[t] = q[t][if F16 { 2 * i } else { i }];
+                q1[t] = if F16 { q[t][2 * i + 1] } else { 0.0 };
+            }
+            for u in 0..U {
+                let words = if u * V::N < BLOCK { &first[i] } else { &second[i] };
+                let words = v.load(words, offset + u % (BLOCK / V::N));
+                if F16 {
+                    let (low, high) = v.f16_pair(words);
+                    for t in 0..T {
+                        acc[t][u] = v.add_f(acc[t][u], v.mul_f(v.float(q0[t]), low));
+                        acc[t][u] = v.add_f(acc[t][u], v.mul_f(v.float(q1[t]), high));
+                    }
+                } else {
+                    let k = v.as_f(words);
+                    for t in 0..T {
+                        acc[t][u] = v.add_f(acc[t][u], v.mul_f(v.float(q0[t]), k));
+                    }
+                }
+            }
+        }
+        for t in 0..T {
+            for u in 0..U {
+                let half = if u * V::N < BLOCK { at / BLOCK } else { 1 };
+                v.store(acc[t][u], &mut s[t][half], offset + u % (BLOCK / V::N));
+            }
+        }
+    }
+}
+
+/// A type of keys that stores codes in blocks of 32 elements.
+pub(super) trait CodedKeys {
+    /// Words of a block's codes.
+    const WORDS: usize;
+    /// Which element of a block is byte `e` of the digits' word `i`.
+    fn element(i: usize, e: usize) -> usize;
+    /// What the block's scale is multiplied with, per row, of one block and one vector of positions.
+    fn dots<V: RowLanes, const T: usize>(
+        v: V,
+        codes: &[Word],
+        part: usize,
+        digits: &[Digits; T],
+        b: usize,
+    ) -> [V::F; T];
+}
+
+pub(super) struct Q8_0;
+pub(super) struct Q4_0;
+pub(super) struct Tq3_0;
+pub(super) struct Tq3_1;
+
+/// The dots with both digits, joined.
+#[inline(always)]
+fn joined<V: Lanes>(v: V, high: V::I, low: V::I) -> V::F {
+    v.add_f(v.mul_f(v.to_f(high), v.float(128.0)), v.to_f(low))
+}
+
+/// Sums of low and high digits to start from when every weight has `bias` added.
+#[inline(always)]
+fn start<V: Lanes, const T: usize>(v: V, bias: i32, digits: &[Digits; T], b: usize) -> ([V::I; T], [V::I; T]) {
+    let (mut low, mut high) = ([v.int(0); T], [v.int(0); T]);
+    for t in 0..T {
+        low[t] = v.int(-bias * digits[t].sums[b][0]);
+        high[t] = v.int(-bias * digits[t].sums[b][1]);
+    }
+    (low, high)
+}
+
+#[inline(always)]
+fn joined_all<V: Lanes, const T: usize>(v: V, high: &[V::I; T], low: &[V::I; T]) -> [V::F; T] {
+    let mut out = [v.float(0.0); T];
+    for t in 0..T {
+        out[t] = joined(v, high[t], low[t]);
+    }
+    out
+}
+
+impl CodedKeys for Q8_0 {
+    const WORDS: usize = BLOCK / 4;
+    #[inline(always)]
+    fn element(i: usize, e: usize) -> usize {
+        4 * i + e
+    }
+    #[inline(always)]
+    fn dots<V: RowLanes, const T: usize>(
+        v: V,
+        codes: &[Word],
+        part: usize,
+        digits: &[Digits; T],
+        b: usize,
+    ) -> [V::F; T] {
+        let (mut low, mut high) = start(v, V::SIGNED_BIAS, digits, b);
+        for i in 0..BLOCK / 4 {
+            let w = v.signed(v.load(&codes[i], part));
+            for t in 0..T {
+                low[t] = v.dot_signed(low[t], w, digits[t].low[b][i]);
+                high[t] = v.dot_signed(high[t], w, digits[t].high[b][i]);
+            }
+        }
+        joined_all(v, &high, &low)
+    }
+}
+
+impl CodedKeys for Q4_0 {
+    const WORDS: usize = BLOCK / 8;
+    #[inline(always)]
+    fn element(i: usize, e: usize) -> usize {
+        4 * i + e
+    }
+    #[inline(always)]
+    fn dots<V: RowLanes, const T: usize>(
+        v: V,
+        codes: &[Word],
+        part: usize,
+        digits: &[Digits; T],
+        b: usize,
+    ) -> [V::F; T] {
+        let (mut low, mut high) = start(v, 8, digits, b);
+        for i in 0..BLOCK / 8 {
+            let w = v.load(&codes[i], part);
+            let (w0, w1) = (v.and(w, 0x0f0f_0f0f), v.and(v.shr(w, 4), 0x0f0f_0f0f));
+            for t in 0..T {
+                low[t] = v.dot_unsigned(low[t], w0, digits[t].low[b][i]);
+                high[t] = v.dot_unsigned(high[t], w0, digits[t].high[b][i]);
+                low[t] = v.dot_unsigned(low[t], w1, digits[t].low[b][i + 4]);
+                high[t] = v.dot_unsigned(high[t], w1, digits[t].high[b][i + 4]);
+            }
+        }
+        joined_all(v, &high, &low)
+    }
+}
+
+/// Byte `e` of a word of two-bit codes shifted right by 2 m holds element 4 e + m of the word's 16; so the digits are
+/// packed that way, which spares the codes a spreading.
+#[inline(always)]
+fn tq3_element(i: usize, e: usize) -> usize {
+    16 * (i / 4) + 4 * e + i % 4
+}
+
+impl CodedKeys for Tq3_0 {
+    const WORDS: usize = 3;
+    #[inline(always)]
+    fn element(i: usize, e: usize) -> usize {
+        tq3_element(i, e)
+    }
+    #[inline(always)]
+    fn dots<V: RowLanes, const T: usize>(
+        v: V,
+        codes: &[Word],
+        part: usize,
+        digits: &[Digits; T],
+        b: usize,
+    ) -> [V::F; T] {
+        // With the sums of the digits where the code's bit 0 and where its bit 1 is set: the inner level's signed sum
+        // (code 1: -1, code 2: +1) is second - first, the outer's (0: -1, 3: +1) is first + second - all.
+        let (mut low, mut high) = ([[v.int(0); 2]; T], [[v.int(0); 2]; T]);
+        for half in 0..2 {
+            let w = v.load(&codes[half], part);
+            for m in 0..4 {
+                let i = 4 * half + m;
+                for bit in 0..2 {
+                    let set = v.and(v.shr(w, (2 * m + bit) as u32), 0x0101_0101);
+                    for t in 0..T {
+                        low[t][bit] = v.dot_unsigned(low[t][bit], set, digits[t].low[b][i]);
+                        high[t][bit] = v.dot_unsigned(high[t][bit], set, digits[t].high[b][i]);
+                    }
+                }
+            }
+        }
+        let mut out = [v.float(0.0); T];
+        for t in 0..T {
+            let [low_all, high_all] = digits[t].sums[b];
+            let inner = joined(v, v.sub(high[t][1], high[t][0]), v.sub(low[t][1], low[t][0]));
+            let outer_high = v.sub(v.add(high[t][0], high[t][1]), v.int(high_all));
+            let outer = joined(v, outer_high, v.sub(v.add(low[t][0], low[t][1]), v.int(low_all)));
+            out[t] = v.add_f(v.mul_f(v.float(TQ3_0_INNER), inner), v.mul_f(v.float(TQ3_0_OUTER), outer));
+        }
+        out
+    }
+}
+
+impl CodedKeys for Tq3_1 {
+    const WORDS: usize = 3;
+    #[inline(always)]
+    fn element(i: usize, e: usize) -> usize {
+        tq3_element(i, e)
+    }
+    #[inline(always)]
+    fn dots<V: RowLanes, const T: usize>(
+        v: V,
+        codes: &[Word],
+        part: usize,
+        digits: &[Digits; T],
+        b: usize,
+    ) -> [V::F; T] {
+        let (mut low, mut high) = start(v, V::SIGNED_BIAS, digits, b);
+        let qr = v.load(&codes[2], part);
+        for half in 0..2 {
+            let w = v.load(&codes[half], part);
+            // bit m of each byte is the sign that belongs to bits 2 m and 2 m + 1 of the same byte of w
+            let signs = v.nibbles(qr, half);
+            let levels = [
+                v.tq3_1_levels::<2>(w, v.shl(signs, 2)),
+                v.tq3_1_levels::<2>(v.shr(w, 2), v.shl(signs, 1)),
+                v.tq3_1_levels::<2>(v.shr(w, 4), signs),
+                v.tq3_1_levels::<3>(v.shr(w, 6), signs),
+            ];
+            for m in 0..4 {
+                let i = 4 * half + m;
+                for t in 0..T {
+                    low[t] = v.dot_signed(low[t], levels[m], digits[t].low[b][i]);
+                    high[t] = v.dot_signed(high[t], levels[m], digits[t].high[b][i]);
+                }
+            }
+        }
+        joined_all(v, &high, &low)
+    }
+}
+
+/// The sums over blocks of a chunk for keys of codes, one vector of positions at a time.
+#[inline(always)]
+pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize>(
+    v: V,
+    keys: [&[Word]; 2],
+    nb: usize,
+    digits: &[Digits; T],
+    s: &mut [Scores; T],
+) {
+    let words = K::WORDS;
+    for half in 0..2 {
+        let (scales, codes) = keys[half].split_at(nb.div_ceil(2));
+        for part in 0..BLOCK / V::N {
+            let mut acc = [v.float(0.0); T];
+            for pair in 0..scales.len() {
+                let (d0, d1) = v.f16_pair(v.load(&scales[pair], part));
+                let dots = K::dots::<V, T>(v, &codes[2 * pair * words..][..words], part, digits, 2 * pair);
+                for t in 0..T {
+                    acc[t] = v.add_f(acc[t], v.mul_f(d0, dots[t]));
+                }
+                if 2 * pair + 1 < nb {
+                    let b = 2 * pair + 1;
+                    let dots = K::dots::<V, T>(v, &codes[b * words..][..words], part, digits, b);
+                    for t in 0..T {
+                        acc[t] = v.add_f(acc[t], v.mul_f(d1, dots[t]));
+                    }
+                }
+            }
+            for t in 0..T {
+                v.store(acc[t], &mut s[t][half], part);
+            }
+        }
+    }
+}

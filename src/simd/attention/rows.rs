@@ -1,0 +1,391 @@
+//! What attention needs of an instruction set besides [`Lanes`]: the elements of a value row side by side, and the look-up
+//! of tq3_1's levels in keys and values. Must not decide an order of float operations; that is in `keys` and `values`.
+
+use super::MAX_HEAD;
+use crate::ops::tq3::TQ3_1_LEVELS;
+use crate::simd::lanes::Lanes;
+use crate::simd::portable::Portable;
+
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{avx2::Avx2, avx512::Avx512};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+/// tq3_1's levels by code of three bits, twice.
+const BYTES: [u8; 16] = {
+    let mut t = [0; 16];
+    let mut code = 0;
+    while code < 16 {
+        let level = TQ3_1_LEVELS[code % 4];
+        // what dots of signed bytes, and of their unsigned counterparts with a bias of 128, can take
+        assert!(0 < level && level <= 127);
+        t[code] = if code & 4 == 0 { level } else { -level } as u8;
+        code += 1;
+    }
+    t
+};
+
+/// tq3_1's levels by code of three bits.
+pub(super) const TQ3_1_TABLE: [f32; 8] = {
+    let mut t = [0.0; 8];
+    let mut code = 0;
+    while code < 8 {
+        t[code] = BYTES[code] as i8 as f32;
+        code += 1;
+    }
+    t
+};
+
+/// What values need besides [`Lanes`]: the elements of one row side by side. The rows are in memory as
+/// `ops::cache::CacheType` lays them out.
+pub(super) trait RowLanes: Lanes {
+    /// Codes of N elements of a tq3 value.
+    type Codes: Copy;
+
+    /// N words of f32.
+    fn f32_row(self, words: &[u32]) -> Self::F;
+    /// N finite f16 in N / 2 words.
+    fn f16_row(self, words: &[u32]) -> Self::F;
+    /// d times N signed bytes in N / 4 words.
+    fn q8_row(self, words: &[u32], d: f32) -> Self::F;
+    /// d times (code - 8): elements `N * part ..` of the block of q4_0 in four words.
+    fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F;
+    /// Eight f16 in four words. Those that are not finite may give anything.
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32];
+    /// Elements `N * part ..` of a tq3 block (`qs`, `qr`); only with SIGNED do they include the bits of `qr`, as signs.
+    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> Self::Codes;
+    /// A table for [`RowLanes::pick`], by code: with bit 2 as the sign of what bits 0 and 1 select. It may be multiplied
+    /// lane by lane with a number.
+    fn table(self, by_code: &[f32; 8]) -> Self::F;
+    /// The table's number for each code.
+    fn pick(self, table: Self::F, codes: Self::Codes) -> Self::F;
+
+    /// Bits `16 * half ..` of tq3_1's `qr`, of a key block: the four bits of each quarter low in a byte, 0 above.
+    fn nibbles(self, qr: Self::I, half: usize) -> Self::I;
+    /// tq3_1's levels, made ready for [`Lanes::dot_signed`], of codes whose low bits are bits 0 and 1 of the bytes of
+    /// `low` and whose sign is bit SIGN, 2 or 3, of those of `signs`, in which bits 6 and 7 are 0.
+    fn tq3_1_levels<const SIGN: u32>(self, low: Self::I, signs: Self::I) -> Self::S;
+}
+
+impl RowLanes for Portable {
+    type Codes = [usize; Self::N];
+
+    #[inline(always)]
+    fn f32_row(self, words: &[u32]) -> Self::F {
+        let mut out = [0.0; Self::N];
+        for l in 0..Self::N {
+            out[l] = f32::from_bits(words[l]);
+        }
+        out
+    }
+    #[inline(always)]
+    fn f16_row(self, words: &[u32]) -> Self::F {
+        let mut halves = [0u32; Self::N];
+        for i in 0..Self::N / 2 {
+            halves[2 * i] = words[i] & 0xffff;
+            halves[2 * i + 1] = words[i] >> 16;
+        }
+        let mut out = [0.0; Self::N];
+        for l in 0..Self::N {
+            // exponent and mantissa in place but for the bias; the product is exact, of subnormals too
+            let magnitude = f32::from_bits((halves[l] & 0x7fff) << 13) * f32::from_bits((127 + 127 - 15) << 23);
+            out[l] = f32::from_bits(magnitude.to_bits() | (halves[l] & 0x8000) << 16);
+        }
+        out
+    }
+    #[inline(always)]
+    fn q8_row(self, words: &[u32], d: f32) -> Self::F {
+        let bytes = [words[0].to_le_bytes(), words[1].to_le_bytes()];
+        let mut out = [0.0; Self::N];
+        for l in 0..Self::N {
+            out[l] = d * f32::from(bytes[l / 4][l % 4] as i8);
+        }
+        out
+    }
+    #[inline(always)]
+    fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F {
+        let (first, shift) = (part % 2 * 2, part / 2 * 4);
+        let pair = [words[first] >> shift & 0x0f0f_0f0f, words[first + 1] >> shift & 0x0f0f_0f0f];
+        let bytes = [pair[0].to_le_bytes(), pair[1].to_le_bytes()];
+        let mut out = [0.0; Self::N];
+        for l in 0..Self::N {
+            out[l] = d * (i32::from(bytes[l / 4][l % 4]) - 8) as f32;
+        }
+        out
+    }
+    #[inline(always)]
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+        self.f16_row(words)
+    }
+    #[inline(always)]
+    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> [usize; Self::N] {
+        let low = block[part / 2 % 2] >> (16 * (part % 2));
+        let signs = block[2] >> (8 * (part % 4));
+        let mut out = [0; Self::N];
+        for l in 0..Self::N {
+            let sign = if SIGNED { signs >> l & 1 } else { 0 };
+            out[l] = (low >> (2 * l) & 3 | sign << 2) as usize;
+        }
+        out
+    }
+    #[inline(always)]
+    fn table(self, by_code: &[f32; 8]) -> [f32; Self::N] {
+        *by_code
+    }
+    #[inline(always)]
+    fn pick(self, table: [f32; Self::N], codes: [usize; Self::N]) -> [f32; Self::N] {
+        let mut out = [0.0; Self::N];
+        for l in 0..Self::N {
+            // the remainder changes nothing and spares a check
+            out[l] = table[codes[l] % Self::N];
+        }
+        out
+    }
+    #[inline(always)]
+    fn nibbles(self, qr: Self::I, half: usize) -> Self::I {
+        let mut out = [0; Self::N];
+        for l in 0..Self::N {
+            let x = qr[l] as u32 >> (16 * half) & 0xffff;
+            let x = (x | x << 8) & 0x00ff_00ff;
+            out[l] = ((x | x << 4) & 0x0f0f_0f0f) as i32;
+        }
+        out
+    }
+    #[inline(always)]
+    fn tq3_1_levels<const SIGN: u32>(self, low: Self::I, signs: Self::I) -> Self::S {
+        // each bit of a level is an exclusive or of products of the code's bits
+        const L: [u32; 4] = [
+            BYTES[0] as u32 * 0x0101_0101,
+            (BYTES[0] ^ BYTES[1]) as u32 * 0x0101_0101,
+            (BYTES[0] ^ BYTES[2]) as u32 * 0x0101_0101,
+            (BYTES[0] ^ BYTES[1] ^ BYTES[2] ^ BYTES[3]) as u32 * 0x0101_0101,
+        ];
+        let mut out = [0; Self::N];
+        for l in 0..Self::N {
+            let (low, signs) = (low[l] as u32, signs[l] as u32);
+            let (b0, b1, negative) = (low & 0x0101_0101, low >> 1 & 0x0101_0101, signs >> SIGN & 0x0101_0101);
+            // a bit to all bits of its byte
+            let (m0, m1, flip) =
+                ((b0 << 8).wrapping_sub(b0), (b1 << 8).wrapping_sub(b1), (negative << 8).wrapping_sub(negative));
+            let magnitude = L[0] ^ (m0 & L[1]) ^ (m1 & L[2]) ^ (m0 & m1 & L[3]);
+            // no carry out of a byte, since no magnitude is 0
+            out[l] = (magnitude ^ flip).wrapping_add(negative) as i32;
+        }
+        out
+    }
+}
+
+/// Wraps intrinsics. The one reason they are sound is given here.
+#[cfg(target_arch = "x86_64")]
+macro_rules! intrinsics {
+    ($e:expr) => {
+        // SAFETY: a value of the level's type exists only where its `new` was allowed, so the CPU has the instructions;
+        // what they read or write through pointers is a slice or array of as many bytes.
+        unsafe { $e }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+impl RowLanes for Avx2 {
+    /// codes in bits 0 and 1, and the signs as floats
+    type Codes = (__m256i, __m256);
+
+    #[inline(always)]
+    fn f32_row(self, words: &[u32]) -> __m256 {
+        let words = &words[..8];
+        intrinsics!(_mm256_loadu_ps(words.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn f16_row(self, words: &[u32]) -> __m256 {
+        let words = &words[..4];
+        intrinsics!(_mm256_cvtph_ps(_mm_loadu_si128(words.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn q8_row(self, words: &[u32], d: f32) -> __m256 {
+        let words = &words[..2];
+        intrinsics!({
+            let codes = _mm256_cvtepi8_epi32(_mm_loadl_epi64(words.as_ptr().cast()));
+            _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(codes))
+        })
+    }
+    #[inline(always)]
+    fn q4_row(self, words: &[u32], part: usize, d: f32) -> __m256 {
+        let words = &words[part % 2 * 2..][..2];
+        intrinsics!({
+            let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(words.as_ptr().cast()));
+            let nibbles =
+                if part < 2 { _mm256_and_si256(bytes, _mm256_set1_epi32(15)) } else { _mm256_srli_epi32::<4>(bytes) };
+            let codes = _mm256_sub_epi32(nibbles, _mm256_set1_epi32(8));
+            _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(codes))
+        })
+    }
+    #[inline(always)]
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+        scales_f16c(words)
+    }
+    #[inline(always)]
+    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> (__m256i, __m256) {
+        let low = (block[part / 2 % 2] >> (16 * (part % 2))) as i32;
+        let signs = block[2] >> (8 * (part % 4));
+        intrinsics!({
+            let low = _mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+            if !SIGNED {
+                return (low, _mm256_setzero_ps());
+            }
+            let shifts = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+            let signs = _mm256_castsi256_ps(_mm256_sllv_epi32(_mm256_set1_epi32(signs as i32), shifts));
+            (low, _mm256_and_ps(signs, _mm256_set1_ps(-0.0)))
+        })
+    }
+    #[inline(always)]
+    fn table(self, by_code: &[f32; 8]) -> __m256 {
+        // the permutation looks at three bits, of which the highest is another element's
+        intrinsics!(_mm256_broadcast_ps(&_mm_loadu_ps(by_code.as_ptr())))
+    }
+    #[inline(always)]
+    fn pick(self, table: __m256, codes: (__m256i, __m256)) -> __m256 {
+        intrinsics!(_mm256_xor_ps(_mm256_permutevar8x32_ps(table, codes.0), codes.1))
+    }
+    #[inline(always)]
+    fn nibbles(self, qr: __m256i, half: usize) -> __m256i {
+        let (first, second) = (0x0101_0000 + half as i32 * 0x0202_0202, 0x0404_0404);
+        intrinsics!({
+            let bytes = _mm256_setr_epi32(
+                first,
+                first + second,
+                first + 2 * second,
+                first + 3 * second,
+                first,
+                first + second,
+                first + 2 * second,
+                first + 3 * second,
+            );
+            // the low nibble of a byte comes first, then the high one: both from 16 bits that hold the byte twice
+            let x = _mm256_shuffle_epi8(qr, bytes);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(x), _mm256_set1_epi16(0x0f00));
+            _mm256_or_si256(_mm256_and_si256(x, _mm256_set1_epi16(0x000f)), high)
+        })
+    }
+    #[inline(always)]
+    fn tq3_1_levels<const SIGN: u32>(self, low: __m256i, signs: __m256i) -> Self::S {
+        let table = const { sign_at(SIGN, 0) };
+        intrinsics!({
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            let three = _mm256_set1_epi8(3);
+            let codes = _mm256_or_si256(_mm256_and_si256(low, three), _mm256_andnot_si256(three, signs));
+            self.signed(_mm256_shuffle_epi8(table, codes))
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl RowLanes for Avx512 {
+    type Codes = __m512i;
+
+    #[inline(always)]
+    fn f32_row(self, words: &[u32]) -> __m512 {
+        let words = &words[..16];
+        intrinsics!(_mm512_loadu_ps(words.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn f16_row(self, words: &[u32]) -> __m512 {
+        let words = &words[..8];
+        intrinsics!(_mm512_cvtph_ps(_mm256_loadu_si256(words.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn q8_row(self, words: &[u32], d: f32) -> __m512 {
+        let words = &words[..4];
+        intrinsics!({
+            let codes = _mm512_cvtepi8_epi32(_mm_loadu_si128(words.as_ptr().cast()));
+            _mm512_mul_ps(_mm512_set1_ps(d), _mm512_cvtepi32_ps(codes))
+        })
+    }
+    #[inline(always)]
+    fn q4_row(self, words: &[u32], part: usize, d: f32) -> __m512 {
+        let words = &words[..4];
+        intrinsics!({
+            // the permutation looks at the low four bits only
+            let codes = _mm512_setr_ps(-8., -7., -6., -5., -4., -3., -2., -1., 0., 1., 2., 3., 4., 5., 6., 7.);
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(words.as_ptr().cast()));
+            let nibbles = if part == 0 { bytes } else { _mm512_srli_epi32::<4>(bytes) };
+            _mm512_mul_ps(_mm512_set1_ps(d), _mm512_permutexvar_ps(nibbles, codes))
+        })
+    }
+    #[inline(always)]
+    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+        scales_f16c(words)
+    }
+    #[inline(always)]
+    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> __m512i {
+        let (low, signs) = (block[part % 2] as i32, block[2].rotate_right(16 * part as u32) as i32);
+        intrinsics!({
+            let shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let low = _mm512_srlv_epi32(_mm512_set1_epi32(low), shifts);
+            if !SIGNED {
+                return low;
+            }
+            // the sign to bit 2
+            let turns = _mm512_setr_epi32(30, 31, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13);
+            let signs = _mm512_rorv_epi32(_mm512_set1_epi32(signs), turns);
+            select(low, signs, _mm512_set1_epi32(3))
+        })
+    }
+    #[inline(always)]
+    fn table(self, by_code: &[f32; 8]) -> __m512 {
+        // the permutation looks at four bits, of which the highest is another element's
+        intrinsics!(_mm512_broadcast_f32x8(_mm256_loadu_ps(by_code.as_ptr())))
+    }
+    #[inline(always)]
+    fn pick(self, table: __m512, codes: __m512i) -> __m512 {
+        intrinsics!(_mm512_permutexvar_ps(codes, table))
+    }
+    #[inline(always)]
+    fn nibbles(self, qr: __m512i, half: usize) -> __m512i {
+        let first = 0x0101_0000 + half as i32 * 0x0202_0202;
+        intrinsics!({
+            let bytes = _mm_setr_epi32(first, first + 0x0404_0404, first + 0x0808_0808, first + 0x0c0c_0c0c);
+            // the low nibble of a byte comes first, then the high one: both from 16 bits that hold the byte twice
+            let x = _mm512_shuffle_epi8(qr, _mm512_broadcast_i32x4(bytes));
+            let chosen = select(x, _mm512_srli_epi16::<4>(x), _mm512_set1_epi16(0x00ff));
+            _mm512_and_si512(chosen, _mm512_set1_epi8(15))
+        })
+    }
+    #[inline(always)]
+    fn tq3_1_levels<const SIGN: u32>(self, low: __m512i, signs: __m512i) -> Self::S {
+        let table = const { sign_at(SIGN, 0x80) };
+        intrinsics!({
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, select(low, signs, _mm512_set1_epi8(3)))
+        })
+    }
+}
+
+/// The bits of `a` where `mask` has ones, elsewhere those of `b`. Only for the methods above.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn select(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
+    intrinsics!(_mm512_ternarylogic_epi32::<0b1110_0100>(a, b, mask))
+}
+
+/// tq3_1's levels, each with the bits of `flip` inverted, by four bits, of which bit `sign`, 2 or 3, is the sign and the
+/// other one without meaning.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+const fn sign_at(sign: u32, flip: u8) -> [u8; 16] {
+    let mut t = [0; 16];
+    let mut code = 0;
+    while code < 16 {
+        t[code] = BYTES[code & 3 | (code >> sign & 1) << 2] ^ flip;
+        code += 1;
+    }
+    t
+}
+
+/// Only for the methods above, whose levels have F16C.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn scales_f16c(words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+    let mut out = [0f32; MAX_HEAD / 32];
+    intrinsics!(_mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(words.as_ptr().cast()))));
+    out
+}
