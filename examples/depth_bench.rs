@@ -1,0 +1,243 @@
+//! Decode speed by cache type and depth: `cargo run --release --example depth_bench -- --model m.gguf`.
+//!
+//! ```text
+//! cargo run --release --example synth_model -- --out 100m.gguf --preset 100m
+//! cargo run --release --example depth_bench -- --model 100m.gguf --device gpu
+//! cargo run --release --example depth_bench -- --model 100m.gguf --types f16,q8_0r/tq3_1 --depths 0,8192
+//! ```
+//!
+//! Each type has a session and a device of its own, all open at once, and takes its turn in every round, so that a busy
+//! machine slows all of them alike: look at the ratios first. A long prompt is not computed. Instead every page of the
+//! cache is filled with valid rows (512 positions of noise through `cache_write_*`, repeated through the page), and the
+//! session is told that it has seen as many tokens as the depth says. A turn feeds two tokens to warm up, then `--n`
+//! tokens one by one, each with its logits read back, and only these are timed: whole tokens, host and device together.
+//! `Session::feed` refuses logits that are not finite, so a broken cache cannot pass as a fast one.
+//!
+//! - tokens/s: median of the rounds, with the slowest and the fastest
+//! - ratio: median over the rounds of this type's speed over the first type's in the same round, at the same depth
+//! - MB/token: keys and values of the positions attended to, each counted once (the mean over the timed tokens)
+//! - GB/s: those bytes over the whole time of a token, the model's weights left out
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use isobit::cpu::{CpuDevice, CpuOptions};
+use isobit::formats::{Container, LoadMode};
+use isobit::generate::{Session, SessionOptions, Want};
+use isobit::models::{Hyper, PlanOptions};
+use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::record::{Args, Device, Op};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Positions of noise that a page repeats: a multiple of the 32 that keys are grouped by.
+const SAMPLE: usize = 512;
+
+/// Tokens fed before the clock starts.
+const WARM_UP: usize = 2;
+
+#[derive(Parser)]
+#[command(about = "Decode speed of the cache types at several depths, as a Markdown table")]
+struct Cli {
+    /// GGUF file
+    #[arg(long)]
+    model: PathBuf,
+    /// cpu, gpu (the first real one), or an index of `isobit devices`
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Tokens in the cache before the first one timed
+    #[arg(long, default_value = "0,2048,8192,16384", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=1 << 24))]
+    depths: Vec<u32>,
+    /// Cache types, or KEYS/VALUES; ratios are to the first
+    #[arg(long, default_value = "f16,q8_0,q4_0,q4_0r,tq3_0,tq3_1", value_delimiter = ',', value_parser = pair)]
+    types: Vec<Pair>,
+    /// Tokens timed in a turn
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    n: u32,
+    /// Turns of each type at each depth
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Worker threads of the CPU; 0: one per core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+type Pair = (CacheType, CacheType);
+
+fn pair(s: &str) -> Result<Pair, String> {
+    let known = || CacheType::ALL.map(CacheType::name).join(", ");
+    let one = |name: &str| CacheType::parse(name).ok_or_else(|| format!("{name} is none of {}", known()));
+    let (k, v) = s.split_once('/').unwrap_or((s, s));
+    Ok((one(k)?, one(v)?))
+}
+
+fn title((k, v): Pair) -> String {
+    if k == v { k.name().to_string() } else { format!("{}/{}", k.name(), v.name()) }
+}
+
+fn open(cli: &Cli) -> anyhow::Result<Box<dyn Device>> {
+    if cli.device == "cpu" {
+        return Ok(Box::new(CpuDevice::new(CpuOptions { threads: cli.threads, ..CpuOptions::default() })?));
+    }
+    gpu(&cli.device)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu(spec: &str) -> anyhow::Result<Box<dyn Device>> {
+    anyhow::bail!("--device {spec}: built without the gpu feature; use --device cpu")
+}
+
+#[cfg(feature = "gpu")]
+fn gpu(spec: &str) -> anyhow::Result<Box<dyn Device>> {
+    use isobit::host;
+    let list = pollster::block_on(host::adapters());
+    let chosen = match (spec, spec.parse::<usize>()) {
+        ("gpu", _) => list.iter().find(|a| !a.report().software),
+        (_, Ok(index)) => list.get(index),
+        _ => anyhow::bail!("--device {spec}: expected cpu, gpu or an index of `isobit devices`"),
+    };
+    let adapter = chosen.with_context(|| format!("--device {spec}: there is none among {} adapters", list.len()))?;
+    let (gpu, verdict) = pollster::block_on(host::connect(adapter, host::GpuOptions::default()))?;
+    ensure!(verdict.exact(), "{}: {} words of the probe differ; not exact", adapter.title(), verdict.mismatches);
+    Ok(Box::new(gpu))
+}
+
+/// Noise in -1..1 that depends only on the seed and the place.
+fn noise(n: usize, seed: u64) -> Vec<f32> {
+    let value = |i: usize| {
+        let mut z = (seed << 32).wrapping_add(i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 31)).wrapping_mul(0x9E6C_63D0_676A_9A99);
+        (z >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..n).map(value).collect()
+}
+
+/// Fills every page of the cache: per head, the sample's positions again and again. Keys and values alike lie head by
+/// head, and 32 neighbouring positions of a head lie together, so a head's words may be repeated as a whole.
+async fn fill(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let pages: Vec<_> = session
+        .commands()
+        .iter()
+        .filter_map(|c| match (c.op, c.args) {
+            (Op::CacheWriteK(t), Args::CacheWrite(p)) => Some((true, t, p, c.outputs()[0])),
+            (Op::CacheWriteV(t), Args::CacheWrite(p)) => Some((false, t, p, c.outputs()[0])),
+            _ => None,
+        })
+        .collect();
+    let mut samples: [Option<Vec<u32>>; 2] = [None, None];
+    let mut page = Vec::new();
+    for (keys, t, p, buffer) in pages {
+        let (heads, head_dim) = (p.kv_heads as usize, p.head_dim as usize);
+        let words = t.words(head_dim).with_context(|| format!("{} cannot hold a head of {head_dim}", t.name()))?;
+        let sample = samples[usize::from(keys)].get_or_insert_with(|| {
+            let p = CacheWriteParams { n_tokens: SAMPLE as u32, pos: 0, page_first: 0, page_len: SAMPLE as u32, ..p };
+            let rows = noise(SAMPLE * heads * head_dim, 1 + u64::from(keys));
+            let mut sample = vec![0; heads * SAMPLE * words];
+            let write = if keys { cache_write_k } else { cache_write_v };
+            write(t, &p, &rows, &mut sample);
+            sample
+        });
+        page.clear();
+        for head in sample.chunks_exact(SAMPLE * words) {
+            page.extend(head.iter().cycle().take(p.page_len as usize * words));
+        }
+        session.device().write(buffer, &page).await?;
+    }
+    Ok(())
+}
+
+/// Tokens a second after `depth` tokens.
+async fn turn(session: &mut Session<'_>, depth: usize, n: usize, vocab: usize) -> anyhow::Result<f64> {
+    session.reset();
+    session.advance(depth);
+    let mut start = Instant::now();
+    for i in 0..WARM_UP + n {
+        if i == WARM_UP {
+            start = Instant::now();
+        }
+        let mut rows = 0;
+        let id = ((depth + i) * 7919 % vocab) as u32;
+        session
+            .feed(&[id], Want::Last, |_, _| {
+                rows += 1;
+                Ok(())
+            })
+            .await?;
+        ensure!(rows == 1, "{rows} rows of logits for one token");
+    }
+    Ok(n as f64 / start.elapsed().as_secs_f64())
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut v = values.to_vec();
+    v.sort_by(f64::total_cmp);
+    (v[(v.len() - 1) / 2] + v[v.len() / 2]) / 2.0
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let container = Container::open(&cli.model, LoadMode::Read)?;
+    let hyper = Hyper::read(&container)?;
+    let n = cli.n as usize;
+    let deepest = cli.depths.iter().copied().max().context("--depths is empty")? as usize;
+    let mut devices = Vec::new();
+    for _ in &cli.types {
+        devices.push(open(&cli)?);
+    }
+    let name = devices.first().context("--types is empty")?.info().name;
+    let mut sessions = Vec::new();
+    for (device, &(k_type, v_type)) in devices.iter_mut().zip(&cli.types) {
+        let plan = PlanOptions {
+            n_ctx: deepest + n + 64,
+            ubatch: 1,
+            max_out: 1,
+            digits: 1,
+            k_type,
+            v_type,
+            max_binding_words: usize::MAX / 8,
+        };
+        let options = SessionOptions { plan, memory: None };
+        let session = pollster::block_on(async {
+            let mut s = Session::new(device.as_mut(), &container, &hyper, options, |_| {}).await?;
+            fill(&mut s).await?;
+            anyhow::Ok(s)
+        });
+        sessions.push(session.with_context(|| title((k_type, v_type)))?);
+        eprintln!("{} loaded and filled", title((k_type, v_type)));
+    }
+
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    println!("`depth_bench {}`\n", command.join(" "));
+    println!("{name}; {n} tokens timed after {WARM_UP}, {} rounds interleaved by type.\n", cli.rounds);
+    let first = title(cli.types[0]);
+    println!("| depth | cache | tokens/s | slowest-fastest | ratio to {first} | MB/token | GB/s |");
+    println!("|---:|---|---:|---:|---:|---:|---:|");
+    for &depth in &cli.depths {
+        let depth = depth as usize;
+        let mut speeds = vec![Vec::new(); sessions.len()];
+        for round in 0..cli.rounds {
+            for ((session, speeds), &pair) in sessions.iter_mut().zip(&mut speeds).zip(&cli.types) {
+                let speed = pollster::block_on(turn(session, depth, n, hyper.vocab))
+                    .with_context(|| format!("{} at depth {depth}", title(pair)))?;
+                speeds.push(speed);
+                eprintln!("depth {depth} round {round} {}: {speed:.2} tokens/s", title(pair));
+            }
+        }
+        for (found, &(k, v)) in speeds.iter().zip(&cli.types) {
+            let words = |t: CacheType| t.words(hyper.head_dim).unwrap_or(0);
+            // token i of n attends to depth + WARM_UP + i + 1 positions
+            let positions = (depth + WARM_UP) as f64 + (n + 1) as f64 / 2.0;
+            let bytes = positions * hyper.cache_bytes(words(k), words(v)) as f64;
+            let ratios: Vec<f64> = found.iter().zip(&speeds[0]).map(|(a, b)| a / b).collect();
+            let (slowest, fastest) = found.iter().fold((f64::INFINITY, 0f64), |(a, b), &v| (a.min(v), b.max(v)));
+            println!(
+                "| {depth} | {} | {:.2} | {slowest:.2}-{fastest:.2} | {:.2} | {:.3} | {:.2} |",
+                title((k, v)),
+                median(found),
+                median(&ratios),
+                bytes / 1e6,
+                bytes * median(found) / 1e9,
+            );
+        }
+    }
+    Ok(())
+}
