@@ -454,7 +454,7 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut layers: Vec<Layer> = Vec::new();
     pollster::block_on(async {
-        let mut s = Session::new(&mut device, &c, &h, SessionOptions { plan }, |_| {}).await?;
+        let mut s = Session::new(&mut device, &c, &h, SessionOptions { plan, memory: None }, |_| {}).await?;
         let commands = s.commands().to_vec();
         for first in PIECES {
             anyhow::ensure!(first + TOKENS <= ids.len(), "valid.txt has only {} tokens", ids.len());
