@@ -1,6 +1,6 @@
 //! Block layouts of the weight formats: one file per format, each with its decoder and encoder.
 //!
-//! Layouts and arithmetic are those of the ggml reference (see `docs/formats.md`), byte for byte and bit for bit:
+//! Layouts and arithmetic are those of the ggml reference (commit and functions in `tests/data/README.md`), byte for byte and bit for bit:
 //! every decoder and encoder is plain f32 arithmetic in one written order, so the result does not depend on the
 //! machine. A row is a whole number of blocks, packed without padding. Blocks are read from any byte offset: the
 //! structs hold wide fields as little-endian byte arrays and so have alignment 1.
