@@ -93,7 +93,9 @@ pub fn ops() -> Vec<Op> {
     list.extend(CacheType::ALL.map(Op::CacheWriteV));
     // every key type and every value type, alone, with the common one, and together; all pairs cost a pipeline each
     let pairs = CacheType::ALL.iter().flat_map(|&k| CacheType::ALL.map(|v| (k, v)));
-    list.extend(pairs.filter(|&(k, v)| k == v || k == CacheType::F16 || v == CacheType::F16).map(|(k, v)| Op::Attention(k, v)));
+    list.extend(
+        pairs.filter(|&(k, v)| k == v || k == CacheType::F16 || v == CacheType::F16).map(|(k, v)| Op::Attention(k, v)),
+    );
     list.extend([Op::Swiglu, Op::Add, Op::SelectRows, Op::FloatProbe]);
     list
 }

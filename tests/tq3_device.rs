@@ -38,7 +38,11 @@ fn encode(device: &mut dyn Device, t: CacheType) -> Vec<[u8; 14]> {
     assert_eq!(input.len(), BLOCKS * 32);
     let plan = Plan {
         buffers: vec![
-            BufDecl { name: "rows".into(), words: input.len(), role: Role::Weight { tensor: "rows".into(), row0: 0, rows } },
+            BufDecl {
+                name: "rows".into(),
+                words: input.len(),
+                role: Role::Weight { tensor: "rows".into(), row0: 0, rows },
+            },
             BufDecl { name: "page".into(), words: page * words, role: Role::Cache },
         ],
         recording: Recording {
@@ -117,7 +121,8 @@ fn check(device: &str, blocks: &[[u8; 14]]) {
 fn gpus() -> Vec<Box<dyn Device>> {
     let mut list: Vec<Box<dyn Device>> = Vec::new();
     for a in pollster::block_on(isobit::host::adapters()) {
-        let (gpu, _) = pollster::block_on(isobit::host::connect(&a, Default::default())).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
+        let (gpu, _) = pollster::block_on(isobit::host::connect(&a, Default::default()))
+            .unwrap_or_else(|e| panic!("{}: {e}", a.title()));
         list.push(Box::new(gpu));
     }
     if list.is_empty() {
@@ -135,7 +140,8 @@ fn gpus() -> Vec<Box<dyn Device>> {
 
 #[test]
 fn the_720_golden_blocks_come_out_of_the_cpu_and_of_every_adapter() {
-    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(CpuDevice::new(CpuOptions::default()).expect("threads start"))];
+    let mut devices: Vec<Box<dyn Device>> =
+        vec![Box::new(CpuDevice::new(CpuOptions::default()).expect("threads start"))];
     devices.extend(gpus());
     let mut first: Option<Vec<[u8; 14]>> = None;
     for d in &mut devices {
@@ -166,10 +172,20 @@ fn the_two_formats_never_give_the_same_bytes_for_the_same_values() {
 
 #[test]
 fn at_64k_positions_the_cache_takes_3_5_bits_a_value() {
-    let c = Container::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf"), LoadMode::Read).expect("opens");
+    let c =
+        Container::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf"), LoadMode::Read)
+            .expect("opens");
     let h = Hyper::read(&c).expect("hyperparameters");
     let bytes = |t: CacheType| {
-        let o = PlanOptions { n_ctx: 65536, ubatch: 16, max_out: 1, digits: 1, k_type: t, v_type: t, max_binding_words: usize::MAX / 8 };
+        let o = PlanOptions {
+            n_ctx: 65536,
+            ubatch: 16,
+            max_out: 1,
+            digits: 1,
+            k_type: t,
+            v_type: t,
+            max_binding_words: usize::MAX / 8,
+        };
         let plan = build(&c, &h, &o).expect("the plan is made").plan;
         // what a device allocates: one buffer per declaration
         plan.buffers.iter().filter(|b| b.role == Role::Cache).map(|b| b.words * 4).sum::<usize>()

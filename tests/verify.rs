@@ -96,8 +96,9 @@ fn golden(keys: CacheType, values: CacheType, batches: &[usize]) {
     devices.extend(gpus(None));
     let r = run(&mut devices, &c, options(128, 1, keys, values), &script(&c, 64, 64, batches));
     println!(
-        "{}: {} commands, {} words, {} devices, digest {}",
-        cache.name(),
+        "{}/{}: {} commands, {} words, {} devices, digest {}",
+        keys.name(),
+        values.name(),
         r.commands,
         r.words,
         devices.len(),

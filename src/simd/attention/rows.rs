@@ -2,7 +2,7 @@
 //! of tq3_1's levels in keys and values. Must not decide an order of float operations; that is in `keys` and `values`.
 
 use super::MAX_HEAD;
-use crate::ops::tq3::TQ3_1_LEVELS;
+use crate::ops::tq3::{TQ3_1_LEVELS, TQ3_1_SHIFT};
 use crate::simd::lanes::Lanes;
 use crate::simd::portable::Portable;
 
@@ -16,10 +16,11 @@ const BYTES: [u8; 16] = {
     let mut t = [0; 16];
     let mut code = 0;
     while code < 16 {
-        let level = TQ3_1_LEVELS[code % 4];
+        let distance = TQ3_1_LEVELS[code % 4];
+        let level = if code & 4 == 0 { TQ3_1_SHIFT + distance } else { TQ3_1_SHIFT - distance };
         // what dots of signed bytes, and of their unsigned counterparts with a bias of 128, can take
-        assert!(0 < level && level <= 127);
-        t[code] = if code & 4 == 0 { level } else { -level } as u8;
+        assert!(-127 <= level && level <= 127);
+        t[code] = level as u8;
         code += 1;
     }
     t
@@ -52,10 +53,9 @@ pub(super) trait RowLanes: Lanes {
     fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F;
     /// Eight f16 in four words. Those that are not finite may give anything.
     fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32];
-    /// Elements `N * part ..` of a tq3 block (`qs`, `qr`); only with SIGNED do they include the bits of `qr`, as signs.
+    /// Elements `N * part ..` of a tq3 block (`qs`, `qr`); only with SIGNED is bit 2 of a code that of `qr`.
     fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> Self::Codes;
-    /// A table for [`RowLanes::pick`], by code: with bit 2 as the sign of what bits 0 and 1 select. It may be multiplied
-    /// lane by lane with a number.
+    /// A table for [`RowLanes::pick`], by code of three bits. It may be multiplied lane by lane with a number.
     fn table(self, by_code: &[f32; 8]) -> Self::F;
     /// The table's number for each code.
     fn pick(self, table: Self::F, codes: Self::Codes) -> Self::F;
@@ -153,23 +153,34 @@ impl RowLanes for Portable {
     }
     #[inline(always)]
     fn tq3_1_levels<const SIGN: u32>(self, low: Self::I, signs: Self::I) -> Self::S {
-        // each bit of a level is an exclusive or of products of the code's bits
-        const L: [u32; 4] = [
-            BYTES[0] as u32 * 0x0101_0101,
-            (BYTES[0] ^ BYTES[1]) as u32 * 0x0101_0101,
-            (BYTES[0] ^ BYTES[2]) as u32 * 0x0101_0101,
-            (BYTES[0] ^ BYTES[1] ^ BYTES[2] ^ BYTES[3]) as u32 * 0x0101_0101,
-        ];
+        // each bit of a level is an exclusive or of products of the code's bits: coefficient c takes the product of the
+        // bits that are set in c
+        const L: [u32; 8] = {
+            let mut t = [0; 8];
+            let mut c = 0;
+            while c < 8 {
+                let mut code = 0;
+                while code < 8 {
+                    if code & c == code {
+                        t[c] ^= BYTES[code] as u32 * 0x0101_0101;
+                    }
+                    code += 1;
+                }
+                c += 1;
+            }
+            t
+        };
         let mut out = [0; Self::N];
         for l in 0..Self::N {
             let (low, signs) = (low[l] as u32, signs[l] as u32);
-            let (b0, b1, negative) = (low & 0x0101_0101, low >> 1 & 0x0101_0101, signs >> SIGN & 0x0101_0101);
             // a bit to all bits of its byte
-            let (m0, m1, flip) =
-                ((b0 << 8).wrapping_sub(b0), (b1 << 8).wrapping_sub(b1), (negative << 8).wrapping_sub(negative));
-            let magnitude = L[0] ^ (m0 & L[1]) ^ (m1 & L[2]) ^ (m0 & m1 & L[3]);
-            // no carry out of a byte, since no magnitude is 0
-            out[l] = (magnitude ^ flip).wrapping_add(negative) as i32;
+            let mask = |x: u32| (x << 8).wrapping_sub(x);
+            let m0 = mask(low & 0x0101_0101);
+            let m1 = mask(low >> 1 & 0x0101_0101);
+            let m2 = mask(signs >> SIGN & 0x0101_0101);
+            let plain = L[0] ^ (m0 & L[1]) ^ (m1 & L[2]) ^ (m0 & m1 & L[3]);
+            let other = L[4] ^ (m0 & L[5]) ^ (m1 & L[6]) ^ (m0 & m1 & L[7]);
+            out[l] = (plain ^ (m2 & other)) as i32;
         }
         out
     }
@@ -188,7 +199,7 @@ macro_rules! intrinsics {
 #[cfg(target_arch = "x86_64")]
 impl RowLanes for Avx2 {
     /// codes in bits 0 and 1, and the signs as floats
-    type Codes = (__m256i, __m256);
+    type Codes = __m256i;
 
     #[inline(always)]
     fn f32_row(self, words: &[u32]) -> __m256 {
@@ -224,27 +235,28 @@ impl RowLanes for Avx2 {
         scales_f16c(words)
     }
     #[inline(always)]
-    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> (__m256i, __m256) {
+    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> __m256i {
         let low = (block[part / 2 % 2] >> (16 * (part % 2))) as i32;
-        let signs = block[2] >> (8 * (part % 4));
+        let high = block[2].rotate_right(8 * part as u32);
         intrinsics!({
             let low = _mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
             if !SIGNED {
-                return (low, _mm256_setzero_ps());
+                return low;
             }
-            let shifts = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
-            let signs = _mm256_castsi256_ps(_mm256_sllv_epi32(_mm256_set1_epi32(signs as i32), shifts));
-            (low, _mm256_and_ps(signs, _mm256_set1_ps(-0.0)))
+            // the bit of qr to bit 2
+            let high = _mm256_set1_epi32((high << 2) as i32);
+            let high = _mm256_srlv_epi32(high, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+            let three = _mm256_set1_epi32(3);
+            _mm256_or_si256(_mm256_and_si256(low, three), _mm256_andnot_si256(three, high))
         })
     }
     #[inline(always)]
     fn table(self, by_code: &[f32; 8]) -> __m256 {
-        // the permutation looks at three bits, of which the highest is another element's
-        intrinsics!(_mm256_broadcast_ps(&_mm_loadu_ps(by_code.as_ptr())))
+        intrinsics!(_mm256_loadu_ps(by_code.as_ptr()))
     }
     #[inline(always)]
-    fn pick(self, table: __m256, codes: (__m256i, __m256)) -> __m256 {
-        intrinsics!(_mm256_xor_ps(_mm256_permutevar8x32_ps(table, codes.0), codes.1))
+    fn pick(self, table: __m256, codes: __m256i) -> __m256 {
+        intrinsics!(_mm256_permutevar8x32_ps(table, codes))
     }
     #[inline(always)]
     fn nibbles(self, qr: __m256i, half: usize) -> __m256i {
