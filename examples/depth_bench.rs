@@ -14,9 +14,12 @@
 //! `Session::feed` refuses logits that are not finite, so a broken cache cannot pass as a fast one.
 //!
 //! - tokens/s: median of the rounds, with the slowest and the fastest
-//! - ratio: median over the rounds of this type's speed over the first type's in the same round, at the same depth
+//! - ratio: median over the rounds of this type's speed over the first type's in the same round, at the same depth,
+//!   with the lowest and the highest. Name a type twice to see how far two equal rows lie apart
 //! - MB/token: keys and values of the positions attended to, each counted once (the mean over the timed tokens)
 //! - GB/s: those bytes over the whole time of a token, the model's weights left out
+//! - GB/s added: the bytes more than at the first depth over the time more than there: what attention alone reads, or a
+//!   dash where the noise is larger than the difference
 
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -27,6 +30,7 @@ use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
 use isobit::record::{Args, Device, Op};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
 /// Positions of noise that a page repeats: a multiple of the 32 that keys are grouped by.
@@ -45,7 +49,8 @@ struct Cli {
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Tokens in the cache before the first one timed
-    #[arg(long, default_value = "0,2048,8192,16384", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=1 << 24))]
+    #[arg(long, default_value = "0,2048,8192,16384", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 24))]
     depths: Vec<u32>,
     /// Cache types, or KEYS/VALUES; ratios are to the first
     #[arg(long, default_value = "f16,q8_0,q4_0,q4_0r,tq3_0,tq3_1", value_delimiter = ',', value_parser = pair)]
@@ -111,36 +116,45 @@ fn noise(n: usize, seed: u64) -> Vec<f32> {
     (0..n).map(value).collect()
 }
 
-/// Fills every page of the cache: per head, the sample's positions again and again. Keys and values alike lie head by
-/// head, and 32 neighbouring positions of a head lie together, so a head's words may be repeated as a whole.
+/// The words of a page: `rows` (`[position][kv_heads][head_dim]`, `SAMPLE` positions) again and again. Keys and values
+/// alike lie head by head, 32 neighbouring positions of a head together, so the words of a head repeat as a whole.
+fn page_of(op: Op, p: &CacheWriteParams, rows: &[f32]) -> anyhow::Result<Vec<u32>> {
+    let (Op::CacheWriteK(t) | Op::CacheWriteV(t)) = op else { anyhow::bail!("{} writes no cache", op.title()) };
+    let (heads, head_dim) = (p.kv_heads as usize, p.head_dim as usize);
+    let words = t.words(head_dim).with_context(|| format!("{} cannot hold a head of {head_dim}", t.name()))?;
+    let once = CacheWriteParams { n_tokens: SAMPLE as u32, pos: 0, page_first: 0, page_len: SAMPLE as u32, ..*p };
+    let mut sample = vec![0; heads * SAMPLE * words];
+    match op {
+        Op::CacheWriteK(_) => cache_write_k(t, &once, rows, &mut sample),
+        _ => cache_write_v(t, &once, rows, &mut sample),
+    }
+    let mut page = Vec::with_capacity(heads * p.page_len as usize * words);
+    for head in sample.chunks_exact(SAMPLE * words) {
+        page.extend(head.iter().cycle().take(p.page_len as usize * words));
+    }
+    Ok(page)
+}
+
+/// Fills every page of the cache, each layer alike.
 async fn fill(session: &mut Session<'_>) -> anyhow::Result<()> {
-    let pages: Vec<_> = session
+    let writes: Vec<_> = session
         .commands()
         .iter()
-        .filter_map(|c| match (c.op, c.args) {
-            (Op::CacheWriteK(t), Args::CacheWrite(p)) => Some((true, t, p, c.outputs()[0])),
-            (Op::CacheWriteV(t), Args::CacheWrite(p)) => Some((false, t, p, c.outputs()[0])),
+        .filter_map(|c| match c.args {
+            Args::CacheWrite(p) => Some((c.op, p, c.outputs()[0])),
             _ => None,
         })
         .collect();
-    let mut samples: [Option<Vec<u32>>; 2] = [None, None];
-    let mut page = Vec::new();
-    for (keys, t, p, buffer) in pages {
-        let (heads, head_dim) = (p.kv_heads as usize, p.head_dim as usize);
-        let words = t.words(head_dim).with_context(|| format!("{} cannot hold a head of {head_dim}", t.name()))?;
-        let sample = samples[usize::from(keys)].get_or_insert_with(|| {
-            let p = CacheWriteParams { n_tokens: SAMPLE as u32, pos: 0, page_first: 0, page_len: SAMPLE as u32, ..p };
-            let rows = noise(SAMPLE * heads * head_dim, 1 + u64::from(keys));
-            let mut sample = vec![0; heads * SAMPLE * words];
-            let write = if keys { cache_write_k } else { cache_write_v };
-            write(t, &p, &rows, &mut sample);
-            sample
-        });
-        page.clear();
-        for head in sample.chunks_exact(SAMPLE * words) {
-            page.extend(head.iter().cycle().take(p.page_len as usize * words));
+    ensure!(!writes.is_empty(), "the plan writes no cache");
+    let mut known: Vec<(Op, u32, Vec<u32>)> = Vec::new();
+    for (op, p, buffer) in writes {
+        if !known.iter().any(|(o, len, _)| (*o, *len) == (op, p.page_len)) {
+            let seed = 1 + u64::from(matches!(op, Op::CacheWriteK(_)));
+            let rows = noise(SAMPLE * (p.kv_heads * p.head_dim) as usize, seed);
+            known.push((op, p.page_len, page_of(op, &p, &rows)?));
         }
-        session.device().write(buffer, &page).await?;
+        let page = known.iter().find(|(o, len, _)| (*o, *len) == (op, p.page_len)).context("made above")?;
+        session.device().write(buffer, &page.2).await?;
     }
     Ok(())
 }
@@ -173,7 +187,21 @@ fn median(values: &[f64]) -> f64 {
     (v[(v.len() - 1) / 2] + v[v.len() / 2]) / 2.0
 }
 
-fn main() -> anyhow::Result<()> {
+fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, 0f64), |(low, high), &v| (low.min(v), high.max(v)))
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let container = Container::open(&cli.model, LoadMode::Read)?;
     let hyper = Hyper::read(&container)?;
@@ -209,35 +237,62 @@ fn main() -> anyhow::Result<()> {
     println!("`depth_bench {}`\n", command.join(" "));
     println!("{name}; {n} tokens timed after {WARM_UP}, {} rounds interleaved by type.\n", cli.rounds);
     let first = title(cli.types[0]);
-    println!("| depth | cache | tokens/s | slowest-fastest | ratio to {first} | MB/token | GB/s |");
-    println!("|---:|---|---:|---:|---:|---:|---:|");
+    println!("| depth | cache | tokens/s | range | ratio to {first} | ratio range | MB/token | GB/s | GB/s added |");
+    println!("|---:|---|---:|---:|---:|---:|---:|---:|---:|");
+    let mut shallow = vec![None; sessions.len()];
     for &depth in &cli.depths {
         let depth = depth as usize;
         let mut speeds = vec![Vec::new(); sessions.len()];
-        for round in 0..cli.rounds {
-            for ((session, speeds), &pair) in sessions.iter_mut().zip(&mut speeds).zip(&cli.types) {
-                let speed = pollster::block_on(turn(session, depth, n, hyper.vocab))
-                    .with_context(|| format!("{} at depth {depth}", title(pair)))?;
-                speeds.push(speed);
-                eprintln!("depth {depth} round {round} {}: {speed:.2} tokens/s", title(pair));
+        for round in 0..cli.rounds as usize {
+            // another type begins each round: none always follows the same one
+            for i in 0..cli.types.len() {
+                let i = (round + i) % cli.types.len();
+                let speed = pollster::block_on(turn(&mut sessions[i], depth, n, hyper.vocab))
+                    .with_context(|| format!("{} at depth {depth}", title(cli.types[i])))?;
+                speeds[i].push(speed);
+                eprintln!("depth {depth} round {round} {}: {speed:.2} tokens/s", title(cli.types[i]));
             }
         }
-        for (found, &(k, v)) in speeds.iter().zip(&cli.types) {
+        for (i, (found, &(k, v))) in speeds.iter().zip(&cli.types).enumerate() {
             let words = |t: CacheType| t.words(hyper.head_dim).unwrap_or(0);
             // token i of n attends to depth + WARM_UP + i + 1 positions
             let positions = (depth + WARM_UP) as f64 + (n + 1) as f64 / 2.0;
             let bytes = positions * hyper.cache_bytes(words(k), words(v)) as f64;
+            let speed = median(found);
             let ratios: Vec<f64> = found.iter().zip(&speeds[0]).map(|(a, b)| a / b).collect();
-            let (slowest, fastest) = found.iter().fold((f64::INFINITY, 0f64), |(a, b), &v| (a.min(v), b.max(v)));
-            println!(
-                "| {depth} | {} | {:.2} | {slowest:.2}-{fastest:.2} | {:.2} | {:.3} | {:.2} |",
-                title((k, v)),
-                median(found),
-                median(&ratios),
-                bytes / 1e6,
-                bytes * median(found) / 1e9,
-            );
+            let (low, high) = range(found);
+            let (ratio_low, ratio_high) = range(&ratios);
+            let (bytes_before, speed_before) = *shallow[i].get_or_insert((bytes, speed));
+            let added = (bytes - bytes_before) / (1.0 / speed - 1.0 / speed_before) / 1e9;
+            let added = if added.is_finite() && added > 0.0 { format!("{added:.2}") } else { "-".to_string() };
+            let (name, range) = (title((k, v)), format!("{low:.2}-{high:.2}"));
+            let ratio = format!("{:.2} | {ratio_low:.2}-{ratio_high:.2}", median(&ratios));
+            let (megabytes, rate) = (bytes / 1e6, bytes * speed / 1e9);
+            println!("| {depth} | {name} | {speed:.2} | {range} | {ratio} | {megabytes:.3} | {rate:.2} | {added} |");
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_page_is_the_page_that_writing_every_position_gives() {
+        let (len, row) = (2 * SAMPLE + 64, 3 * 64);
+        let once = noise(SAMPLE * row, 5);
+        let all: Vec<f32> = once.iter().copied().cycle().take(len * row).collect();
+        let (n, page_first) = (len as u32, 128);
+        let p = CacheWriteParams { n_tokens: n, pos: page_first, kv_heads: 3, head_dim: 64, page_first, page_len: n };
+        for t in CacheType::ALL {
+            let words = len * 3 * t.words(64).expect("a head of 64");
+            let (mut k, mut v) = (vec![0; words], vec![0; words]);
+            cache_write_k(t, &p, &all, &mut k);
+            cache_write_v(t, &p, &all, &mut v);
+            assert!(page_of(Op::CacheWriteK(t), &p, &once).expect("keys") == k, "keys {}", t.name());
+            assert!(page_of(Op::CacheWriteV(t), &p, &once).expect("values") == v, "values {}", t.name());
+            assert!(k != v, "{}", t.name());
+        }
+    }
 }

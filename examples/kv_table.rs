@@ -6,9 +6,9 @@
 //! cargo run --release --example kv_table -- --model big.gguf --text book.txt --ctx 2048 --device gpu
 //! ```
 //!
-//! The protocol is that of `isobit perplexity` (`src/cli/perplexity.rs`): windows without overlap, the beginning-of-text
-//! token first in each, the second half scored. Every key and value type is compared with the f32 cache at the same
-//! scored positions:
+//! The protocol is that of `isobit perplexity` (`src/cli/perplexity.rs`): windows without overlap, the
+//! beginning-of-text token first in each, the second half scored. Every key and value type is compared with the f32
+//! cache at the same scored positions:
 //!
 //! - change: exp(mean difference of the negative log likelihoods) - 1, in percent
 //! - ±: its standard error from those paired differences, taken as independent from token to token. It is far smaller
@@ -31,6 +31,7 @@ use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use isobit::record::Device;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -288,7 +289,17 @@ fn lse(logits: &[f32]) -> f64 {
     f64::from(max) + libm::log(sum)
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let container = Container::open(&cli.model, LoadMode::Read)?;
     let hyper = Hyper::read(&container)?;
