@@ -1,4 +1,4 @@
-//! Times attention of every SIMD level: `cargo run --release --example attention_bench [-- threads]`.
+//! Times attention of every SIMD level: `cargo bench --bench attention [-- threads]`.
 //!
 //! One token attends to a full cache, one query head to a key-value head ("decode"), then with 4 query heads sharing one
 //! ("shared"), then 64 tokens do ("prefill"). CPU time only. Per level: tokens a second of one layer with 8 key-value
@@ -35,7 +35,7 @@ fn pattern(n: usize, seed: usize) -> Vec<f32> {
 }
 
 fn main() {
-    let threads = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1);
+    let threads = std::env::args().skip(1).find_map(|s| s.parse().ok()).unwrap_or(1);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("worker threads");
     println!("{threads} threads, {KV_HEADS} key-value heads; tokens/s of one layer, GB/s of cache, spread");
     for (what, sharing, n_tokens, depths) in [

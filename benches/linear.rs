@@ -1,4 +1,4 @@
-//! Speed of the linear kernels: `cargo run --release --example linear_bench [rows k]`.
+//! Speed of the linear kernels: `cargo bench --bench linear [rows k]`.
 //!
 //! One table: packed weights read per second with one token (decode), integer operations per second with 64 (prefill),
 //! per format and level, on rayon's global pool (`RAYON_NUM_THREADS`). CPU time only; best of several runs after a
