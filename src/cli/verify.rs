@@ -20,7 +20,7 @@ pub struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Devices, the first being the reference: cpu, cpu:scalar, cpu:LEVEL, an adapter's index or name
-    /// [default: the CPU at every level, then every adapter]
+    /// [default: the CPU at every level (models over 256 MiB: at its best), then every adapter]
     #[arg(short = 'd', long, visible_alias = "device", value_delimiter = ',', value_name = "A,B")]
     #[arg(value_parser = common::word)]
     devices: Vec<String>,
@@ -61,7 +61,8 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
         batches: if a.batches { vec![0, 1, 3, 7, 64] } else { vec![] },
     };
     let found = a.engine.devices();
-    let specs = if a.devices.is_empty() { default_devices(found.adapters()) } else { a.devices.clone() };
+    let specs =
+        if a.devices.is_empty() { default_devices(found.adapters(), c.total_bytes()) } else { a.devices.clone() };
     let opened = specs.iter().map(|s| found.open(s)).collect::<anyhow::Result<Vec<_>>>()?;
     ensure!(
         opened.len() >= 2 || a.batches,
@@ -138,9 +139,20 @@ fn print(a: &VerifyArgs, names: &[String], r: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn default_devices(adapters: usize) -> Vec<String> {
-    let mut list = vec!["cpu:scalar".to_string()];
-    list.extend(Level::available().into_iter().map(|l| format!("cpu:{}", l.name())));
+/// Above this many bytes of tensors the slow levels are left out unless named: the plain twins would take hours.
+const SLOW_LEVELS_UP_TO: u64 = 256 << 20;
+
+fn default_devices(adapters: usize, model_bytes: u64) -> Vec<String> {
+    let levels = Level::available();
+    let mut list = Vec::new();
+    if model_bytes <= SLOW_LEVELS_UP_TO {
+        list.push("cpu:scalar".to_string());
+        list.extend(levels.iter().map(|l| format!("cpu:{}", l.name())));
+    } else {
+        list.push("cpu".to_string());
+        // with no adapter there would be nothing to compare with
+        list.extend(levels.iter().rev().nth(1).filter(|_| adapters == 0).map(|l| format!("cpu:{}", l.name())));
+    }
     list.extend((0..adapters).map(|i| i.to_string()));
     list
 }
