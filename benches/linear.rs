@@ -49,6 +49,7 @@ fn main() {
                         digits: digits as u32,
                         y_stride: rows as u32,
                         y_offset: 0,
+                        residual: 0,
                     };
                     let mut y = vec![0f32; n_tokens as usize * rows];
                     let mut best = f64::MAX;

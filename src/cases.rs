@@ -511,6 +511,30 @@ fn embed(t: BlockType) -> Vec<Case> {
     list
 }
 
+/// Where a linear's rows go.
+#[derive(Clone, Copy)]
+enum Y {
+    /// nothing else is in y
+    Whole,
+    /// other rows lie before and after
+    Part,
+    /// added to what is there
+    Added,
+    /// both
+    PartAdded,
+}
+
+impl Y {
+    fn name(self) -> &'static str {
+        match self {
+            Y::Whole => "",
+            Y::Part => " part",
+            Y::Added => " residual",
+            Y::PartAdded => " part residual",
+        }
+    }
+}
+
 fn matvec(t: BlockType) -> Vec<Case> {
     let float = t.elems() == 1;
     // one group, a tail, at most 8 groups, 9 groups (segments of two), 18 groups (segments of three, two empty)
@@ -524,7 +548,9 @@ fn matvec(t: BlockType) -> Vec<Case> {
     let mut list = Vec::new();
     for digits in if float { 1..=1 } else { 1..=2 } {
         // y of a split part: other rows before and after it
-        let mut one = |rows: usize, k: usize, n: usize, split: bool, w: Weights, x: Fill| {
+        let mut one = |rows: usize, k: usize, n: usize, how: Y, w: Weights, x: Fill| {
+            let split = matches!(how, Y::Part | Y::PartAdded);
+            let residual = matches!(how, Y::Added | Y::PartAdded);
             let (stride, offset) = if split { (rows + 12, 5) } else { (rows, 0) };
             let p = LinearParams {
                 n_tokens: 0,
@@ -533,6 +559,7 @@ fn matvec(t: BlockType) -> Vec<Case> {
                 digits,
                 y_stride: stride as u32,
                 y_offset: offset as u32,
+                residual: residual.into(),
             };
             let act = x.make(n * k);
             let act = if float {
@@ -543,46 +570,56 @@ fn matvec(t: BlockType) -> Vec<Case> {
                 blocks
             };
             let ranges = (0..n).map(|i| i * stride + offset..i * stride + offset + rows).collect();
-            let part = if split { " part" } else { "" };
+            let part = how.name();
+            let y = if residual {
+                replaced("y", bits(&Fill::Random(k as u64).make(n * stride)), ranges)
+            } else {
+                written("y", n * stride, ranges)
+            };
             list.push(case(
                 format!("rows={rows}{part} k={k} tokens={n} digits={digits} w={} x={}", w.name(), x.name()),
                 Op::Matvec(t),
                 Args::Linear(p),
                 tokens(n),
-                vec![
-                    read("w", w.make(t, rows, k)),
-                    read(if float { "x" } else { "act" }, act),
-                    written("y", n * stride, ranges),
-                ],
+                vec![read("w", w.make(t, rows, k)), read(if float { "x" } else { "act" }, act), y],
             ));
         };
         for &k in ks {
-            one(33, k, 2, false, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
+            one(33, k, 2, Y::Whole, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
         }
         for rows in [1, 31, 32, 33, 70] {
-            one(rows, k, 1, false, Weights::Encoded(Fill::Prime), Fill::Random(rows as u64));
+            one(rows, k, 1, Y::Whole, Weights::Encoded(Fill::Prime), Fill::Random(rows as u64));
         }
-        one(70, k, 5, false, Weights::Encoded(Fill::Random(0x51)), Fill::Prime);
-        one(33, k, 5, true, Weights::Encoded(Fill::Random(0x52)), Fill::Outliers);
-        one(1, k, 2, true, Weights::Raw(0x53), Fill::Prime);
+        one(70, k, 5, Y::Whole, Weights::Encoded(Fill::Random(0x51)), Fill::Prime);
+        one(33, k, 5, Y::Part, Weights::Encoded(Fill::Random(0x52)), Fill::Outliers);
+        one(1, k, 2, Y::Part, Weights::Raw(0x53), Fill::Prime);
+        one(70, k, 1, Y::Added, Weights::Encoded(Fill::Prime), Fill::Random(0x56));
+        one(33, k, 5, Y::PartAdded, Weights::Raw(0x57), Fill::Random(0x58));
         for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(digits)] {
-            one(32, k, 2, false, Weights::Raw(0x54), x);
+            one(32, k, 2, Y::Whole, Weights::Raw(0x54), x);
         }
         // the largest sums: all codes at an end, all activations at an end
         for byte in [0x00, 0x7f, 0x80, 0xff] {
-            one(32, k, 2, false, Weights::Byte(byte), Fill::Ones);
+            one(32, k, 2, Y::Whole, Weights::Byte(byte), Fill::Ones);
         }
         for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
-            one(31, k, 2, false, Weights::Encoded(fill), Fill::Random(0x55));
+            one(31, k, 2, Y::Whole, Weights::Encoded(fill), Fill::Random(0x55));
         }
         if t == BlockType::Q8K128 {
-            one(33, 512, 2, false, Weights::Q8K, Fill::Prime);
+            one(33, 512, 2, Y::Whole, Weights::Q8K, Fill::Prime);
         }
         for seed in [0x1001, 0x1002, 0x1003] {
             let mut rng = Rng(seed);
             let (rows, n) = (1 + rng.below(99), 1 + rng.below(4));
             let k = t.elems() * (1 + rng.below(if float { 1500 } else { 1500 / t.elems() }));
-            one(rows, k, n, rng.below(2) == 1, Weights::Raw(seed), Fill::Random(seed + 1));
+            one(
+                rows,
+                k,
+                n,
+                if rng.below(2) == 1 { Y::Part } else { Y::Whole },
+                Weights::Raw(seed),
+                Fill::Random(seed + 1),
+            );
         }
     }
     list

@@ -143,6 +143,7 @@ impl Case {
             digits: self.digits as u32,
             y_stride: self.rows as u32 + 5,
             y_offset: 3,
+            residual: 0,
         }
     }
 

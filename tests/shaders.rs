@@ -165,7 +165,7 @@ mod table {
     fn args_of(op: Op) -> (Args, Fields) {
         match op {
             Op::Embed(_) => args!(Embed, EmbedParams { n_tokens, dim, row0, rows }),
-            Op::Matvec(_) => args!(Linear, LinearParams { n_tokens, k, rows, digits, y_stride, y_offset }),
+            Op::Matvec(_) => args!(Linear, LinearParams { n_tokens, k, rows, digits, y_stride, y_offset, residual }),
             Op::RmsNorm => args!(RmsNorm, RmsNormParams { n_tokens, dim, inv_n, eps }),
             Op::ActQuantize => args!(ActQuantize, ActQuantizeParams { n_tokens, k, digits }),
             Op::Rope => args!(Rope, RopeParams { n_tokens, heads, head_dim, n_rot, half_split }),

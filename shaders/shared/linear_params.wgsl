@@ -5,6 +5,7 @@ struct Params {
     digits: u32,
     y_stride: u32,
     y_offset: u32,
+    residual: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -8,7 +8,6 @@
 
 @group(0) @binding(1) var<storage, read> w: array<u32>;           // (row_blocks, row_words, 32)
 @group(0) @binding(2) var<storage, read> x: array<f32>;           // (tokens, k)
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;     // (tokens, y_stride)
 
 @compute @workgroup_size(32, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {

@@ -1,4 +1,7 @@
-// Joins the segment sums of 32 rows: sums[segment * 32 + lane], added in segment order.
+// Joins the segment sums of 32 rows: sums[segment * 32 + lane], added in segment order; then to the residual stream
+// where that is asked for.
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;     // (tokens, y_stride)
+
 var<workgroup> sums: array<f32, 256>;
 
 fn join_segments(row_block: u32, lane: u32, segment: u32, token: u32, acc: f32) {
@@ -11,7 +14,12 @@ fn join_segments(row_block: u32, lane: u32, segment: u32, token: u32, acc: f32) 
         }
         let row = row_block * 32u + lane;
         if row < p.rows {
-            y[token * p.y_stride + p.y_offset + row] = canon(total);
+            let at = token * p.y_stride + p.y_offset + row;
+            var value = canon(total);
+            if p.residual == 1u {
+                value = canon(B(y[at] + value));
+            }
+            y[at] = value;
         }
     }
 }

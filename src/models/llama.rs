@@ -350,6 +350,7 @@ impl Builder<'_> {
                 digits: if is_float(m.ty) { 1 } else { self.o.digits as u32 },
                 y_stride: m.rows as u32,
                 y_offset: row0 as u32,
+                residual: 0,
             };
             let input = if is_float(m.ty) { x } else { act };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);

@@ -29,6 +29,18 @@ pub struct LinearParams {
     pub y_stride: u32,
     /// where row 0 of this part goes within a token's y
     pub y_offset: u32,
+    /// 1: the result is added to what y holds (the residual stream), 0: it replaces it
+    pub residual: u32,
+}
+
+impl LinearParams {
+    /// What a row's y becomes, with `total` the sum over its segments and `old` what y holds.
+    pub fn store(&self, old: f32, total: f32) -> f32 {
+        match self.residual {
+            0 => canon(total),
+            _ => canon(old + canon(total)),
+        }
+    }
 }
 
 /// Groups of 128 in a row of `k` elements, the last one perhaps short.
@@ -129,7 +141,8 @@ pub fn quantised(
                 total += acc;
                 first += seg_groups(k);
             }
-            y[token * p.y_stride as usize + p.y_offset as usize + row] = canon(total);
+            let y = &mut y[token * p.y_stride as usize + p.y_offset as usize + row];
+            *y = p.store(*y, total);
         }
     }
 }
@@ -159,7 +172,8 @@ pub fn floats(
                 total += acc;
                 first += seg_groups(k) * GROUP;
             }
-            y[token * p.y_stride as usize + p.y_offset as usize + row] = canon(total);
+            let y = &mut y[token * p.y_stride as usize + p.y_offset as usize + row];
+            *y = p.store(*y, total);
         }
     }
 }

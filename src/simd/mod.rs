@@ -157,7 +157,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
     assert!(y.len() >= end, "matvec: y has {} words, {n_tokens} tokens of {rows} rows reach {end}", y.len());
 
     let (w, _) = w[..words].as_chunks::<ROW_BLOCK>();
-    let out = Out { y: y.as_mut_ptr(), stride, offset, rows };
+    let out = Out { y: y.as_mut_ptr(), stride, offset, rows, residual: p.residual == 1 };
     match act {
         Act::Blocks(act) => {
             assert!(digits == 1 || digits == 2, "matvec: digits is {digits}, expected 1 or 2");
@@ -293,6 +293,8 @@ struct Out {
     stride: usize,
     offset: usize,
     rows: usize,
+    /// add to what is there
+    residual: bool,
 }
 
 // SAFETY: the pointer is only written through `put`, whose contract forbids two tasks to write the same words.
@@ -301,7 +303,7 @@ unsafe impl Send for Out {}
 unsafe impl Sync for Out {}
 
 impl Out {
-    /// Writes the rows of one row block, those past the last row left out.
+    /// Writes the rows of one row block, or adds them to what is there; those past the last row are left out.
     ///
     /// # Safety
     ///
@@ -311,6 +313,14 @@ impl Out {
         let row = row_block * ROW_BLOCK;
         let count = ROW_BLOCK.min(self.rows - row);
         let at = token * self.stride + self.offset + row;
+        if self.residual {
+            // SAFETY: the caller's promise.
+            let y = unsafe { std::slice::from_raw_parts_mut(self.y.add(at), count) };
+            for (y, v) in y.iter_mut().zip(values) {
+                *y = elementwise::canon(*y + v);
+            }
+            return;
+        }
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.y.add(at), count) }
     }
