@@ -2,7 +2,7 @@
 
 use super::faults::{Faults, HostError};
 use super::program::{Program, SLOT};
-use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Role, Stats, Step, WeightSource};
+use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
@@ -78,7 +78,7 @@ impl GpuDevice {
         self.faults.check()?;
         let mut words = Vec::new();
         for (id, b) in program.plan.buffers.iter().enumerate() {
-            if !matches!(b.role, Role::Weight { .. }) {
+            if !b.role.is_weight() {
                 continue;
             }
             words.clear();
@@ -277,6 +277,8 @@ impl GpuDevice {
 fn work_of(args: &Args) -> u64 {
     match args {
         Args::Linear(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
+        Args::LinearPair(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
+        Args::GateUp(p) => 2 * u64::from(p.dim) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
         Args::Attention(p) => {
             u64::from(p.n_tokens)
                 * u64::from(p.heads)

@@ -1,6 +1,7 @@
-// Keys into the cache: 32 positions side by side.
+// Keys into the cache.
 #import cache_write
+#import cache_places
 
 fn place(head: u32, pos: u32, words: u32, i: u32) -> u32 {
-    return ((head * (p.page_len / 32u) + pos / 32u) * words + i) * 32u + pos % 32u;
+    return key_place(head, pos, words, i);
 }

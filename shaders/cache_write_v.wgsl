@@ -1,6 +1,7 @@
-// Values into the cache: position after position.
+// Values into the cache.
 #import cache_write
+#import cache_places
 
 fn place(head: u32, pos: u32, words: u32, i: u32) -> u32 {
-    return (head * p.page_len + pos) * words + i;
+    return value_place(head, pos, words, i);
 }

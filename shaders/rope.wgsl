@@ -1,5 +1,5 @@
 // Rotary position embedding in place, one thread a pair.
-#import exact
+#import rope_pair
 
 struct Params {
     n_tokens: u32,
@@ -23,16 +23,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     }
     let i = at % half;
     let head = (wid.y * p.heads + at / half) * p.head_dim;
-    var ia = head + 2u * i;
-    var ib = ia + 1u;
-    if p.half_split == 1u {
-        ia = head + i;
-        ib = ia + half;
-    }
+    let at_pair = head + pair_places(i, half, p.half_split);
     let c = table[(wid.y * half + i) * 2u];
     let s = table[(wid.y * half + i) * 2u + 1u];
-    let a = x[ia];
-    let b = x[ib];
-    x[ia] = canon(B(B(a * c) - B(b * s)));
-    x[ib] = canon(B(B(a * s) + B(b * c)));
+    let turned = turn(x[at_pair.x], x[at_pair.y], c, s);
+    x[at_pair.x] = turned.x;
+    x[at_pair.y] = turned.y;
 }

@@ -15,13 +15,17 @@ use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
 use crate::ops::exact::{SCALE_MIN, canon};
 use crate::ops::float_probe::{self, FloatProbeParams};
+use crate::ops::gate_up;
 use crate::ops::linear::{LinearParams, act_words};
+use crate::ops::matvec_pair::PAIRS;
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows, Step, WeightSource};
 use std::ops::Range;
+
+mod fused;
 
 /// Words after the live part of every written buffer; they hold [`SENTINEL`] before and after.
 pub const GUARD_WORDS: usize = 16;
@@ -96,7 +100,14 @@ pub fn ops() -> Vec<Op> {
     list.extend(
         pairs.filter(|&(k, v)| k == v || k == CacheType::F16 || v == CacheType::F16).map(|(k, v)| Op::Attention(k, v)),
     );
-    list.extend([Op::Swiglu, Op::Add, Op::SelectRows, Op::FloatProbe]);
+    list.extend([Op::Swiglu, Op::Add, Op::SelectRows, Op::FloatProbe, Op::NormQuantize, Op::SwigluQuantize]);
+    list.extend(CacheType::ALL.map(|t| Op::RopeCacheWrite(t, t)));
+    list.extend([
+        Op::RopeCacheWrite(CacheType::F16, CacheType::Q8_0),
+        Op::RopeCacheWrite(CacheType::Q4_0R, CacheType::TQ3_1),
+    ]);
+    list.extend(PAIRS.map(|(a, b)| Op::MatvecPair(a, b)));
+    list.extend(gate_up::TYPES.map(Op::GateUp));
     list
 }
 
@@ -114,6 +125,11 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Add => add(),
         Op::SelectRows => select_rows(),
         Op::FloatProbe => probe(),
+        Op::NormQuantize => fused::norm_quantize(),
+        Op::SwigluQuantize => fused::swiglu_quantize(),
+        Op::RopeCacheWrite(k, v) => fused::rope_cache_write(k, v),
+        Op::MatvecPair(a, b) => fused::matvec_pair(a, b),
+        Op::GateUp(t) => fused::gate_up(t),
     }
 }
 
@@ -453,6 +469,22 @@ fn replaced(name: &'static str, mut words: Vec<u32>, ranges: Vec<Range<usize>>) 
     CaseBuffer { name, words, access: Access::Write(ranges) }
 }
 
+/// Quantised activations of `n` tokens.
+fn act_blocks(x: Fill, n: usize, k: usize, digits: u32) -> Vec<u32> {
+    let mut blocks = vec![0; n * act_words(k, digits as usize)];
+    act_quantize(&ActQuantizeParams { n_tokens: n as u32, k: k as u32, digits }, &x.make(n * k), &mut blocks);
+    blocks
+}
+
+/// Cosines and sines, quarter turns among the angles: exact 0 and ±1.
+fn rope_table(angles: usize) -> Vec<u32> {
+    let one = |i: usize| match i % 5 {
+        0 => [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)][i / 5 % 4],
+        _ => (libm::cos(i as f64 * 0.37) as f32, libm::sin(i as f64 * 0.37) as f32),
+    };
+    (0..angles).map(one).flat_map(|(c, s)| [c.to_bits(), s.to_bits()]).collect()
+}
+
 fn tokens(n_tokens: usize) -> Step {
     Step { n_tokens, ..Step::default() }
 }
@@ -561,14 +593,7 @@ fn matvec(t: BlockType) -> Vec<Case> {
                 y_offset: offset as u32,
                 residual: residual.into(),
             };
-            let act = x.make(n * k);
-            let act = if float {
-                bits(&act)
-            } else {
-                let mut blocks = vec![0; n * act_words(k, digits as usize)];
-                act_quantize(&ActQuantizeParams { n_tokens: n as u32, k: k as u32, digits }, &act, &mut blocks);
-                blocks
-            };
+            let act = if float { bits(&x.make(n * k)) } else { act_blocks(x, n, k, digits) };
             let ranges = (0..n).map(|i| i * stride + offset..i * stride + offset + rows).collect();
             let part = how.name();
             let y = if residual {
@@ -692,22 +717,13 @@ fn rope() -> Vec<Case> {
     let mut list = Vec::new();
     let mut one = |heads: usize, hd: usize, n_rot: usize, half_split: u32, n: usize, x: Fill| {
         let p = RopeParams { n_tokens: 0, heads: heads as u32, head_dim: hd as u32, n_rot: n_rot as u32, half_split };
-        let mut table = Vec::new();
-        for i in 0..n * n_rot / 2 {
-            // quarter turns among the angles: exact 0 and ±1
-            let (c, s) = match i % 5 {
-                0 => [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)][i / 5 % 4],
-                _ => (libm::cos(i as f64 * 0.37) as f32, libm::sin(i as f64 * 0.37) as f32),
-            };
-            table.extend([c.to_bits(), s.to_bits()]);
-        }
         let ranges = (0..n * heads).map(|r| r * hd..r * hd + n_rot).collect();
         list.push(case(
             format!("heads={heads} head_dim={hd} n_rot={n_rot} half_split={half_split} tokens={n} x={}", x.name()),
             Op::Rope,
             Args::Rope(p),
             tokens(n),
-            vec![input("table", table), replaced("x", bits(&x.make(n * heads * hd)), ranges)],
+            vec![input("table", rope_table(n * n_rot / 2)), replaced("x", bits(&x.make(n * heads * hd)), ranges)],
         ));
     };
     for half_split in [0, 1] {

@@ -2,8 +2,8 @@
 
 use crate::blocks::BlockType;
 use crate::ops;
-use crate::record::{Args, BufId, Command, Device, DeviceInfo, Op, Plan, Role, Step, WeightSource};
-use crate::simd::{self, Act, Level};
+use crate::record::{Args, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
+use crate::simd::{self, Act, Level, fused};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use rayon::prelude::*;
@@ -31,6 +31,7 @@ pub struct CpuDevice {
     pool: rayon::ThreadPool,
     plan: Plan,
     buffers: Vec<Vec<u32>>,
+    stats: Stats,
 }
 
 impl CpuDevice {
@@ -41,7 +42,7 @@ impl CpuDevice {
             .thread_name(|i| format!("isobit-{i}"))
             .build()
             .map_err(|e| anyhow::anyhow!("cannot start {} worker threads: {e}", options.threads))?;
-        Ok(CpuDevice { options, pool, plan: Plan::default(), buffers: Vec::new() })
+        Ok(CpuDevice { options, pool, plan: Plan::default(), buffers: Vec::new(), stats: Stats::default() })
     }
 
     /// Words of all buffers together.
@@ -66,6 +67,7 @@ impl CpuDevice {
         let Some(args) = command.args_for(step) else { return };
         let (level, buffers) = (self.options.level, &mut self.buffers);
         self.pool.install(|| run(level, command, &args, buffers));
+        self.stats.commands += 1;
     }
 }
 
@@ -134,6 +136,37 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
         (Op::SelectRows, Args::SelectRows(p)) => {
             ops::select_rows::select_rows(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
+        (Op::NormQuantize, Args::NormQuantize(p)) => {
+            let (x, w) = (floats(inputs[0]), floats(inputs[1]));
+            match level {
+                Some(level) => fused::norm_quantize(level, p, x, w, &mut out[0]),
+                None => ops::norm_quantize::norm_quantize(p, x, w, &mut out[0]),
+            }
+        }
+        (Op::SwigluQuantize, Args::SwigluQuantize(p)) => match level {
+            Some(level) => fused::swiglu_quantize(level, p, floats(inputs[0]), &mut out[0]),
+            None => ops::swiglu_quantize::swiglu_quantize(p, floats(inputs[0]), &mut out[0]),
+        },
+        (Op::RopeCacheWrite(kt, vt), Args::RopeCacheWrite(p)) => {
+            let [q, keys, values] = out else { unreachable!("rope_cache_write writes three buffers") };
+            let (table, qkv, q) = (floats(inputs[0]), floats(inputs[1]), bytemuck::cast_slice_mut(q));
+            match level {
+                Some(_) => fused::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
+                None => ops::rope_cache_write::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
+            }
+        }
+        (Op::MatvecPair(a, b), Args::LinearPair(p)) => {
+            let (w, act, y) = (inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
+            match (level, a) {
+                (Some(level), _) => fused::matvec_pair(level, (a, b), p, w, act, y),
+                (None, BlockType::Q5_K) => ops::matvec_pair::q5k_q6k_matvec(p, w, act, y),
+                (None, _) => ops::matvec_pair::q4k_q6k_matvec(p, w, act, y),
+            }
+        }
+        (Op::GateUp(t), Args::GateUp(p)) => match level {
+            Some(level) => fused::gate_up(level, t, p, inputs[0], inputs[1], &mut out[0]),
+            None => ops::gate_up::gate_up(t, p, inputs[0], inputs[1], &mut out[0]),
+        },
         (Op::FloatProbe, Args::FloatProbe(p)) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
         (op, args) => panic!("{op:?} with parameters {args:?}"),
     }
@@ -176,7 +209,7 @@ impl Device for CpuDevice {
             self.buffers = Vec::new();
             for b in &plan.buffers {
                 let mut words = vec![0u32; b.words];
-                if matches!(b.role, Role::Weight { .. }) {
+                if b.role.is_weight() {
                     self.pool.install(|| weights.fill(b, &mut words))?;
                 }
                 self.buffers.push(words);
@@ -190,6 +223,7 @@ impl Device for CpuDevice {
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
         async move {
             self.write_inputs(step);
+            self.stats.steps += 1;
             for i in 0..self.plan.recording.commands.len() {
                 self.command(i, step);
             }
@@ -212,6 +246,10 @@ impl Device for CpuDevice {
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
         futures::future::ready(Ok(self.buffers[buffer].clone())).boxed_local()
+    }
+
+    fn take_stats(&mut self) -> Stats {
+        std::mem::take(&mut self.stats)
     }
 
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {

@@ -10,15 +10,31 @@ use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
 use crate::ops::float_probe::FloatProbeParams;
+use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::LinearParams;
+use crate::ops::matvec_pair::LinearPairParams;
+use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
+use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
+use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use futures::future::LocalBoxFuture;
 
 /// Index of a buffer in a plan.
 pub type BufId = usize;
+
+/// Rows of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// tensor name in the model file
+    pub tensor: String,
+    /// first row
+    pub row0: usize,
+    /// number of rows
+    pub rows: usize,
+}
 
 /// Where a buffer's words come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,12 +48,22 @@ pub enum Role {
         /// rows in this part
         rows: usize,
     },
+    /// Loaded once: packed rows of several tensors of one row length, one after the other; every piece but the last has
+    /// whole blocks of 32 rows. Made by `fuse`.
+    Stacked(Vec<Piece>),
     /// Written by the host before each step (token ids, RoPE table).
     Input,
     /// Keys and values; lives as long as the session.
     Cache,
     /// Intermediate results.
     Scratch,
+}
+
+impl Role {
+    /// Whether a [`WeightSource`] fills the buffer.
+    pub fn is_weight(&self) -> bool {
+        matches!(self, Role::Weight { .. } | Role::Stacked(_))
+    }
 }
 
 /// One buffer of 32-bit words.
@@ -78,6 +104,16 @@ pub enum Op {
     SelectRows,
     /// the shapes a device must get right to be called exact
     FloatProbe,
+    /// `rms_norm`, then `act_quantize`
+    NormQuantize,
+    /// `swiglu`, then `act_quantize`
+    SwigluQuantize,
+    /// `rope` of queries and keys, then `cache_write_k` and `cache_write_v` (key type, value type)
+    RopeCacheWrite(CacheType, CacheType),
+    /// two `matvec` with the same activations: rows of the first type, then rows of the second
+    MatvecPair(BlockType, BlockType),
+    /// `matvec` of gate and up rows, then `swiglu_quantize`
+    GateUp(BlockType),
 }
 
 impl Op {
@@ -116,6 +152,19 @@ impl Op {
             Op::Add => "add",
             Op::SelectRows => "select_rows",
             Op::FloatProbe => "float_probe",
+            Op::NormQuantize => "norm_quantize",
+            Op::SwigluQuantize => "swiglu_quantize",
+            Op::RopeCacheWrite(..) => "rope_cache_write",
+            Op::MatvecPair(BlockType::Q5_K, _) => "q5k_q6k_matvec",
+            Op::MatvecPair(..) => "q4k_q6k_matvec",
+            Op::GateUp(t) => match t {
+                BlockType::Q8_0 => "q8_0_gate_up",
+                BlockType::Q4_0 => "q4_0_gate_up",
+                BlockType::Q5_K => "q5k_gate_up",
+                BlockType::Q6_K => "q6k_gate_up",
+                BlockType::Q8_K | BlockType::Q8K128 => "q8k128_gate_up",
+                _ => "q4k_gate_up",
+            },
         }
     }
 
@@ -123,7 +172,9 @@ impl Op {
     pub fn constants(self) -> Vec<(&'static str, f64)> {
         match self {
             Op::CacheWriteK(t) | Op::CacheWriteV(t) => vec![("cache_type", t as u32 as f64)],
-            Op::Attention(k, v) => vec![("k_type", k as u32 as f64), ("v_type", v as u32 as f64)],
+            Op::Attention(k, v) | Op::RopeCacheWrite(k, v) => {
+                vec![("k_type", k as u32 as f64), ("v_type", v as u32 as f64)]
+            }
             _ => vec![],
         }
     }
@@ -132,7 +183,7 @@ impl Op {
     pub fn title(self) -> String {
         match self {
             Op::CacheWriteK(t) | Op::CacheWriteV(t) => format!("{}[{}]", self.stem(), t.name()),
-            Op::Attention(k, v) => format!("attention[{},{}]", k.name(), v.name()),
+            Op::Attention(k, v) | Op::RopeCacheWrite(k, v) => format!("{}[{},{}]", self.stem(), k.name(), v.name()),
             _ => self.stem().to_string(),
         }
     }
@@ -163,6 +214,16 @@ pub enum Args {
     SelectRows(SelectRowsParams),
     /// of `float_probe`
     FloatProbe(FloatProbeParams),
+    /// of `norm_quantize`
+    NormQuantize(NormQuantizeParams),
+    /// of `swiglu_quantize`
+    SwigluQuantize(SwigluQuantizeParams),
+    /// of `rope_cache_write`
+    RopeCacheWrite(RopeCacheWriteParams),
+    /// of `*_*_matvec`
+    LinearPair(LinearPairParams),
+    /// of `*_gate_up`
+    GateUp(GateUpParams),
 }
 
 /// What a command's number of rows follows.
@@ -170,6 +231,10 @@ pub enum Args {
 pub enum Rows {
     /// every token of the step
     Tokens,
+    /// every token of a step of at most this many; nothing in a longer one
+    TokensUpTo(usize),
+    /// every token of a step of more than this many; nothing in a shorter one
+    TokensAbove(usize),
     /// the tokens whose logits are wanted
     Outputs,
 }
@@ -211,6 +276,9 @@ impl Command {
     pub fn args_for(&self, step: &Step) -> Option<Args> {
         let n = match self.rows {
             Rows::Tokens => step.n_tokens,
+            Rows::TokensUpTo(most) if step.n_tokens > most => 0,
+            Rows::TokensAbove(few) if step.n_tokens <= few => 0,
+            Rows::TokensUpTo(_) | Rows::TokensAbove(_) => step.n_tokens,
             Rows::Outputs => step.n_out,
         };
         if n == 0 {
@@ -240,17 +308,47 @@ impl Command {
             Args::Add(p) => p.n_tokens = n,
             Args::SelectRows(p) => (p.n_tokens, p.first) = (n, step.out_first as u32),
             Args::FloatProbe(p) => p.n_tokens = n,
+            Args::NormQuantize(p) => p.n_tokens = n,
+            Args::SwigluQuantize(p) => p.n_tokens = n,
+            Args::RopeCacheWrite(p) => {
+                if p.page_first >= end || p.page_first + p.page_len <= pos {
+                    return None;
+                }
+                (p.n_tokens, p.pos) = (n, pos);
+            }
+            Args::LinearPair(p) => p.n_tokens = n,
+            Args::GateUp(p) => p.n_tokens = n,
         }
         Some(args)
     }
 
-    /// The buffers the command writes (the last binding; attention also its carried state).
+    /// The buffers the command writes (the last binding; attention also its carried state, `rope_cache_write` queries,
+    /// keys and values).
     pub fn outputs(&self) -> &[BufId] {
         let n = self.binds.len();
         match self.op {
             Op::Attention(..) => &self.binds[n - 2..],
+            Op::RopeCacheWrite(..) => &self.binds[n - 3..],
             _ => &self.binds[n - 1..],
         }
+    }
+
+    /// The buffers the command only reads.
+    pub fn inputs(&self) -> &[BufId] {
+        &self.binds[..self.binds.len() - self.outputs().len()]
+    }
+
+    /// Whether what the command leaves in a buffer depends on what that buffer held before: by reading it, or by writing
+    /// only a part of it.
+    pub fn reads(&self, id: BufId) -> bool {
+        let updates = match (self.op, &self.args) {
+            (Op::Add | Op::Rope | Op::Attention(..) | Op::CacheWriteK(_) | Op::CacheWriteV(_), _) => true,
+            (Op::RopeCacheWrite(..) | Op::Embed(_), _) => true,
+            (_, Args::Linear(p)) => p.residual == 1,
+            (_, Args::LinearPair(p)) => p.residual == 1,
+            _ => false,
+        };
+        self.inputs().contains(&id) || (updates && self.outputs().contains(&id))
     }
 
     /// `layer 3 q q4k_matvec`, for messages.
@@ -277,6 +375,11 @@ impl Args {
             Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::SelectRows(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
+            Args::NormQuantize(p) => (1, p.n_tokens),
+            Args::SwigluQuantize(p) => (p.dim.div_ceil(128), p.n_tokens),
+            Args::RopeCacheWrite(p) => (p.heads + 2 * p.kv_heads, p.n_tokens),
+            Args::LinearPair(p) => (p.rows.div_ceil(32), p.n_tokens),
+            Args::GateUp(p) => (p.dim.div_ceil(128), p.n_tokens),
         };
         [x, y, 1]
     }
@@ -300,6 +403,11 @@ impl Args {
             Args::Add(p) => put(p, out),
             Args::SelectRows(p) => put(p, out),
             Args::FloatProbe(p) => put(p, out),
+            Args::NormQuantize(p) => put(p, out),
+            Args::SwigluQuantize(p) => put(p, out),
+            Args::RopeCacheWrite(p) => put(p, out),
+            Args::LinearPair(p) => put(p, out),
+            Args::GateUp(p) => put(p, out),
         }
     }
 }
@@ -348,9 +456,9 @@ pub struct DeviceInfo {
 pub struct Stats {
     /// steps
     pub steps: u64,
-    /// commands run
+    /// commands run: one dispatch each on a GPU
     pub commands: u64,
-    /// time the host spent on steps outside waiting for the device
+    /// time the host spent on steps outside waiting for the device; zero where host and device are one
     pub host: std::time::Duration,
 }
 

@@ -16,11 +16,16 @@ mod table {
     use isobit::ops::cache::CacheWriteParams;
     use isobit::ops::embed::EmbedParams;
     use isobit::ops::float_probe::FloatProbeParams;
+    use isobit::ops::gate_up::GateUpParams;
     use isobit::ops::linear::LinearParams;
+    use isobit::ops::matvec_pair::LinearPairParams;
+    use isobit::ops::norm_quantize::NormQuantizeParams;
     use isobit::ops::rms_norm::RmsNormParams;
     use isobit::ops::rope::RopeParams;
+    use isobit::ops::rope_cache_write::RopeCacheWriteParams;
     use isobit::ops::select_rows::SelectRowsParams;
     use isobit::ops::swiglu::SwigluParams;
+    use isobit::ops::swiglu_quantize::SwigluQuantizeParams;
     use isobit::record::{Args, Op};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use std::collections::HashSet;
@@ -33,6 +38,8 @@ mod table {
         match op {
             Op::Embed(_) => "embed",
             Op::CacheWriteK(_) | Op::CacheWriteV(_) => "cache",
+            Op::MatvecPair(..) => "matvec_pair",
+            Op::GateUp(_) => "gate_up",
             other => other.stem(),
         }
     }
@@ -180,6 +187,26 @@ mod table {
             Op::Add => args!(Add, AddParams { n_tokens, dim }),
             Op::SelectRows => args!(SelectRows, SelectRowsParams { n_tokens, dim, first }),
             Op::FloatProbe => args!(FloatProbe, FloatProbeParams { n_tokens }),
+            Op::NormQuantize => args!(NormQuantize, NormQuantizeParams { n_tokens, dim, inv_n, eps, digits }),
+            Op::SwigluQuantize => args!(SwigluQuantize, SwigluQuantizeParams { n_tokens, dim, digits }),
+            Op::RopeCacheWrite(..) => args!(
+                RopeCacheWrite,
+                RopeCacheWriteParams {
+                    n_tokens,
+                    pos,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    n_rot,
+                    half_split,
+                    page_first,
+                    page_len
+                }
+            ),
+            Op::MatvecPair(..) => {
+                args!(LinearPair, LinearPairParams { n_tokens, k, rows, digits, y_stride, y_offset, residual, border })
+            }
+            Op::GateUp(_) => args!(GateUp, GateUpParams { n_tokens, k, dim, digits }),
         }
     }
 

@@ -210,7 +210,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let rate = |n: usize, t: std::time::Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
     // the first token comes out of the prompt's logits
     let steps = ids.len().saturating_sub(1);
-    // devices that submit work elsewhere count what the host itself spends
+    // a command is a dispatch on a GPU; devices that submit work elsewhere count what the host itself spends
     let stats = session.device().take_stats();
     let per_step = |v: f64| if stats.steps > 0 { Some(v / stats.steps as f64) } else { None };
     if a.json {
@@ -232,7 +232,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
                 "predicted_ms": decode_time.as_secs_f64() * 1e3,
                 "predicted_per_second": rate(steps, decode_time),
                 "commands_per_token": per_step(stats.commands as f64),
-                "host_us_per_token": per_step(stats.host.as_secs_f64() * 1e6),
+                "host_us_per_token": per_step(stats.host.as_secs_f64() * 1e6).filter(|us| *us > 0.0),
             },
         });
         writeln!(std::io::stdout(), "{v}")?;

@@ -27,18 +27,33 @@ impl<'a> Weights<'a> {
 
 impl WeightSource for Weights<'_> {
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
-        let Role::Weight { tensor, row0, rows } = &buffer.role else {
-            bail!("buffer {} holds no weights", buffer.name)
-        };
+        match &buffer.role {
+            Role::Weight { tensor, row0, rows } => self.rows(tensor, *row0, *rows, out).map(|_| ()),
+            Role::Stacked(pieces) => {
+                let mut at = 0;
+                for p in pieces {
+                    at += self.rows(&p.tensor, p.row0, p.rows, &mut out[at..])?;
+                }
+                Ok(())
+            }
+            _ => bail!("buffer {} holds no weights", buffer.name),
+        }
+    }
+}
+
+impl Weights<'_> {
+    /// Fills `out` with packed rows of a tensor, or with a vector; returns the words written.
+    fn rows(&mut self, tensor: &str, row0: usize, rows: usize, out: &mut [u32]) -> anyhow::Result<usize> {
         let c = self.container;
         let t = c.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
         let ty = t.dtype.block().with_context(|| format!("tensor {tensor} is {}", t.dtype.name()))?;
         if t.shape.len() < 2 {
-            for (w, v) in out.iter_mut().zip(vector(c, t)?) {
-                *w = canon(v).to_bits();
+            let values = vector(c, t)?;
+            for (w, v) in out.iter_mut().zip(&values) {
+                *w = canon(*v).to_bits();
             }
             (self.progress)(t.bytes);
-            return Ok(());
+            return Ok(values.len());
         }
         let k = t.shape[0] as usize;
         let row_bytes = ty
@@ -47,9 +62,9 @@ impl WeightSource for Weights<'_> {
         let block_words = pack::words_per_row(pack::packed_type(ty), k) * 32;
         // whole row blocks at a time
         let at_once = (READ_AT_ONCE / row_bytes / 32).max(1) * 32;
-        let mut bytes = vec![0u8; at_once.min(*rows) * row_bytes];
+        let mut bytes = vec![0u8; at_once.min(rows) * row_bytes];
         let mut done = 0;
-        while done < *rows {
+        while done < rows {
             let n = at_once.min(rows - done);
             let bytes = &mut bytes[..n * row_bytes];
             c.read(t, ((row0 + done) * row_bytes) as u64, bytes)?;
@@ -69,7 +84,7 @@ impl WeightSource for Weights<'_> {
             (self.progress)(bytes.len() as u64);
             done += n;
         }
-        Ok(())
+        Ok(rows.div_ceil(32) * block_words)
     }
 }
 

@@ -130,7 +130,17 @@ pub fn untouched(case: &Case, found: &Words) -> Result<(), String> {
 
 /// Whether an operation writes f32 values (and not codes or bit patterns).
 pub fn writes_floats(op: Op) -> bool {
-    !matches!(op, Op::ActQuantize | Op::CacheWriteK(_) | Op::CacheWriteV(_) | Op::FloatProbe)
+    !matches!(
+        op,
+        Op::ActQuantize
+            | Op::CacheWriteK(_)
+            | Op::CacheWriteV(_)
+            | Op::FloatProbe
+            | Op::NormQuantize
+            | Op::SwigluQuantize
+            | Op::RopeCacheWrite(..)
+            | Op::GateUp(_)
+    )
 }
 
 /// Panics with the first failures and their number.

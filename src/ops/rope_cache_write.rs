@@ -1,0 +1,85 @@
+//! `rope_cache_write`: of rows that hold queries, keys and values, the queries rotated by position into a buffer of
+//! their own, the keys rotated into the cache, the values into the cache.
+
+use crate::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use crate::ops::rope::{RopeParams, rope};
+
+/// Parameters of `rope_cache_write`, in the order of the shader's uniform struct.
+#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
+pub struct RopeCacheWriteParams {
+    /// rows
+    pub n_tokens: u32,
+    /// position of row 0
+    pub pos: u32,
+    /// query heads in a row
+    pub heads: u32,
+    /// key heads after them, and as many value heads after those
+    pub kv_heads: u32,
+    /// elements in a head
+    pub head_dim: u32,
+    /// rotated elements at the start of each head (even)
+    pub n_rot: u32,
+    /// 0: pairs (2i, 2i+1); 1: pairs (i, i + n_rot/2)
+    pub half_split: u32,
+    /// first position of this page
+    pub page_first: u32,
+    /// positions in this page; rows outside it are left alone, their queries too
+    pub page_len: u32,
+}
+
+impl RopeCacheWriteParams {
+    /// Words of a row of queries, and of a row of keys or of values.
+    pub fn widths(&self) -> (usize, usize) {
+        ((self.heads * self.head_dim) as usize, (self.kv_heads * self.head_dim) as usize)
+    }
+
+    /// The rows whose positions lie in the page.
+    pub fn rows(&self) -> std::ops::Range<usize> {
+        let at = |pos: u32| pos.saturating_sub(self.pos).min(self.n_tokens) as usize;
+        at(self.page_first)..at(self.page_first + self.page_len)
+    }
+
+    /// `rope` of one row of `heads` heads.
+    pub fn rope(&self, heads: u32) -> RopeParams {
+        let p = self;
+        RopeParams { n_tokens: 1, heads, head_dim: p.head_dim, n_rot: p.n_rot, half_split: p.half_split }
+    }
+
+    /// `cache_write` of row `t`.
+    pub fn write(&self, t: usize) -> CacheWriteParams {
+        CacheWriteParams {
+            n_tokens: 1,
+            pos: self.pos + t as u32,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            page_first: self.page_first,
+            page_len: self.page_len,
+        }
+    }
+}
+
+/// `table` `[token][n_rot/2][cos, sin]`; `qkv` `[token][heads + 2 kv_heads][head_dim]`; `q` `[token][heads][head_dim]`;
+/// `keys`, `values`: one page each.
+pub fn rope_cache_write(
+    (kt, vt): (CacheType, CacheType),
+    p: &RopeCacheWriteParams,
+    table: &[f32],
+    qkv: &[f32],
+    q: &mut [f32],
+    keys: &mut [u32],
+    values: &mut [u32],
+) {
+    let (width, kv_width) = p.widths();
+    let mut key = vec![0f32; kv_width];
+    for t in p.rows() {
+        let row = &qkv[t * (width + 2 * kv_width)..][..width + 2 * kv_width];
+        let table = &table[t * p.n_rot as usize..][..p.n_rot as usize];
+        let q = &mut q[t * width..][..width];
+        q.copy_from_slice(&row[..width]);
+        rope(&p.rope(p.heads), table, q);
+        key.copy_from_slice(&row[width..width + kv_width]);
+        rope(&p.rope(p.kv_heads), table, &mut key);
+        cache_write_k(kt, &p.write(t), &key, keys);
+        cache_write_v(vt, &p.write(t), &row[width + kv_width..], values);
+    }
+}

@@ -1,0 +1,123 @@
+//! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
+//! cache. No order changes, so the bits are those of the commands they replace.
+
+use super::{Act, Level, act_quantize, matvec, rms_norm_row, swiglu};
+use crate::blocks::BlockType;
+use crate::ops::act_quantize::ActQuantizeParams;
+use crate::ops::cache::{CacheType, cache_write_k, cache_write_v};
+use crate::ops::gate_up::GateUpParams;
+use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
+use crate::ops::matvec_pair::LinearPairParams;
+use crate::ops::norm_quantize::NormQuantizeParams;
+use crate::ops::rope::rope;
+use crate::ops::rope_cache_write::RopeCacheWriteParams;
+use crate::ops::swiglu_quantize::SwigluQuantizeParams;
+use rayon::prelude::*;
+use std::cell::Cell;
+
+/// Calls `f` with `n` floats of this thread's own, whatever they hold. A call within `f` gets others.
+fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+    thread_local! {
+        static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+    }
+    let mut values = SCRATCH.take();
+    if values.len() < n {
+        values.resize(n, 0.0);
+    }
+    let result = f(&mut values[..n]);
+    SCRATCH.set(values);
+    result
+}
+
+/// Calls `f(i, piece)` for each piece of `size` words, in parallel when there are several.
+fn each(words: &mut [u32], size: usize, f: impl Fn(usize, &mut [u32]) + Sync) {
+    if words.len() <= size || rayon::current_num_threads() == 1 {
+        words.chunks_mut(size).enumerate().for_each(|(i, piece)| f(i, piece));
+    } else {
+        words.par_chunks_mut(size).enumerate().for_each(|(i, piece)| f(i, piece));
+    }
+}
+
+/// `ops::norm_quantize`: `x` `[token][dim]`, `w` `[dim]`, `act` `[token]` blocks.
+pub fn norm_quantize(level: Level, p: &NormQuantizeParams, x: &[f32], w: &[f32], act: &mut [u32]) {
+    let (dim, words) = (p.dim as usize, act_words(p.dim as usize, p.digits as usize));
+    each(&mut act[..p.n_tokens as usize * words], words, |t, act| {
+        with_scratch(dim, |normed| {
+            rms_norm_row(level, &p.norm(), &x[t * dim..][..dim], w, normed);
+            act_quantize(level, &p.quantize(), normed, act);
+        });
+    });
+}
+
+/// `ops::swiglu_quantize`: `gate_up` `[token][gate, up][dim]`, `act` `[token]` blocks.
+pub fn swiglu_quantize(level: Level, p: &SwigluQuantizeParams, gate_up: &[f32], act: &mut [u32]) {
+    /// Groups of one task.
+    const TASK: usize = 32;
+
+    let (dim, digits) = (p.dim as usize, p.digits as usize);
+    let words = digits * ACT_BLOCK_WORDS;
+    each(&mut act[..p.n_tokens as usize * act_words(dim, digits)], TASK * words, |task, act| {
+        for (i, block) in act.chunks_exact_mut(words).enumerate() {
+            let (t, g) = ((task * TASK + i) / groups(dim), (task * TASK + i) % groups(dim));
+            let (gate, up) = gate_up[2 * t * dim..][..2 * dim].split_at(dim);
+            let at = g * GROUP..dim.min((g + 1) * GROUP);
+            let mut mid = [0f32; GROUP];
+            let mid = &mut mid[..at.len()];
+            swiglu(level, &gate[at.clone()], &up[at], mid);
+            let q = ActQuantizeParams { n_tokens: 1, k: mid.len() as u32, digits: p.digits };
+            act_quantize(level, &q, mid, block);
+        }
+    });
+}
+
+/// `ops::matvec_pair`: `w` packed rows of both types, `act` blocks, `y` `[token]` rows `y_stride` apart.
+pub fn matvec_pair(
+    level: Level,
+    (first, second): (BlockType, BlockType),
+    p: &LinearPairParams,
+    w: &[u32],
+    act: &[u32],
+    y: &mut [f32],
+) {
+    let (a, b, at) = p.parts(first);
+    matvec(level, first, &a, &w[..at], Act::Blocks(act), y);
+    matvec(level, second, &b, &w[at..], Act::Blocks(act), y);
+}
+
+/// `ops::gate_up`: `w` packed gate rows, then up rows; `act` blocks of the input, `mid` of the result.
+pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u32], mid: &mut [u32]) {
+    let l = p.linear();
+    with_scratch((p.n_tokens * l.y_stride) as usize, |y| {
+        matvec(level, t, &l, w, Act::Blocks(act), y);
+        swiglu_quantize(level, &p.swiglu(), y, mid);
+    });
+}
+
+/// `ops::rope_cache_write`, without its allocation: buffers as there.
+pub fn rope_cache_write(
+    (kt, vt): (CacheType, CacheType),
+    p: &RopeCacheWriteParams,
+    table: &[f32],
+    qkv: &[f32],
+    q: &mut [f32],
+    keys: &mut [u32],
+    values: &mut [u32],
+) {
+    let (width, kv_width) = p.widths();
+    let n_rot = p.n_rot as usize;
+    with_scratch(kv_width, |key| {
+        for t in p.rows() {
+            let row = &qkv[t * (width + 2 * kv_width)..][..width + 2 * kv_width];
+            let (queries, row) = row.split_at(width);
+            let (k, v) = row.split_at(kv_width);
+            let table = &table[t * n_rot..][..n_rot];
+            let q = &mut q[t * width..][..width];
+            q.copy_from_slice(queries);
+            rope(&p.rope(p.heads), table, q);
+            key.copy_from_slice(k);
+            rope(&p.rope(p.kv_heads), table, key);
+            cache_write_k(kt, &p.write(t), key, keys);
+            cache_write_v(vt, &p.write(t), v, values);
+        }
+    });
+}
