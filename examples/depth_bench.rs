@@ -25,6 +25,7 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
+use isobit::fuse::Fuse;
 use isobit::generate::{Session, SessionOptions, Want};
 use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
@@ -223,7 +224,7 @@ fn run() -> anyhow::Result<()> {
             v_type,
             max_binding_words: usize::MAX / 8,
         };
-        let options = SessionOptions { plan, memory: None };
+        let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         let session = pollster::block_on(async {
             let mut s = Session::new(device.as_mut(), &container, &hyper, options, |_| {}).await?;
             fill(&mut s).await?;

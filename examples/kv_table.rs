@@ -24,6 +24,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
+use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::verify::argmax;
 use isobit::generate::{Session, SessionOptions, Want};
@@ -189,7 +190,7 @@ impl Task<'_> {
             v_type,
             max_binding_words: usize::MAX / 8,
         };
-        let options = SessionOptions { plan, memory: None };
+        let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         let mut at = 0;
         pollster::block_on(async {
             let mut session = Session::new(device, self.container, self.hyper, options, |_| {}).await?;

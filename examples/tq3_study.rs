@@ -6,6 +6,7 @@
 
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
+use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::{Session, SessionOptions};
 use isobit::models::{Hyper, PlanOptions};
@@ -454,7 +455,8 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut layers: Vec<Layer> = Vec::new();
     pollster::block_on(async {
-        let mut s = Session::new(&mut device, &c, &h, SessionOptions { plan, memory: None }, |_| {}).await?;
+        let mut s =
+            Session::new(&mut device, &c, &h, SessionOptions { plan, memory: None, fuse: Fuse::On }, |_| {}).await?;
         let commands = s.commands().to_vec();
         for first in PIECES {
             anyhow::ensure!(first + TOKENS <= ids.len(), "valid.txt has only {} tokens", ids.len());

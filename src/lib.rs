@@ -6,6 +6,7 @@
 //! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
 //! - [`simd`]: the same operations per instruction set, bit-equal to the twins
 //! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
+//! - [`fuse`]: fewer commands for the same bits
 //! - [`cases`]: small runs of every operation, for tests and timing
 //! - [`cpu`]: the CPU device
 //! - `host`: the wgpu device (feature `gpu`)
@@ -19,6 +20,7 @@ pub mod cases;
 pub mod cli;
 pub mod cpu;
 pub mod formats;
+pub mod fuse;
 pub mod generate;
 pub mod models;
 pub mod ops;

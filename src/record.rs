@@ -339,16 +339,16 @@ impl Command {
     }
 
     /// Whether what the command leaves in a buffer depends on what that buffer held before: by reading it, or by writing
-    /// only a part of it.
+    /// only a part of it. Said of the outputs of every operation that is not known to replace them.
     pub fn reads(&self, id: BufId) -> bool {
-        let updates = match (self.op, &self.args) {
-            (Op::Add | Op::Rope | Op::Attention(..) | Op::CacheWriteK(_) | Op::CacheWriteV(_), _) => true,
-            (Op::RopeCacheWrite(..) | Op::Embed(_), _) => true,
-            (_, Args::Linear(p)) => p.residual == 1,
-            (_, Args::LinearPair(p)) => p.residual == 1,
+        let replaces = match (self.op, &self.args) {
+            (Op::RmsNorm | Op::ActQuantize | Op::Swiglu | Op::SelectRows, _) => true,
+            (Op::NormQuantize | Op::SwigluQuantize | Op::GateUp(_), _) => true,
+            (_, Args::Linear(p)) => p.residual == 0,
+            (_, Args::LinearPair(p)) => p.residual == 0,
             _ => false,
         };
-        self.inputs().contains(&id) || (updates && self.outputs().contains(&id))
+        self.inputs().contains(&id) || (!replaces && self.outputs().contains(&id))
     }
 
     /// `layer 3 q q4k_matvec`, for messages.

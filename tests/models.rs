@@ -4,6 +4,7 @@
 
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
+use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::{Session, SessionOptions, Want};
 use isobit::models::{Hyper, PlanOptions};
@@ -33,7 +34,7 @@ fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
         v_type: cache,
         max_binding_words: usize::MAX / 8,
     };
-    SessionOptions { plan, memory: None }
+    SessionOptions { plan, memory: None, fuse: Fuse::On }
 }
 
 fn logits(c: &Container, ids: &[u32], digits: usize, cache: CacheType) -> Vec<Vec<f32>> {

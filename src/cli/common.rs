@@ -2,6 +2,7 @@
 
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, ContainerKind, LoadMode};
+use crate::fuse::Fuse;
 use crate::generate::SessionOptions;
 use crate::generate::tokenizer::Tokenizer;
 #[cfg(feature = "gpu")]
@@ -125,6 +126,15 @@ pub fn open(path: Option<&Path>, mode: Load) -> anyhow::Result<Container> {
     }
 }
 
+fn fuse(s: &str) -> Result<Fuse, String> {
+    match s {
+        "on" => Ok(Fuse::On),
+        "wide" => Ok(Fuse::Wide),
+        "off" => Ok(Fuse::Off),
+        _ => Err("expected on, wide or off".into()),
+    }
+}
+
 #[derive(Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
@@ -152,6 +162,9 @@ pub struct EngineArgs {
     #[arg(short = 't', long, default_value = "0", value_name = "N", value_parser = whole::<0, 1024>)]
     #[arg(env = "ISOBIT_THREADS", hide_env_values = true, allow_negative_numbers = true)]
     pub threads: usize,
+    /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
+    #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
+    pub fuse: Fuse,
     /// Pretend that devices bind at most this many bytes (splits weights and cache as a small device would)
     #[arg(long, hide = true, value_name = "BYTES")]
     pub max_binding: Option<u64>,
@@ -171,6 +184,7 @@ impl EngineArgs {
                 max_binding_words: usize::MAX / 8,
             },
             memory: None,
+            fuse: self.fuse,
         }
     }
 

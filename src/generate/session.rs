@@ -1,6 +1,7 @@
 //! A session: one model on one device, one growing sequence.
 
 use crate::formats::Container;
+use crate::fuse::{self, Fuse};
 use crate::models::{self, Built, Hyper, PlanOptions, RopeTable, Weights};
 use crate::record::{Command, Device, Plan, Role, Step};
 use anyhow::ensure;
@@ -12,6 +13,8 @@ pub struct SessionOptions {
     pub plan: PlanOptions,
     /// bytes all buffers of the plan may take together; `None` where nobody knows
     pub memory: Option<u64>,
+    /// how far the recording is rewritten into fewer commands; never changes a bit
+    pub fuse: Fuse,
 }
 
 /// Whose logits to return from [`Session::feed`].
@@ -50,7 +53,11 @@ impl<'d> Session<'d> {
         // every logits row of a step must fit one binding
         plan.max_out = plan.max_out.min((plan.max_binding_words / hyper.vocab).max(1));
         check_cache(hyper, &plan, options.memory)?;
-        let built = models::build(container, hyper, &plan)?;
+        let mut built = models::build(container, hyper, &plan)?;
+        let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
+        for id in [&mut built.ids, &mut built.rope] {
+            *id = map[*id].expect("inputs stay");
+        }
         check_plan(&built.plan, options.memory)?;
         let table = models::rope_table(container, hyper)?;
         device.load(built.plan.clone(), &mut Weights::new(container, progress)).await?;
@@ -186,7 +193,7 @@ fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
     let bytes = |wanted: fn(&Role) -> bool| -> u64 {
         plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
     };
-    let (weights, cache) = (bytes(|r| matches!(r, Role::Weight { .. })), bytes(|r| *r == Role::Cache));
+    let (weights, cache) = (bytes(Role::is_weight), bytes(|r| *r == Role::Cache));
     let total = bytes(|_| true);
     let free = memory.unwrap_or(u64::MAX);
     ensure!(

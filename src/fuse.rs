@@ -1,0 +1,381 @@
+//! Fewer commands for the same bits: rewrites a plan's recording by looking at neighbouring commands.
+//!
+//! Models write plain commands, one operation each. [`fuse`] replaces runs of them by operations that do the same
+//! arithmetic in the same order with less traffic and fewer dispatches:
+//!
+//! - projections of queries, keys and values write one buffer; rope and cache writes become one `rope_cache_write`
+//! - gate and up projections write one buffer; `swiglu` and `act_quantize` become `swiglu_quantize`
+//! - `rms_norm` and `act_quantize` become `norm_quantize`
+//! - a linear and the `add` after it become a linear with a residual
+//! - neighbouring linears over the same activations become one, their weights stacked in one buffer; a pair of types
+//!   that has a kernel too
+//! - for few tokens, a stacked gate and up projection and `swiglu_quantize` become `gate_up`
+//!
+//! A rewrite happens only when it is proved safe: a buffer that would no longer be written is Scratch, is not the
+//! logits, and no command outside the run reads what the run wrote to it. Anything unknown is left as it stands.
+
+use crate::ops::gate_up::{self, GateUpParams};
+use crate::ops::linear::LinearParams;
+use crate::ops::matvec_pair::{LinearPairParams, PAIRS};
+use crate::ops::norm_quantize::NormQuantizeParams;
+use crate::ops::rope_cache_write::RopeCacheWriteParams;
+use crate::ops::swiglu_quantize::SwigluQuantizeParams;
+use crate::record::{Args, BufDecl, BufId, Command, Op, Piece, Plan, Role, Rows};
+use std::ops::Range;
+
+/// Tokens up to which `gate_up` is used: beyond, a weight read once for many tokens is worth more than a dispatch.
+pub const FEW_TOKENS: usize = 4;
+
+/// How far to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fuse {
+    /// not at all
+    Off,
+    /// all but `gate_up`, whose one workgroup for 128 results leaves the widest devices idle
+    Wide,
+    /// everything
+    #[default]
+    On,
+}
+
+/// Rewrites the recording, and renumbers the buffers without those nobody uses any more.
+///
+/// No buffer it makes has more than `max_binding_words`. Gives the new number of every old buffer, `None` for those
+/// that are gone; inputs and logits stay.
+pub fn fuse(plan: &mut Plan, how: Fuse, max_binding_words: usize) -> Vec<Option<BufId>> {
+    if how == Fuse::Off {
+        return (0..plan.buffers.len()).map(Some).collect();
+    }
+    let mut f = Fuser { plan, max_binding_words };
+    let mut at = 0;
+    while at < f.commands().len() {
+        let done = f.rope_cache_write(at) || f.swiglu_quantize(at) || f.norm_quantize(at) || f.residual(at);
+        // what a rewrite left at the same place may be the start of another
+        at += usize::from(!done);
+    }
+    let mut at = 0;
+    while at < f.commands().len() {
+        at += usize::from(!f.stack(at));
+    }
+    let mut at = 0;
+    while how == Fuse::On && at < f.commands().len() {
+        at += if f.gate_up(at) { 3 } else { 1 };
+    }
+    drop_unused(plan)
+}
+
+struct Fuser<'a> {
+    plan: &'a mut Plan,
+    max_binding_words: usize,
+}
+
+/// The parameters of a plain linear.
+fn linear(c: &Command) -> Option<LinearParams> {
+    match (c.op, c.args) {
+        (Op::Matvec(_), Args::Linear(p)) => Some(p),
+        _ => None,
+    }
+}
+
+/// Whether two commands run for the same tokens of the same layer.
+fn alike(a: &Command, b: &Command) -> bool {
+    a.rows == b.rows && a.layer == b.layer
+}
+
+impl Fuser<'_> {
+    fn commands(&self) -> &[Command] {
+        &self.plan.recording.commands
+    }
+
+    fn replace(&mut self, run: Range<usize>, with: Vec<Command>) {
+        self.plan.recording.commands.splice(run, with);
+    }
+
+    /// A scratch buffer of this name and length, made when there is none; `None` when it cannot be bound.
+    fn scratch(&mut self, name: &str, words: usize) -> Option<BufId> {
+        if words > self.max_binding_words {
+            return None;
+        }
+        let buffers = &mut self.plan.buffers;
+        let found = buffers.iter().position(|b| b.name == name && b.words == words && b.role == Role::Scratch);
+        Some(found.unwrap_or_else(|| {
+            buffers.push(BufDecl { name: name.to_string(), words, role: Role::Scratch });
+            buffers.len() - 1
+        }))
+    }
+
+    /// Whether what the commands `run` write to a buffer is read by nobody outside the run: followed around the end of
+    /// the recording, since a scratch buffer lives from step to step.
+    fn private(&self, id: BufId, run: &Range<usize>) -> bool {
+        if self.plan.buffers[id].role != Role::Scratch || id == self.plan.logits {
+            return false;
+        }
+        let all = self.commands();
+        // for which steps the buffer has been written anew
+        let mut anew = Vec::new();
+        for c in (run.end..all.len()).chain(0..run.start).map(|i| &all[i]) {
+            if c.reads(id) && !anew.contains(&c.rows) {
+                return false;
+            }
+            // a linear that starts at row 0 begins a new life of the buffer; its other parts follow
+            if c.outputs().contains(&id) && linear(c).is_none_or(|p| p.y_offset == 0) {
+                anew.push(c.rows);
+            }
+            if anew.contains(&all[run.start].rows) {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// The linears that end before command `end` and write `y` completely, part after part.
+    fn linears_into(&self, y: BufId, end: usize) -> Option<Range<usize>> {
+        let all = self.commands();
+        let mut start = end;
+        loop {
+            start = start.checked_sub(1)?;
+            let (c, last) = (&all[start], &all[end - 1]);
+            let p = linear(c)?;
+            let next = if start + 1 == end { p.y_stride } else { linear(&all[start + 1])?.y_offset };
+            if c.outputs() != [y] || !alike(c, last) || p.residual != 0 || p.y_offset + p.rows != next {
+                return None;
+            }
+            if p.y_offset == 0 {
+                return Some(start..end);
+            }
+        }
+    }
+
+    /// The same linears with another place for their results.
+    fn moved(&self, run: Range<usize>, y: BufId, stride: u32, offset: u32) -> impl Iterator<Item = Command> + '_ {
+        self.commands()[run].iter().map(move |c| {
+            let mut c = c.clone();
+            if let Args::Linear(p) = &mut c.args {
+                (p.y_stride, p.y_offset) = (stride, p.y_offset + offset);
+            }
+            *c.binds.last_mut().expect("a linear binds its result") = y;
+            c
+        })
+    }
+
+    /// linears to q, k, v; rope q, rope k; cache writes of each page: at the first rope.
+    fn rope_cache_write(&mut self, at: usize) -> bool {
+        let all = self.commands();
+        let [a, b, ..] = &all[at..] else { return false };
+        let (Args::Rope(pq), Args::Rope(pk)) = (a.args, b.args) else { return false };
+        let same = (pq.head_dim, pq.n_rot, pq.half_split) == (pk.head_dim, pk.n_rot, pk.half_split);
+        let (q, k) = (a.outputs()[0], b.outputs()[0]);
+        if !same || a.binds[0] != b.binds[0] || q == k || !alike(a, b) || a.rows != Rows::Tokens {
+            return false;
+        }
+        // pages: a write of keys, then one of values
+        let mut pages = Vec::new();
+        let mut v = None;
+        for pair in all[at + 2..].chunks_exact(2) {
+            let (Op::CacheWriteK(kt), Op::CacheWriteV(vt)) = (pair[0].op, pair[1].op) else { break };
+            let (Args::CacheWrite(p), Args::CacheWrite(other)) = (pair[0].args, pair[1].args) else { break };
+            let from = *v.get_or_insert(pair[1].binds[0]);
+            if p != other || pair[0].binds[0] != k || pair[1].binds[0] != from || !pair.iter().all(|c| alike(a, c)) {
+                break;
+            }
+            pages.push((kt, vt, p, pair[0].binds[1], pair[1].binds[1]));
+        }
+        let (Some(v), Some(first)) = (v, pages.first()) else { return false };
+        // every position must lie in one page, or a query would not be rotated
+        let whole = pages.iter().try_fold(0, |end, p| (p.2.page_first == end).then(|| end + p.2.page_len));
+        let (width, kv_width) = (pq.heads * pq.head_dim, pk.heads * pk.head_dim);
+        if whole.is_none() || first.2.kv_heads != pk.heads || first.2.head_dim != pk.head_dim {
+            return false;
+        }
+        let Some(vs) = self.linears_into(v, at) else { return false };
+        let Some(ks) = self.linears_into(k, vs.start) else { return false };
+        let Some(qs) = self.linears_into(q, ks.start) else { return false };
+        let run = qs.start..at + 2 + 2 * pages.len();
+        let widths = [(&qs, width), (&ks, kv_width), (&vs, kv_width)];
+        let fits = widths.iter().all(|(r, w)| linear(&all[r.start]).is_some_and(|p| p.y_stride == *w));
+        if !fits || !alike(&all[qs.start], a) || !self.private(k, &run) || !self.private(v, &run) {
+            return false;
+        }
+        let (table, template, stride) = (a.binds[0], a.clone(), width + 2 * kv_width);
+        let Some(qkv) = self.scratch("qkv", self.plan.max_tokens * stride as usize) else { return false };
+        let mut list: Vec<Command> = self.moved(qs, qkv, stride, 0).collect();
+        list.extend(self.moved(ks, qkv, stride, width));
+        list.extend(self.moved(vs, qkv, stride, width + kv_width));
+        list.extend(pages.into_iter().map(|(kt, vt, p, keys, values)| Command {
+            op: Op::RopeCacheWrite(kt, vt),
+            args: Args::RopeCacheWrite(RopeCacheWriteParams {
+                n_tokens: 0,
+                pos: 0,
+                heads: pq.heads,
+                kv_heads: pk.heads,
+                head_dim: pq.head_dim,
+                n_rot: pq.n_rot,
+                half_split: pq.half_split,
+                page_first: p.page_first,
+                page_len: p.page_len,
+            }),
+            binds: vec![table, qkv, q, keys, values],
+            label: "rope_cache".into(),
+            ..template.clone()
+        }));
+        self.replace(run, list);
+        true
+    }
+
+    /// linears to gate and up, swiglu, act_quantize: at the swiglu.
+    fn swiglu_quantize(&mut self, at: usize) -> bool {
+        let all = self.commands();
+        let [s, quant, ..] = &all[at..] else { return false };
+        let (Args::Swiglu(p), Args::ActQuantize(aq)) = (s.args, quant.args) else { return false };
+        let (&[gate, up, mid], &[from, act]) = (&s.binds[..], &quant.binds[..]) else { return false };
+        if mid != from || gate == up || aq.k != p.dim || !alike(s, quant) {
+            return false;
+        }
+        let Some(ups) = self.linears_into(up, at) else { return false };
+        let Some(gates) = self.linears_into(gate, ups.start) else { return false };
+        let run = gates.start..at + 2;
+        let fits = [&gates, &ups].iter().all(|r| linear(&all[r.start]).is_some_and(|l| l.y_stride == p.dim));
+        if !fits || !alike(&all[gates.start], s) || ![gate, up, mid].iter().all(|&id| self.private(id, &run)) {
+            return false;
+        }
+        let template = s.clone();
+        let Some(both) = self.scratch("gate_up", self.plan.max_tokens * 2 * p.dim as usize) else { return false };
+        let mut list: Vec<Command> = self.moved(gates, both, 2 * p.dim, 0).collect();
+        list.extend(self.moved(ups, both, 2 * p.dim, p.dim));
+        list.push(Command {
+            op: Op::SwigluQuantize,
+            args: Args::SwigluQuantize(SwigluQuantizeParams { n_tokens: 0, dim: p.dim, digits: aq.digits }),
+            binds: vec![both, act],
+            ..template
+        });
+        self.replace(run, list);
+        true
+    }
+
+    /// rms_norm, act_quantize.
+    fn norm_quantize(&mut self, at: usize) -> bool {
+        let [n, quant, ..] = &self.commands()[at..] else { return false };
+        let (Args::RmsNorm(p), Args::ActQuantize(aq)) = (n.args, quant.args) else { return false };
+        let (&[x, w, y], &[from, act]) = (&n.binds[..], &quant.binds[..]) else { return false };
+        if y != from || aq.k != p.dim || !alike(n, quant) || !self.private(y, &(at..at + 2)) {
+            return false;
+        }
+        let args = NormQuantizeParams { n_tokens: 0, dim: p.dim, inv_n: p.inv_n, eps: p.eps, digits: aq.digits };
+        let c = Command { op: Op::NormQuantize, args: Args::NormQuantize(args), binds: vec![x, w, act], ..n.clone() };
+        self.replace(at..at + 2, vec![c]);
+        true
+    }
+
+    /// linears to y, add of y to x: at the add.
+    fn residual(&mut self, at: usize) -> bool {
+        let c = &self.commands()[at];
+        let (Args::Add(p), &[y, x]) = (c.args, &c.binds[..]) else { return false };
+        let Some(run) = self.linears_into(y, at) else { return false };
+        let all = self.commands();
+        let reads_x = all[run.clone()].iter().any(|l| l.inputs().contains(&x));
+        let fits = linear(&all[run.start]).is_some_and(|l| l.y_stride == p.dim);
+        if reads_x || !fits || !alike(&all[run.start], c) || !self.private(y, &(run.start..at + 1)) {
+            return false;
+        }
+        let mut list: Vec<Command> = self.moved(run.clone(), x, p.dim, 0).collect();
+        for l in &mut list {
+            if let Args::Linear(p) = &mut l.args {
+                p.residual = 1;
+            }
+        }
+        self.replace(run.start..at + 1, list);
+        true
+    }
+
+    /// Two linears over the same activations whose rows of y adjoin.
+    fn stack(&mut self, at: usize) -> bool {
+        let [a, b, ..] = &self.commands()[at..] else { return false };
+        let (Some(pa), Some(pb)) = (linear(a), linear(b)) else { return false };
+        let (Op::Matvec(ta), Op::Matvec(tb)) = (a.op, b.op) else { return false };
+        let (&[wa, xa, ya], &[wb, xb, yb]) = (&a.binds[..], &b.binds[..]) else { return false };
+        let adjoin = LinearParams { rows: pb.rows, y_offset: pa.y_offset + pa.rows, ..pa } == pb;
+        let pair = PAIRS.contains(&(ta, tb));
+        if (xa, ya) != (xb, yb) || !adjoin || !pa.rows.is_multiple_of(32) || !(ta == tb || pair) || !alike(a, b) {
+            return false;
+        }
+        // same elements, same walk: two parts of one matrix would only be put together again when they fit one binding
+        let words = self.plan.buffers[wa].words + self.plan.buffers[wb].words;
+        let once = |w| self.commands().iter().filter(|c| c.binds.contains(&w)).count() == 1;
+        if wa == wb || words > self.max_binding_words || !once(wa) || !once(wb) {
+            return false;
+        }
+        let (Some(mut pieces), Some(more)) = (self.pieces(wa), self.pieces(wb)) else { return false };
+        let mut c = a.clone();
+        c.label = format!("{}+{}", a.label, b.label);
+        if ta == tb {
+            c.args = Args::Linear(LinearParams { rows: pa.rows + pb.rows, ..pa });
+        } else {
+            c.op = Op::MatvecPair(ta, tb);
+            c.args = Args::LinearPair(LinearPairParams {
+                n_tokens: 0,
+                k: pa.k,
+                rows: pa.rows + pb.rows,
+                digits: pa.digits,
+                y_stride: pa.y_stride,
+                y_offset: pa.y_offset,
+                residual: pa.residual,
+                border: pa.rows,
+            });
+        }
+        pieces.extend(more);
+        let name = format!("{} + {}", self.plan.buffers[wa].name, self.plan.buffers[wb].name);
+        // in the place of the first, so that a file is still read from front to back
+        self.plan.buffers[wa] = BufDecl { name, words, role: Role::Stacked(pieces) };
+        self.replace(at..at + 2, vec![c]);
+        true
+    }
+
+    /// The tensor rows a weight buffer holds.
+    fn pieces(&self, id: BufId) -> Option<Vec<Piece>> {
+        match &self.plan.buffers[id].role {
+            Role::Weight { tensor, row0, rows } => {
+                Some(vec![Piece { tensor: tensor.clone(), row0: *row0, rows: *rows }])
+            }
+            Role::Stacked(pieces) => Some(pieces.clone()),
+            _ => None,
+        }
+    }
+
+    /// A stacked gate and up linear, swiglu_quantize: at the linear. The two stay for many tokens.
+    fn gate_up(&mut self, at: usize) -> bool {
+        let [l, s, ..] = &self.commands()[at..] else { return false };
+        let (Some(p), Args::SwigluQuantize(sq), Op::Matvec(t)) = (linear(l), s.args, l.op) else { return false };
+        let (&[w, x, y], &[from, act]) = (&l.binds[..], &s.binds[..]) else { return false };
+        let whole = p.rows == 2 * sq.dim && p.y_stride == p.rows && p.residual == 0;
+        let known = gate_up::TYPES.contains(&t) && sq.dim.is_multiple_of(32) && p.digits == sq.digits;
+        if y != from || !whole || !known || !alike(l, s) || l.rows != Rows::Tokens || !self.private(y, &(at..at + 2)) {
+            return false;
+        }
+        let few = Command {
+            op: Op::GateUp(t),
+            args: Args::GateUp(GateUpParams { n_tokens: 0, k: p.k, dim: sq.dim, digits: p.digits }),
+            binds: vec![w, x, act],
+            rows: Rows::TokensUpTo(FEW_TOKENS),
+            ..l.clone()
+        };
+        let many = |c: &Command| Command { rows: Rows::TokensAbove(FEW_TOKENS), ..c.clone() };
+        let list = vec![few, many(l), many(s)];
+        self.replace(at..at + 2, list);
+        true
+    }
+}
+
+/// Renumbers the buffers without those that no command binds.
+fn drop_unused(plan: &mut Plan) -> Vec<Option<BufId>> {
+    let mut used: Vec<bool> = plan.buffers.iter().map(|b| b.role == Role::Input).collect();
+    used[plan.logits] = true;
+    plan.recording.commands.iter().flat_map(|c| &c.binds).for_each(|&id| used[id] = true);
+    let mut n = 0..;
+    let map: Vec<Option<BufId>> = used.iter().map(|u| u.then(|| n.next().expect("endless"))).collect();
+    let mut keep = used.iter();
+    plan.buffers.retain(|_| *keep.next().expect("one for each"));
+    let new = |id: BufId| map[id].expect("it is used");
+    plan.logits = new(plan.logits);
+    plan.recording.commands.iter_mut().flat_map(|c| &mut c.binds).for_each(|id| *id = new(*id));
+    map
+}
