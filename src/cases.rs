@@ -10,6 +10,7 @@
 use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
 use crate::ops::add::AddParams;
+use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
@@ -100,7 +101,15 @@ pub fn ops() -> Vec<Op> {
     list.extend(
         pairs.filter(|&(k, v)| k == v || k == CacheType::F16 || v == CacheType::F16).map(|(k, v)| Op::Attention(k, v)),
     );
-    list.extend([Op::Swiglu, Op::Add, Op::SelectRows, Op::FloatProbe, Op::NormQuantize, Op::SwigluQuantize]);
+    list.extend([
+        Op::Swiglu,
+        Op::Add,
+        Op::AddBias,
+        Op::SelectRows,
+        Op::FloatProbe,
+        Op::NormQuantize,
+        Op::SwigluQuantize,
+    ]);
     list.extend(CacheType::ALL.map(|t| Op::RopeCacheWrite(t, t)));
     list.extend([
         Op::RopeCacheWrite(CacheType::F16, CacheType::Q8_0),
@@ -123,6 +132,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Attention(k, v) => attention(k, v),
         Op::Swiglu => swiglu(),
         Op::Add => add(),
+        Op::AddBias => add_bias(),
         Op::SelectRows => select_rows(),
         Op::FloatProbe => probe(),
         Op::NormQuantize => fused::norm_quantize(),
@@ -965,6 +975,28 @@ fn add() -> Vec<Case> {
         one(300, 2, "-x", fill, &|_, x| -x);
         // sums of one unit in the last place: many are below what can be stored
         one(300, 2, "-x and a unit", fill, &|_, x| if x == 0.0 { x } else { -f32::from_bits(x.to_bits() + 1) });
+    }
+    list
+}
+
+fn add_bias() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |dim: usize, n: usize, bias: Fill, y: Fill| {
+        list.push(case(
+            format!("dim={dim} tokens={n} b={} y={}", bias.name(), y.name()),
+            Op::AddBias,
+            Args::AddBias(AddBiasParams { n_tokens: 0, dim: dim as u32 }),
+            tokens(n),
+            vec![read("b", bits(&bias.make(dim))), replaced("y", bits(&y.make(n * dim)), all(n * dim))],
+        ));
+    };
+    for dim in [1, 255, 256, 257, 1000] {
+        one(dim, 1, Fill::Prime, Fill::Random(dim as u64));
+        one(dim, 3, Fill::Random(dim as u64 + 1), Fill::Prime);
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Sweep] {
+        one(300, 2, fill, Fill::Prime);
+        one(300, 2, Fill::Prime, fill);
     }
     list
 }

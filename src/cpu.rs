@@ -133,6 +133,9 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             }
         }
         (Op::Add, Args::Add(p)) => ops::add::add(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0])),
+        (Op::AddBias, Args::AddBias(p)) => {
+            ops::add_bias::add_bias(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
+        }
         (Op::SelectRows, Args::SelectRows(p)) => {
             ops::select_rows::select_rows(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }

@@ -6,6 +6,7 @@
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
+use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
@@ -100,6 +101,8 @@ pub enum Op {
     Swiglu,
     /// residual add
     Add,
+    /// bias of a linear
+    AddBias,
     /// rows whose logits are wanted
     SelectRows,
     /// the shapes a device must get right to be called exact
@@ -150,6 +153,7 @@ impl Op {
             Op::Attention(..) => "attention",
             Op::Swiglu => "swiglu",
             Op::Add => "add",
+            Op::AddBias => "add_bias",
             Op::SelectRows => "select_rows",
             Op::FloatProbe => "float_probe",
             Op::NormQuantize => "norm_quantize",
@@ -210,6 +214,8 @@ pub enum Args {
     Swiglu(SwigluParams),
     /// of `add`
     Add(AddParams),
+    /// of `add_bias`
+    AddBias(AddBiasParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
     /// of `float_probe`
@@ -231,6 +237,8 @@ pub enum Args {
 pub enum Rows {
     /// every token of the step
     Tokens,
+    /// this many heads of every token of the step
+    Heads(u32),
     /// every token of a step of at most this many; nothing in a longer one
     TokensUpTo(usize),
     /// every token of a step of more than this many; nothing in a shorter one
@@ -276,6 +284,7 @@ impl Command {
     pub fn args_for(&self, step: &Step) -> Option<Args> {
         let n = match self.rows {
             Rows::Tokens => step.n_tokens,
+            Rows::Heads(heads) => step.n_tokens * heads as usize,
             Rows::TokensUpTo(most) if step.n_tokens > most => 0,
             Rows::TokensAbove(few) if step.n_tokens <= few => 0,
             Rows::TokensUpTo(_) | Rows::TokensAbove(_) => step.n_tokens,
@@ -306,6 +315,7 @@ impl Command {
             }
             Args::Swiglu(p) => p.n_tokens = n,
             Args::Add(p) => p.n_tokens = n,
+            Args::AddBias(p) => p.n_tokens = n,
             Args::SelectRows(p) => (p.n_tokens, p.first) = (n, step.out_first as u32),
             Args::FloatProbe(p) => p.n_tokens = n,
             Args::NormQuantize(p) => p.n_tokens = n,
@@ -373,6 +383,7 @@ impl Args {
             Args::Attention(p) => (p.heads, p.n_tokens),
             Args::Swiglu(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::AddBias(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::SelectRows(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
             Args::NormQuantize(p) => (1, p.n_tokens),
@@ -401,6 +412,7 @@ impl Args {
             Args::Attention(p) => put(p, out),
             Args::Swiglu(p) => put(p, out),
             Args::Add(p) => put(p, out),
+            Args::AddBias(p) => put(p, out),
             Args::SelectRows(p) => put(p, out),
             Args::FloatProbe(p) => put(p, out),
             Args::NormQuantize(p) => put(p, out),

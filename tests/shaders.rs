@@ -12,6 +12,7 @@ mod table {
     use isobit::host::shaders::{self, Binding, SHADERS};
     use isobit::ops::act_quantize::ActQuantizeParams;
     use isobit::ops::add::AddParams;
+    use isobit::ops::add_bias::AddBiasParams;
     use isobit::ops::attention::AttentionParams;
     use isobit::ops::cache::CacheWriteParams;
     use isobit::ops::embed::EmbedParams;
@@ -185,6 +186,7 @@ mod table {
             ),
             Op::Swiglu => args!(Swiglu, SwigluParams { n_tokens, dim }),
             Op::Add => args!(Add, AddParams { n_tokens, dim }),
+            Op::AddBias => args!(AddBias, AddBiasParams { n_tokens, dim }),
             Op::SelectRows => args!(SelectRows, SelectRowsParams { n_tokens, dim, first }),
             Op::FloatProbe => args!(FloatProbe, FloatProbeParams { n_tokens }),
             Op::NormQuantize => args!(NormQuantize, NormQuantizeParams { n_tokens, dim, inv_n, eps, digits }),

@@ -4,6 +4,7 @@
 
 pub mod act_quantize;
 pub mod add;
+pub mod add_bias;
 pub mod attention;
 pub mod bf16_matvec;
 pub mod cache;
