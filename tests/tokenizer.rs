@@ -386,6 +386,15 @@ fn phi_3_markers_swallow_the_white_space_after_them() {
     let t = Tokenizer::from_gguf(&m).unwrap();
     assert_eq!(t.encode("</s>\n the", false, true).unwrap(), t.encode("</s>the", false, true).unwrap());
     assert_ne!(t.encode("<s>\n the", false, true).unwrap(), t.encode("<s>the", false, true).unwrap());
+    // whatever the model is called, its architecture tells
+    let mut m = spm_meta("prefix");
+    m.entries.push(("general.architecture".into(), text("phi3")));
+    let t = Tokenizer::from_gguf(&m).unwrap();
+    assert_eq!(t.encode("</s>\n the", false, true).unwrap(), t.encode("</s>the", false, true).unwrap());
+    // but not of a byte-level vocabulary, which Phi-4 has
+    let mut m = small_bpe();
+    m.entries.push(("general.architecture".into(), text("phi3")));
+    assert!(Tokenizer::from_gguf(&m).is_ok());
 }
 
 #[test]

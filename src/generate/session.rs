@@ -59,7 +59,7 @@ impl<'d> Session<'d> {
             *id = map[*id].expect("inputs stay");
         }
         check_plan(&built.plan, options.memory)?;
-        let table = models::rope_table(container, hyper)?;
+        let table = models::rope_table(container, hyper, built.n_ctx)?;
         device.load(built.plan.clone(), &mut Weights::new(container, progress)).await?;
         let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
         Ok(Session { device, built, table, pos: 0, vocab: hyper.vocab, step })

@@ -1,7 +1,48 @@
 //! Hyperparameters from GGUF metadata or config.json, with every range checked before anything is allocated.
 
+use super::weights::vector;
 use crate::formats::{Container, ContainerKind};
 use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+/// GGUF's tensor of longrope divisors for sequences beyond the original context.
+pub(super) const LONG_FACTORS: &str = "rope_factors_long.weight";
+/// GGUF's tensor of longrope divisors for sequences within it.
+pub(super) const SHORT_FACTORS: &str = "rope_factors_short.weight";
+
+/// Which model a file's tensors make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Llama, Mistral, TinyLlama, SmolLM
+    Llama,
+    /// Phi-3, Phi-3.5, Phi-4
+    Phi3,
+    /// Qwen2, Qwen2.5
+    Qwen2,
+    /// Qwen3, dense
+    Qwen3,
+}
+
+impl Family {
+    /// GGUF's `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Llama => "llama",
+            Family::Phi3 => "phi3",
+            Family::Qwen2 => "qwen2",
+            Family::Qwen3 => "qwen3",
+        }
+    }
+
+    fn of_gguf(arch: &str) -> Option<Family> {
+        [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen3].into_iter().find(|f| f.name() == arch)
+    }
+
+    /// By `model_type` of config.json, which has further names for llamas.
+    fn of_config(model_type: &str) -> Option<Family> {
+        if ["mistral", "smollm"].contains(&model_type) { Some(Family::Llama) } else { Family::of_gguf(model_type) }
+    }
+}
 
 /// How positions are scaled before rotation.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +62,7 @@ pub enum RopeScaling {
         /// context the model was first trained with
         original: f64,
     },
-    /// YaRN as ggml computes it
+    /// YaRN
     Yarn {
         /// divisor of interpolated angles
         factor: f64,
@@ -33,14 +74,27 @@ pub enum RopeScaling {
         beta_slow: f64,
         /// share of extrapolation
         ext: f64,
-        /// magnitude of cos and sin beside the usual 1 + 0.1 ln(factor)
-        attn: f64,
+        /// factor on cos and sin
+        magnitude: f64,
+    },
+    /// LongRoPE: every pair has a divisor of its own, from one of two sets
+    LongRope {
+        /// divisors for sessions of at most `original` positions
+        short: Vec<f64>,
+        /// divisors for longer ones
+        long: Vec<f64>,
+        /// context the model was first trained with
+        original: f64,
+        /// factor on cos and sin, whichever set is used
+        magnitude: f64,
     },
 }
 
-/// Shape of a llama-like decoder.
+/// Shape of a decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hyper {
+    /// what the layers are made of
+    pub family: Family,
     /// architecture name in the file
     pub arch: String,
     /// model name, for tables
@@ -73,6 +127,8 @@ pub struct Hyper {
     pub rope_scaling: RopeScaling,
     /// pairs (i, i + n_rot/2), as in Hugging Face files, rather than (2i, 2i+1)
     pub half_split: bool,
+    /// whether the embedding is the output matrix, where the file says
+    pub tied: Option<bool>,
 }
 
 impl Hyper {
@@ -130,18 +186,61 @@ impl Hyper {
             "the RoPE base is {}, expected above 1",
             self.rope_base
         );
-        let factor = match self.rope_scaling {
-            RopeScaling::None => 1.0,
-            RopeScaling::Linear(f) | RopeScaling::Llama3 { factor: f, .. } | RopeScaling::Yarn { factor: f, .. } => f,
+        self.check_scaling()
+    }
+
+    fn check_scaling(&self) -> anyhow::Result<()> {
+        let above_0 = |what: &str, v: f64| {
+            ensure!(v.is_finite() && v > 0.0, "RoPE scaling: {what} is {v}, expected above 0");
+            Ok(())
         };
-        ensure!(factor.is_finite() && factor > 0.0, "the RoPE scaling factor is {factor}, expected above 0");
-        if let RopeScaling::Llama3 { low, high, original, .. } = self.rope_scaling {
-            ensure!(
-                low > 0.0 && high > low && original > 0.0,
-                "llama3 RoPE scaling needs 0 < low_freq_factor < high_freq_factor, found {low} and {high}"
-            );
+        match &self.rope_scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear(factor) => above_0("the factor", *factor)?,
+            &RopeScaling::Llama3 { factor, low, high, original } => {
+                above_0("the factor", factor)?;
+                ensure!(
+                    low > 0.0 && high > low && original > 0.0,
+                    "llama3 RoPE scaling needs 0 < low_freq_factor < high_freq_factor, found {low} and {high}"
+                );
+            }
+            &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, magnitude } => {
+                above_0("the factor", factor)?;
+                above_0("the original context", original)?;
+                above_0("beta_fast", beta_fast)?;
+                above_0("beta_slow", beta_slow)?;
+                above_0("the factor on cos and sin", magnitude)?;
+                ensure!(ext.is_finite(), "RoPE scaling: the extrapolation factor is {ext}");
+            }
+            RopeScaling::LongRope { short, long, original, magnitude } => {
+                ensure!(*original > 1.0, "RoPE scaling: the original context is {original}, expected above 1");
+                above_0("the factor on cos and sin", *magnitude)?;
+                for (name, list) in [("short", short), ("long", long)] {
+                    ensure!(
+                        list.len() == self.n_rot / 2,
+                        "RoPE scaling: {} {name} factors for {} rotated pairs",
+                        list.len(),
+                        self.n_rot / 2
+                    );
+                    if let Some(i) = list.iter().position(|f| !f.is_finite() || *f <= 0.0) {
+                        bail!("RoPE scaling: {name} factor {i} is {}, expected above 0", list[i]);
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// How positions are rotated, for tables: `128 of 128 dims, base 10000, longrope from 4096`.
+    pub fn rope_text(&self) -> String {
+        let scaling = match &self.rope_scaling {
+            RopeScaling::None => String::new(),
+            RopeScaling::Linear(factor) => format!(", linear by {factor}"),
+            RopeScaling::Llama3 { factor, original, .. } => format!(", llama3 by {factor} from {original}"),
+            RopeScaling::Yarn { factor, original, .. } => format!(", yarn by {factor} from {original}"),
+            RopeScaling::LongRope { original, .. } => format!(", longrope from {original}"),
+        };
+        format!("{} of {} dims, base {}{scaling}", self.n_rot, self.head_dim, self.rope_base)
     }
 
     /// Cached bytes of one position for the given words per head.
@@ -155,7 +254,9 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let file = c.files[0].display();
     let arch =
         m.str("general.architecture").with_context(|| format!("{file}: no general.architecture: not a model file"))?;
-    ensure!(arch == "llama", "{file}: architecture {arch} is not supported (supported: llama)");
+    let family = Family::of_gguf(arch).with_context(|| {
+        format!("{file}: architecture {arch} is not supported (supported: llama, phi3, qwen2, qwen3)")
+    })?;
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
         let v = m.uint(&key).with_context(|| match m.get(&key) {
@@ -183,21 +284,47 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
     let factor = float("rope.scaling.factor").or_else(|| float("rope.scale_linear")).unwrap_or(1.0);
     let original = opt("rope.scaling.original_context_length", context)? as f64;
-    let rope_scaling = match m.str(&format!("{arch}.rope.scaling.type")).unwrap_or("linear") {
+    let attn_factor = float("rope.scaling.attn_factor").unwrap_or(1.0);
+    let mut rope_scaling = match m.str(&format!("{arch}.rope.scaling.type")).unwrap_or("linear") {
         "none" => RopeScaling::None,
         "linear" if factor == 1.0 => RopeScaling::None,
         "linear" => RopeScaling::Linear(factor),
-        "yarn" => RopeScaling::Yarn {
-            factor,
-            original,
-            beta_fast: float("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
-            beta_slow: float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
-            ext: float("rope.scaling.yarn_ext_factor").unwrap_or(1.0),
-            attn: float("rope.scaling.attn_factor").unwrap_or(1.0),
-        },
-        other => bail!("{file}: {arch}.rope.scaling.type is {other}, expected none, linear or yarn"),
+        "yarn" => {
+            let ext = float("rope.scaling.yarn_ext_factor").unwrap_or(1.0);
+            RopeScaling::Yarn {
+                factor,
+                original,
+                beta_fast: float("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
+                beta_slow: float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
+                ext,
+                magnitude: attn_factor * if ext != 0.0 { yarn_magnitude(factor, 1.0) } else { 1.0 },
+            }
+        }
+        // a phi3 file need not say so: its factor tensors do
+        "longrope" if family == Family::Phi3 && c.tensor(LONG_FACTORS).is_none() => {
+            bail!("{file}: {arch}.rope.scaling.type is longrope, but tensor {LONG_FACTORS} is missing")
+        }
+        "longrope" if family == Family::Phi3 => RopeScaling::None,
+        other => {
+            let longrope = if family == Family::Phi3 { ", longrope" } else { "" };
+            bail!("{file}: {arch}.rope.scaling.type is {other}, expected none, linear, yarn{longrope}")
+        }
     };
+    if family == Family::Phi3 && (c.tensor(LONG_FACTORS).is_some() || c.tensor(SHORT_FACTORS).is_some()) {
+        let read = |name: &str| -> anyhow::Result<Vec<f64>> {
+            let t = c.tensor(name).with_context(|| format!("{file}: tensor {name} is missing"))?;
+            ensure!(t.shape.len() == 1, "{file}: tensor {name} has {} dimensions, expected 1", t.shape.len());
+            Ok(vector(c, t)?.into_iter().map(f64::from).collect())
+        };
+        rope_scaling = RopeScaling::LongRope {
+            short: read(SHORT_FACTORS)?,
+            long: read(LONG_FACTORS)?,
+            original,
+            magnitude: attn_factor,
+        };
+    }
     Ok(Hyper {
+        family,
         name: m.str("general.name").unwrap_or(arch).to_string(),
         layers: need("block_count")?,
         dim,
@@ -208,13 +335,14 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         ffn: need("feed_forward_length")?,
         vocab,
         context,
-        window: None,
+        window: Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0),
         eps: float("attention.layer_norm_rms_epsilon")
             .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
             as f32,
         rope_base: float("rope.freq_base").unwrap_or(10000.0),
         rope_scaling,
-        half_split: false,
+        half_split: family != Family::Llama,
+        tied: None,
         arch: arch.to_string(),
     })
 }
@@ -224,10 +352,9 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
     let file = file.display();
     let cfg = c.config.as_ref().with_context(|| format!("{file}: missing"))?;
     let model_type = cfg["model_type"].as_str().unwrap_or("");
-    ensure!(
-        ["llama", "mistral", "smollm"].contains(&model_type),
-        "{file}: model_type {model_type:?} is not supported (supported: llama, mistral)"
-    );
+    let family = Family::of_config(model_type).with_context(|| {
+        format!("{file}: model_type {model_type:?} is not supported (supported: llama, mistral, phi3, qwen2, qwen3)")
+    })?;
     let opt = |key: &str| -> anyhow::Result<Option<usize>> {
         match &cfg[key] {
             serde_json::Value::Null => Ok(None),
@@ -239,19 +366,75 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
         }
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
+    let flag = |key: &str| -> anyhow::Result<Option<bool>> {
+        match &cfg[key] {
+            Value::Null => Ok(None),
+            v => v.as_bool().map(Some).with_context(|| format!("{file}: {key} is {v}, expected true or false")),
+        }
+    };
     let act = cfg["hidden_act"].as_str().unwrap_or("silu");
     ensure!(act == "silu", "{file}: hidden_act {act} is not supported (supported: silu)");
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
-    let head_dim = opt("head_dim")?.unwrap_or(dim / heads);
+    let head_dim = match opt("head_dim")? {
+        Some(n) => n,
+        // transformers' default for this one does not follow from the width
+        None if family == Family::Qwen3 => 128,
+        None => dim / heads,
+    };
     let context = need("max_position_embeddings")?;
     // newer files keep everything about RoPE in rope_parameters
     let scaling = if cfg["rope_parameters"].is_object() { &cfg["rope_parameters"] } else { &cfg["rope_scaling"] };
-    let number = |key: &str| {
-        scaling[key].as_f64().with_context(|| format!("{file}: RoPE scaling: {key} is missing or not a number"))
+    let rope_scaling = config_scaling(family, cfg, scaling, context).with_context(|| file.to_string())?;
+    let partial = scaling["partial_rotary_factor"].as_f64().or(cfg["partial_rotary_factor"].as_f64()).unwrap_or(1.0);
+    ensure!(
+        partial == 1.0 || (family == Family::Phi3 && partial > 0.0 && partial < 1.0),
+        "{file}: partial_rotary_factor is {partial}, expected {}",
+        if family == Family::Phi3 { "above 0 and at most 1" } else { "1" }
+    );
+    let sliding = match (family, flag("use_sliding_window")?) {
+        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) => None,
+        _ => opt("sliding_window")?,
     };
-    let original = scaling["original_max_position_embeddings"].as_f64().unwrap_or(context as f64);
-    let rope_scaling = match scaling["rope_type"].as_str().or(scaling["type"].as_str()).unwrap_or("default") {
+    let rope_base = cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0);
+    Ok(Hyper {
+        family,
+        arch: model_type.to_string(),
+        name: cfg["_name_or_path"].as_str().filter(|s| !s.is_empty()).unwrap_or(model_type).to_string(),
+        layers: need("num_hidden_layers")?,
+        dim,
+        heads,
+        kv_heads: opt("num_key_value_heads")?.unwrap_or(heads),
+        head_dim,
+        n_rot: (head_dim as f64 * partial) as usize,
+        ffn: need("intermediate_size")?,
+        vocab: need("vocab_size")?,
+        context,
+        window: sliding,
+        eps: cfg["rms_norm_eps"].as_f64().unwrap_or(if family == Family::Phi3 { 1e-5 } else { 1e-6 }) as f32,
+        rope_base,
+        rope_scaling,
+        half_split: true,
+        tied: flag("tie_word_embeddings")?,
+    })
+}
+
+/// YaRN's factor on cos and sin, with its `mscale`.
+fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * mscale * libm::log(factor) }
+}
+
+/// RoPE scaling of config.json as transformers reads it; `scaling` is its `rope_parameters` or `rope_scaling`.
+fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) -> anyhow::Result<RopeScaling> {
+    let number =
+        |key: &str| scaling[key].as_f64().with_context(|| format!("RoPE scaling: {key} is missing or not a number"));
+    let original = scaling["original_max_position_embeddings"].as_f64();
+    let mut kind = scaling["rope_type"].as_str().or(scaling["type"].as_str()).unwrap_or("default");
+    // what the first Phi-3 files called it
+    if family == Family::Phi3 && ["su", "yarn"].contains(&kind) {
+        kind = "longrope";
+    }
+    Ok(match kind {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear(number("factor")?),
         "llama3" => RopeScaling::Llama3 {
@@ -260,37 +443,50 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
             high: number("high_freq_factor")?,
             original: number("original_max_position_embeddings")?,
         },
-        "yarn" => RopeScaling::Yarn {
-            factor: number("factor")?,
-            original,
-            beta_fast: scaling["beta_fast"].as_f64().unwrap_or(32.0),
-            beta_slow: scaling["beta_slow"].as_f64().unwrap_or(1.0),
-            ext: 1.0,
-            attn: scaling["attention_factor"]
-                .as_f64()
-                .map_or(1.0, |f| f / (1.0 + 0.1 * libm::log(scaling["factor"].as_f64().unwrap_or(1.0)))),
-        },
-        other => {
-            bail!("{file}: RoPE scaling of type {other} is not supported (supported: default, linear, llama3, yarn)")
+        "yarn" => {
+            let original = original.unwrap_or(context as f64);
+            let factor = if scaling["factor"].is_null() { context as f64 / original } else { number("factor")? };
+            let of = |key: &str| scaling[key].as_f64().filter(|v| *v != 0.0);
+            ensure!(scaling["truncate"] != false, "RoPE scaling: yarn with truncate = false is not supported");
+            RopeScaling::Yarn {
+                factor,
+                original,
+                beta_fast: of("beta_fast").unwrap_or(32.0),
+                beta_slow: of("beta_slow").unwrap_or(1.0),
+                ext: 1.0,
+                magnitude: match (scaling["attention_factor"].as_f64(), of("mscale"), of("mscale_all_dim")) {
+                    (Some(f), ..) => f,
+                    (None, Some(m), Some(all)) => yarn_magnitude(factor, m) / yarn_magnitude(factor, all),
+                    _ => yarn_magnitude(factor, 1.0),
+                },
+            }
         }
-    };
-    let rope_base = cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0);
-    Ok(Hyper {
-        arch: model_type.to_string(),
-        name: cfg["_name_or_path"].as_str().filter(|s| !s.is_empty()).unwrap_or(model_type).to_string(),
-        layers: need("num_hidden_layers")?,
-        dim,
-        heads,
-        kv_heads: opt("num_key_value_heads")?.unwrap_or(heads),
-        head_dim,
-        n_rot: head_dim,
-        ffn: need("intermediate_size")?,
-        vocab: need("vocab_size")?,
-        context,
-        window: if cfg["use_sliding_window"].as_bool() == Some(false) { None } else { opt("sliding_window")? },
-        eps: cfg["rms_norm_eps"].as_f64().unwrap_or(1e-6) as f32,
-        rope_base,
-        rope_scaling,
-        half_split: true,
+        "longrope" if family == Family::Phi3 => {
+            let original = original
+                .or(cfg["original_max_position_embeddings"].as_f64())
+                .context("RoPE scaling: longrope needs original_max_position_embeddings")?;
+            let factor = if scaling["factor"].is_null() { context as f64 / original } else { number("factor")? };
+            let list = |key: &str| -> anyhow::Result<Vec<f64>> {
+                let list =
+                    scaling[key].as_array().and_then(|a| a.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+                let list = list.with_context(|| format!("RoPE scaling: {key} is missing or no list of numbers"))?;
+                Ok(list.into_iter().map(|f| f64::from(f as f32)).collect())
+            };
+            // transformers and GGUF keep all of them as f32
+            RopeScaling::LongRope {
+                short: list("short_factor")?,
+                long: list("long_factor")?,
+                original,
+                magnitude: f64::from(match scaling["attention_factor"].as_f64() {
+                    Some(f) => f,
+                    None if factor <= 1.0 => 1.0,
+                    None => libm::sqrt(1.0 + libm::log(factor) / libm::log(original)),
+                } as f32),
+            }
+        }
+        other => bail!(
+            "RoPE scaling of type {other} is not supported (supported: default, linear, llama3, yarn{})",
+            if family == Family::Phi3 { ", longrope" } else { "" }
+        ),
     })
 }

@@ -1,11 +1,31 @@
 //! Config and weights to plans. Claims every tensor of a file exactly once; names no device.
 
+mod builder;
 pub mod hyper;
-pub mod llama;
+mod llama;
+mod phi3;
+mod qwen;
 mod rope;
 pub mod weights;
 
-pub use hyper::Hyper;
-pub use llama::{Built, PlanOptions, build};
+pub use builder::{Built, PlanOptions, positions};
+pub use hyper::{Family, Hyper};
 pub use rope::RopeTable;
 pub use weights::{Weights, rope_table};
+
+use crate::formats::Container;
+use builder::Builder;
+
+/// Makes the plan of a model; every tensor of the file is claimed once or named in the error.
+pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built> {
+    let mut b = Builder::new(c, h, o)?;
+    for l in 0..h.layers {
+        b.start_layer(l)?;
+        match h.family {
+            Family::Llama => llama::layer(&mut b)?,
+            Family::Phi3 => phi3::layer(&mut b)?,
+            Family::Qwen2 | Family::Qwen3 => qwen::layer(&mut b)?,
+        }
+    }
+    b.finish()
+}

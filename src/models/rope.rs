@@ -13,17 +13,25 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// `divisors`: the `rope_freqs.weight` tensor, one per pair, where the file has one.
-    pub fn new(h: &Hyper, divisors: Option<&[f32]>) -> RopeTable {
+    /// `divisors`: the `rope_freqs.weight` tensor, one per pair, where the file has one. `n_ctx`: positions a sequence
+    /// of the session may have; of longrope's two factor sets it chooses the long one when that is more than the model
+    /// was first trained for. So the choice is made once per session, as llama.cpp makes it, and a sequence never
+    /// changes its angles half way; transformers chooses by the sequence's present length.
+    ///
+    /// Formulas: the papers of RoPE, YaRN and LongRoPE as transformers' `modeling_rope_utils` and ggml have them.
+    pub fn new(h: &Hyper, divisors: Option<&[f32]>, n_ctx: usize) -> RopeTable {
         let n = h.n_rot as f64;
-        let mut magnitude = 1.0;
+        let magnitude = match h.rope_scaling {
+            RopeScaling::Yarn { magnitude, .. } | RopeScaling::LongRope { magnitude, .. } => magnitude,
+            _ => 1.0,
+        };
         let frequencies = (0..h.n_rot / 2)
             .map(|i| {
                 let f = libm::pow(h.rope_base, -2.0 * i as f64 / n) / divisors.map_or(1.0, |d| f64::from(d[i]));
-                match h.rope_scaling {
+                match &h.rope_scaling {
                     RopeScaling::None => f,
                     RopeScaling::Linear(factor) => f / factor,
-                    RopeScaling::Llama3 { factor, low, high, original } => {
+                    &RopeScaling::Llama3 { factor, low, high, original } => {
                         let turns = original * f / std::f64::consts::TAU;
                         if turns < low {
                             f / factor
@@ -34,8 +42,7 @@ impl RopeTable {
                             (1.0 - smooth) * f / factor + smooth * f
                         }
                     }
-                    RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, attn } => {
-                        magnitude = attn * if ext != 0.0 { 1.0 + 0.1 * libm::log(factor) } else { 1.0 };
+                    &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, .. } => {
                         let corr = |r: f64| {
                             n * libm::log(original / (std::f64::consts::TAU * r)) / (2.0 * libm::log(h.rope_base))
                         };
@@ -43,6 +50,9 @@ impl RopeTable {
                         let high = libm::ceil(corr(beta_slow)).min(n - 1.0);
                         let ramp = (1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)) * ext;
                         f / factor * (1.0 - ramp) + f * ramp
+                    }
+                    RopeScaling::LongRope { short, long, original, .. } => {
+                        f / if n_ctx as f64 > *original { long[i] } else { short[i] }
                     }
                 }
             })

@@ -89,7 +89,7 @@ impl Weights<'_> {
 }
 
 /// A one-dimensional tensor as f32; NaN and infinity are refused.
-fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
+pub(super) fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
     let ty = t.dtype.block().with_context(|| format!("tensor {} is {}", t.name, t.dtype.name()))?;
     ensure!(
         matches!(ty, BlockType::F32 | BlockType::F16 | BlockType::BF16),
@@ -108,11 +108,12 @@ fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
     Ok(values)
 }
 
-/// The RoPE table of a model, with the file's own frequency divisors where it has them.
-pub fn rope_table(c: &Container, h: &Hyper) -> anyhow::Result<RopeTable> {
-    let Some(t) = c.tensor("rope_freqs.weight") else { return Ok(RopeTable::new(h, None)) };
+/// The RoPE table of a model for sequences of up to `n_ctx` positions, with the file's own frequency divisors where it
+/// has them.
+pub fn rope_table(c: &Container, h: &Hyper, n_ctx: usize) -> anyhow::Result<RopeTable> {
+    let Some(t) = c.tensor("rope_freqs.weight") else { return Ok(RopeTable::new(h, None, n_ctx)) };
     let d = vector(c, t)?;
     ensure!(d.len() == h.n_rot / 2, "rope_freqs.weight has {} elements, expected {}", d.len(), h.n_rot / 2);
     ensure!(d.iter().all(|v| *v > 0.0), "rope_freqs.weight holds a divisor that is not above 0");
-    Ok(RopeTable::new(h, Some(&d)))
+    Ok(RopeTable::new(h, Some(&d), n_ctx))
 }

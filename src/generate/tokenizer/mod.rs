@@ -189,9 +189,12 @@ impl Tokenizer {
         }
         dedup(&mut ends);
 
-        // Phi-3's markers swallow the white space after them; the format has no field for it, llama.cpp goes by name.
+        // Phi-3's markers swallow the white space after them; the format has no field for it. llama.cpp goes by the
+        // model's name, which anyone may change; the architecture says as much where the vocabulary is SentencePiece
+        // (Phi-4, of the same architecture but byte-level, does not strip).
         let name = meta.str("general.name").unwrap_or("").to_lowercase();
-        let strips = name.contains("phi-3") || name.contains("phi3");
+        let is_phi3 = is_spm && meta.str("general.architecture") == Some("phi3");
+        let strips = is_phi3 || name.contains("phi-3") || name.contains("phi3");
         let listed = source.tokens.iter().zip(&source.kinds).enumerate();
         let specials = listed
             .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown))

@@ -1,0 +1,590 @@
+//! What every decoder's plan is made of: claimed tensors, buffers, commands, cache pages.
+//!
+//! The models themselves (`llama`, `phi3`, `qwen`) say in which order; nothing here knows an architecture but the names
+//! its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
+//! and appends commands to one recording.
+
+use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
+use crate::blocks::{BlockType, pack};
+use crate::formats::{Container, ContainerKind, Tensor};
+use crate::ops::act_quantize::ActQuantizeParams;
+use crate::ops::add::AddParams;
+use crate::ops::add_bias::AddBiasParams;
+use crate::ops::attention::AttentionParams;
+use crate::ops::cache::{CacheType, CacheWriteParams};
+use crate::ops::embed::EmbedParams;
+use crate::ops::linear::{LinearParams, act_words};
+use crate::ops::rms_norm::RmsNormParams;
+use crate::ops::rope::RopeParams;
+use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::swiglu::SwigluParams;
+use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows};
+use anyhow::{Context, bail, ensure};
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// Workgroups of one dimension that every adapter dispatches.
+const MAX_GROUPS: usize = 65535;
+
+/// Choices that shape a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanOptions {
+    /// positions in the cache
+    pub n_ctx: usize,
+    /// tokens in a step, at most
+    pub ubatch: usize,
+    /// logits rows in a step, at most
+    pub max_out: usize,
+    /// digits of the activations: 1 (8 bits) or 2 (`--activations 16`)
+    pub digits: usize,
+    /// type of cached keys
+    pub k_type: CacheType,
+    /// type of cached values
+    pub v_type: CacheType,
+    /// largest buffer the device can bind, in words
+    pub max_binding_words: usize,
+}
+
+/// A plan and the buffers the host writes.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// the plan
+    pub plan: Plan,
+    /// token ids `[token]`
+    pub ids: BufId,
+    /// RoPE table `[token][n_rot/2][cos, sin]`
+    pub rope: BufId,
+    /// positions a sequence may have: [`positions`] of what was asked for
+    pub n_ctx: usize,
+    /// words of all cache pages together
+    pub cache_words: usize,
+}
+
+/// Positions a session asked for `n_ctx` has: whole chunks of 64, but no more than the attention window.
+pub fn positions(h: &Hyper, n_ctx: usize) -> usize {
+    n_ctx.next_multiple_of(64).min(h.window.unwrap_or(usize::MAX))
+}
+
+/// A tensor's name in either kind of file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
+/// `("attn_q", Some(0), "weight")`.
+pub(super) fn tensor_name(gguf: bool, what: &str, layer: Option<usize>, suffix: &str) -> String {
+    let hf = match what {
+        "token_embd" => "embed_tokens",
+        "output_norm" => "norm",
+        "output" => "lm_head",
+        "attn_norm" => "input_layernorm",
+        "attn_qkv" => "self_attn.qkv_proj",
+        "attn_q" => "self_attn.q_proj",
+        "attn_k" => "self_attn.k_proj",
+        "attn_v" => "self_attn.v_proj",
+        "attn_q_norm" => "self_attn.q_norm",
+        "attn_k_norm" => "self_attn.k_norm",
+        "attn_output" => "self_attn.o_proj",
+        "ffn_norm" => "post_attention_layernorm",
+        "ffn_gate" => "mlp.gate_proj",
+        "ffn_up" => "mlp.up_proj",
+        "ffn_gate_up" => "mlp.gate_up_proj",
+        "ffn_down" => "mlp.down_proj",
+        other => unreachable!("no tensor is called {other}"),
+    };
+    // GGUF has one name for the feed-forward's first matrix, fused or not
+    let what = if what == "ffn_gate_up" { "ffn_up" } else { what };
+    match (gguf, layer) {
+        (true, Some(l)) => format!("blk.{l}.{what}.{suffix}"),
+        (true, None) => format!("{what}.{suffix}"),
+        (false, Some(l)) => format!("model.layers.{l}.{hf}.{suffix}"),
+        (false, None) if what == "output" => format!("{hf}.{suffix}"),
+        (false, None) => format!("model.{hf}.{suffix}"),
+    }
+}
+
+/// A matrix in one or several buffers of whole row blocks.
+#[derive(Clone)]
+pub(super) struct Matrix {
+    ty: BlockType,
+    /// columns
+    k: usize,
+    rows: usize,
+    /// (buffer, first row of this matrix, rows)
+    parts: Vec<(BufId, usize, usize)>,
+}
+
+/// The buffers of a step; each is `[token][width]`, the width beside it.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    /// token ids: 1
+    pub ids: BufId,
+    /// cos and sin: n_rot
+    pub rope: BufId,
+    /// residual stream: dim
+    pub x: BufId,
+    /// norm of x: dim
+    pub normed: BufId,
+    /// the same, quantised
+    pub normed_act: BufId,
+    /// queries: heads · head_dim
+    pub q: BufId,
+    /// keys: kv_heads · head_dim
+    pub k: BufId,
+    /// values: kv_heads · head_dim
+    pub v: BufId,
+    /// queries and keys after a norm of each head, where the model has one; else the buffers of q and k
+    pub q_normed: BufId,
+    /// see `q_normed`
+    pub k_normed: BufId,
+    /// what attention gives: heads · head_dim
+    pub attended: BufId,
+    /// the same, quantised
+    pub attended_act: BufId,
+    /// what goes to the residual stream: dim
+    pub added: BufId,
+    /// feed-forward: ffn
+    pub gate: BufId,
+    /// feed-forward: ffn
+    pub up: BufId,
+    /// silu(gate) · up: ffn
+    pub mid: BufId,
+    /// the same, quantised
+    pub mid_act: BufId,
+    /// attention's (m, l, o) between pages
+    state: BufId,
+}
+
+/// The cache of one layer.
+#[derive(Default)]
+struct Pages {
+    /// (first position, positions)
+    ranges: Vec<(usize, usize)>,
+    keys: Vec<BufId>,
+    values: Vec<BufId>,
+}
+
+/// Makes a plan step by step. Weights are claimed where they are used.
+pub(super) struct Builder<'a> {
+    c: &'a Container,
+    pub h: &'a Hyper,
+    o: &'a PlanOptions,
+    gguf: bool,
+    buffers: Vec<BufDecl>,
+    commands: Vec<Command>,
+    claimed: HashSet<String>,
+    layer: Option<usize>,
+    rows: Rows,
+    pub work: Work,
+    embed: Matrix,
+    pages: Pages,
+    /// words of a cached key and value, per head
+    cached: (usize, usize),
+    cache_words: usize,
+}
+
+impl<'a> Builder<'a> {
+    /// Checks the options, makes the working buffers, and records the embedding: x = E\[ids\].
+    ///
+    /// Errors: a context the attention window does not reach; cache types that do not fit the heads; buffers beyond the
+    /// binding limit; an embedding that is missing or has another shape.
+    pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions) -> anyhow::Result<Builder<'a>> {
+        ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, "context, ubatch and output rows must be at least 1");
+        if let Some(w) = h.window {
+            ensure!(
+                o.n_ctx <= w,
+                "the model attends {w} positions back and a context of {} needs more; use -c {w} or less",
+                o.n_ctx
+            );
+        }
+        let cached = (cache_words(o.k_type, h.head_dim, "--ctk")?, cache_words(o.v_type, h.head_dim, "--ctv")?);
+        let mut b = Builder {
+            c,
+            h,
+            o,
+            gguf: c.kind == ContainerKind::Gguf,
+            buffers: vec![],
+            commands: vec![],
+            claimed: HashSet::new(),
+            layer: None,
+            rows: Rows::Tokens,
+            work: Work {
+                ids: 0,
+                rope: 0,
+                x: 0,
+                normed: 0,
+                normed_act: 0,
+                q: 0,
+                k: 0,
+                v: 0,
+                q_normed: 0,
+                k_normed: 0,
+                attended: 0,
+                attended_act: 0,
+                added: 0,
+                gate: 0,
+                up: 0,
+                mid: 0,
+                mid_act: 0,
+                state: 0,
+            },
+            embed: Matrix { ty: BlockType::F32, k: 0, rows: 0, parts: vec![] },
+            pages: Pages::default(),
+            cached,
+            cache_words: 0,
+        };
+        b.lay_out()?;
+        b.embed = b.matrix("token_embd", h.dim, h.vocab)?;
+        for (w, row0, rows) in b.embed.parts.clone() {
+            let p = EmbedParams { n_tokens: 0, dim: h.dim as u32, row0: row0 as u32, rows: rows as u32 };
+            b.push("embed", Op::Embed(b.embed.ty), Args::Embed(p), vec![b.work.ids, w, b.work.x]);
+        }
+        Ok(b)
+    }
+
+    /// Declares the working buffers and cuts the cache into pages.
+    fn lay_out(&mut self) -> anyhow::Result<()> {
+        let (h, o, t) = (self.h, self.o, self.o.ubatch);
+        let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
+        self.work.ids = self.buffer("ids", t, Role::Input)?;
+        self.work.rope = self.buffer("rope", t * h.n_rot, Role::Input)?;
+        self.work.x = self.scratch("x", t * h.dim)?;
+        self.work.normed = self.scratch("normed", t * h.dim)?;
+        self.work.normed_act = self.scratch("normed_act", t * act_words(h.dim, o.digits))?;
+        self.work.q = self.scratch("q", t * width)?;
+        self.work.k = self.scratch("k", t * kv_width)?;
+        self.work.v = self.scratch("v", t * kv_width)?;
+        (self.work.q_normed, self.work.k_normed) = (self.work.q, self.work.k);
+        if h.family == Family::Qwen3 {
+            self.work.q_normed = self.scratch("q_normed", t * width)?;
+            self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
+        }
+        self.work.attended = self.scratch("attended", t * width)?;
+        self.work.attended_act = self.scratch("attended_act", t * act_words(width, o.digits))?;
+        self.work.added = self.scratch("added", t * h.dim)?;
+        self.work.gate = self.scratch("gate", t * h.ffn)?;
+        self.work.up = self.scratch("up", t * h.ffn)?;
+        self.work.mid = self.scratch("mid", t * h.ffn)?;
+        self.work.mid_act = self.scratch("mid_act", t * act_words(h.ffn, o.digits))?;
+        // positions per cache page: whole chunks, as many as one binding holds
+        let n_ctx = o.n_ctx.next_multiple_of(64);
+        let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / 64 * 64;
+        ensure!(
+            page_limit > 0,
+            "64 cached positions do not fit the device's binding limit of {} bytes",
+            o.max_binding_words * 4
+        );
+        let page = n_ctx.min(page_limit);
+        self.pages.ranges = (0..n_ctx).step_by(page).map(|first| (first, page.min(n_ctx - first))).collect();
+        let state_words = if self.pages.ranges.len() > 1 { t * h.heads * (h.head_dim + 2) } else { 4 };
+        self.work.state = self.scratch("attention_state", state_words)?;
+        Ok(())
+    }
+
+    /// Everything recorded from now on belongs to layer `l`, whose cache is declared here.
+    pub fn start_layer(&mut self, l: usize) -> anyhow::Result<()> {
+        self.layer = Some(l);
+        (self.pages.keys, self.pages.values) = (vec![], vec![]);
+        for (i, (_, len)) in self.pages.ranges.clone().into_iter().enumerate() {
+            let words = (self.h.kv_heads * len * self.cached.0, self.h.kv_heads * len * self.cached.1);
+            let keys = self.buffer(&format!("layer {l} keys page {i}"), words.0, Role::Cache)?;
+            let values = self.buffer(&format!("layer {l} values page {i}"), words.1, Role::Cache)?;
+            self.pages.keys.push(keys);
+            self.pages.values.push(values);
+            self.cache_words += words.0 + words.1;
+        }
+        Ok(())
+    }
+
+    /// Logits of the wanted rows: W · norm(x), W being the output matrix, or the embedding where the file has none.
+    pub fn finish(mut self) -> anyhow::Result<Built> {
+        let (h, r) = (self.h, self.o.max_out);
+        self.layer = None;
+        let chosen = self.scratch("chosen", r * h.dim)?;
+        let out_normed = self.scratch("out_normed", r * h.dim)?;
+        let out_act = self.scratch("out_act", r * act_words(h.dim, self.o.digits))?;
+        let logits = self.scratch("logits", r * h.vocab)?;
+        self.rows = Rows::Outputs;
+        let p = SelectRowsParams { n_tokens: 0, dim: h.dim as u32, first: 0 };
+        self.push("select", Op::SelectRows, Args::SelectRows(p), vec![self.work.x, chosen]);
+        self.norm("output_norm", chosen, out_normed)?;
+        let head = tensor_name(self.gguf, "output", None, "weight");
+        let output = if self.c.tensor(&head).is_some() {
+            self.matrix("output", h.dim, h.vocab)?
+        } else {
+            ensure!(
+                h.tied != Some(false),
+                "{}: tensor {head} is missing, and tie_word_embeddings is false",
+                self.c.files[0].display()
+            );
+            self.embed.clone()
+        };
+        self.quantize("out_act", &[&output], out_normed, out_act);
+        self.linear("logits", &output, out_normed, out_act, logits);
+        self.check_unclaimed()?;
+        let plan = Plan {
+            buffers: self.buffers,
+            recording: Recording { commands: self.commands },
+            logits,
+            vocab: h.vocab,
+            max_tokens: self.o.ubatch,
+            max_out: r,
+        };
+        let (ids, rope) = (self.work.ids, self.work.rope);
+        Ok(Built { plan, ids, rope, n_ctx: positions(h, self.o.n_ctx), cache_words: self.cache_words })
+    }
+
+    fn buffer(&mut self, name: &str, words: usize, role: Role) -> anyhow::Result<BufId> {
+        ensure!(
+            words <= self.o.max_binding_words,
+            "buffer {name} needs {} bytes, the device binds at most {}; use a smaller --ubatch",
+            words * 4,
+            self.o.max_binding_words * 4
+        );
+        self.buffers.push(BufDecl { name: name.to_string(), words, role });
+        Ok(self.buffers.len() - 1)
+    }
+
+    /// An intermediate buffer.
+    pub fn scratch(&mut self, name: &str, words: usize) -> anyhow::Result<BufId> {
+        self.buffer(name, words, Role::Scratch)
+    }
+
+    fn claim(&mut self, name: &str, shape: &[usize]) -> anyhow::Result<(BlockType, &Tensor)> {
+        let file = self.c.files[0].display();
+        let t = self.c.tensor(name).with_context(|| format!("{file}: tensor {name} is missing"))?;
+        let found: Vec<usize> = t.shape.iter().map(|&d| d as usize).collect();
+        ensure!(found == shape, "{file}: tensor {name} has shape {found:?}, the config asks for {shape:?}");
+        let ty = t.dtype.block().with_context(|| {
+            let known: Vec<&str> = BlockType::ALL.iter().map(|t| t.name()).collect();
+            format!(
+                "{file}: tensor {name} is {}, which is not supported (supported: {})",
+                t.dtype.name(),
+                known.join(", ")
+            )
+        })?;
+        self.claimed.insert(name.to_string());
+        Ok((ty, t))
+    }
+
+    /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
+    fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
+        let name = tensor_name(self.gguf, what, self.layer, suffix);
+        self.claim(&name, &[len])?;
+        self.buffer(&name, len, Role::Weight { tensor: name.clone(), row0: 0, rows: 1 })
+    }
+
+    /// A matrix of this layer, `[rows][k]`, split where it exceeds the binding limit.
+    pub fn matrix(&mut self, what: &str, k: usize, rows: usize) -> anyhow::Result<Matrix> {
+        let [m] = self.fused(what, k, [rows])?;
+        Ok(m)
+    }
+
+    /// A matrix that holds several below each other, `[rows\[0\] + rows\[1\] + …][k]`, as matrices of their own.
+    pub fn fused<const N: usize>(&mut self, what: &str, k: usize, rows: [usize; N]) -> anyhow::Result<[Matrix; N]> {
+        let name = tensor_name(self.gguf, what, self.layer, "weight");
+        let total = rows.iter().sum();
+        let (ty, _) = self.claim(&name, &[k, total])?;
+        let ty = pack::packed_type(ty);
+        let mut first = 0;
+        let mut list = Vec::with_capacity(N);
+        for n in rows {
+            list.push(self.rows_of(&name, ty, k, first..first + n, n == total)?);
+            first += n;
+        }
+        Ok(list.try_into().unwrap_or_else(|_| unreachable!("one matrix for each of {N}")))
+    }
+
+    fn rows_of(
+        &mut self,
+        name: &str,
+        ty: BlockType,
+        k: usize,
+        range: Range<usize>,
+        whole: bool,
+    ) -> anyhow::Result<Matrix> {
+        let part_rows = self.o.max_binding_words / pack::words_per_row(ty, k) / 32 * 32;
+        ensure!(
+            part_rows > 0,
+            "32 rows of tensor {name} do not fit the device's binding limit of {} bytes",
+            self.o.max_binding_words * 4
+        );
+        let mut parts = Vec::new();
+        for row0 in range.clone().step_by(part_rows) {
+            let n = part_rows.min(range.end - row0);
+            let label =
+                if whole && n == range.len() { name.to_string() } else { format!("{name} rows {row0}..{}", row0 + n) };
+            let role = Role::Weight { tensor: name.to_string(), row0, rows: n };
+            parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
+        }
+        Ok(Matrix { ty, k, rows: range.len(), parts })
+    }
+
+    fn push(&mut self, label: &str, op: Op, args: Args, binds: Vec<BufId>) {
+        self.commands.push(Command { op, args, binds, rows: self.rows, layer: self.layer, label: label.to_string() });
+    }
+
+    /// y = norm(x) · w, w being the tensor `what`, `[dim]`.
+    pub fn norm(&mut self, what: &str, x: BufId, y: BufId) -> anyhow::Result<()> {
+        let dim = self.h.dim;
+        let w = self.vector(what, "weight", dim)?;
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.h.eps };
+        self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        Ok(())
+    }
+
+    /// y = norm(x) · w for each head by itself, w being the tensor `what`, `[head_dim]`; x, y `[token][heads][head_dim]`.
+    pub fn head_norm(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
+        let (dim, t) = (self.h.head_dim, self.o.ubatch);
+        ensure!(
+            t * heads <= MAX_GROUPS,
+            "{t} tokens of {heads} heads in a step are more rows than the {MAX_GROUPS} a norm takes; use --ubatch {} or \
+             less",
+            MAX_GROUPS / heads
+        );
+        let w = self.vector(what, "weight", dim)?;
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.h.eps };
+        self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        if let Some(c) = self.commands.last_mut() {
+            c.rows = Rows::Heads(heads as u32);
+        }
+        Ok(())
+    }
+
+    /// Quantises the activations, unless every reader has float weights.
+    pub fn quantize(&mut self, label: &str, readers: &[&Matrix], x: BufId, act: BufId) {
+        if let Some(m) = readers.iter().find(|m| !is_float(m.ty)) {
+            let p = ActQuantizeParams { n_tokens: 0, k: m.k as u32, digits: self.o.digits as u32 };
+            self.push(label, Op::ActQuantize, Args::ActQuantize(p), vec![x, act]);
+        }
+    }
+
+    /// y = m · x, from x itself or from its blocks `act`, as the weights ask for.
+    pub fn linear(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId, y: BufId) {
+        for &(w, row0, rows) in &m.parts {
+            let p = LinearParams {
+                n_tokens: 0,
+                k: m.k as u32,
+                rows: rows as u32,
+                digits: if is_float(m.ty) { 1 } else { self.o.digits as u32 },
+                y_stride: m.rows as u32,
+                y_offset: row0 as u32,
+                residual: 0,
+            };
+            let input = if is_float(m.ty) { x } else { act };
+            self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
+        }
+    }
+
+    /// y += the bias of the tensor `what`, `[len]`.
+    pub fn bias(&mut self, what: &str, len: usize, y: BufId) -> anyhow::Result<()> {
+        let b = self.vector(what, "bias", len)?;
+        let p = AddBiasParams { n_tokens: 0, dim: len as u32 };
+        self.push(&format!("{what}_bias"), Op::AddBias, Args::AddBias(p), vec![b, y]);
+        Ok(())
+    }
+
+    /// Rotates x `[token][heads][head_dim]` by its positions.
+    pub fn rope(&mut self, label: &str, heads: usize, x: BufId) {
+        let p = RopeParams {
+            n_tokens: 0,
+            heads: heads as u32,
+            head_dim: self.h.head_dim as u32,
+            n_rot: self.h.n_rot as u32,
+            half_split: self.h.half_split.into(),
+        };
+        self.push(label, Op::Rope, Args::Rope(p), vec![self.work.rope, x]);
+    }
+
+    /// Writes k and v to the cache; then attended = softmax(q · K / sqrt(head_dim)) · V over all positions so far.
+    pub fn attend(&mut self, q: BufId, k: BufId, v: BufId) {
+        let (h, w, pages) = (self.h, self.work, std::mem::take(&mut self.pages));
+        for (i, &(first, len)) in pages.ranges.iter().enumerate() {
+            let p = CacheWriteParams {
+                n_tokens: 0,
+                pos: 0,
+                kv_heads: h.kv_heads as u32,
+                head_dim: h.head_dim as u32,
+                page_first: first as u32,
+                page_len: len as u32,
+            };
+            self.push("k_cache", Op::CacheWriteK(self.o.k_type), Args::CacheWrite(p), vec![k, pages.keys[i]]);
+            self.push("v_cache", Op::CacheWriteV(self.o.v_type), Args::CacheWrite(p), vec![v, pages.values[i]]);
+        }
+        for (i, &(first, len)) in pages.ranges.iter().enumerate() {
+            let p = AttentionParams {
+                n_tokens: 0,
+                pos: 0,
+                heads: h.heads as u32,
+                kv_heads: h.kv_heads as u32,
+                head_dim: h.head_dim as u32,
+                page_first: first as u32,
+                page_len: len as u32,
+                scale: (1.0 / libm::sqrt(h.head_dim as f64)) as f32,
+            };
+            let binds = vec![q, pages.keys[i], pages.values[i], w.state, w.attended];
+            self.push("attention", Op::Attention(self.o.k_type, self.o.v_type), Args::Attention(p), binds);
+        }
+        self.pages = pages;
+    }
+
+    /// x += Wo · attended.
+    pub fn attention_output(&mut self) -> anyhow::Result<()> {
+        let (h, w) = (self.h, self.work);
+        let wo = self.matrix("attn_output", h.heads * h.head_dim, h.dim)?;
+        self.quantize("attended_act", &[&wo], w.attended, w.attended_act);
+        self.linear("attn_output", &wo, w.attended, w.attended_act, w.added);
+        self.add("attn_residual", w.added, w.x);
+        Ok(())
+    }
+
+    /// x += Wdown · (silu(Wgate n) · Wup n), n = norm(x); `gate_up` are the two matrices `[ffn][dim]`.
+    pub fn feed_forward(
+        &mut self,
+        gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
+    ) -> anyhow::Result<()> {
+        let (h, w) = (self.h, self.work);
+        self.norm("ffn_norm", w.x, w.normed)?;
+        let [wg, wu] = gate_up(self)?;
+        self.quantize("ffn_act", &[&wg, &wu], w.normed, w.normed_act);
+        self.linear("ffn_gate", &wg, w.normed, w.normed_act, w.gate);
+        self.linear("ffn_up", &wu, w.normed, w.normed_act, w.up);
+        let p = SwigluParams { n_tokens: 0, dim: h.ffn as u32 };
+        self.push("swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
+        let wd = self.matrix("ffn_down", h.ffn, h.dim)?;
+        self.quantize("mid_act", &[&wd], w.mid, w.mid_act);
+        self.linear("ffn_down", &wd, w.mid, w.mid_act, w.added);
+        self.add("ffn_residual", w.added, w.x);
+        Ok(())
+    }
+
+    fn add(&mut self, label: &str, y: BufId, x: BufId) {
+        let p = AddParams { n_tokens: 0, dim: self.h.dim as u32 };
+        self.push(label, Op::Add, Args::Add(p), vec![y, x]);
+    }
+
+    /// A tensor nobody asked for means the model is not what the config says.
+    fn check_unclaimed(&self) -> anyhow::Result<()> {
+        for t in &self.c.tensors {
+            let known = match t.name.as_str() {
+                "rope_freqs.weight" => true,
+                LONG_FACTORS | SHORT_FACTORS => matches!(self.h.rope_scaling, RopeScaling::LongRope { .. }),
+                name => name.ends_with("rotary_emb.inv_freq"),
+            };
+            if !known && !self.claimed.contains(&t.name) {
+                bail!(
+                    "{}: tensor {} has no place in a {} model (other biases and adapters are not supported)",
+                    self.c.files[0].display(),
+                    t.name,
+                    self.h.family.name()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cache_words(t: CacheType, head_dim: usize, flag: &str) -> anyhow::Result<usize> {
+    t.words(head_dim).with_context(|| {
+        format!("{flag} {}: blocks of 32 do not divide a head of {head_dim}; use f16 or f32", t.name())
+    })
+}
+
+fn is_float(t: BlockType) -> bool {
+    matches!(t, BlockType::F32 | BlockType::F16 | BlockType::BF16)
+}
