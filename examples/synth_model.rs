@@ -1,10 +1,13 @@
-//! Writes a GGUF model of random weights with the shape and metadata of a real one, for measurements and tests.
+//! Writes a model of random weights with the shape and metadata of a real one, as a GGUF file or a Hugging Face
+//! directory, for measurements and tests.
 //!
 //! ```text
 //! cargo run --release --example synth_model -- --out small.gguf --preset small
 //! cargo run --release --example synth_model -- --out odd.gguf   --preset odd  --type f16
 //! cargo run --release --example synth_model -- --out big.gguf   --preset 100m --type f16 --seed 7
 //! cargo run --release --example synth_model -- --out wide.gguf  --preset tiny --dim 512 --heads 8 --tied
+//! cargo run --release --example synth_model -- --out phi.gguf   --preset phi3-tiny --outliers
+//! cargo run --release --example synth_model -- --out qwen-dir   --preset qwen3-tiny --format hf --type bf16
 //! ```
 //!
 //! | preset | dim | layers | ffn | heads / KV heads | vocabulary | context | parameters | what for |
@@ -13,19 +16,34 @@
 //! | `small` | 512 | 8 | 1536 | 8 / 4 | 32000 | 4096 | 58 M | quick measurements |
 //! | `medium` | 2048 | 22 | 5632 | 32 / 4 | 32000 | 4096 | 1.1 G | TinyLlama's shape |
 //! | `odd` | 160 | 3 | 352 | 4 / 2 | 333 | 256 | 0.8 M | rows that are no multiple of 128 (f32, f16, bf16, q8_0, q4_0 only) |
+//! | `phi3-tiny` | 256 | 2 | 512 | 4 / 4 | 512 | 512, longrope from 128 | 1.6 M | tests of phi3 |
+//! | `qwen2-tiny` | 256 | 2 | 512 | 4 / 2 | 512, tied | 512 | 1.3 M | tests of qwen2 |
+//! | `qwen3-tiny` | 256 | 2 | 512 | 4 / 2 of 128 | 512 | 512 | 1.8 M | tests of qwen3 |
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
-//! Every preset can be changed by `--dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`. Types:
-//! `q4_k_m` (Q4_K, with Q6_K for the output matrix and for the attn_v and ffn_down layers that the usual mix raises),
+//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, and by
+//! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated). With `--outliers`
+//! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
+//! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files. Types:
+//! `q4_k_m` (Q4_K, with Q6_K for the output matrix and for the attn_v and ffn_down layers that the usual mix raises, and
+//! Q5_K for phi3's attn_qkv),
 //! `q4_0` and `q5_k` (the output matrix in Q6_K, or Q8_0 where its rows do not allow that), `q8_0`, `q6_k`, `f16`,
 //! `bf16`, `f32`. With `--tied` the embedding is the output matrix and has its type.
 //!
 //! The weights are noise scaled so that activations stay finite through every layer and logits spread like a trained
 //! model's. Element i of a tensor depends only on the seed, the tensor's name and i, by integer operations and one
 //! multiplication, so the file is the same on every machine and the same weights underlie every type. The vocabulary
-//! is made up and of the sentencepiece kind (control tokens, 256 bytes, letters, letter pairs and triples).
+//! is made up: of the sentencepiece kind (control tokens, 256 bytes, letters, letter pairs and triples) for llama and
+//! phi3, byte-level for qwen2 and qwen3. Both forms of a model have the same weights, vocabulary and texts.
 //!
-//! Memory use is a few dozen MiB whatever the model's size. The file appears under its name only when it is complete.
+//! Memory use is a few dozen MiB whatever the model's size. The file or directory appears under its name only when it is complete.
+
+#[path = "synth_model/gguf.rs"]
+mod gguf;
+#[path = "synth_model/hf.rs"]
+mod hf;
+#[path = "synth_model/vocabulary.rs"]
+mod vocabulary;
 
 use std::fs::File;
 use std::io::Write;
@@ -38,15 +56,24 @@ use isobit::blocks::BlockType;
 use rayon::prelude::*;
 
 #[derive(Parser)]
-#[command(about = "Write a GGUF model of random weights with the shape and metadata of a real one")]
+#[command(about = "Write a model of random weights with the shape and metadata of a real one")]
 struct Args {
-    /// The file to write
+    /// The file or directory to write
     #[arg(long)]
     out: PathBuf,
     /// The shape to start from
     #[arg(long, value_enum, default_value = "small")]
     preset: Preset,
-    /// How the matrices are stored (q4_k_m unless given, q8_0 for the odd preset)
+    /// A GGUF file or a Hugging Face directory
+    #[arg(long, value_enum, default_value = "gguf")]
+    format: Format,
+    /// Safetensors files of a Hugging Face directory
+    #[arg(long, default_value_t = 2)]
+    shards: usize,
+    /// The architecture (the preset's unless given)
+    #[arg(long, value_enum)]
+    arch: Option<Arch>,
+    /// How the matrices are stored (q4_k_m unless given, q8_0 for the odd preset, bf16 for hf)
     #[arg(long = "type", value_enum)]
     mix: Option<Mix>,
     /// Another seed gives other weights
@@ -79,6 +106,52 @@ struct Args {
     /// No output matrix of its own: the embedding is used
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false")]
     tied: Option<bool>,
+    /// Scaling of positions (longrope for the phi3 preset, else plain); longrope is phi3's, llama3 is for hf
+    #[arg(long, value_enum)]
+    rope: Option<Rope>,
+    /// Context before scaling (a quarter of the context unless given)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=1 << 30))]
+    original_ctx: Option<u32>,
+    /// Share of a head that is rotated; only phi3 has another than 1
+    #[arg(long, default_value_t = 1.0)]
+    rotary: f64,
+    /// One input channel in 64 has weights this many times the others'
+    #[arg(long, num_args = 0..=1, default_missing_value = "8", default_value_t = 1.0, value_name = "FACTOR")]
+    outliers: f32,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
+enum Format {
+    Gguf,
+    Hf,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
+enum Arch {
+    Llama,
+    Phi3,
+    Qwen2,
+    Qwen3,
+}
+
+impl Arch {
+    /// GGUF's architecture, Hugging Face's model type.
+    fn name(self) -> &'static str {
+        match self {
+            Arch::Llama => "llama",
+            Arch::Phi3 => "phi3",
+            Arch::Qwen2 => "qwen2",
+            Arch::Qwen3 => "qwen3",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
+enum Rope {
+    Plain,
+    Longrope,
+    Yarn,
+    Llama3,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
@@ -87,6 +160,9 @@ enum Preset {
     Small,
     Medium,
     Odd,
+    Phi3Tiny,
+    Qwen2Tiny,
+    Qwen3Tiny,
     #[value(name = "100m")]
     M100,
 }
@@ -119,6 +195,28 @@ struct Shape {
     vocab: u32,
     ctx: u32,
     tied: bool,
+    /// share of a head that is rotated
+    rotary: f64,
+}
+
+impl Shape {
+    /// Rotated elements of a head.
+    fn n_rot(&self) -> u32 {
+        (self.head_dim as f64 * self.rotary) as u32
+    }
+}
+
+/// Everything that a file's bytes follow from.
+struct Model {
+    name: String,
+    arch: Arch,
+    shape: Shape,
+    mix: Mix,
+    seed: u64,
+    rope: Rope,
+    /// context before scaling
+    original: u32,
+    outliers: f32,
 }
 
 impl Preset {
@@ -129,8 +227,21 @@ impl Preset {
             Preset::Medium => (2048, 22, 5632, 32, 4, 32000, 4096, false),
             Preset::Odd => (160, 3, 352, 4, 2, 333, 256, false),
             Preset::M100 => (1024, 2, 2816, 16, 4, 131072, 2048, true),
+            Preset::Phi3Tiny => (256, 2, 512, 4, 4, 512, 512, false),
+            Preset::Qwen2Tiny => (256, 2, 512, 4, 2, 512, 512, true),
+            Preset::Qwen3Tiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
-        Shape { dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied }
+        let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
+        Shape { dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, rotary: 1.0 }
+    }
+
+    fn arch(self) -> Arch {
+        match self {
+            Preset::Phi3Tiny => Arch::Phi3,
+            Preset::Qwen2Tiny => Arch::Qwen2,
+            Preset::Qwen3Tiny => Arch::Qwen3,
+            _ => Arch::Llama,
+        }
     }
 
     fn name(self) -> String {
@@ -145,6 +256,7 @@ impl Args {
         let heads = self.heads.unwrap_or(base.heads);
         let head_dim = match self.head_dim {
             Some(n) => n,
+            None if self.dim.is_none() && self.heads.is_none() => base.head_dim,
             None => {
                 ensure!(dim.is_multiple_of(heads), "--dim {dim} is not a multiple of --heads {heads}; give --head-dim");
                 dim / heads
@@ -160,6 +272,7 @@ impl Args {
             vocab: self.vocab.unwrap_or(base.vocab),
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
+            rotary: self.rotary,
         };
         ensure!(
             heads.is_multiple_of(shape.kv_heads),
@@ -167,7 +280,37 @@ impl Args {
             shape.kv_heads
         );
         ensure!(head_dim.is_multiple_of(2), "a head of {head_dim} elements is odd: rotation needs pairs");
+        ensure!(
+            shape.n_rot() >= 2 && shape.n_rot() <= head_dim && shape.n_rot().is_multiple_of(2),
+            "--rotary {}: {} of {head_dim} elements cannot be rotated in pairs",
+            self.rotary,
+            shape.n_rot()
+        );
         Ok(shape)
+    }
+
+    fn model(&self) -> Result<Model> {
+        let (shape, arch) = (self.shape()?, self.arch.unwrap_or(self.preset.arch()));
+        let mix = self.mix.unwrap_or(match (self.format, self.preset) {
+            (Format::Hf, _) => Mix::Bf16,
+            (_, Preset::Odd) => Mix::Q80,
+            _ => Mix::Q4KM,
+        });
+        let rope = self.rope.unwrap_or(if self.preset == Preset::Phi3Tiny && arch == Arch::Phi3 {
+            Rope::Longrope
+        } else {
+            Rope::Plain
+        });
+        ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
+        ensure!(shape.rotary == 1.0 || arch == Arch::Phi3, "--rotary is phi3's");
+        let original = match (rope, self.original_ctx) {
+            (_, Some(n)) => n,
+            (Rope::Plain, None) => shape.ctx,
+            _ => (shape.ctx / 4).max(2),
+        };
+        let kind = mix.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
+        let name = format!("synthetic-{}-{kind}-seed{}", self.preset.name(), self.seed);
+        Ok(Model { name, arch, shape, mix, seed: self.seed, rope, original, outliers: self.outliers })
     }
 }
 
@@ -182,10 +325,27 @@ enum Role {
     Plain,
     /// norms: one dimension, F32, around 1
     Norm,
+    /// one dimension, F32, around 0
+    Bias,
+    /// divisors of the rotation: one dimension, F32, given
+    Factors,
+    /// phi3's attn_qkv
+    Qkv,
+}
+
+impl Role {
+    fn is_vector(self) -> bool {
+        matches!(self, Role::Norm | Role::Bias | Role::Factors)
+    }
 }
 
 struct Tensor {
+    /// GGUF's
     name: String,
+    /// gate and up in one
+    fused: bool,
+    /// instead of noise
+    values: Option<Vec<f32>>,
     /// 1 for norms
     rows: usize,
     cols: usize,
@@ -211,22 +371,8 @@ impl Tensor {
 }
 
 impl Mix {
-    /// `general.file_type`: the number of the mix in llama.cpp.
-    fn file_type(self) -> u32 {
+    fn plain(self) -> BlockType {
         match self {
-            Mix::F32 => 0,
-            Mix::F16 => 1,
-            Mix::Q40 => 2,
-            Mix::Q80 => 7,
-            Mix::Q4KM => 15,
-            Mix::Q5K => 16,
-            Mix::Q6K => 18,
-            Mix::Bf16 => 32,
-        }
-    }
-
-    fn pick(self, role: Role, layers: u32, cols: usize) -> BlockType {
-        let plain = match self {
             Mix::F32 => BlockType::F32,
             Mix::F16 => BlockType::F16,
             Mix::Bf16 => BlockType::BF16,
@@ -235,14 +381,18 @@ impl Mix {
             Mix::Q4KM => BlockType::Q4_K,
             Mix::Q5K => BlockType::Q5_K,
             Mix::Q6K => BlockType::Q6_K,
-        };
+        }
+    }
+
+    fn pick(self, role: Role, layers: u32, cols: usize) -> BlockType {
         match role {
-            Role::Norm => BlockType::F32,
+            Role::Norm | Role::Bias | Role::Factors => BlockType::F32,
+            Role::Qkv if self == Mix::Q4KM => BlockType::Q5_K,
             Role::Output if matches!(self, Mix::Q40 | Mix::Q4KM | Mix::Q5K) => {
                 if cols.is_multiple_of(BlockType::Q6_K.elems()) { BlockType::Q6_K } else { BlockType::Q8_0 }
             }
             Role::Raised(layer) if self == Mix::Q4KM && raised(layer, layers) => BlockType::Q6_K,
-            _ => plain,
+            _ => self.plain(),
         }
     }
 }
@@ -254,43 +404,99 @@ fn raised(layer: u32, layers: u32) -> bool {
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// Every tensor in the order of the file.
-fn tensors(s: &Shape, mix: Mix) -> Vec<Tensor> {
-    let [dim, ffn, vocab] = [s.dim, s.ffn, s.vocab].map(|n| n as usize);
-    let q = s.heads as usize * s.head_dim as usize;
-    let kv = s.kv_heads as usize * s.head_dim as usize;
-    let mut list = Vec::new();
-    let mut add = |name: String, rows: usize, cols: usize, std: f64, role: Role| {
-        let ty = mix.pick(role, s.layers, cols);
-        list.push(Tensor { name, rows, cols, std, role, ty });
-    };
-    let over_root = |n: usize| 1.0 / (n as f64).sqrt();
-    // Two additions to the residual stream per layer: this keeps its size steady.
-    let residual = 1.0 / (2.0 * s.layers as f64).sqrt();
-    // Logits with a standard deviation of 3.
-    let output_std = 3.0 * over_root(dim);
-    if s.tied {
-        add("token_embd.weight".into(), vocab, dim, output_std, Role::Output);
-    } else {
-        add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
+impl Tensor {
+    /// Size of the data.
+    fn bytes(&self) -> Result<u64> {
+        Ok(self.rows as u64 * self.row_bytes()? as u64)
     }
-    for i in 0..s.layers {
-        let b = |part: &str| format!("blk.{i}.{part}.weight");
-        add(b("attn_norm"), 1, dim, 0.1, Role::Norm);
-        add(b("attn_q"), q, dim, over_root(dim), Role::Plain);
-        add(b("attn_k"), kv, dim, over_root(dim), Role::Plain);
-        add(b("attn_v"), kv, dim, over_root(dim), Role::Raised(i));
-        add(b("attn_output"), dim, q, residual * over_root(q), Role::Plain);
-        add(b("ffn_norm"), 1, dim, 0.1, Role::Norm);
-        add(b("ffn_gate"), ffn, dim, over_root(dim), Role::Plain);
-        add(b("ffn_up"), ffn, dim, over_root(dim), Role::Plain);
-        add(b("ffn_down"), dim, ffn, residual * 2.0 * over_root(ffn), Role::Raised(i));
+}
+
+impl Model {
+    /// How many times the original context the context is.
+    fn factor(&self) -> f64 {
+        f64::from(self.shape.ctx) / f64::from(self.original)
     }
-    add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
-    if !s.tied {
-        add("output.weight".into(), vocab, dim, output_std, Role::Output);
+
+    /// LongRoPE's factor on cos and sin.
+    fn longrope_magnitude(&self) -> f64 {
+        if self.factor() <= 1.0 { 1.0 } else { (1.0 + self.factor().ln() / f64::from(self.original).ln()).sqrt() }
     }
-    list
+
+    /// LongRoPE's divisors, short and long: growing from 1 as trained ones do, by eighths so that every form is exact.
+    fn longrope_factors(&self) -> [Vec<f32>; 2] {
+        let pairs = (self.shape.n_rot() / 2) as usize;
+        [16, 2]
+            .map(|slow| (0..pairs).map(|i| 1.0 + (i / slow) as f32 * 0.125 + (i * 8 / slow) as f32 * 0.125).collect())
+    }
+
+    /// Every tensor in the order of the GGUF file.
+    fn tensors(&self) -> Vec<Tensor> {
+        let s = &self.shape;
+        let [dim, ffn, vocab] = [s.dim, s.ffn, s.vocab].map(|n| n as usize);
+        let q = s.heads as usize * s.head_dim as usize;
+        let kv = s.kv_heads as usize * s.head_dim as usize;
+        let mut list = Vec::new();
+        let mut add = |name: String, rows: usize, cols: usize, std: f64, role: Role| {
+            let ty = self.mix.pick(role, s.layers, cols);
+            list.push(Tensor { name, fused: false, values: None, rows, cols, std, role, ty });
+        };
+        let over_root = |n: usize| 1.0 / (n as f64).sqrt();
+        // Two additions to the residual stream per layer: this keeps its size steady.
+        let residual = 1.0 / (2.0 * s.layers as f64).sqrt();
+        // Logits with a standard deviation of 3.
+        let output_std = 3.0 * over_root(dim);
+        if s.tied {
+            add("token_embd.weight".into(), vocab, dim, output_std, Role::Output);
+        } else {
+            add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
+        }
+        for i in 0..s.layers {
+            let b = |part: &str| format!("blk.{i}.{part}");
+            add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            if self.arch == Arch::Phi3 {
+                add(b("attn_qkv.weight"), q + 2 * kv, dim, over_root(dim), Role::Qkv);
+            } else {
+                add(b("attn_q.weight"), q, dim, over_root(dim), Role::Plain);
+                add(b("attn_k.weight"), kv, dim, over_root(dim), Role::Plain);
+                add(b("attn_v.weight"), kv, dim, over_root(dim), Role::Raised(i));
+            }
+            if self.arch == Arch::Qwen2 {
+                // the keys' biases of trained models are far larger than the keys
+                add(b("attn_q.bias"), 1, q, 1.0, Role::Bias);
+                add(b("attn_k.bias"), 1, kv, 4.0, Role::Bias);
+                add(b("attn_v.bias"), 1, kv, 0.2, Role::Bias);
+            }
+            if self.arch == Arch::Qwen3 {
+                add(b("attn_q_norm.weight"), 1, s.head_dim as usize, 0.3, Role::Norm);
+                add(b("attn_k_norm.weight"), 1, s.head_dim as usize, 0.3, Role::Norm);
+            }
+            add(b("attn_output.weight"), dim, q, residual * over_root(q), Role::Plain);
+            add(b("ffn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            if self.arch != Arch::Phi3 {
+                add(b("ffn_gate.weight"), ffn, dim, over_root(dim), Role::Plain);
+            }
+            let up = if self.arch == Arch::Phi3 { 2 * ffn } else { ffn };
+            add(b("ffn_up.weight"), up, dim, over_root(dim), Role::Plain);
+            add(b("ffn_down.weight"), dim, ffn, residual * 2.0 * over_root(ffn), Role::Raised(i));
+        }
+        add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
+        if !s.tied {
+            add("output.weight".into(), vocab, dim, output_std, Role::Output);
+        }
+        if self.rope == Rope::Longrope {
+            for (name, values) in ["short", "long"].into_iter().zip(self.longrope_factors()) {
+                add(format!("rope_factors_{name}.weight"), 1, values.len(), 0.0, Role::Factors);
+            }
+        }
+        for t in &mut list {
+            t.fused = self.arch == Arch::Phi3 && t.name.ends_with("ffn_up.weight");
+            if t.role == Role::Factors {
+                let [short, long] = self.longrope_factors();
+                t.values = Some(if t.name.contains("short") { short } else { long });
+            }
+        }
+        list
+    }
 }
 
 // ---------------------------------------------------------------- weights
@@ -308,19 +514,25 @@ struct Noise {
     /// what one unit of the integer sum is worth
     unit: f32,
     mean: f32,
+    /// what the weights of an outlying input channel are multiplied by
+    outliers: f32,
 }
 
 impl Noise {
-    fn new(seed: u64, t: &Tensor) -> Noise {
+    fn new(seed: u64, outliers: f32, t: &Tensor) -> Noise {
         // FNV-1a over the name, so that tensors are independent.
         let name =
             t.name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3));
         // The sum of four uniform 16-bit numbers has this standard deviation: sqrt(4 * (2^32 - 1) / 12).
         let sigma = (((1u64 << 32) - 1) as f64 / 3.0).sqrt();
+        let outliers = if t.role.is_vector() { 1.0 } else { outliers };
+        // with outliers the others are smaller, so that sums stay as large
+        let spread = (1.0 + (outliers * outliers - 1.0) / 64.0).sqrt();
         Noise {
             key: mix64(mix64(seed) ^ name),
-            unit: (t.std / sigma) as f32,
+            unit: (t.std / sigma / f64::from(spread)) as f32,
             mean: if t.role == Role::Norm { 1.0 } else { 0.0 },
+            outliers,
         }
     }
 
@@ -332,13 +544,24 @@ impl Noise {
         let sum = (pairs as u32) as i32 + (pairs >> 32) as i32 - 2 * 65535;
         self.mean + sum as f32 * self.unit
     }
+
+    /// What weights of this input channel are multiplied by: one in 64 is an outlier.
+    fn channel(&self, column: usize) -> f32 {
+        if mix64(self.key ^ (column as u64 + 1)).is_multiple_of(64) { self.outliers } else { 1.0 }
+    }
 }
 
-/// Writes the tensor's rows, a few MiB at a time.
-fn write_tensor(w: &mut impl Write, t: &Tensor, seed: u64) -> Result<()> {
+/// Writes the tensor's rows, a few MiB at a time; row r of the file is row `source(r)` of the noise.
+fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(usize) -> usize + Sync) -> Result<()> {
     const CHUNK: usize = 8 << 20;
     let row_bytes = t.row_bytes()?;
-    let noise = Noise::new(seed, t);
+    if let Some(values) = &t.values {
+        let mut bytes = vec![0u8; row_bytes];
+        t.ty.encode_row(values, &mut bytes);
+        return Ok(w.write_all(&bytes)?);
+    }
+    let noise = Noise::new(model.seed, model.outliers, t);
+    let channels: Vec<f32> = (0..t.cols).map(|i| noise.channel(i)).collect();
     let rows_per_chunk = (CHUNK / row_bytes).clamp(1, t.rows);
     let mut buffer = vec![0u8; rows_per_chunk * row_bytes];
     for first in (0..t.rows).step_by(rows_per_chunk) {
@@ -347,9 +570,9 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, seed: u64) -> Result<()> {
         part.par_chunks_mut(row_bytes).enumerate().for_each_init(
             || vec![0.0f32; t.cols],
             |x, (r, out)| {
-                let start = (first + r) as u64 * t.cols as u64;
+                let start = source(first + r) as u64 * t.cols as u64;
                 for (i, v) in x.iter_mut().enumerate() {
-                    *v = noise.at(start + i as u64);
+                    *v = noise.at(start + i as u64) * channels[i];
                 }
                 t.ty.encode_row(x, out);
             },
@@ -359,205 +582,38 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, seed: u64) -> Result<()> {
     Ok(())
 }
 
-// ---------------------------------------------------------------- vocabulary
-
-/// Token texts, scores and types of a sentencepiece vocabulary of `n` tokens (at least 260).
-fn vocabulary(n: usize) -> (Vec<String>, Vec<f32>, Vec<i32>) {
-    const LETTERS: &str = "etaoinshrdlucmfwygpbvkxqjz";
-    // A word's first piece starts with this sign, which stands for the space before it.
-    const SPACE: char = '\u{2581}';
-    let letters = || LETTERS.chars();
-    let pairs = || letters().flat_map(move |a| letters().map(move |b| format!("{a}{b}")));
-    let triples = || pairs().flat_map(move |ab| letters().map(move |c| format!("{ab}{c}")));
-    let special = ["<unk>", "<s>", "</s>"].map(String::from).into_iter();
-    let bytes = (0..=255u8).map(|b| format!("<0x{b:02X}>"));
-    let pieces = std::iter::once(SPACE.to_string())
-        .chain((33..127u8).map(|c| (c as char).to_string()))
-        .chain(letters().map(|c| format!("{SPACE}{c}")))
-        .chain(letters().map(|c| format!("{SPACE}{}", c.to_ascii_uppercase())))
-        .chain(pairs())
-        .chain(pairs().map(|p| format!("{SPACE}{p}")))
-        .chain(triples())
-        .chain(triples().map(|p| format!("{SPACE}{p}")))
-        // Larger vocabularies: numbered words, which merge digit by digit.
-        .chain((0u32..).map(|i| format!("{SPACE}w{i}")));
-    let tokens: Vec<String> = special.chain(bytes).chain(pieces).take(n).collect();
-    let scores = (0..n).map(|i| if i < 259 { 0.0 } else { 259.0 - i as f32 }).collect();
-    // 1 normal, 2 unknown, 3 control, 6 byte
-    let types = (0..n)
-        .map(|i| match i {
-            0 => 2,
-            1 | 2 => 3,
-            3..259 => 6,
-            _ => 1,
-        })
-        .collect();
-    (tokens, scores, types)
-}
-
-// ---------------------------------------------------------------- GGUF
-
-/// Tensors start at multiples of this; the format's default.
-const ALIGNMENT: u64 = 32;
-
-/// Key-value pairs as GGUF stores them.
+/// What was written.
 #[derive(Default)]
-struct Metadata {
-    bytes: Vec<u8>,
-    count: u64,
-}
-
-impl Metadata {
-    fn text(&mut self, s: &str) {
-        self.bytes.extend((s.len() as u64).to_le_bytes());
-        self.bytes.extend(s.as_bytes());
-    }
-
-    fn key(&mut self, key: &str, value_type: u32) {
-        self.count += 1;
-        self.text(key);
-        self.bytes.extend(value_type.to_le_bytes());
-    }
-
-    fn u32(&mut self, key: &str, value: u32) {
-        self.key(key, 4);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn f32(&mut self, key: &str, value: f32) {
-        self.key(key, 6);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn bool(&mut self, key: &str, value: bool) {
-        self.key(key, 7);
-        self.bytes.push(value as u8);
-    }
-
-    fn string(&mut self, key: &str, value: &str) {
-        self.key(key, 8);
-        self.text(value);
-    }
-
-    fn array<T>(&mut self, key: &str, elem_type: u32, values: &[T], mut put: impl FnMut(&mut Self, &T)) {
-        self.key(key, 9);
-        self.bytes.extend(elem_type.to_le_bytes());
-        self.bytes.extend((values.len() as u64).to_le_bytes());
-        for v in values {
-            put(self, v);
-        }
-    }
-}
-
-fn metadata(name: &str, s: &Shape, mix: Mix) -> Metadata {
-    let mut m = Metadata::default();
-    m.string("general.architecture", "llama");
-    m.string("general.type", "model");
-    m.string("general.name", name);
-    m.u32("llama.block_count", s.layers);
-    m.u32("llama.context_length", s.ctx);
-    m.u32("llama.embedding_length", s.dim);
-    m.u32("llama.feed_forward_length", s.ffn);
-    m.u32("llama.attention.head_count", s.heads);
-    m.u32("llama.attention.head_count_kv", s.kv_heads);
-    m.f32("llama.rope.freq_base", 10000.0);
-    m.f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
-    if s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
-        m.u32("llama.attention.key_length", s.head_dim);
-        m.u32("llama.attention.value_length", s.head_dim);
-    }
-    m.u32("llama.vocab_size", s.vocab);
-    m.u32("llama.rope.dimension_count", s.head_dim);
-    let (tokens, scores, types) = vocabulary(s.vocab as usize);
-    m.string("tokenizer.ggml.model", "llama");
-    m.string("tokenizer.ggml.pre", "default");
-    m.array("tokenizer.ggml.tokens", 8, &tokens, |m, t| m.text(t));
-    m.array("tokenizer.ggml.scores", 6, &scores, |m, v| m.bytes.extend(v.to_le_bytes()));
-    m.array("tokenizer.ggml.token_type", 5, &types, |m, v| m.bytes.extend(v.to_le_bytes()));
-    m.u32("tokenizer.ggml.bos_token_id", 1);
-    m.u32("tokenizer.ggml.eos_token_id", 2);
-    m.u32("tokenizer.ggml.unknown_token_id", 0);
-    m.bool("tokenizer.ggml.add_bos_token", true);
-    m.bool("tokenizer.ggml.add_eos_token", false);
-    m.u32("general.quantization_version", 2);
-    m.u32("general.file_type", mix.file_type());
-    m
-}
-
-/// The type's number in GGUF.
-fn type_id(ty: BlockType) -> u32 {
-    match ty {
-        BlockType::F32 => 0,
-        BlockType::F16 => 1,
-        BlockType::Q4_0 => 2,
-        BlockType::Q8_0 => 8,
-        BlockType::Q4_K => 12,
-        BlockType::Q5_K => 13,
-        BlockType::Q6_K => 14,
-        BlockType::BF16 => 30,
-        BlockType::Q8_K | BlockType::Q8K128 => unreachable!("no mix has {}", ty.name()),
-    }
-}
-
 struct Summary {
     parameters: u64,
     data: u64,
     largest: u64,
 }
 
-fn write_model(w: &mut impl Write, name: &str, s: &Shape, mix: Mix, seed: u64) -> Result<Summary> {
-    let list = tensors(s, mix);
-    let meta = metadata(name, s, mix);
-    let mut head = Metadata::default();
-    head.bytes.extend(b"GGUF");
-    head.bytes.extend(3u32.to_le_bytes());
-    head.bytes.extend((list.len() as u64).to_le_bytes());
-    head.bytes.extend(meta.count.to_le_bytes());
-    head.bytes.extend(&meta.bytes);
-    let mut sum = Summary { parameters: 0, data: 0, largest: 0 };
-    for t in &list {
-        let size = t.rows as u64 * t.row_bytes()? as u64;
-        head.text(&t.name);
-        // The fastest dimension first.
-        let dims: &[usize] = if t.role == Role::Norm { &[t.cols] } else { &[t.cols, t.rows] };
-        head.bytes.extend((dims.len() as u32).to_le_bytes());
-        for &d in dims {
-            head.bytes.extend((d as u64).to_le_bytes());
-        }
-        head.bytes.extend(type_id(t.ty).to_le_bytes());
-        head.bytes.extend(sum.data.to_le_bytes());
-        sum.parameters += t.rows as u64 * t.cols as u64;
-        sum.data += size.next_multiple_of(ALIGNMENT);
-        sum.largest = sum.largest.max(size);
-    }
-    head.bytes.resize(head.bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
-    w.write_all(&head.bytes)?;
-    for t in &list {
-        write_tensor(w, t, seed)?;
-        let size = t.rows as u64 * t.row_bytes()? as u64;
-        let padding = (size.next_multiple_of(ALIGNMENT) - size) as usize;
-        w.write_all(&[0; ALIGNMENT as usize][..padding])?;
-    }
-    Ok(sum)
-}
-
 /// Writes under a temporary name in the same folder, which becomes `out` when the model is complete.
-fn write_file(out: &Path, name: &str, s: &Shape, mix: Mix, seed: u64) -> Result<Summary> {
+fn write_out(out: &Path, format: Format, shards: usize, model: &Model) -> Result<Summary> {
     let mut temporary = out.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = PathBuf::from(temporary);
     let write = || -> Result<Summary> {
-        let mut file = File::create(&temporary)?;
-        let sum = write_model(&mut file, name, s, mix, seed)?;
-        file.sync_all()?;
-        drop(file);
+        let sum = if format == Format::Hf {
+            ensure!(!out.exists(), "it is there already");
+            std::fs::create_dir(&temporary)?;
+            hf::write_model(&temporary, model, shards)?
+        } else {
+            let mut file = File::create(&temporary)?;
+            let sum = gguf::write_model(&mut file, model)?;
+            file.sync_all()?;
+            sum
+        };
         std::fs::rename(&temporary, out)?;
         Ok(sum)
     };
     let result = write();
     if result.is_err() {
-        // The first error is the one to report; the file may not even exist.
+        // The first error is the one to report; neither may even exist.
         let _ = std::fs::remove_file(&temporary);
+        let _ = std::fs::remove_dir_all(&temporary);
     }
     result.with_context(|| format!("writing {}", out.display()))
 }
@@ -580,15 +636,8 @@ pub fn generate(args: &[&str]) -> Result<()> {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let mix = args.mix.unwrap_or(match args.preset {
-        Preset::Odd => Mix::Q80,
-        _ => Mix::Q4KM,
-    });
-    let shape = args.shape()?;
     let start = std::time::Instant::now();
-    let kind = mix.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
-    let name = format!("synthetic-{}-{kind}-seed{}", args.preset.name(), args.seed);
-    let sum = write_file(&args.out, &name, &shape, mix, args.seed)?;
+    let sum = write_out(&args.out, args.format, args.shards, &args.model()?)?;
     println!(
         "{}: {:.1} M parameters, {:.1} MiB of tensors, the largest {:.1} MiB, {:.1} s",
         args.out.display(),
@@ -605,9 +654,15 @@ fn run(args: &Args) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn of(preset: Preset, mix: Mix, seed: u64) -> Model {
+        let (arch, shape) = (preset.arch(), preset.shape());
+        let rope = if arch == Arch::Phi3 { Rope::Longrope } else { Rope::Plain };
+        Model { name: "test".into(), arch, mix, seed, rope, original: shape.ctx / 4, outliers: 1.0, shape }
+    }
+
     fn model(preset: Preset, mix: Mix, seed: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_model(&mut bytes, "test", &preset.shape(), mix, seed).unwrap();
+        gguf::write_model(&mut bytes, &of(preset, mix, seed)).unwrap();
         bytes
     }
 
@@ -626,10 +681,10 @@ mod tests {
 
     #[test]
     fn noise_has_the_deviation_asked_for_and_no_two_tensors_share_it() {
-        let list = tensors(&Preset::Tiny.shape(), Mix::F32);
+        let list = of(Preset::Tiny, Mix::F32, 1).tensors();
         let mut first = Vec::new();
         for t in &list {
-            let noise = Noise::new(1, t);
+            let noise = Noise::new(1, 1.0, t);
             let n = 20000;
             let x: Vec<f64> = (0..n).map(|i| noise.at(i) as f64).collect();
             let mean = x.iter().sum::<f64>() / n as f64;
@@ -647,9 +702,11 @@ mod tests {
     #[test]
     fn vocabularies_have_the_asked_size_and_no_token_twice() {
         for n in [260, 333, 512, 32000, 131072] {
-            let (tokens, scores, types) = vocabulary(n);
-            assert_eq!([tokens.len(), scores.len(), types.len()], [n; 3]);
-            assert_eq!(tokens.iter().collect::<std::collections::HashSet<_>>().len(), n);
+            for arch in [Arch::Llama, Arch::Phi3, Arch::Qwen2] {
+                let v = vocabulary::vocabulary(arch, n);
+                assert_eq!([v.tokens.len(), v.types.len()], [n; 2]);
+                assert_eq!(v.tokens.iter().collect::<std::collections::HashSet<_>>().len(), n);
+            }
         }
     }
 
@@ -657,11 +714,11 @@ mod tests {
     fn rows_that_do_not_fit_the_type_are_an_error_and_leave_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("odd.gguf");
-        let error = write_file(&out, "test", &Preset::Odd.shape(), Mix::Q5K, 1).err().unwrap();
+        let error = write_out(&out, Format::Gguf, 1, &of(Preset::Odd, Mix::Q5K, 1)).err().unwrap();
         assert!(format!("{error:#}").contains("160"), "{error:#}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         for mix in [Mix::F32, Mix::F16, Mix::Bf16, Mix::Q80, Mix::Q40] {
-            write_file(&out, "test", &Preset::Odd.shape(), mix, 1).unwrap();
+            write_out(&out, Format::Gguf, 1, &of(Preset::Odd, mix, 1)).unwrap();
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -669,7 +726,7 @@ mod tests {
     #[test]
     fn the_100m_preset_has_a_tensor_beyond_128_mib() {
         for mix in [Mix::F16, Mix::Q80] {
-            let list = tensors(&Preset::M100.shape(), mix);
+            let list = of(Preset::M100, mix, 1).tensors();
             let largest = list.iter().map(|t| t.rows * t.row_bytes().unwrap()).max().unwrap();
             assert!(largest > 128 << 20, "{mix:?}: {largest}");
             assert!(list.iter().map(|t| t.rows * t.cols).sum::<usize>() >= 100_000_000);
@@ -678,7 +735,7 @@ mod tests {
 
     #[test]
     fn the_q4_k_m_mix_is_the_usual_one() {
-        let list = tensors(&Preset::Medium.shape(), Mix::Q4KM);
+        let list = of(Preset::Medium, Mix::Q4KM, 1).tensors();
         let types =
             |part: &str| -> Vec<BlockType> { list.iter().filter(|t| t.name.contains(part)).map(|t| t.ty).collect() };
         assert_eq!(types("output.weight").last(), Some(&BlockType::Q6_K));

@@ -1,0 +1,192 @@
+//! The GGUF form of a synthetic model.
+
+use super::vocabulary::vocabulary;
+use super::{Arch, Mix, Model, Rope, Summary, write_tensor};
+use anyhow::{Result, bail};
+use isobit::blocks::BlockType;
+use std::io::Write;
+
+/// Tensors start at multiples of this; the format's default.
+const ALIGNMENT: u64 = 32;
+
+/// Key-value pairs as GGUF stores them.
+#[derive(Default)]
+struct Metadata {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl Metadata {
+    fn text(&mut self, s: &str) {
+        self.bytes.extend((s.len() as u64).to_le_bytes());
+        self.bytes.extend(s.as_bytes());
+    }
+
+    fn key(&mut self, key: &str, value_type: u32) {
+        self.count += 1;
+        self.text(key);
+        self.bytes.extend(value_type.to_le_bytes());
+    }
+
+    fn u32(&mut self, key: &str, value: u32) {
+        self.key(key, 4);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    fn f32(&mut self, key: &str, value: f32) {
+        self.key(key, 6);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    fn bool(&mut self, key: &str, value: bool) {
+        self.key(key, 7);
+        self.bytes.push(value as u8);
+    }
+
+    fn string(&mut self, key: &str, value: &str) {
+        self.key(key, 8);
+        self.text(value);
+    }
+
+    fn array<T>(&mut self, key: &str, elem_type: u32, values: &[T], mut put: impl FnMut(&mut Self, &T)) {
+        self.key(key, 9);
+        self.bytes.extend(elem_type.to_le_bytes());
+        self.bytes.extend((values.len() as u64).to_le_bytes());
+        for v in values {
+            put(self, v);
+        }
+    }
+}
+
+fn metadata(model: &Model) -> Result<Metadata> {
+    let (s, arch) = (&model.shape, model.arch.name());
+    let key = |k: &str| format!("{arch}.{k}");
+    let mut m = Metadata::default();
+    m.string("general.architecture", arch);
+    m.string("general.type", "model");
+    m.string("general.name", &model.name);
+    m.u32(&key("block_count"), s.layers);
+    m.u32(&key("context_length"), s.ctx);
+    m.u32(&key("embedding_length"), s.dim);
+    m.u32(&key("feed_forward_length"), s.ffn);
+    m.u32(&key("attention.head_count"), s.heads);
+    m.u32(&key("attention.head_count_kv"), s.kv_heads);
+    m.f32(&key("rope.freq_base"), 10000.0);
+    m.f32(&key("attention.layer_norm_rms_epsilon"), 1e-5);
+    if s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
+        m.u32(&key("attention.key_length"), s.head_dim);
+        m.u32(&key("attention.value_length"), s.head_dim);
+    }
+    m.u32(&key("vocab_size"), s.vocab);
+    m.u32(&key("rope.dimension_count"), s.n_rot());
+    match model.rope {
+        Rope::Plain => {}
+        Rope::Longrope => {
+            m.u32(&key("rope.scaling.original_context_length"), model.original);
+            m.f32(&key("rope.scaling.attn_factor"), model.longrope_magnitude() as f32);
+        }
+        Rope::Yarn => {
+            m.string(&key("rope.scaling.type"), "yarn");
+            m.f32(&key("rope.scaling.factor"), model.factor() as f32);
+            m.u32(&key("rope.scaling.original_context_length"), model.original);
+        }
+        Rope::Llama3 => bail!("--rope llama3 is for --format hf"),
+    }
+    let v = vocabulary(model.arch, s.vocab as usize);
+    let bpe = !v.merges.is_empty();
+    m.string("tokenizer.ggml.model", if bpe { "gpt2" } else { "llama" });
+    m.string("tokenizer.ggml.pre", if bpe { "qwen2" } else { "default" });
+    m.array("tokenizer.ggml.tokens", 8, &v.tokens, |m, t| m.text(t));
+    if bpe {
+        m.array("tokenizer.ggml.merges", 8, &v.merges, |m, (a, b)| m.text(&format!("{a} {b}")));
+    } else {
+        m.array("tokenizer.ggml.scores", 6, &v.scores, |m, v| m.bytes.extend(v.to_le_bytes()));
+    }
+    m.array("tokenizer.ggml.token_type", 5, &v.types, |m, v| m.bytes.extend(v.to_le_bytes()));
+    m.u32("tokenizer.ggml.bos_token_id", v.bos as u32);
+    m.u32("tokenizer.ggml.eos_token_id", v.eos as u32);
+    if !bpe {
+        m.u32("tokenizer.ggml.unknown_token_id", 0);
+    }
+    m.bool("tokenizer.ggml.add_bos_token", !bpe);
+    m.bool("tokenizer.ggml.add_eos_token", false);
+    m.u32("general.quantization_version", 2);
+    m.u32("general.file_type", file_type(model.mix));
+    Ok(m)
+}
+
+/// `general.file_type`: the number of the mix in llama.cpp.
+fn file_type(mix: Mix) -> u32 {
+    match mix {
+        Mix::F32 => 0,
+        Mix::F16 => 1,
+        Mix::Q40 => 2,
+        Mix::Q80 => 7,
+        Mix::Q4KM => 15,
+        Mix::Q5K => 16,
+        Mix::Q6K => 18,
+        Mix::Bf16 => 32,
+    }
+}
+
+/// The type's number in GGUF.
+fn type_id(ty: BlockType) -> u32 {
+    match ty {
+        BlockType::F32 => 0,
+        BlockType::F16 => 1,
+        BlockType::Q4_0 => 2,
+        BlockType::Q8_0 => 8,
+        BlockType::Q4_K => 12,
+        BlockType::Q5_K => 13,
+        BlockType::Q6_K => 14,
+        BlockType::BF16 => 30,
+        BlockType::Q8_K | BlockType::Q8K128 => unreachable!("no mix has {}", ty.name()),
+    }
+}
+
+/// Writes the whole file.
+pub fn write_model(w: &mut impl Write, model: &Model) -> Result<Summary> {
+    let list = model.tensors();
+    let meta = metadata(model)?;
+    let mut head = Metadata::default();
+    head.bytes.extend(b"GGUF");
+    head.bytes.extend(3u32.to_le_bytes());
+    head.bytes.extend((list.len() as u64).to_le_bytes());
+    head.bytes.extend(meta.count.to_le_bytes());
+    head.bytes.extend(&meta.bytes);
+    let mut sum = Summary::default();
+    for t in &list {
+        let size = t.bytes()?;
+        head.text(&t.name);
+        // The fastest dimension first.
+        let dims: &[usize] = if t.role.is_vector() { &[t.cols] } else { &[t.cols, t.rows] };
+        head.bytes.extend((dims.len() as u32).to_le_bytes());
+        for &d in dims {
+            head.bytes.extend((d as u64).to_le_bytes());
+        }
+        head.bytes.extend(type_id(t.ty).to_le_bytes());
+        head.bytes.extend(sum.data.to_le_bytes());
+        sum.parameters += t.rows as u64 * t.cols as u64;
+        sum.data += size.next_multiple_of(ALIGNMENT);
+        sum.largest = sum.largest.max(size);
+    }
+    head.bytes.resize(head.bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
+    w.write_all(&head.bytes)?;
+    for t in &list {
+        write_tensor(w, t, model, |row| row)?;
+        let size = t.bytes()?;
+        let padding = (size.next_multiple_of(ALIGNMENT) - size) as usize;
+        w.write_all(&[0; ALIGNMENT as usize][..padding])?;
+    }
+    Ok(sum)
+}
+
+/// The file's form of the architecture differs from Hugging Face's in this: queries and keys of a llama have their
+/// rotated pairs side by side. Row of the GGUF matrix that holds row `row` of the Hugging Face one.
+pub fn paired_row(arch: Arch, head_dim: usize, row: usize) -> usize {
+    if arch != Arch::Llama {
+        return row;
+    }
+    let (head, e) = (row / head_dim, row % head_dim);
+    head * head_dim + e % (head_dim / 2) * 2 + e / (head_dim / 2)
+}

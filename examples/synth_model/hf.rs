@@ -1,0 +1,171 @@
+//! The Hugging Face form of a synthetic model: config.json, safetensors shards with their index, tokenizer files.
+
+use super::gguf::paired_row;
+use super::vocabulary::{json as tokenizer_json, vocabulary};
+use super::{Arch, Mix, Model, Rope, Summary, Tensor, write_tensor};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// The tensor's name here; rope factors have none, they stand in config.json.
+fn name_of(t: &Tensor) -> Option<String> {
+    let (what, suffix) = t.name.rsplit_once('.')?;
+    let part = match what.strip_prefix("blk.") {
+        None => {
+            return Some(match what {
+                "token_embd" => format!("model.embed_tokens.{suffix}"),
+                "output_norm" => format!("model.norm.{suffix}"),
+                "output" => format!("lm_head.{suffix}"),
+                _ => return None,
+            });
+        }
+        Some(part) => part,
+    };
+    let (layer, what) = part.split_once('.')?;
+    let own = match what {
+        "attn_norm" => "input_layernorm",
+        "attn_q" => "self_attn.q_proj",
+        "attn_k" => "self_attn.k_proj",
+        "attn_v" => "self_attn.v_proj",
+        "attn_qkv" => "self_attn.qkv_proj",
+        "attn_q_norm" => "self_attn.q_norm",
+        "attn_k_norm" => "self_attn.k_norm",
+        "attn_output" => "self_attn.o_proj",
+        "ffn_norm" => "post_attention_layernorm",
+        "ffn_gate" => "mlp.gate_proj",
+        "ffn_up" if t.fused => "mlp.gate_up_proj",
+        "ffn_up" => "mlp.up_proj",
+        "ffn_down" => "mlp.down_proj",
+        _ => return None,
+    };
+    Some(format!("model.layers.{layer}.{own}.{suffix}"))
+}
+
+fn config(model: &Model) -> Value {
+    let (s, v) = (&model.shape, vocabulary(model.arch, model.shape.vocab as usize));
+    let class = match model.arch {
+        Arch::Llama => "LlamaForCausalLM",
+        Arch::Phi3 => "Phi3ForCausalLM",
+        Arch::Qwen2 => "Qwen2ForCausalLM",
+        Arch::Qwen3 => "Qwen3ForCausalLM",
+    };
+    let dtype = match model.mix {
+        Mix::F16 => "float16",
+        Mix::Bf16 => "bfloat16",
+        _ => "float32",
+    };
+    let mut c = json!({
+        "architectures": [class], "model_type": model.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
+        "hidden_size": s.dim, "intermediate_size": s.ffn, "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads, "num_key_value_heads": s.kv_heads, "vocab_size": s.vocab,
+        "max_position_embeddings": s.ctx, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": null,
+        "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
+        "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
+    });
+    if s.dim != s.heads * s.head_dim || model.arch == Arch::Qwen3 {
+        c["head_dim"] = s.head_dim.into();
+    }
+    if model.arch == Arch::Phi3 {
+        c["original_max_position_embeddings"] = model.original.into();
+        c["sliding_window"] = Value::Null;
+        if s.n_rot() != s.head_dim {
+            c["partial_rotary_factor"] = s.rotary.into();
+        }
+    }
+    c["rope_scaling"] = match model.rope {
+        Rope::Plain => Value::Null,
+        Rope::Longrope => {
+            let [short, long] = model.longrope_factors();
+            json!({"type": "longrope", "short_factor": short, "long_factor": long})
+        }
+        Rope::Yarn => json!({"rope_type": "yarn", "factor": model.factor(),
+            "original_max_position_embeddings": model.original}),
+        Rope::Llama3 => json!({"rope_type": "llama3", "factor": model.factor(), "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": model.original}),
+    };
+    c
+}
+
+/// One safetensors file of these tensors.
+fn write_shard(path: &Path, model: &Model, shard: &[(String, &Tensor)]) -> Result<()> {
+    let dtype = match model.mix {
+        Mix::F16 => "F16",
+        Mix::Bf16 => "BF16",
+        _ => "F32",
+    };
+    let mut head = serde_json::Map::new();
+    head.insert("__metadata__".into(), json!({"format": "pt"}));
+    let mut end = 0;
+    for (name, t) in shard {
+        let begin = end;
+        end += t.bytes()?;
+        let dims: &[usize] = if t.role.is_vector() { &[t.cols] } else { &[t.rows, t.cols] };
+        head.insert(name.clone(), json!({"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}));
+    }
+    let mut text = serde_json::to_vec(&Value::Object(head))?;
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let mut file = File::create(path)?;
+    file.write_all(&(text.len() as u64).to_le_bytes())?;
+    file.write_all(&text)?;
+    for (_, t) in shard {
+        let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
+        let head_dim = model.shape.head_dim as usize;
+        write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.arch, head_dim, row) } else { row })?;
+    }
+    Ok(file.sync_all()?)
+}
+
+/// Writes the directory's files, the weights in `shards` files of about the same size.
+pub fn write_model(dir: &Path, model: &Model, shards: usize) -> Result<Summary> {
+    if !matches!(model.mix, Mix::F32 | Mix::F16 | Mix::Bf16) {
+        bail!("--format hf holds f32, f16 or bf16; give --type");
+    }
+    let mut list = model.tensors();
+    for t in &mut list {
+        t.ty = model.mix.plain();
+    }
+    let named: Vec<(String, &Tensor)> = list.iter().filter_map(|t| Some((name_of(t)?, t))).collect();
+    ensure!((1..=named.len()).contains(&shards), "{shards} shards for {} tensors", named.len());
+    let mut sum = Summary::default();
+    for (_, t) in &named {
+        sum.parameters += t.rows as u64 * t.cols as u64;
+        sum.largest = sum.largest.max(t.bytes()?);
+        sum.data += t.bytes()?;
+    }
+    let mut weight_map = serde_json::Map::new();
+    let (mut first, mut done) = (0, 0);
+    for i in 0..shards {
+        // as many as bring the files so far to their share, but one at least, and one left for each file to come
+        let mut n = 0;
+        while first + n + (shards - i - 1) < named.len()
+            && (n == 0 || i + 1 == shards || done * (shards as u64) < sum.data * (i as u64 + 1))
+        {
+            done += named[first + n].1.bytes()?;
+            n += 1;
+        }
+        let file = match shards {
+            1 => "model.safetensors".to_string(),
+            _ => format!("model-{:05}-of-{shards:05}.safetensors", i + 1),
+        };
+        let shard = &named[first..first + n];
+        write_shard(&dir.join(&file), model, shard)?;
+        weight_map.extend(shard.iter().map(|(name, _)| (name.clone(), Value::from(file.as_str()))));
+        first += n;
+    }
+    let (tokenizer, tokenizer_config) = tokenizer_json(model.arch, &vocabulary(model.arch, model.shape.vocab as usize));
+    let mut files = vec![
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", tokenizer_config),
+        ("config.json", config(model)),
+    ];
+    if shards > 1 {
+        let index = json!({"metadata": {"total_size": sum.data}, "weight_map": weight_map});
+        files.push(("model.safetensors.index.json", index));
+    }
+    for (name, value) in files {
+        std::fs::write(dir.join(name), serde_json::to_vec_pretty(&value)?).with_context(|| name.to_string())?;
+    }
+    Ok(sum)
+}
