@@ -1,0 +1,427 @@
+//! Architectures: logits against Hugging Face transformers, equal digests of both file forms and on every device, and
+//! one clear line for metadata that make no model.
+//!
+//! The checkpoints are synthetic, written by `examples/synth_model.rs` when a test runs; `tests/data/arch` holds what
+//! transformers makes of the same ones.
+
+use isobit::cpu::{CpuDevice, CpuOptions};
+use isobit::formats::{Container, LoadMode};
+use isobit::fuse::Fuse;
+use isobit::generate::tokenizer::Tokenizer;
+use isobit::generate::verify::{Report, Script, argmax, prompt, verify};
+use isobit::generate::{Session, SessionOptions, Want};
+use isobit::models::{Hyper, PlanOptions};
+use isobit::ops::cache::CacheType;
+use isobit::record::Device;
+use isobit::simd::Level;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+#[path = "../examples/synth_model.rs"]
+mod synth;
+
+/// The shape of the recorded checkpoints, as in `tests/data/arch/make.py`.
+const SMALL: &str = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32";
+
+/// A synthetic model in a folder of its own.
+fn model(args: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let out = dir.path().join(if args.contains("--format hf") { "model" } else { "model.gguf" });
+    let path = out.to_string_lossy().into_owned();
+    let mut list = vec!["synth_model", "--out", &path];
+    list.extend(args.split_whitespace());
+    synth::generate(&list).unwrap_or_else(|e| panic!("{args}: {e:#}"));
+    (dir, out)
+}
+
+fn open(path: &Path) -> Container {
+    Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn hyper(c: &Container) -> Hyper {
+    Hyper::read(c).unwrap_or_else(|e| panic!("{e:#}"))
+}
+
+fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
+    let plan = PlanOptions {
+        n_ctx,
+        ubatch: n_ctx.min(48),
+        max_out: n_ctx,
+        digits,
+        k_type: cache,
+        v_type: cache,
+        max_binding_words: usize::MAX / 8,
+    };
+    SessionOptions { plan, memory: None, fuse: Fuse::On }
+}
+
+/// Logits of every position, on the CPU with caches of f32.
+fn logits(c: &Container, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
+    let h = Hyper::read(c)?;
+    let mut device = CpuDevice::new(CpuOptions::default())?;
+    let mut rows = Vec::new();
+    pollster::block_on(async {
+        let mut s = Session::new(&mut device, c, &h, options(n_ctx, 1, CacheType::F32), |_| {}).await?;
+        s.feed(ids, Want::From(0), |_, l| {
+            rows.push(l.to_vec());
+            Ok(())
+        })
+        .await
+    })?;
+    Ok(rows)
+}
+
+fn softmax(l: &[f32]) -> Vec<f64> {
+    let max = l.iter().fold(f32::MIN, |m, v| m.max(*v));
+    let e: Vec<f64> = l.iter().map(|v| f64::from(v - max).exp()).collect();
+    let sum: f64 = e.iter().sum();
+    e.iter().map(|v| v / sum).collect()
+}
+
+/// (worst KL divergence, positions whose top-1 differs, largest difference of a logit)
+fn distance(expected: &[Vec<f32>], found: &[Vec<f32>]) -> (f64, usize, f32) {
+    assert_eq!(expected.len(), found.len());
+    let (mut worst, mut flips, mut diff) = (0f64, 0, 0f32);
+    for (e, f) in expected.iter().zip(found) {
+        assert_eq!(e.len(), f.len());
+        let kl = softmax(e).iter().zip(softmax(f)).map(|(p, q)| if *p > 0.0 { p * (p / q).ln() } else { 0.0 }).sum();
+        worst = worst.max(kl);
+        flips += usize::from(argmax(e) != argmax(f));
+        diff = e.iter().zip(f).fold(diff, |m, (a, b)| m.max((a - b).abs()));
+    }
+    (worst, flips, diff)
+}
+
+/// What transformers makes of a case: the arguments of its checkpoint, its tokens, its logits at every fourth position.
+fn recorded(name: &str) -> (String, usize, Vec<Vec<f32>>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arch/logits.safetensors");
+    let bytes = std::fs::read(path).expect("the reference is there");
+    let (_, meta) = safetensors::SafeTensors::read_metadata(&bytes).expect("a header");
+    let case = &meta.metadata().as_ref().expect("metadata")[name];
+    let case: serde_json::Value = serde_json::from_str(case).expect("json");
+    let st = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let t = st.tensor(name).expect("the case is there");
+    let values: Vec<f32> = t.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let rows = values.chunks(t.shape()[1]).map(<[f32]>::to_vec).collect();
+    let tokens = case["tokens"].as_u64().expect("a number") as usize;
+    (case["args"].as_str().expect("text").to_string(), tokens, rows)
+}
+
+/// The ids of `make.py`.
+fn ids(n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| (i * 37 + i * i * 5 + 11) % 262).collect()
+}
+
+fn agrees(name: &str) {
+    let (args, n, expected) = recorded(name);
+    let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
+    let found = logits(&open(&path), &ids(n), n).unwrap_or_else(|e| panic!("{e:#}"));
+    let found: Vec<Vec<f32>> = found.into_iter().step_by(4).collect();
+    let (worst, flips, diff) = distance(&expected, &found);
+    println!("{name}: worst KL {worst:.2e}, {flips} top-1 flips, largest difference {diff:.2e}");
+    assert_eq!(flips, 0, "{name}");
+    assert!(worst < 1e-9, "{name}: {worst}");
+    assert!(diff < 1e-4, "{name}: {diff}");
+}
+
+#[test]
+fn llama_agrees_with_transformers() {
+    agrees("llama");
+}
+
+#[test]
+fn llama_with_the_scaling_of_llama_3_agrees_with_transformers() {
+    agrees("llama_llama3");
+}
+
+#[test]
+fn llama_with_yarn_agrees_with_transformers() {
+    agrees("llama_yarn");
+}
+
+#[test]
+fn phi3_agrees_with_transformers() {
+    agrees("phi3");
+}
+
+#[test]
+fn phi3_with_longrope_agrees_with_transformers_within_the_original_context() {
+    agrees("phi3_short");
+}
+
+#[test]
+fn phi3_with_longrope_agrees_with_transformers_beyond_the_original_context() {
+    agrees("phi3_long");
+}
+
+#[test]
+fn phi3_with_partly_rotated_heads_agrees_with_transformers() {
+    agrees("phi3_partial");
+}
+
+#[test]
+fn qwen2_agrees_with_transformers() {
+    agrees("qwen2");
+}
+
+#[test]
+fn qwen2_with_yarn_agrees_with_transformers() {
+    agrees("qwen2_yarn");
+}
+
+#[test]
+fn qwen3_agrees_with_transformers() {
+    agrees("qwen3");
+}
+
+#[test]
+fn the_comparison_sees_the_wrong_set_of_longrope_factors() {
+    let (args, n, expected) = recorded("phi3_short");
+    let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
+    // a session of more positions takes the long factors
+    let found = logits(&open(&path), &ids(n), n + 1).unwrap_or_else(|e| panic!("{e:#}"));
+    let found: Vec<Vec<f32>> = found.into_iter().step_by(4).collect();
+    let (worst, _, diff) = distance(&expected, &found);
+    assert!(worst > 1e-4 && diff > 1e-1, "{worst} {diff}");
+}
+
+#[test]
+fn both_file_forms_of_the_same_weights_give_the_same_bits() {
+    for args in [
+        "--arch phi3",
+        "--arch phi3 --rope longrope --original-ctx 100",
+        "--arch qwen2 --tied",
+        "--arch qwen2 --rope yarn",
+        "--arch qwen3 --head-dim 32",
+    ] {
+        let (_a, gguf) = model(&format!("{SMALL} {args}"));
+        let (_b, hf) = model(&format!("{SMALL} {args} --format hf --shards 3"));
+        for n_ctx in [64, 128] {
+            let [a, b] = [&gguf, &hf].map(|p| logits(&open(p), &ids(40), n_ctx).unwrap_or_else(|e| panic!("{e:#}")));
+            assert!(
+                a.iter().flatten().map(|v| v.to_bits()).eq(b.iter().flatten().map(|v| v.to_bits())),
+                "{args}, context {n_ctx}"
+            );
+        }
+    }
+}
+
+#[test]
+fn both_file_forms_of_a_llama_agree_though_their_heads_are_in_another_order() {
+    let (_a, gguf) = model(&format!("{SMALL} --arch llama"));
+    let (_b, hf) = model(&format!("{SMALL} --arch llama --format hf"));
+    let [a, b] = [&gguf, &hf].map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
+    let (worst, flips, diff) = distance(&a, &b);
+    assert!(worst < 1e-9 && flips == 0 && diff < 1e-4, "{worst} {flips} {diff}");
+}
+
+#[test]
+fn both_file_forms_tokenise_alike() {
+    let texts = [
+        "<|user|>\n the other tree <|end|>\n<|assistant|>\nthe rest",
+        "<|im_start|>user\nThere's a line 2024.\r\n\r\n  then<|im_end|>\n",
+        "these threads  and the rest, ähm 漢字 \u{1f600}",
+    ];
+    for arch in ["llama", "phi3", "qwen2", "qwen3"] {
+        let args = format!("--preset {arch}-tiny --vocab 3000 --dim 64 --heads 2 --kv-heads 2 --ffn 64 --type f32")
+            .replace("llama-tiny", "tiny");
+        let (_a, gguf) = model(&args);
+        let (_b, hf) = model(&format!("{args} --format hf"));
+        let (gguf, hf) = (open(&gguf), open(&hf));
+        let a = Tokenizer::from_gguf(&gguf.meta).unwrap_or_else(|e| panic!("{arch}: {e:#}"));
+        let json = hf.tokenizer_json.as_deref().expect("the directory has one");
+        let b = Tokenizer::from_tokenizer_json(json, hf.tokenizer_config.as_ref(), None, hf.config.as_ref())
+            .unwrap_or_else(|e| panic!("{arch}: {e:#}"));
+        assert_eq!(a.eos().first(), b.eos().first(), "{arch}");
+        assert_eq!(a.adds_bos(), b.adds_bos(), "{arch}");
+        for text in texts {
+            let ids = a.encode(text, a.adds_bos(), true).expect("encodes");
+            assert_eq!(ids, b.encode(text, b.adds_bos(), true).expect("encodes"), "{arch}: {text:?}");
+            assert!(ids.len() < text.len(), "{arch}: merges are used");
+        }
+    }
+}
+
+/// Every adapter; without one the reason is printed, and with REQUIRE_GPU=1 that is a failure.
+#[cfg(feature = "gpu")]
+fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
+    let mut list: Vec<Box<dyn Device>> = Vec::new();
+    for a in pollster::block_on(isobit::host::adapters()) {
+        let (gpu, verdict) = pollster::block_on(isobit::host::connect(&a, isobit::host::GpuOptions { max_binding }))
+            .unwrap_or_else(|e| panic!("{}: {e}", a.title()));
+        println!("adapter {}: {verdict:?}", a.title());
+        assert!(verdict.exact(), "{}: {verdict:?}", a.title());
+        list.push(Box::new(gpu));
+    }
+    if list.is_empty() {
+        println!("NO ADAPTER: only the CPU is compared");
+        assert_ne!(std::env::var("REQUIRE_GPU").as_deref(), Ok("1"), "REQUIRE_GPU=1 and no adapter");
+    }
+    list
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
+    println!("BUILT WITHOUT gpu: only the CPU is compared");
+    Vec::new()
+}
+
+fn cpu(level: Option<Level>, max_binding: Option<u64>) -> Box<dyn Device> {
+    Box::new(CpuDevice::new(CpuOptions { level, threads: 0, max_binding }).expect("threads start"))
+}
+
+/// The scalar twins, every SIMD level and every adapter, over the whole script.
+fn same_words_everywhere(args: &str, digits: usize, cache: CacheType, max_binding: Option<u64>) -> Report {
+    let (_dir, path) = model(args);
+    let (c, mut o) = (open(&path), options(144, digits, cache));
+    (o.plan.ubatch, o.plan.max_out) = (16, 1);
+    let h = hyper(&c);
+    let mut devices = vec![cpu(Some(Level::detect()), max_binding), cpu(None, max_binding)];
+    devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), max_binding)));
+    devices.extend(gpus(max_binding));
+    let tok = Tokenizer::from_gguf(&c.meta).unwrap_or_else(|e| panic!("{e:#}"));
+    let script = Script { prompt: prompt(Some(&tok), h.vocab, 40), generate: 4, batches: vec![0, 3] };
+    let r = pollster::block_on(verify(&mut devices, &c, &h, o, &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));
+    println!("{args}: {} devices, {} commands, {} words, digest {}", devices.len(), r.commands, r.words, r.digest);
+    assert_eq!(r.mismatches, 0, "{args}: {:?}", r.first);
+    assert!(r.ok() && r.words > 0, "{args}: {:?} against {}", r.digests, r.digest);
+    r
+}
+
+#[test]
+fn phi3_has_the_same_words_on_every_device() {
+    let whole = same_words_everywhere("--preset phi3-tiny", 1, CacheType::F16, None);
+    // a limit that cuts the fused matrices, whose parts do not begin at whole row blocks of their tensor
+    let split = same_words_everywhere("--preset phi3-tiny", 1, CacheType::F16, Some(40 << 10));
+    assert_eq!(whole.digest, split.digest);
+    assert!(whole.commands < split.commands);
+    same_words_everywhere("--preset phi3-tiny --type f16 --head-dim 96 --rotary 0.75", 1, CacheType::Q8_0, None);
+}
+
+#[test]
+fn qwen2_has_the_same_words_on_every_device() {
+    same_words_everywhere("--preset qwen2-tiny", 1, CacheType::TQ3_1, None);
+    same_words_everywhere("--preset qwen2-tiny --type f16", 1, CacheType::F16, None);
+}
+
+#[test]
+fn qwen3_has_the_same_words_on_every_device() {
+    same_words_everywhere("--preset qwen3-tiny --outliers", 2, CacheType::Q8_0R, None);
+    same_words_everywhere("--preset qwen3-tiny --type f16", 1, CacheType::F16, None);
+}
+
+/// The one line that running a model ends with.
+fn refused(path: &Path) -> String {
+    let run = logits(&open(path), &ids(8), 64).map(|rows| rows.len());
+    let error = format!("{:#}", run.expect_err("must be refused"));
+    assert!(error.lines().count() == 1, "{error}");
+    error
+}
+
+/// What opening and running a directory whose config.json was changed says.
+fn config_error(args: &str, change: impl Fn(&mut serde_json::Value)) -> String {
+    let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
+    let file = path.join("config.json");
+    let mut v: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
+    change(&mut v);
+    std::fs::write(&file, v.to_string()).expect("writes");
+    refused(&path)
+}
+
+#[test]
+fn configs_that_make_no_model_are_refused_by_name() {
+    type Change = fn(&mut serde_json::Value);
+    let long = "--arch phi3 --rope longrope";
+    let cases: [(&str, Change, &str); 19] = [
+        ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
+        ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
+        ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
+        ("--arch phi3", |c| c["intermediate_size"] = 95.into(), "mlp.gate_up_proj.weight has shape [64, 192]"),
+        ("--arch phi3", |c| c["partial_rotary_factor"] = 1.5.into(), "partial_rotary_factor is 1.5"),
+        ("--arch phi3", |c| c["partial_rotary_factor"] = 0.2.into(), "3 rotated dimensions do not fit"),
+        ("--arch phi3", |c| c["tie_word_embeddings"] = "maybe".into(), "tie_word_embeddings is \"maybe\""),
+        (long, |c| c["rope_scaling"]["long_factor"] = serde_json::json!([1.0, 2.0]), "2 long factors for 8 rotated"),
+        (long, |c| c["rope_scaling"]["short_factor"][3] = 0.into(), "short factor 3 is 0"),
+        (long, |c| c["rope_scaling"]["short_factor"][3] = "x".into(), "short_factor is missing or no list"),
+        (long, |c| c["rope_scaling"]["attention_factor"] = (-1).into(), "factor on cos and sin is -1"),
+        (long, |c| c["original_max_position_embeddings"] = 0.into(), "the original context is 0"),
+        (long, |c| drop(c.as_object_mut().unwrap().remove("original_max_position_embeddings")), "longrope needs"),
+        ("--arch qwen2", |c| c["rope_scaling"] = serde_json::json!({"type": "longrope"}), "longrope is not supported"),
+        ("--arch qwen2", |c| c["model_type"] = "llama".into(), "q_proj.bias has no place in a llama model"),
+        ("--arch qwen2", |c| c["model_type"] = "qwen3".into(), "has shape [64, 64], the config asks for [64, 512]"),
+        ("--arch qwen3", |c| c["model_type"] = "qwen2".into(), "self_attn.q_proj.bias is missing"),
+        ("--arch qwen3", |c| c["head_dim"] = 0.into(), "the head dimension is 0"),
+        ("--arch qwen2 --tied", |c| c["tie_word_embeddings"] = false.into(), "lm_head.weight is missing"),
+    ];
+    for (args, change, expected) in cases {
+        let error = config_error(args, change);
+        assert!(error.contains("model"), "the file is named: {error}");
+        assert!(error.contains(expected), "{expected:?} in {error:?}");
+    }
+}
+
+#[test]
+fn an_attention_window_shorter_than_the_context_is_refused_and_bounds_the_session() {
+    let error = config_error("--arch phi3", |c| c["sliding_window"] = 50.into());
+    assert!(error.contains("attends 50 positions back and a context of 64 needs more; use -c 50"), "{error}");
+    let (_dir, path) = model(&format!("{SMALL} --format hf --arch phi3"));
+    let file = path.join("config.json");
+    let mut v: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
+    v["sliding_window"] = 50.into();
+    std::fs::write(&file, v.to_string()).expect("writes");
+    let c = open(&path);
+    assert_eq!(logits(&c, &ids(50), 50).expect("fits the window").len(), 50);
+    // the cache has room for 64, the window has not
+    let error = logits(&c, &ids(51), 50).map(|r| r.len()).expect_err("one too many").to_string();
+    assert!(error.contains("a context of 51, it holds 50"), "{error}");
+    // a model that says it does not use its window has none
+    let (_dir, path) = model(&format!("{SMALL} --format hf --arch qwen2"));
+    let file = path.join("config.json");
+    let mut v: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
+    (v["sliding_window"], v["use_sliding_window"]) = (50.into(), false.into());
+    std::fs::write(&file, v.to_string()).expect("writes");
+    assert_eq!(hyper(&open(&path)).window, None);
+}
+
+/// What a GGUF file says in which one text was replaced by another of the same length.
+fn gguf_error(args: &str, from: &str, to: &str) -> String {
+    assert_eq!(from.len(), to.len());
+    let (_dir, path) = model(&format!("{SMALL} {args}"));
+    let mut bytes = std::fs::read(&path).expect("there");
+    let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).expect("the text is in the file");
+    bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+    std::fs::write(&path, bytes).expect("writes");
+    refused(&path)
+}
+
+#[test]
+fn gguf_metadata_that_make_no_model_are_refused_by_name() {
+    let long = "--arch phi3 --rope longrope";
+    for (args, from, to, expected) in [
+        ("--arch phi3", "phi3", "phi9", "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3)"),
+        ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
+        ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
+        (long, "rope_factors_long", "rope_factors_lone", "tensor rope_factors_long.weight is missing"),
+        (long, "rope_factors_short", "rope_factors_shore", "tensor rope_factors_short.weight is missing"),
+        ("--arch qwen2", "blk.1.attn_k.bias", "blk.1.attn_k.bies", "tensor blk.1.attn_k.bias is missing"),
+        ("--arch qwen3", "blk.0.attn_q_norm", "blk.0.attn_q_morm", "tensor blk.0.attn_q_norm.weight is missing"),
+        ("--arch qwen2 --rope yarn", "\u{4}\0\0\0\0\0\0\0yarn", "\u{4}\0\0\0\0\0\0\0yawn", "rope.scaling.type is yawn"),
+    ] {
+        let error = gguf_error(args, from, to);
+        assert!(error.contains(expected), "{expected:?} in {error:?}");
+    }
+}
+
+#[test]
+fn a_step_of_more_heads_than_a_norm_takes_is_refused() {
+    let (_dir, path) = model(&format!("{SMALL} --arch qwen3"));
+    let c = open(&path);
+    let h = hyper(&c);
+    let mut o = options(65536, 1, CacheType::F16).plan;
+    o.ubatch = 65535;
+    o.max_out = 1;
+    let error = isobit::models::build(&c, &h, &o).expect_err("too many rows").to_string();
+    assert!(error.contains("use --ubatch 16383 or less"), "{error}");
+    o.ubatch = 16383;
+    isobit::models::build(&c, &h, &o).expect("fits");
+}
