@@ -585,6 +585,20 @@ fn devices_lists_the_cpu_and_whether_each_adapter_is_exact() {
     assert!(isobit(&["devices"]).ok().out.starts_with("cpu: "));
 }
 
+#[test]
+fn devices_says_what_a_cached_token_costs() {
+    let v = isobit(&["devices", "--json"]).json();
+    let of = |v: &serde_json::Value, key: &str| ["f16", "q8_0", "tq3_1"].map(|t| v[key][t].as_u64().unwrap_or(0));
+    // 16, 8.5 and 3.5 bits a value
+    assert_eq!(of(&v, "cache_bytes_per_1024_values"), [2048, 1088, 448]);
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
+    let v = isobit(&["devices", file, "--json"]).json();
+    let key = "cache_bytes_per_token";
+    assert_eq!(v[key], isobit(&["inspect", file, "--json"]).json()[key]);
+    assert!(isobit(&["devices", file]).ok().out.contains("cache bytes per token of "));
+    isobit(&["devices", "nowhere.gguf"]).refused_with(2, &["nowhere.gguf"]);
+}
+
 // Files.
 
 #[test]

@@ -1,16 +1,26 @@
-//! `isobit devices`: adapters, limits, features, and whether each is exact.
+//! `isobit devices`: adapters, limits, features, whether each is exact, and what a cached token costs.
 
-use super::common::memory;
-use super::inspect::size;
+use super::common::{self, Load, memory};
+use super::inspect::{cache_bytes, cells, size};
+use super::one_line;
 use crate::cpu::{CpuDevice, CpuOptions};
+use crate::models::Hyper;
+use crate::ops::cache::CacheType;
 use crate::record::Device;
 use crate::simd::Level;
 use clap::Args;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// Cached values that the table without a model counts, in heads of [`TABLE_HEAD`].
+const TABLE_VALUES: usize = 1024;
+const TABLE_HEAD: usize = 128;
 
 #[derive(Args)]
 pub struct DevicesArgs {
+    /// Say what a cached token of this model costs, rather than 1024 cached values
+    model: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -19,10 +29,23 @@ pub struct DevicesArgs {
 pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
     let cpu = CpuDevice::new(CpuOptions::default())?.info().name;
     let levels: Vec<&str> = std::iter::once("scalar").chain(Level::available().into_iter().map(Level::name)).collect();
+    let hyper = match &a.model {
+        Some(path) => Some(Hyper::read(&common::open(Some(path), Load::Read)?)?),
+        None => None,
+    };
+    let cache = match &hyper {
+        Some(h) => cache_bytes(Some(h)),
+        None => {
+            let bytes = |words| words * 4 * TABLE_VALUES / TABLE_HEAD;
+            CacheType::ALL.iter().map(|t| (t.name(), t.words(TABLE_HEAD).map(bytes))).collect()
+        }
+    };
     let adapters = adapters();
     let mut out = std::io::stdout().lock();
     if a.json {
-        let v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory("MemTotal:") }, "adapters": adapters });
+        let mut v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory("MemTotal:") }, "adapters": adapters });
+        let key = if hyper.is_some() { "cache_bytes_per_token" } else { "cache_bytes_per_1024_values" };
+        v[key] = cache.iter().map(|(n, b)| (n.to_string(), (*b).into())).collect::<serde_json::Map<_, _>>().into();
         writeln!(out, "{v}")?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -66,6 +89,10 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
                 features.iter().map(|(k, v)| format!("{k} {}", if *v == true { "yes" } else { "no" })).collect();
             writeln!(out, "   {}", cells.join(", "))?;
         }
+    }
+    match &a.model {
+        Some(m) => writeln!(out, "cache bytes per token of {}: {}", one_line(&m.to_string_lossy()), cells(&cache))?,
+        None => writeln!(out, "cache bytes per {TABLE_VALUES} values (heads of {TABLE_HEAD}): {}", cells(&cache))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -43,10 +43,7 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
         ContainerKind::Safetensors => ("safetensors", "?".to_string()),
     };
     let hyper = Hyper::read(&c);
-    let cache: Vec<(&str, Option<usize>)> = CacheType::ALL
-        .iter()
-        .map(|t| (t.name(), hyper.as_ref().ok().and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w)))))
-        .collect();
+    let cache = cache_bytes(hyper.as_ref().ok());
     let params: u64 = c.tensors.iter().map(Tensor::elems).sum();
     let mut out = std::io::stdout().lock();
     if a.json {
@@ -103,9 +100,9 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
                 "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
                 h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
             )?;
-            let cells: Vec<String> =
-                cache.iter().map(|(n, b)| format!("{n} {}", b.map_or("-".to_string(), |b| b.to_string()))).collect();
-            writeln!(out, "[{tag}] cache bytes per token: {}", cells.join(", "))?;
+            let window = h.window.map_or(String::new(), |w| format!(" window={w}"));
+            writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
+            writeln!(out, "[{tag}] cache bytes per token: {}", cells(&cache))?;
         }
         Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
     }
@@ -121,11 +118,25 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Cached bytes of one position by the type of keys and values; `None` where the type does not fit the heads.
+pub fn cache_bytes(h: Option<&Hyper>) -> Vec<(&'static str, Option<usize>)> {
+    let of = |t: &CacheType| h.and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w)));
+    CacheType::ALL.iter().map(|t| (t.name(), of(t))).collect()
+}
+
+/// `f32 4096, f16 2048, q4_0 -`.
+pub fn cells(list: &[(&'static str, Option<usize>)]) -> String {
+    let cells: Vec<String> =
+        list.iter().map(|(n, b)| format!("{n} {}", b.map_or("-".to_string(), |b| b.to_string()))).collect();
+    cells.join(", ")
+}
+
 fn key_tensors(c: &Container, tag: &str, out: &mut impl Write) -> anyhow::Result<()> {
     let names = [
         "token_embd",
         "output",
         "output_norm",
+        "blk.0.attn_qkv",
         "blk.0.attn_q",
         "blk.0.attn_k",
         "blk.0.attn_v",
