@@ -425,3 +425,74 @@ fn a_step_of_more_heads_than_a_norm_takes_is_refused() {
     o.ubatch = 16383;
     isobit::models::build(&c, &h, &o).expect("fits");
 }
+
+#[test]
+fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
+    use isobit::formats::meta::Value;
+    let options = options(64, 1, CacheType::F16).plan;
+    let tried = |c: &Container, what: &str| -> bool {
+        let made = Hyper::read(c).and_then(|h| {
+            isobit::models::build(c, &h, &options)?;
+            let mut words = Vec::new();
+            isobit::models::rope_table(c, &h, 64)?.words(60, 4, &mut words);
+            assert_eq!(words.len(), 4 * h.n_rot, "{what}");
+            assert!(words.iter().all(|w| f32::from_bits(*w).is_finite()), "{what}");
+            Ok(())
+        });
+        if let Err(e) = &made {
+            let line = format!("{e:#}");
+            assert!(line.lines().count() == 1 && line.len() < 400, "{what}: {line}");
+        }
+        made.is_err()
+    };
+    let big = [0, 1, 2, 3, 255, 257, 4096, 1 << 31, u64::MAX];
+    let real = [0.0, -1.0, 1e-300, 0.5, 1.0, 1e30, 1e300];
+    let (mut runs, mut refusals) = (0, 0);
+    for args in ["--arch llama --rope yarn", "--arch phi3 --rope longrope", "--arch qwen2 --tied", "--arch qwen3"] {
+        let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
+        let mut c = open(&path);
+        let config = c.config.clone().expect("a directory has one");
+        let mut hostile: Vec<serde_json::Value> = big.iter().map(|v| (*v).into()).collect();
+        hostile.extend(real.map(serde_json::Value::from));
+        hostile.extend(
+            ["x", "[]", "[-1, 0, 1e300]", "{}", "true", "false", "null", "-7"]
+                .map(|t| serde_json::from_str(t).unwrap_or_else(|_| t.into())),
+        );
+        let own = config.as_object().expect("an object").keys().cloned();
+        let scaling =
+            config["rope_scaling"].as_object().into_iter().flatten().map(|(k, _)| format!("rope_scaling/{k}"));
+        let others = ["head_dim", "sliding_window", "use_sliding_window", "partial_rotary_factor", "rope_parameters"];
+        for key in own.chain(scaling).chain(others.map(String::from)) {
+            for value in &hostile {
+                let mut changed = config.clone();
+                match key.split_once('/') {
+                    Some((outer, inner)) => changed[outer][inner] = value.clone(),
+                    None => changed[&key] = value.clone(),
+                }
+                c.config = Some(changed);
+                runs += 1;
+                refusals += usize::from(tried(&c, &format!("{args}: {key} = {value}")));
+            }
+        }
+        let (_dir, path) = model(&format!("{SMALL} {args}"));
+        let mut c = open(&path);
+        let mut hostile: Vec<Value> = big.iter().map(|v| Value::U64(*v)).collect();
+        hostile.extend(real.map(Value::F64));
+        hostile.extend([f64::NAN, f64::INFINITY].map(Value::F64));
+        hostile.extend([Value::Str("x".into()), Value::I32(-1), Value::Bool(true), Value::Array(vec![])]);
+        for i in 0..c.meta.entries.len() {
+            let (key, kept) = c.meta.entries[i].clone();
+            if key.starts_with("tokenizer.") {
+                continue;
+            }
+            for value in &hostile {
+                c.meta.entries[i].1 = value.clone();
+                runs += 1;
+                refusals += usize::from(tried(&c, &format!("{args}: {key} = {value:?}")));
+            }
+            c.meta.entries[i].1 = kept;
+        }
+    }
+    println!("{runs} runs, {refusals} refused");
+    assert!(runs > 3000 && refusals * 4 > runs, "{runs} runs, {refusals} refused");
+}

@@ -10,6 +10,15 @@ pub(super) const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// GGUF's tensor of longrope divisors for sequences within it.
 pub(super) const SHORT_FACTORS: &str = "rope_factors_short.weight";
 
+/// Text from a file, cut to a length that fits an error line.
+fn cut(text: &str) -> String {
+    let mut short: String = text.chars().take(60).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
 /// Which model a file's tensors make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
@@ -178,43 +187,45 @@ impl Hyper {
         );
         ensure!(
             self.eps.is_finite() && self.eps > 0.0 && self.eps < 1.0,
-            "the RMS norm epsilon is {}, expected between 0 and 1",
+            "the RMS norm epsilon is {:?}, expected between 0 and 1",
             self.eps
         );
         ensure!(
             self.rope_base.is_finite() && self.rope_base > 1.0,
-            "the RoPE base is {}, expected above 1",
+            "the RoPE base is {:?}, expected above 1",
             self.rope_base
         );
         self.check_scaling()
     }
 
     fn check_scaling(&self) -> anyhow::Result<()> {
-        let above_0 = |what: &str, v: f64| {
-            ensure!(v.is_finite() && v > 0.0, "RoPE scaling: {what} is {v}, expected above 0");
+        // far beyond any model on either side, and such that every angle stays a number
+        let within = |what: &str, v: f64| {
+            ensure!((1e-6..=1e9).contains(&v), "RoPE scaling: {what} is {v:?}, expected between 1e-6 and 1e9");
             Ok(())
         };
         match &self.rope_scaling {
             RopeScaling::None => {}
-            RopeScaling::Linear(factor) => above_0("the factor", *factor)?,
+            RopeScaling::Linear(factor) => within("the factor", *factor)?,
             &RopeScaling::Llama3 { factor, low, high, original } => {
-                above_0("the factor", factor)?;
+                within("the factor", factor)?;
+                within("the original context", original)?;
                 ensure!(
-                    low > 0.0 && high > low && original > 0.0,
-                    "llama3 RoPE scaling needs 0 < low_freq_factor < high_freq_factor, found {low} and {high}"
+                    low > 0.0 && high > low && high.is_finite(),
+                    "llama3 RoPE scaling needs 0 < low_freq_factor < high_freq_factor, found {low:?} and {high:?}"
                 );
             }
             &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, magnitude } => {
-                above_0("the factor", factor)?;
-                above_0("the original context", original)?;
-                above_0("beta_fast", beta_fast)?;
-                above_0("beta_slow", beta_slow)?;
-                above_0("the factor on cos and sin", magnitude)?;
-                ensure!(ext.is_finite(), "RoPE scaling: the extrapolation factor is {ext}");
+                within("the factor", factor)?;
+                within("the original context", original)?;
+                within("beta_fast", beta_fast)?;
+                within("beta_slow", beta_slow)?;
+                within("the factor on cos and sin", magnitude)?;
+                ensure!(ext <= 1.0, "RoPE scaling: the extrapolation factor is {ext:?}, expected at most 1");
             }
             RopeScaling::LongRope { short, long, original, magnitude } => {
-                ensure!(*original > 1.0, "RoPE scaling: the original context is {original}, expected above 1");
-                above_0("the factor on cos and sin", *magnitude)?;
+                ensure!(*original > 1.0, "RoPE scaling: the original context is {original:?}, expected above 1");
+                within("the factor on cos and sin", *magnitude)?;
                 for (name, list) in [("short", short), ("long", long)] {
                     ensure!(
                         list.len() == self.n_rot / 2,
@@ -222,8 +233,8 @@ impl Hyper {
                         list.len(),
                         self.n_rot / 2
                     );
-                    if let Some(i) = list.iter().position(|f| !f.is_finite() || *f <= 0.0) {
-                        bail!("RoPE scaling: {name} factor {i} is {}, expected above 0", list[i]);
+                    for (i, f) in list.iter().enumerate() {
+                        within(&format!("{name} factor {i}"), *f)?;
                     }
                 }
             }
@@ -255,7 +266,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let arch =
         m.str("general.architecture").with_context(|| format!("{file}: no general.architecture: not a model file"))?;
     let family = Family::of_gguf(arch).with_context(|| {
-        format!("{file}: architecture {arch} is not supported (supported: llama, phi3, qwen2, qwen3)")
+        format!("{file}: architecture {} is not supported (supported: llama, phi3, qwen2, qwen3)", cut(arch))
     })?;
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
@@ -290,7 +301,8 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         "linear" if factor == 1.0 => RopeScaling::None,
         "linear" => RopeScaling::Linear(factor),
         "yarn" => {
-            let ext = float("rope.scaling.yarn_ext_factor").unwrap_or(1.0);
+            // a negative one stands for the default
+            let ext = float("rope.scaling.yarn_ext_factor").filter(|e| *e >= 0.0).unwrap_or(1.0);
             RopeScaling::Yarn {
                 factor,
                 original,
@@ -307,7 +319,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         "longrope" if family == Family::Phi3 => RopeScaling::None,
         other => {
             let longrope = if family == Family::Phi3 { ", longrope" } else { "" };
-            bail!("{file}: {arch}.rope.scaling.type is {other}, expected none, linear, yarn{longrope}")
+            bail!("{file}: {arch}.rope.scaling.type is {}, expected none, linear, yarn{longrope}", cut(other))
         }
     };
     if family == Family::Phi3 && (c.tensor(LONG_FACTORS).is_some() || c.tensor(SHORT_FACTORS).is_some()) {
@@ -353,7 +365,10 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
     let cfg = c.config.as_ref().with_context(|| format!("{file}: missing"))?;
     let model_type = cfg["model_type"].as_str().unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
-        format!("{file}: model_type {model_type:?} is not supported (supported: llama, mistral, phi3, qwen2, qwen3)")
+        format!(
+            "{file}: model_type {:?} is not supported (supported: llama, mistral, phi3, qwen2, qwen3)",
+            cut(model_type)
+        )
     })?;
     let opt = |key: &str| -> anyhow::Result<Option<usize>> {
         match &cfg[key] {
@@ -362,18 +377,21 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
                 .as_u64()
                 .and_then(|v| usize::try_from(v).ok())
                 .map(Some)
-                .with_context(|| format!("{file}: {key} is {v}, expected a whole number")),
+                .with_context(|| format!("{file}: {key} is {}, expected a whole number", cut(&v.to_string()))),
         }
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
     let flag = |key: &str| -> anyhow::Result<Option<bool>> {
         match &cfg[key] {
             Value::Null => Ok(None),
-            v => v.as_bool().map(Some).with_context(|| format!("{file}: {key} is {v}, expected true or false")),
+            v => v
+                .as_bool()
+                .map(Some)
+                .with_context(|| format!("{file}: {key} is {}, expected true or false", cut(&v.to_string()))),
         }
     };
     let act = cfg["hidden_act"].as_str().unwrap_or("silu");
-    ensure!(act == "silu", "{file}: hidden_act {act} is not supported (supported: silu)");
+    ensure!(act == "silu", "{file}: hidden_act {} is not supported (supported: silu)", cut(act));
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
     let head_dim = match opt("head_dim")? {
@@ -389,12 +407,12 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
     let partial = scaling["partial_rotary_factor"].as_f64().or(cfg["partial_rotary_factor"].as_f64()).unwrap_or(1.0);
     ensure!(
         partial == 1.0 || (family == Family::Phi3 && partial > 0.0 && partial < 1.0),
-        "{file}: partial_rotary_factor is {partial}, expected {}",
+        "{file}: partial_rotary_factor is {partial:?}, expected {}",
         if family == Family::Phi3 { "above 0 and at most 1" } else { "1" }
     );
     let sliding = match (family, flag("use_sliding_window")?) {
         (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) => None,
-        _ => opt("sliding_window")?,
+        _ => opt("sliding_window")?.filter(|w| *w > 0),
     };
     let rope_base = cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0);
     Ok(Hyper {
@@ -485,7 +503,8 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
             }
         }
         other => bail!(
-            "RoPE scaling of type {other} is not supported (supported: default, linear, llama3, yarn{})",
+            "RoPE scaling of type {} is not supported (supported: default, linear, llama3, yarn{})",
+            cut(other),
             if family == Family::Phi3 { ", longrope" } else { "" }
         ),
     })
