@@ -13,6 +13,7 @@
 //! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
 //! - [`models`]: config and weights to Recordings
 //! - [`generate`]: tokens, sampling, sessions
+//! - [`study`]: what quantising does to weights and to predictions
 //! - [`cli`]: the command line
 
 pub mod blocks;
@@ -26,6 +27,7 @@ pub mod models;
 pub mod ops;
 pub mod record;
 pub mod simd;
+pub mod study;
 
 #[cfg(feature = "gpu")]
 #[path = "../host/mod.rs"]

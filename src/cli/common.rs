@@ -58,7 +58,8 @@ pub fn count(s: &str) -> Result<usize, String> {
     whole::<0, { usize::MAX }>(s)
 }
 
-fn cache_type(s: &str) -> Result<CacheType, String> {
+/// A cache type of a flag.
+pub fn cache_type(s: &str) -> Result<CacheType, String> {
     CacheType::parse(&s.to_lowercase()).ok_or_else(|| {
         let known: Vec<&str> = CacheType::ALL.iter().map(|t| t.name()).collect();
         format!("expected {}", known.join(", "))
@@ -363,8 +364,14 @@ pub fn tokenizer(c: &Container) -> anyhow::Result<Tokenizer> {
 /// Container, hyperparameters and tokeniser, with the vocabularies checked against each other.
 pub fn open_all(args: &ModelArgs) -> anyhow::Result<(Container, Hyper, Tokenizer)> {
     let c = args.open()?;
-    let h = Hyper::read(&c)?;
-    let t = tokenizer(&c)?;
+    let (h, t) = read_all(&c)?;
+    Ok((c, h, t))
+}
+
+/// Hyperparameters and tokeniser of an open container, with the vocabularies checked against each other.
+pub fn read_all(c: &Container) -> anyhow::Result<(Hyper, Tokenizer)> {
+    let h = Hyper::read(c)?;
+    let t = tokenizer(c)?;
     ensure!(
         t.vocab_size() <= h.vocab,
         "{}: the tokeniser has {} tokens, the model {}",
@@ -372,7 +379,7 @@ pub fn open_all(args: &ModelArgs) -> anyhow::Result<(Container, Hyper, Tokenizer
         t.vocab_size(),
         h.vocab
     );
-    Ok((c, h, t))
+    Ok((h, t))
 }
 
 /// A bar on stderr; hidden when stderr is not a terminal or NO_COLOR is set.
@@ -453,6 +460,23 @@ pub fn unescape(text: &str) -> anyhow::Result<String> {
         rest = &rest[used..];
     }
     String::from_utf8(out).context("--escape: the bytes written as \\xHH do not make UTF-8 text")
+}
+
+/// Writes a file so that its name holds either what it held before or all of the new bytes: a neighbour is written,
+/// synced and renamed, and removed when that fails.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    use std::io::Write;
+    let name = path.file_name().with_context(|| format!("{}: not a file name", path.display()))?;
+    let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+    let write = || {
+        let mut file = std::fs::File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().with_context(|| path.display().to_string()).inspect_err(|_| {
+        let _ = std::fs::remove_file(&part);
+    })
 }
 
 /// `1 token`, `2 tokens`.

@@ -3,7 +3,9 @@
 //! Results go to stdout, talk to stderr. The only room that prints.
 
 mod common;
+mod compare;
 mod devices;
+mod hist;
 mod inspect;
 mod perplexity;
 mod run;
@@ -53,6 +55,10 @@ enum Cmd {
     Inspect(inspect::InspectArgs),
     /// Measure perplexity over a text
     Perplexity(perplexity::PerplexityArgs),
+    /// Compare two models over a text: perplexity, KL divergence, and whether they differ at all
+    Compare(compare::CompareArgs),
+    /// Measure what quantising does to weights, per tensor, type and group
+    Hist(hist::HistArgs),
 }
 
 /// Runs the program; `args` includes the program's name.
@@ -82,6 +88,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Tokenize(a) => tokenize::run(a),
         Cmd::Inspect(a) => inspect::run(a),
         Cmd::Perplexity(a) => perplexity::run(a),
+        Cmd::Compare(a) => compare::run(a),
+        Cmd::Hist(a) => hist::run(a),
     };
     match result {
         Ok(code) => code,

@@ -5,6 +5,7 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use crate::generate::{Session, Want};
+use crate::study::pair::log_softmax;
 use anyhow::ensure;
 use clap::Args;
 use std::io::Write;
@@ -104,11 +105,4 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
         note!("{tokens} tokens scored, mean NLL {mean:.6}, {per_second:.0} t/s");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// ln softmax(logits)[target] in f64.
-fn log_softmax(logits: &[f32], target: usize) -> f64 {
-    let max = logits.iter().fold(f32::MIN, |m, v| m.max(*v));
-    let sum: f64 = logits.iter().map(|v| libm::exp(f64::from(v - max))).sum();
-    f64::from(logits[target] - max) - libm::log(sum)
 }

@@ -1,0 +1,363 @@
+//! `isobit compare`: two models over the same windows of a text, and whether they differ.
+//!
+//! The windows are those of `isobit perplexity`, so its figures come out again, digit for digit. Both models are
+//! loaded and walk each window side by side, some tokens at a time, so that logits take little memory.
+
+use super::common::{self, EngineArgs, Load, note};
+use crate::formats::Container;
+use crate::generate::tokenizer::Tokenizer;
+use crate::generate::{Session, Want};
+use crate::models::Hyper;
+use crate::ops::cache::CacheType;
+use crate::study::pair::{Comparison, Estimate, Figures, TokenPair, Verdict};
+use crate::study::plot::{self, Lines, Series};
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use rayon::prelude::*;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  isobit compare model-f16.gguf model-q4_k_m.gguf -f wiki.test.raw --svg running.svg\n  isobit compare model.gguf model.gguf -f book.txt --ctk-b q4_0 --chunks 20\n\nA is the reference: differences are B minus A, and the KL divergence is of B from A."
+)]
+pub struct CompareArgs {
+    /// The reference: GGUF file (the first, of shards) or Hugging Face directory
+    a: PathBuf,
+    /// What is compared with it
+    b: PathBuf,
+    /// The text
+    #[arg(short = 'f', long)]
+    file: PathBuf,
+    /// Windows to score, from the start; 0: all
+    #[arg(long, default_value = "0", value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
+    chunks: usize,
+    /// Draw the running perplexity and difference to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Type of A's cached keys, where it is not that of --ctk
+    #[arg(long, value_name = "TYPE", value_parser = common::cache_type)]
+    ctk_a: Option<CacheType>,
+    /// Type of B's cached keys
+    #[arg(long, value_name = "TYPE", value_parser = common::cache_type)]
+    ctk_b: Option<CacheType>,
+    /// Type of A's cached values, where it is not that of --ctv
+    #[arg(long, value_name = "TYPE", value_parser = common::cache_type)]
+    ctv_a: Option<CacheType>,
+    /// Type of B's cached values
+    #[arg(long, value_name = "TYPE", value_parser = common::cache_type)]
+    ctv_b: Option<CacheType>,
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
+    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::word)]
+    device: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// How files are read: read, or mmap
+    #[arg(long, value_enum, default_value = "read", env = "ISOBIT_LOAD_MODE", hide_env_values = true)]
+    #[arg(value_name = "MODE", hide_possible_values = true, help_heading = "Engine")]
+    load_mode: Load,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// One of the two models, before it is loaded.
+struct Side {
+    name: String,
+    container: Container,
+    hyper: Hyper,
+    tokenizer: Tokenizer,
+    ctk: CacheType,
+    ctv: CacheType,
+}
+
+/// Logits held of each model at once, in bytes.
+const LOGITS: usize = 32 << 20;
+
+pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
+    let side = |path: &Path, ctk: Option<CacheType>, ctv: Option<CacheType>| -> anyhow::Result<Side> {
+        let container = common::open(Some(path), args.load_mode)?;
+        let (hyper, tokenizer) = common::read_all(&container)?;
+        let (ctk, ctv) = (ctk.unwrap_or(args.engine.ctk), ctv.unwrap_or(args.engine.ctv));
+        Ok(Side { name: path.display().to_string(), container, hyper, tokenizer, ctk, ctv })
+    };
+    let sides = [side(&args.a, args.ctk_a, args.ctv_a)?, side(&args.b, args.ctk_b, args.ctv_b)?];
+    let longest = sides[0].hyper.context.min(sides[1].hyper.context);
+    let ctx = if args.engine.ctx > 0 { args.engine.ctx } else { longest.min(512) };
+    if ctx > longest {
+        note!("warning: one of the models was trained for {longest} positions, -c asks for {ctx}");
+    }
+    ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");
+    let text = common::text(None, Some(&args.file))?;
+    let mut ids = same_ids(&sides, &text)?;
+    let available = ids.len() / ctx;
+    ensure!(
+        available > 0,
+        "{}: {} tokens do not fill one window of {ctx}; use a longer text or a smaller -c",
+        args.file.display(),
+        ids.len()
+    );
+    let chunks = if args.chunks == 0 { available } else { args.chunks.min(available) };
+    if let Some(svg) = &args.svg {
+        // hours of work must not end in a directory that is not there
+        let dir = svg.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        ensure!(dir.is_dir(), "--svg {}: no directory {}", svg.display(), dir.display());
+    }
+
+    let vocab = sides[0].hyper.vocab;
+    let at_once = (LOGITS / 4 / vocab).clamp(1, ctx);
+    let devices = args.engine.devices();
+    let mut opened = [devices.open(&args.device)?, devices.open(&args.device)?];
+    let device_name = opened[0].device.info().name;
+    let mut sessions = Vec::with_capacity(2);
+    for (side, opened) in sides.iter().zip(&mut opened) {
+        let mut options = args.engine.session(ctx, at_once);
+        (options.plan.k_type, options.plan.v_type) = (side.ctk, side.ctv);
+        // what the first model took is gone from what the second may take
+        options.memory = common::share_of_memory(std::slice::from_ref(opened));
+        let bar = common::load_bar(&side.container);
+        let ticking = bar.clone();
+        let progress = move |n| ticking.inc(n);
+        let new = Session::new(opened.device.as_mut(), &side.container, &side.hyper, options, progress);
+        let session = pollster::block_on(new)
+            .with_context(|| format!("{} (both models are loaded at the same time)", side.name))?;
+        bar.finish_and_clear();
+        sessions.push(session);
+    }
+    note!("{} against {}: {chunks} windows of {ctx} on {device_name}", sides[1].name, sides[0].name);
+    common::catch_interrupt()?;
+    let bar = common::bar(chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}");
+
+    let bos = sides[0].tokenizer.bos().filter(|_| sides[0].tokenizer.adds_bos());
+    let first = ctx / 2;
+    let mut comparison = Comparison::default();
+    let mut stopped = false;
+    for chunk in 0..chunks {
+        let window = &mut ids[chunk * ctx..][..ctx];
+        if let Some(bos) = bos {
+            window[0] = bos;
+        }
+        match score(&mut sessions, window, first, at_once, vocab)? {
+            Some(tokens) => comparison.add(&tokens),
+            None => {
+                stopped = true;
+                break;
+            }
+        }
+        if let Some(f) = comparison.figures() {
+            bar.set_message(format!("PPL {:.4} / {:.4}", f.ppl[0], f.ppl[1]));
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let Some(figures) = comparison.figures() else {
+        note!("interrupted before the first of {chunks} windows was done: nothing is known");
+        return Ok(ExitCode::from(130));
+    };
+    if stopped {
+        note!("interrupted after {} of {chunks} windows", figures.windows);
+    }
+    if let Some(path) = &args.svg {
+        common::replace_file(path, running_plot(&sides, &comparison)?.as_bytes())?;
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let about = serde_json::json!({"ctx": ctx, "chunks": chunks, "complete": !stopped, "device": device_name,
+            "activations": args.engine.activations});
+        writeln!(out, "{}", json(&sides, &comparison, &figures, about))?;
+    } else {
+        print(&sides, &figures, &mut out)?;
+    }
+    Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+/// The text's ids, the same from both tokenisers; two vocabularies are refused.
+fn same_ids(sides: &[Side; 2], text: &str) -> anyhow::Result<Vec<u32>> {
+    let [a, b] = sides;
+    let differ = |how: String| -> anyhow::Error {
+        anyhow::anyhow!("{} and {} cannot be compared: {how}; both must have the same vocabulary", a.name, b.name)
+    };
+    if a.hyper.vocab != b.hyper.vocab {
+        bail!(differ(format!("their vocabularies have {} and {} tokens", a.hyper.vocab, b.hyper.vocab)));
+    }
+    let [ids, others] = [a, b].map(|s| s.tokenizer.encode(text, s.tokenizer.adds_bos(), false));
+    let (ids, others) = (ids?, others?);
+    if let Some(i) = ids.iter().zip(&others).position(|(x, y)| x != y) {
+        bail!(differ(format!("their tokenisers give {} and {} for token {i} of the text", ids[i], others[i])));
+    }
+    if ids.len() != others.len() {
+        bail!(differ(format!("their tokenisers make {} and {} tokens of the text", ids.len(), others.len())));
+    }
+    let used: BTreeSet<u32> = ids.iter().copied().collect();
+    if let Some(id) = used.into_iter().find(|&id| a.tokenizer.piece(id) != b.tokenizer.piece(id)) {
+        bail!(differ(format!("token {id} stands for different text")));
+    }
+    if a.tokenizer.adds_bos() != b.tokenizer.adds_bos() || a.tokenizer.bos() != b.tokenizer.bos() {
+        bail!(differ("they begin a text differently".into()));
+    }
+    Ok(ids)
+}
+
+/// Scores one window; `None` when Ctrl-C was pressed before it was done.
+///
+/// The models take turns, some tokens at a time. How a window is cut never changes a bit of the logits.
+fn score(
+    sessions: &mut [Session],
+    window: &[u32],
+    first: usize,
+    at_once: usize,
+    vocab: usize,
+) -> anyhow::Result<Option<Vec<TokenPair>>> {
+    let fed = &window[..window.len() - 1];
+    let mut tokens = Vec::with_capacity(fed.len() - first);
+    let mut rows: [Vec<f32>; 2] = Default::default();
+    sessions.iter_mut().for_each(Session::reset);
+    let (mut from, mut to) = (0, (first + at_once).min(fed.len()));
+    while from < to {
+        let scored = from.max(first);
+        for (session, rows) in sessions.iter_mut().zip(&mut rows) {
+            if common::interrupted() {
+                return Ok(None);
+            }
+            rows.clear();
+            pollster::block_on(session.feed(&fed[from..to], Want::From(scored - from), |_, logits| {
+                rows.extend_from_slice(logits);
+                Ok(())
+            }))?;
+        }
+        let [a, b] = &rows;
+        let pairs = a.par_chunks_exact(vocab).zip(b.par_chunks_exact(vocab)).enumerate();
+        tokens.par_extend(pairs.map(|(i, (a, b))| TokenPair::new(a, b, window[scored + i + 1] as usize)));
+        (from, to) = (to, (to + at_once).min(fed.len()));
+    }
+    Ok(Some(tokens))
+}
+
+fn running_plot(sides: &[Side; 2], c: &Comparison) -> anyhow::Result<String> {
+    let running = c.running();
+    let line = |name: &str, f: &dyn Fn(&([f64; 2], Estimate)) -> f64| Series {
+        name: name.into(),
+        points: running.iter().enumerate().map(|(i, r)| ((i + 1) as f64, f(r))).collect(),
+    };
+    let name = |i: usize| {
+        let path = Path::new(&sides[i].name);
+        format!("{}: {}", ["A", "B"][i], path.file_name().unwrap_or(path.as_os_str()).to_string_lossy())
+    };
+    let ppl = [line(&name(0), &|r| r.0[0]), line(&name(1), &|r| r.0[1])];
+    let difference = [line("B - A", &|r| r.1.mean)];
+    // the first few errors are of two or three windows and would dwarf the rest
+    let band: Vec<(f64, f64, f64)> = (running.iter().enumerate().skip(4))
+        .filter_map(|(i, r)| r.1.error.map(|e| ((i + 1) as f64, r.1.mean - 2.0 * e, r.1.mean + 2.0 * e)))
+        .collect();
+    plot::two_panels(
+        &Lines { title: "Perplexity so far", x: "windows", series: &ppl, band: &[], mark: None },
+        &Lines {
+            title: "Mean NLL of B minus A so far, with two standard errors",
+            x: "windows",
+            series: &difference,
+            band: &band,
+            mark: Some(0.0),
+        },
+    )
+}
+
+/// What the difference means, in one sentence.
+fn sentence(f: &Figures) -> String {
+    let d = f.nll_difference.mean;
+    let worse = if d > 0.0 { "worse" } else { "better" };
+    let by = || format!("{:.3} %", (libm::exp(d) - 1.0).abs() * 100.0);
+    let windows = |n: u64| if n == 1 { "1 window".to_string() } else { format!("{n} windows") };
+    match f.verdict() {
+        Verdict::Same => "The two give exactly the same probabilities: every difference is zero.".into(),
+        Verdict::Unknown => {
+            "One window has no standard error: nothing can be said about the difference; score more windows.".into()
+        }
+        Verdict::Distinguishable { enough } => format!(
+            "B is {worse} than A: its perplexity differs by {}, which is distinguishable from zero (95 %, {}; {} would have been enough).",
+            by(),
+            windows(f.windows as u64),
+            windows(enough)
+        ),
+        Verdict::Indistinguishable { needed } => format!(
+            "The difference is not distinguishable from zero (95 %, {}): {}.",
+            windows(f.windows as u64),
+            match needed {
+                Some(n) => format!("to tell one of this size ({}, B {worse}) about {n} windows would be needed", by()),
+                None => "it is zero on average".into(),
+            }
+        ),
+    }
+}
+
+fn error(e: Option<f64>, digits: usize) -> String {
+    e.map_or("(one window: no error)".into(), |e| format!("+/- {e:.digits$}"))
+}
+
+fn print(sides: &[Side; 2], f: &Figures, out: &mut impl Write) -> anyhow::Result<()> {
+    let line = |s: &str| super::one_line(s);
+    for (i, (s, letter)) in sides.iter().zip(["A", "B"]).enumerate() {
+        writeln!(out, "{letter}: {} (cache {}, {})", line(&s.name), s.ctk.name(), s.ctv.name())?;
+        writeln!(out, "   PPL = {:.4} +/- {:.5}, mean NLL {:.6}", f.ppl[i], f.ppl_error[i], f.nll[i])?;
+    }
+    let (nll, ppl, kl) = (f.nll_difference, f.ppl_difference, f.kl);
+    let ratio = libm::exp(nll.mean);
+    writeln!(out, "B minus A, {} windows, {} tokens, paired:", f.windows, f.tokens)?;
+    writeln!(out, "   mean NLL       {:+.6} {}", nll.mean, error(nll.error, 6))?;
+    writeln!(out, "   PPL            {:+.5} {}", ppl.mean, error(ppl.error, 5))?;
+    writeln!(out, "   PPL ratio      {ratio:.6} {}", error(nll.error.map(|e| e * ratio), 6))?;
+    let [median, p90, p99] = f.kl_quantiles;
+    writeln!(
+        out,
+        "   KL divergence  {:.6} {} nats; median {median:.6}, 90 % {p90:.6}, 99 % {p99:.6}, max {:.6}",
+        kl.mean,
+        error(kl.error, 6),
+        f.kl_max
+    )?;
+    writeln!(out, "   delta p        mean {:+.4} %, RMS {:.4} %", f.delta_p * 100.0, f.delta_p_rms * 100.0)?;
+    let percent = Estimate { mean: f.same_top.mean * 100.0, error: f.same_top.error.map(|e| e * 100.0) };
+    writeln!(out, "   same top-1     {:.3} {} %", percent.mean, error(percent.error, 3))?;
+    writeln!(out, "{}", sentence(f))?;
+    Ok(())
+}
+
+fn json(sides: &[Side; 2], c: &Comparison, f: &Figures, about: serde_json::Value) -> serde_json::Value {
+    let side = |i: usize| {
+        let s = &sides[i];
+        serde_json::json!({"model": s.name, "ctk": s.ctk.name(), "ctv": s.ctv.name(), "ppl": f.ppl[i],
+            "ppl_stderr": f.ppl_error[i], "nll": f.nll[i]})
+    };
+    let estimate = |e: Estimate| serde_json::json!({"mean": e.mean, "stderr": e.error});
+    let (verdict, windows) = match f.verdict() {
+        Verdict::Same => ("identical", None),
+        Verdict::Unknown => ("unknown", None),
+        Verdict::Distinguishable { enough } => ("distinguishable", Some(enough)),
+        Verdict::Indistinguishable { needed } => ("indistinguishable", needed),
+    };
+    let rows: Vec<serde_json::Value> = (c.windows().iter())
+        .map(|w| serde_json::json!({"tokens": w.tokens, "nll_a": w.nll[0], "nll_b": w.nll[1], "kl": w.kl, "same_top": w.same_top}))
+        .collect();
+    let mut v = serde_json::json!({
+        "a": side(0),
+        "b": side(1),
+        "tokens": f.tokens,
+        "windows": f.windows,
+        "nll_difference": estimate(f.nll_difference),
+        "ppl_difference": estimate(f.ppl_difference),
+        "ppl_ratio": libm::exp(f.nll_difference.mean),
+        "kl": {"mean": f.kl.mean, "stderr": f.kl.error, "median": f.kl_quantiles[0], "p90": f.kl_quantiles[1],
+            "p99": f.kl_quantiles[2], "max": f.kl_max},
+        "delta_p": {"mean": f.delta_p, "rms": f.delta_p_rms},
+        "same_top": estimate(f.same_top),
+        "verdict": verdict,
+        "windows_needed": windows,
+        "sentence": sentence(f),
+        "per_window": rows,
+    });
+    if let (Some(v), serde_json::Value::Object(about)) = (v.as_object_mut(), about) {
+        v.extend(about);
+    }
+    v
+}

@@ -1,0 +1,12 @@
+//! Studies of quantisation: what a type does to weights, and what that does to a model's predictions.
+//!
+//! Statistics, gates, plots and pages; the commands `hist` and `compare` feed and print them. Nothing here prints,
+//! writes files or knows a device.
+
+pub mod errors;
+pub mod gate;
+pub mod measure;
+pub mod pair;
+pub mod plot;
+pub mod policy;
+pub mod report;
