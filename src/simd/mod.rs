@@ -9,6 +9,7 @@ pub mod elementwise;
 pub mod fused;
 mod kernels;
 mod lanes;
+pub mod peak;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
