@@ -20,14 +20,18 @@ pub(super) trait Quantised {
     /// Groups of one block.
     const GROUPS: usize;
 
+    /// Whether one token is quicker when all 32 rows of a word are taken at once.
+    const JOINED: bool;
+
     /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
-    /// within it.
+    /// within it. `next` is asked for on the way.
     fn group<V: Lanes, const T: usize, const D: usize>(
         v: V,
         block: &[Word],
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T];
 }
 
@@ -41,8 +45,9 @@ pub(super) trait Floats {
 
 /// `T x D` sums of `n` words: `q` is the expression of weight word `i`, met by word `at + i` of every activation block.
 macro_rules! sums {
-    ($v:ident, $dot:ident, $a:ident, $acc:ident, $at:expr, $n:expr, |$i:ident| $q:expr) => {
+    ($v:ident, $next:ident, $dot:ident, $a:ident, $acc:ident, $at:expr, $n:expr, |$i:ident| $q:expr) => {
         for $i in 0..$n {
+            $next.fetch($v, $at + $i);
             let q = $q;
             for t in 0..T {
                 for d in 0..D {
@@ -51,6 +56,36 @@ macro_rules! sums {
             }
         }
     };
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time.
+const AHEAD: usize = 12 << 10;
+
+/// Weights that will be needed, asked for evenly over the 32 steps of a group. With few tokens a kernel waits for memory,
+/// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    from: *const u8,
+    lines: usize,
+}
+
+impl Next {
+    /// For part `part` of the group that begins at word `word` of `w`: `lines` cache lines.
+    #[inline(always)]
+    fn new(w: &[Word], word: usize, part: usize, lines: usize) -> Next {
+        let bytes = word * size_of::<Word>() + part * lines * LINE + AHEAD;
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
+    }
+
+    #[inline(always)]
+    fn fetch<V: Lanes>(self, v: V, step: usize) {
+        for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
+            v.prefetch(self.from.wrapping_add(line * LINE));
+        }
+    }
 }
 
 /// v(S)
@@ -130,9 +165,10 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     words: &[Word; 16],
     part: usize,
     a: &Tile<T, D>,
+    next: Next,
 ) -> [[V::I; D]; T] {
     let mut dots = [[v.int(0); D]; T];
-    sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
+    sums!(v, next, dot_unsigned, a, dots, 8 * J, 8, |i| {
         let q = v.load(&words[J / 2 * 8 + i], part);
         v.and(if J.is_multiple_of(2) { q } else { v.shr(q, 4) }, 0x0f0f_0f0f)
     });
@@ -142,6 +178,7 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
 impl Quantised for Q4K {
     const WORDS: usize = 36;
     const GROUPS: usize = 2;
+    const JOINED: bool = false;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -150,14 +187,15 @@ impl Quantised for Q4K {
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
         let words = block[4 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
-        sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a), a);
-        sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a), a);
-        sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a), a);
-        sums.add(v, 3, sc, m, q4k_dots::<V, 3, T, D>(v, words, part, a), a);
+        sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a, next), a);
+        sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a, next), a);
+        sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a, next), a);
+        sums.add(v, 3, sc, m, q4k_dots::<V, 3, T, D>(v, words, part, a, next), a);
         sums.finish(v, v.load(&block[0], part))
     }
 }
@@ -173,9 +211,10 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     half: usize,
     part: usize,
     a: &Tile<T, D>,
+    next: Next,
 ) -> [[V::I; D]; T] {
     let mut dots = [[v.int(0); D]; T];
-    sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
+    sums!(v, next, dot_unsigned, a, dots, 8 * J, 8, |i| {
         let q = v.load(&words[J / 2 * 8 + i], part);
         let low = v.and(if J.is_multiple_of(2) { q } else { v.shr(q, 4) }, 0x0f0f_0f0f);
         let high = v.shr(v.load(&high[i], part), 4 * half as u32);
@@ -187,6 +226,7 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
 impl Quantised for Q5K {
     const WORDS: usize = 44;
     const GROUPS: usize = 2;
+    const JOINED: bool = false;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -195,15 +235,16 @@ impl Quantised for Q5K {
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
         let high = block[4..].first_chunk().expect("8 words of high bits");
         let words = block[12 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
-        sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a), a);
-        sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a), a);
-        sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a), a);
-        sums.add(v, 3, sc, m, q5k_dots::<V, 3, T, D>(v, words, high, half, part, a), a);
+        sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a, next), a);
+        sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a, next), a);
+        sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a, next), a);
+        sums.add(v, 3, sc, m, q5k_dots::<V, 3, T, D>(v, words, high, half, part, a, next), a);
         sums.finish(v, v.load(&block[0], part))
     }
 }
@@ -222,6 +263,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
     a: &Tile<T, D>,
     s: &mut [[V::I; D]; T],
     over: &mut [[V::I; D]; T],
+    next: Next,
 ) {
     // two scales of 8 bits with sign, from one half of the word
     let pair = if P.is_multiple_of(2) { v.shl(scales, 16) } else { scales };
@@ -229,7 +271,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
     let both = v.or(v.and(first, 0xffff), v.shl(second, 16));
     for (h, sc) in [first, second].into_iter().enumerate() {
         let mut dots = [[v.int(0); D]; T];
-        sums!(v, dot_unsigned, a, dots, 8 * P + 4 * h, 4, |i| {
+        sums!(v, next, dot_unsigned, a, dots, 8 * P + 4 * h, 4, |i| {
             let low = v.load(&ql[P % 2 * 8 + 4 * h + i], part);
             let low = v.and(if P < 2 { low } else { v.shr(low, 4) }, 0x0f0f_0f0f);
             let high = v.load(&qh[4 * h + i], part);
@@ -257,6 +299,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
 impl Quantised for Q6K {
     const WORDS: usize = 53;
     const GROUPS: usize = 2;
+    const JOINED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -265,16 +308,17 @@ impl Quantised for Q6K {
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let (sc0, sc1) = (v.load(&block[1 + 2 * half], part), v.load(&block[2 + 2 * half], part));
         let ql = block[5 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let qh = block[37 + 8 * half..].first_chunk().expect("8 words of bit pairs");
         let mut s = [[v.int(0); D]; T];
         let mut over = [[v.int(0); D]; T];
-        q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
-        q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
-        q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over);
-        q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over);
+        q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
+        q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
+        q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
+        q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
         let (d, _) = v.f16_pair(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -292,6 +336,7 @@ pub(super) struct Q8K128;
 impl Quantised for Q8K128 {
     const WORDS: usize = 33;
     const GROUPS: usize = 1;
+    const JOINED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -300,6 +345,7 @@ impl Quantised for Q8K128 {
         part: usize,
         _half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let codes: &[Word; 32] = block[1..].first_chunk().expect("32 words of codes");
         let mut s = [[v.int(0); D]; T];
@@ -309,7 +355,7 @@ impl Quantised for Q8K128 {
                 s[t][d] = v.int(-V::SIGNED_BIAS * (sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3)));
             }
         }
-        sums!(v, dot_signed, a, s, 0, 32, |i| v.signed(v.load(&codes[i], part)));
+        sums!(v, next, dot_signed, a, s, 0, 32, |i| v.signed(v.load(&codes[i], part)));
         let d = v.as_f(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -324,6 +370,7 @@ pub(super) struct Q8_0;
 impl Quantised for Q8_0 {
     const WORDS: usize = 34;
     const GROUPS: usize = 1;
+    const JOINED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -332,6 +379,7 @@ impl Quantised for Q8_0 {
         part: usize,
         _half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
         let (d0, d1) = v.f16_pair(v.load(&block[0], part));
@@ -344,7 +392,7 @@ impl Quantised for Q8_0 {
                     s[t][d] = v.int(-V::SIGNED_BIAS * sum32(a[t][d], b));
                 }
             }
-            sums!(v, dot_signed, a, s, 8 * b, 8, |i| v.signed(v.load(&codes[8 * b + i], part)));
+            sums!(v, next, dot_signed, a, s, 8 * b, 8, |i| v.signed(v.load(&codes[8 * b + i], part)));
             for t in 0..T {
                 let u = v.mul_f(scale, value(v, s[t]));
                 out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
@@ -359,6 +407,7 @@ pub(super) struct Q4_0;
 impl Quantised for Q4_0 {
     const WORDS: usize = 18;
     const GROUPS: usize = 1;
+    const JOINED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -367,6 +416,7 @@ impl Quantised for Q4_0 {
         part: usize,
         _half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
         let (d0, d1) = v.f16_pair(v.load(&block[0], part));
@@ -379,8 +429,8 @@ impl Quantised for Q4_0 {
                     s[t][d] = v.int(-8 * sum32(a[t][d], b));
                 }
             }
-            sums!(v, dot_unsigned, a, s, 8 * b, 4, |i| v.and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
-            sums!(v, dot_unsigned, a, s, 8 * b + 4, 4, |i| {
+            sums!(v, next, dot_unsigned, a, s, 8 * b, 4, |i| v.and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
+            sums!(v, next, dot_unsigned, a, s, 8 * b + 4, 4, |i| {
                 v.and(v.shr(v.load(&nibbles[4 * b + i], part), 4), 0x0f0f_0f0f)
             });
             for t in 0..T {
@@ -416,11 +466,13 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
                 }
             }
             let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
+            let lines = F::WORDS * size_of::<Word>() / LINE / F::GROUPS / P;
             for part in 0..P {
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a);
+                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if T * D > 2 { 0 } else { lines });
+                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));
                     acc[t][part] = v.add_f(acc[t][part], v.mul_f(da, term[t]));

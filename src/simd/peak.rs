@@ -9,7 +9,7 @@ use crate::ops::linear::ROW_BLOCK;
 use std::hint::black_box;
 
 #[cfg(target_arch = "x86_64")]
-use super::{avx2::Avx2, avx512::Avx512};
+use super::{avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
 
 /// Independent sums: enough to hide the latency of a dot.
 const SUMS: usize = 12;
@@ -22,7 +22,7 @@ struct Weights([Word; SUMS]);
 pub fn ops_per_round(level: Level) -> usize {
     let lanes = match level {
         Level::Portable => Portable::N,
-        Level::Avx2 => 8,
+        Level::Avx2 | Level::AvxVnni => 8,
         Level::Avx512 => 16,
     };
     2 * 4 * lanes * SUMS
@@ -61,6 +61,13 @@ fn dots_avx2(rounds: usize) -> i32 {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,avxvnni")]
+fn dots_avxvnni(rounds: usize) -> i32 {
+    // SAFETY: this function's own target features.
+    dots_body(unsafe { AvxVnni::new() }, rounds)
+}
+
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn dots_avx512(rounds: usize) -> i32 {
     // SAFETY: this function's own target features.
@@ -76,6 +83,9 @@ pub fn dots(level: Level, rounds: usize) -> i32 {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { dots_avx2(rounds) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni => unsafe { dots_avxvnni(rounds) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { dots_avx512(rounds) },
