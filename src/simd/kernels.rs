@@ -22,6 +22,8 @@ pub(super) trait Quantised {
 
     /// Whether one token is quicker when all 32 rows of a word are taken at once.
     const JOINED: bool;
+    /// Whether a tile of tokens is quicker as four tokens and pairs of vectors (with a dot instruction).
+    const PAIRED: bool;
 
     /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
     /// within it. `next` is asked for on the way.
@@ -179,6 +181,7 @@ impl Quantised for Q4K {
     const WORDS: usize = 36;
     const GROUPS: usize = 2;
     const JOINED: bool = false;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -227,6 +230,7 @@ impl Quantised for Q5K {
     const WORDS: usize = 44;
     const GROUPS: usize = 2;
     const JOINED: bool = false;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -300,6 +304,7 @@ impl Quantised for Q6K {
     const WORDS: usize = 53;
     const GROUPS: usize = 2;
     const JOINED: bool = true;
+    const PAIRED: bool = false;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -333,10 +338,24 @@ impl Quantised for Q6K {
 
 pub(super) struct Q8K128;
 
+/// Dots of the signed codes of block `B` of 32, added to `s`.
+#[inline(always)]
+fn q8_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    codes: &[Word; 32],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+    s: &mut [[V::I; D]; T],
+) {
+    sums!(v, next, dot_signed, a, s, 8 * B, 8, |i| v.signed(v.load(&codes[8 * B + i], part)));
+}
+
 impl Quantised for Q8K128 {
     const WORDS: usize = 33;
     const GROUPS: usize = 1;
     const JOINED: bool = true;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -355,7 +374,10 @@ impl Quantised for Q8K128 {
                 s[t][d] = v.int(-V::SIGNED_BIAS * (sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3)));
             }
         }
-        sums!(v, next, dot_signed, a, s, 0, 32, |i| v.signed(v.load(&codes[i], part)));
+        q8_dots::<V, 0, T, D>(v, codes, part, a, next, &mut s);
+        q8_dots::<V, 1, T, D>(v, codes, part, a, next, &mut s);
+        q8_dots::<V, 2, T, D>(v, codes, part, a, next, &mut s);
+        q8_dots::<V, 3, T, D>(v, codes, part, a, next, &mut s);
         let d = v.as_f(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -365,12 +387,58 @@ impl Quantised for Q8K128 {
     }
 }
 
+/// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
+#[inline(always)]
+fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
+    let mut s = [[v.int(0); D]; T];
+    for t in 0..T {
+        for d in 0..D {
+            s[t][d] = v.int(bias * sum32(a[t][d], b));
+        }
+    }
+    s
+}
+
+/// u_b of each token: scale times v(S).
+#[inline(always)]
+fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I; D]; T]) -> [V::F; T] {
+    let mut u = [scale; T];
+    for t in 0..T {
+        u[t] = v.mul_f(scale, value(v, s[t]));
+    }
+    u
+}
+
+/// Adds u of the next block to the sum of those before it.
+#[inline(always)]
+fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
+    for t in 0..T {
+        sum[t] = v.add_f(sum[t], u[t]);
+    }
+}
+
 pub(super) struct Q8_0;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    codes: &[Word; 32],
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -V::SIGNED_BIAS, B, a);
+    q8_dots::<V, B, T, D>(v, codes, part, a, next, &mut s);
+    scaled(v, scale, s)
+}
 
 impl Quantised for Q8_0 {
     const WORDS: usize = 34;
     const GROUPS: usize = 1;
     const JOINED: bool = true;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -384,30 +452,39 @@ impl Quantised for Q8_0 {
         let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
         let (d0, d1) = v.f16_pair(v.load(&block[0], part));
         let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut out = [v.float(0.0); T];
-        for (b, scale) in [d0, d1, d2, d3].into_iter().enumerate() {
-            let mut s = [[v.int(0); D]; T];
-            for t in 0..T {
-                for d in 0..D {
-                    s[t][d] = v.int(-V::SIGNED_BIAS * sum32(a[t][d], b));
-                }
-            }
-            sums!(v, next, dot_signed, a, s, 8 * b, 8, |i| v.signed(v.load(&codes[8 * b + i], part)));
-            for t in 0..T {
-                let u = v.mul_f(scale, value(v, s[t]));
-                out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
-            }
-        }
-        out
+        let mut u = q8_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
+        add_each(v, &mut u, q8_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
+        add_each(v, &mut u, q8_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
+        add_each(v, &mut u, q8_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
+        u
     }
 }
 
 pub(super) struct Q4_0;
 
+/// u of block `B` of 32.
+#[inline(always)]
+fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    nibbles: &[Word; 16],
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -8, B, a);
+    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
+    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
+        v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
+    });
+    scaled(v, scale, s)
+}
+
 impl Quantised for Q4_0 {
     const WORDS: usize = 18;
     const GROUPS: usize = 1;
     const JOINED: bool = true;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -421,24 +498,11 @@ impl Quantised for Q4_0 {
         let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
         let (d0, d1) = v.f16_pair(v.load(&block[0], part));
         let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut out = [v.float(0.0); T];
-        for (b, scale) in [d0, d1, d2, d3].into_iter().enumerate() {
-            let mut s = [[v.int(0); D]; T];
-            for t in 0..T {
-                for d in 0..D {
-                    s[t][d] = v.int(-8 * sum32(a[t][d], b));
-                }
-            }
-            sums!(v, next, dot_unsigned, a, s, 8 * b, 4, |i| v.and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
-            sums!(v, next, dot_unsigned, a, s, 8 * b + 4, 4, |i| {
-                v.and(v.shr(v.load(&nibbles[4 * b + i], part), 4), 0x0f0f_0f0f)
-            });
-            for t in 0..T {
-                let u = v.mul_f(scale, value(v, s[t]));
-                out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
-            }
-        }
-        out
+        let mut u = q4_0_block::<V, 0, T, D>(v, nibbles, d0, part, a, next);
+        add_each(v, &mut u, q4_0_block::<V, 1, T, D>(v, nibbles, d1, part, a, next));
+        add_each(v, &mut u, q4_0_block::<V, 2, T, D>(v, nibbles, d2, part, a, next));
+        add_each(v, &mut u, q4_0_block::<V, 3, T, D>(v, nibbles, d3, part, a, next));
+        u
     }
 }
 
@@ -586,12 +650,17 @@ pub(super) fn floats<V: Lanes, F: Floats, const T: usize, const P: usize>(
     out
 }
 
-/// `exact::round_away` through an integer, which unlike `trunc` every target has as a vector instruction.
+/// `exact::round_away` of |x| < 2^22 in instructions every target has for vectors: to the nearest integer, half to even,
+/// by an addition that leaves no room for a fraction, then up where a half went down (the difference is exact).
 #[inline(always)]
 fn round_away(x: f32) -> i32 {
-    let t = x as i32;
-    let up = (x - t as f32).abs() >= 0.5;
-    t + if up { 1 } else { 0 } * if x < 0.0 { -1 } else { 1 }
+    const INTEGERS: f32 = 8_388_608.0;
+    let magnitude = x.abs();
+    let even = (magnitude + INTEGERS) - INTEGERS;
+    let up = if magnitude - even >= 0.5 { 1.0 } else { 0.0 };
+    let code = ((even + up) + INTEGERS).to_bits() as i32 & 0x7f_ffff;
+    let sign = x.to_bits() as i32 >> 31;
+    (code ^ sign) - sign
 }
 
 /// `ops::act_quantize` of one group: `x` its elements, zeros where the row has ended; `blocks` one or two blocks.
@@ -635,16 +704,22 @@ pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
 #[inline(always)]
 fn put_block(block: &mut ActBlock, d: f32, codes: &[i32; GROUP]) {
     block[0] = d.to_bits();
+    let mut bytes = [0u8; GROUP];
+    for i in 0..GROUP {
+        bytes[i] = codes[i] as u8;
+    }
     for i in 0..32 {
-        let c = &codes[4 * i..4 * i + 4];
-        block[1 + i] = (c[0] & 255 | (c[1] & 255) << 8 | (c[2] & 255) << 16 | c[3] << 24) as u32;
+        block[1 + i] = u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]);
+    }
+    let mut sums = [[0i32; 4]; 8];
+    for s in 0..8 {
+        for l in 0..4 {
+            let c = &codes[16 * s..16 * s + 16];
+            sums[s][l] = (c[l] + c[l + 4]) + (c[l + 8] + c[l + 12]);
+        }
     }
     for i in 0..4 {
-        let (mut low, mut high) = (0, 0);
-        for e in 0..16 {
-            low += codes[32 * i + e];
-            high += codes[32 * i + 16 + e];
-        }
-        block[33 + i] = (low & 0xffff | high << 16) as u32;
+        let ([a, b, c, d], [e, f, g, h]) = (sums[2 * i], sums[2 * i + 1]);
+        block[33 + i] = ((a + b + c + d) & 0xffff | (e + f + g + h) << 16) as u32;
     }
 }

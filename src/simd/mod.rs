@@ -37,6 +37,9 @@ pub use words::Words;
 /// Vectors of 32 rows at the portable level.
 const PORTABLE_PARTS: usize = ROW_BLOCK / <portable::Portable as lanes::Lanes>::N;
 
+/// The same for sums of integers.
+const NARROW_PARTS: usize = ROW_BLOCK / <portable::Narrow as lanes::Lanes>::N;
+
 /// The environment variable that forces the level down.
 const LEVEL_VARIABLE: &str = "ISOBIT_SIMD";
 
@@ -364,10 +367,11 @@ impl QuantisedJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match (self.digits, left) {
-                    // no portable tile: compilers find fewer vector instructions in one
-                    (1, _) if self.level == Level::Portable => self.tile::<F, 1, 1>(row_block, token, out),
-                    (_, _) if self.level == Level::Portable => self.tile::<F, 1, 2>(row_block, token, out),
-                    (1, 8..) if self.level == Level::Avx512 => self.tile::<F, 8, 1>(row_block, token, out),
+                    // a larger portable tile with two digits has more sums than registers
+                    (2, _) if self.level == Level::Portable => self.tile::<F, 1, 2>(row_block, token, out),
+                    (1, 8..) if self.level == Level::Avx512 && !F::PAIRED => {
+                        self.tile::<F, 8, 1>(row_block, token, out)
+                    }
                     (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
                     (1, _) => self.tile::<F, 1, 1>(row_block, token, out),
                     (_, 4..) => self.tile::<F, 4, 2>(row_block, token, out),
@@ -393,9 +397,7 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => {
-                kernels::quantised::<_, F, T, D, PORTABLE_PARTS>(portable::Portable, w, act, groups, seg)
-            }
+            Level::Portable => kernels::quantised::<_, F, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
@@ -439,6 +441,9 @@ fn quantised_avxvnni<F: Quantised, const T: usize, const D: usize>(
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avxvnni::AvxVnni::new() };
+    if T == 4 && D == 1 && F::PAIRED {
+        return kernels::quantised::<_, F, T, D, 2>(pair::Pair(v), w, act, groups, seg);
+    }
     kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg)
 }
 
@@ -452,7 +457,7 @@ fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx512::Avx512::new() };
-    if T == 1 && F::JOINED {
+    if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
         return kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg);
     }
     kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg)

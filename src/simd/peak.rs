@@ -4,7 +4,7 @@
 
 use super::Level;
 use super::lanes::{Lanes, Word};
-use super::portable::Portable;
+use super::portable::Narrow;
 use crate::ops::linear::ROW_BLOCK;
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ struct Weights([Word; SUMS]);
 /// Integer operations (a multiplication and an addition each count) of one round of [`dots`] at this level.
 pub fn ops_per_round(level: Level) -> usize {
     let lanes = match level {
-        Level::Portable => Portable::N,
+        Level::Portable => Narrow::N,
         Level::Avx2 | Level::AvxVnni => 8,
         Level::Avx512 => 16,
     };
@@ -79,7 +79,7 @@ fn dots_avx512(rounds: usize) -> i32 {
 pub fn dots(level: Level, rounds: usize) -> i32 {
     assert!(level.is_available(), "dots: this CPU does not have {}", level.name());
     match level {
-        Level::Portable => dots_body(Portable, rounds),
+        Level::Portable => dots_body(Narrow, rounds),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { dots_avx2(rounds) },
