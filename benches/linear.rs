@@ -1,24 +1,33 @@
-//! Speed of the linear kernels: `cargo bench --bench linear [rows k]`.
+//! Speed of the linear kernels: `cargo bench --bench linear [rows k [threads]]`.
 //!
-//! One table: packed weights read per second with one token (decode), integer operations per second with 64 (prefill),
-//! per format and level, on rayon's global pool (`RAYON_NUM_THREADS`). CPU time only; best of several runs after a
-//! warm-up. Every result is first compared with that of the portable level, bit for bit.
+//! One table: packed weights read per second with one token (decode), integer operations per second with 64 (prefill)
+//! and their share of the level's int8 peak, measured in the same process; per format and level, on a team of `threads`
+//! (2 unless given). Wall time; best of several runs after a warm-up. Results of all levels are compared bit for bit.
 
 use isobit::blocks::BlockType;
 use isobit::blocks::pack::{pack_rows, packed_type, packed_words};
+use isobit::limits;
 use isobit::ops::act_quantize::ActQuantizeParams;
 use isobit::ops::linear::{LinearParams, act_words};
-use isobit::simd::{Act, Level, act_quantize, matvec};
+use isobit::simd::team::Team;
+use isobit::simd::{Act, Level, Words, act_quantize, matvec};
 use std::time::Instant;
 
 fn main() {
     let args: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
-    let (rows, k) = match args[..] {
-        [rows, k] => (rows, k),
-        _ => (2048, 5632),
+    let (rows, k, threads) = match args[..] {
+        [rows, k] => (rows, k, 2),
+        [rows, k, threads] => (rows, k, threads),
+        _ => (2048, 5632, 2),
     };
-    println!("{rows} x {k}, {} threads", rayon::current_num_threads());
-    println!("{:8} {:9} {:>6} {:>12} {:>14}", "format", "level", "digits", "n=1 GB/s", "n=64 GOP/s");
+    let team = Team::new(threads).expect("the threads start");
+    println!("{rows} x {k}, {} threads, plain read {:.1} GB/s", team.threads(), limits::read_bandwidth(threads) * 1e-9);
+    let peaks: Vec<(Level, f64)> =
+        Level::available().into_iter().map(|l| (l, limits::int8_rate(l, threads) * 1e-9)).collect();
+    for (level, peak) in &peaks {
+        println!("int8 peak {:9} {peak:.0} GOP/s", level.name());
+    }
+    println!("{:8} {:9} {:>6} {:>12} {:>14} {:>8}", "format", "level", "digits", "n=1 GB/s", "n=64 GOP/s", "of peak");
     let x: Vec<f32> = (0..64 * k).map(|i| ((i * 7919) % 10007) as f32 / 5003.0 - 1.0).collect();
     for t in BlockType::ALL {
         if t == BlockType::Q8_K || !k.is_multiple_of(t.elems()) {
@@ -26,7 +35,8 @@ fn main() {
         }
         let bytes = file_rows(t, rows, k);
         // not zero: fresh pages would be timed as well
-        let mut w = vec![1; packed_words(t, rows, k)];
+        let mut w = Words::zeroed(packed_words(t, rows, k));
+        w.fill(1);
         let start = Instant::now();
         pack_rows(t, k, rows, &bytes, &mut w).expect("the scales are finite");
         let packing = bytes.len() as f64 / start.elapsed().as_secs_f64() * 1e-9;
@@ -40,7 +50,7 @@ fn main() {
             act_quantize(Level::detect(), &q, &x, &mut act);
             let act = if float { Act::Floats(&x) } else { Act::Blocks(&act) };
             let mut want = Vec::new();
-            for level in Level::available() {
+            for &(level, peak) in &peaks {
                 let run = |n_tokens: u32| {
                     let p = LinearParams {
                         n_tokens,
@@ -57,7 +67,7 @@ fn main() {
                     let mut runs = 0;
                     while runs < 3 || from.elapsed().as_secs_f64() < 0.15 {
                         let start = Instant::now();
-                        matvec(level, packed_type(t), &p, &w, act, &mut y);
+                        team.install(|| matvec(level, packed_type(t), &p, &w, act, &mut y));
                         best = best.min(start.elapsed().as_secs_f64());
                         runs += 1;
                     }
@@ -70,12 +80,14 @@ fn main() {
                 } else {
                     assert!(y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "levels differ");
                 }
+                let rate = 2e-9 * 64.0 * (rows * k) as f64 / prefill;
+                // the peak is of int8 operations with one digit
+                let share = if float || digits == 2 { String::new() } else { format!("{:.0} %", 100.0 * rate / peak) };
                 println!(
-                    "{:8} {:9} {digits:6} {:12.1} {:14.1}",
+                    "{:8} {:9} {digits:6} {:12.1} {rate:14.1} {share:>8}",
                     t.name(),
                     level.name(),
                     w.len() as f64 * 4e-9 / decode,
-                    2e-9 * 64.0 * (rows * k) as f64 / prefill,
                 );
             }
         }

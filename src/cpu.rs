@@ -2,11 +2,16 @@
 
 use crate::blocks::BlockType;
 use crate::ops;
+use crate::ops::add::AddParams;
+use crate::ops::embed::EmbedParams;
+use crate::ops::rope::RopeParams;
 use crate::record::{Args, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
-use crate::simd::{self, Act, Level, fused};
+use crate::simd::team::{self, Team};
+use crate::simd::{self, Act, Level, Words, fused};
+use anyhow::Context;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Choices made when the device is made.
 #[derive(Clone, Copy, Debug)]
@@ -28,26 +33,23 @@ impl Default for CpuOptions {
 /// The CPU with a loaded plan.
 pub struct CpuDevice {
     options: CpuOptions,
-    pool: rayon::ThreadPool,
+    team: Arc<Team>,
     plan: Plan,
-    buffers: Vec<Vec<u32>>,
+    buffers: Vec<Words>,
     stats: Stats,
 }
 
 impl CpuDevice {
     /// Starts the worker threads.
     pub fn new(options: CpuOptions) -> anyhow::Result<CpuDevice> {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(options.threads)
-            .thread_name(|i| format!("isobit-{i}"))
-            .build()
-            .map_err(|e| anyhow::anyhow!("cannot start {} worker threads: {e}", options.threads))?;
-        Ok(CpuDevice { options, pool, plan: Plan::default(), buffers: Vec::new(), stats: Stats::default() })
+        let team = Team::new(options.threads)
+            .with_context(|| format!("cannot start {} worker threads; use fewer (-t)", options.threads))?;
+        Ok(CpuDevice { options, team, plan: Plan::default(), buffers: Vec::new(), stats: Stats::default() })
     }
 
     /// Words of all buffers together.
     pub fn words(&self) -> usize {
-        self.buffers.iter().map(Vec::len).sum()
+        self.buffers.iter().map(|b| b.len()).sum()
     }
 
     fn write_inputs(&mut self, step: &Step) {
@@ -64,22 +66,58 @@ impl CpuDevice {
 
     fn command(&mut self, index: usize, step: &Step) {
         let command = &self.plan.recording.commands[index];
-        let Some(args) = command.args_for(step) else { return };
-        let (level, buffers) = (self.options.level, &mut self.buffers);
-        self.pool.install(|| run(level, command, &args, buffers));
-        self.stats.commands += 1;
+        if let Some(args) = command.args_for(step) {
+            run(self.options.level, command, &args, &mut self.buffers);
+            self.stats.commands += 1;
+        }
+    }
+
+    /// Every command of the step, on the team.
+    fn step(&mut self, step: &Step) {
+        self.write_inputs(step);
+        self.stats.steps += 1;
+        let team = self.team.clone();
+        team.install(|| (0..self.plan.recording.commands.len()).for_each(|i| self.command(i, step)));
+    }
+
+    fn logits(&self, step: &Step) -> &[f32] {
+        &floats(&self.buffers[self.plan.logits])[..step.n_out * self.plan.vocab]
     }
 }
 
+/// Bindings of a command, at most.
+const BINDS: usize = 16;
+
+/// Buffers a command writes, at most.
+const OUTPUTS: usize = 4;
+
 /// Takes the written buffers out of the list, runs the operation, and puts them back.
-fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Vec<u32>]) {
+fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Words]) {
     let outputs = command.outputs();
-    let mut out: Vec<Vec<u32>> = outputs.iter().map(|&id| std::mem::take(&mut buffers[id])).collect();
-    let inputs: Vec<&[u32]> =
-        command.binds[..command.binds.len() - outputs.len()].iter().map(|&id| buffers[id].as_slice()).collect();
-    operation(level, command.op, args, &inputs, &mut out);
+    let read = &command.binds[..command.binds.len() - outputs.len()];
+    assert!(read.len() <= BINDS && outputs.len() <= OUTPUTS, "{} binds {}", command.title(), command.binds.len());
+    let mut out: [Words; OUTPUTS] = Default::default();
+    for (out, &id) in out.iter_mut().zip(outputs) {
+        *out = std::mem::take(&mut buffers[id]);
+    }
+    let mut inputs: [&[u32]; BINDS] = [&[]; BINDS];
+    for (input, &id) in inputs.iter_mut().zip(read) {
+        *input = &buffers[id];
+    }
+    operation(level, command.op, args, &inputs[..read.len()], &mut out[..outputs.len()]);
     for (&id, words) in outputs.iter().zip(out) {
         buffers[id] = words;
+    }
+}
+
+/// A future that is done: without state, so that boxing it takes no memory.
+struct Done;
+
+impl std::future::Future for Done {
+    type Output = anyhow::Result<()>;
+
+    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context) -> std::task::Poll<Self::Output> {
+        std::task::Poll::Ready(Ok(()))
     }
 }
 
@@ -87,10 +125,22 @@ fn floats(words: &[u32]) -> &[f32] {
     bytemuck::cast_slice(words)
 }
 
-fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Vec<u32>]) {
+/// Elements of an operation element by element that are worth a task.
+const ELEMENTS: usize = 2048;
+
+/// The rows a command writes: `n` of `width`.
+fn rows_mut(words: &mut [u32], n: u32, width: u32) -> &mut [f32] {
+    bytemuck::cast_slice_mut(&mut words[..n as usize * width as usize])
+}
+
+fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words]) {
     match (op, args) {
         (Op::Embed(t), Args::Embed(p)) => {
-            ops::embed::embed(t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]))
+            let (dim, x) = (p.dim as usize, rows_mut(&mut out[0], p.n_tokens, p.dim));
+            team::chunks_mut(x, dim, 1, |first, x| {
+                let n_tokens = (x.len() / dim) as u32;
+                ops::embed::embed(t, &EmbedParams { n_tokens, ..*p }, &inputs[0][first..], inputs[1], x);
+            });
         }
         (Op::Matvec(t), Args::Linear(p)) => {
             matvec(level, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]))
@@ -100,15 +150,24 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             None => ops::act_quantize::act_quantize(p, floats(inputs[0]), &mut out[0]),
         },
         (Op::RmsNorm, Args::RmsNorm(p)) => {
-            let (dim, n) = (p.dim as usize, p.n_tokens as usize * p.dim as usize);
-            let (x, w) = (floats(inputs[0]), floats(inputs[1]));
-            let y: &mut [f32] = &mut bytemuck::cast_slice_mut(&mut out[0])[..n];
-            y.par_chunks_mut(dim).zip(x.par_chunks(dim)).for_each(|(y, x)| match level {
-                Some(level) => simd::rms_norm_row(level, p, x, w, y),
-                None => ops::rms_norm::row(p, x, w, y),
+            let (dim, x, w) = (p.dim as usize, floats(inputs[0]), floats(inputs[1]));
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, 1, |first, y| {
+                for (y, x) in y.chunks_exact_mut(dim).zip(x[first * dim..].chunks_exact(dim)) {
+                    match level {
+                        Some(level) => simd::rms_norm_row(level, p, x, w, y),
+                        None => ops::rms_norm::row(p, x, w, y),
+                    }
+                }
             });
         }
-        (Op::Rope, Args::Rope(p)) => ops::rope::rope(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0])),
+        (Op::Rope, Args::Rope(p)) => {
+            let (width, table) = ((p.heads * p.head_dim) as usize, floats(inputs[0]));
+            let x = rows_mut(&mut out[0], p.n_tokens, p.heads * p.head_dim);
+            team::chunks_mut(x, width, 1, |first, x| {
+                let n_tokens = (x.len() / width) as u32;
+                ops::rope::rope(&RopeParams { n_tokens, ..*p }, &table[first * p.n_rot as usize..], x);
+            });
+        }
         (Op::CacheWriteK(t), Args::CacheWrite(p)) => ops::cache::cache_write_k(t, p, floats(inputs[0]), &mut out[0]),
         (Op::CacheWriteV(t), Args::CacheWrite(p)) => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),
         (Op::Attention(kt, vt), Args::Attention(p)) => {
@@ -121,18 +180,21 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             }
         }
         (Op::Swiglu, Args::Swiglu(p)) => {
-            let n = (p.n_tokens * p.dim) as usize;
-            let y: &mut [f32] = &mut bytemuck::cast_slice_mut(&mut out[0])[..n];
-            let (g, u) = (&floats(inputs[0])[..n], &floats(inputs[1])[..n]);
+            let y = rows_mut(&mut out[0], p.n_tokens, p.dim);
+            let (g, u) = (&floats(inputs[0])[..y.len()], &floats(inputs[1])[..y.len()]);
             match level {
-                Some(level) => y
-                    .par_chunks_mut(4096)
-                    .zip(g.par_chunks(4096).zip(u.par_chunks(4096)))
-                    .for_each(|(y, (g, u))| simd::swiglu(level, g, u, y)),
+                Some(level) => team::chunks_mut(y, 1, ELEMENTS, |first, y| {
+                    simd::swiglu(level, &g[first..][..y.len()], &u[first..][..y.len()], y)
+                }),
                 None => ops::swiglu::swiglu(p, g, u, y),
             }
         }
-        (Op::Add, Args::Add(p)) => ops::add::add(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0])),
+        (Op::Add, Args::Add(p)) => {
+            let y = floats(inputs[0]);
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), 1, ELEMENTS, |first, x| {
+                ops::add::add(&AddParams { n_tokens: 1, dim: x.len() as u32 }, &y[first..], x);
+            });
+        }
         (Op::AddBias, Args::AddBias(p)) => {
             ops::add_bias::add_bias(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
@@ -202,7 +264,7 @@ impl Device for CpuDevice {
     fn info(&self) -> DeviceInfo {
         let level = self.options.level.map_or("scalar", Level::name);
         DeviceInfo {
-            name: format!("CPU ({level}, {} threads)", self.pool.current_num_threads()),
+            name: format!("CPU ({level}, {} threads)", self.team.threads()),
             max_binding_words: self.options.max_binding.map_or(usize::MAX / 8, |b| (b / 4) as usize),
         }
     }
@@ -210,10 +272,15 @@ impl Device for CpuDevice {
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         async move {
             self.buffers = Vec::new();
+            // the loader packs with rayon; these threads end with it
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(self.team.threads())
+                .build()
+                .context("cannot start the threads that pack the weights; use fewer (-t)")?;
             for b in &plan.buffers {
-                let mut words = vec![0u32; b.words];
+                let mut words = Words::zeroed(b.words);
                 if b.role.is_weight() {
-                    self.pool.install(|| weights.fill(b, &mut words))?;
+                    pool.install(|| weights.fill(b, &mut words))?;
                 }
                 self.buffers.push(words);
             }
@@ -224,31 +291,28 @@ impl Device for CpuDevice {
     }
 
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
-        async move {
-            self.write_inputs(step);
-            self.stats.steps += 1;
-            for i in 0..self.plan.recording.commands.len() {
-                self.command(i, step);
-            }
-            let n = step.n_out * self.plan.vocab;
-            Ok(floats(&self.buffers[self.plan.logits])[..n].to_vec())
-        }
-        .boxed_local()
+        self.step(step);
+        futures::future::ready(Ok(self.logits(step).to_vec())).boxed_local()
+    }
+
+    fn run_into<'a>(&'a mut self, step: &'a Step, logits: &'a mut Vec<f32>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.step(step);
+        logits.clear();
+        logits.extend_from_slice(self.logits(step));
+        Box::pin(Done)
     }
 
     fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        async move {
-            if command == 0 {
-                self.write_inputs(step);
-            }
-            self.command(command, step);
-            Ok(())
+        if command == 0 {
+            self.write_inputs(step);
         }
-        .boxed_local()
+        let team = self.team.clone();
+        team.install(|| self.command(command, step));
+        Box::pin(Done)
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
-        futures::future::ready(Ok(self.buffers[buffer].clone())).boxed_local()
+        futures::future::ready(Ok(self.buffers[buffer].to_vec())).boxed_local()
     }
 
     fn take_stats(&mut self) -> Stats {

@@ -5,6 +5,7 @@
 //! - [`blocks`]: block layouts of the weight formats, their decoders and encoders, and packing for the kernels
 //! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
 //! - [`simd`]: the same operations per instruction set, bit-equal to the twins
+//! - [`limits`]: what this machine can do at most, measured
 //! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
 //! - [`fuse`]: fewer commands for the same bits
 //! - [`cases`]: small runs of every operation, for tests and timing
@@ -23,6 +24,7 @@ pub mod cpu;
 pub mod formats;
 pub mod fuse;
 pub mod generate;
+pub mod limits;
 pub mod models;
 pub mod ops;
 pub mod record;

@@ -485,6 +485,14 @@ pub trait Device {
     /// Runs the recording for one step and returns the wanted logits, `[n_out][vocab]`.
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>>;
 
+    /// As [`Device::run`], into a vector that is cleared first and may be used again for every step.
+    fn run_into<'a>(&'a mut self, step: &'a Step, logits: &'a mut Vec<f32>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            *logits = self.run(step).await?;
+            Ok(())
+        })
+    }
+
     /// Runs one command of the recording (for `verify`); inputs are written when `command` is 0.
     fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 

@@ -34,6 +34,7 @@ pub struct Session<'d> {
     pos: usize,
     vocab: usize,
     step: Step,
+    logits: Vec<f32>,
 }
 
 impl<'d> Session<'d> {
@@ -62,7 +63,7 @@ impl<'d> Session<'d> {
         let table = models::rope_table(container, hyper, built.n_ctx)?;
         device.load(built.plan.clone(), &mut Weights::new(container, progress)).await?;
         let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
-        Ok(Session { device, built, table, pos: 0, vocab: hyper.vocab, step })
+        Ok(Session { device, built, table, pos: 0, vocab: hyper.vocab, step, logits: Vec::new() })
     }
 
     /// Positions the cache holds.
@@ -150,8 +151,8 @@ impl<'d> Session<'d> {
             let n_out = (done + n).saturating_sub(first_wanted.max(done));
             let piece = &ids[done..done + n];
             self.prepare(piece, n_out);
-            let logits = self.device.run(&self.step).await?;
-            for (i, l) in logits.chunks_exact(self.vocab).enumerate() {
+            self.device.run_into(&self.step, &mut self.logits).await?;
+            for (i, l) in self.logits.chunks_exact(self.vocab).enumerate() {
                 if let Some(at) = l.iter().position(|v| !v.is_finite()) {
                     anyhow::bail!(
                         "the logits of position {} hold {} at token {at}: the model overflowed",

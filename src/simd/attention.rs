@@ -16,11 +16,11 @@ mod values;
 use super::Level;
 use super::elementwise::{canon, fexp, tree_sum};
 use super::portable::Portable;
+use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK};
 use crate::ops::cache::CacheType;
 use crate::ops::exact::fdiv;
 use keys::{Digits, coded_scores, float_scores, max_of};
-use rayon::prelude::*;
 use rows::RowLanes;
 use values::{Rows, weigh, weigh_levels};
 
@@ -260,7 +260,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
             Level::Portable => tile::<_, 4, 1, 1>(Portable, page, rows),
             // SAFETY: the caller checked that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { tile_avx2::<4, 2, 2>(page, rows) },
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<4, 2, 2>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { tile_avx512::<4, 4, 4>(page, rows) },
@@ -274,7 +274,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
             Level::Portable => tile::<_, 2, 1, 2>(Portable, page, rows),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { tile_avx2::<2, 4, 4>(page, rows) },
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<2, 4, 4>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { tile_avx512::<2, 4, 8>(page, rows) },
@@ -288,7 +288,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
             Level::Portable => tile::<_, 1, 2, 4>(Portable, page, rows),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { tile_avx2::<1, 8, 8>(page, rows) },
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<1, 8, 8>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { tile_avx512::<1, 4, 8>(page, rows) },
@@ -340,7 +340,7 @@ pub fn attention_head(
 
 /// The whole command, with the bits of `ops::attention::attention` at every level and thread count: `q` and `out`
 /// `[token][heads][head_dim]`; `k` and `v` one page of the cache; `state` `[token][heads][m, l, o[head_dim]]`, or shorter
-/// when the whole context is one page. Runs on rayon's current pool, in parallel over key-value heads and tiles of rows.
+/// when the whole context is one page. Runs on the current team, in parallel over key-value heads and tiles of rows.
 ///
 /// Panics when a length does not fit or when this CPU does not have `level`.
 pub fn attention(
@@ -359,23 +359,53 @@ pub fn attention(
     if n == 0 {
         return;
     }
-    let out = out[..n * hd].chunks_exact_mut(hd);
-    let mut states = state.chunks_exact_mut(hd + 2);
-    let carries = states.len() >= n;
-    let mut rows: Vec<Row> = Vec::with_capacity(n);
-    for (row, (q, out)) in q[..n * hd].chunks_exact(hd).zip(out).enumerate() {
-        let state = if carries { states.next().unwrap_or_default() } else { &mut [] };
-        rows.push(Row { row, q, state, out });
-    }
-    // rows of one key-value head together, late tokens first: they see most, and a thread should not meet them last
-    rows.sort_unstable_by_key(|r| (r.row % heads / sharing, std::cmp::Reverse(r.row)));
+    let carries = state.len() >= n * (hd + 2);
+    let (q, out, state) = (&q[..n * hd], Rest(out[..n * hd].as_mut_ptr()), Rest(state.as_mut_ptr()));
 
     let page = Page { types, p, k, v };
     let per_head = n / kv_heads;
     // a smaller tile costs more work in all, so only as small as it takes to give every thread some
     let mut size = TILE;
-    while size > 1 && kv_heads * per_head.div_ceil(size) < rayon::current_num_threads() {
+    while size > 1 && kv_heads * per_head.div_ceil(size) < team::threads() {
         size /= 2;
     }
-    rows.par_chunks_mut(per_head).for_each(|rows| rows.par_chunks_mut(size).for_each(|rows| run(level, page, rows)));
+    let tiles = per_head.div_ceil(size);
+    team::for_each(kv_heads * tiles, |task| {
+        // late tokens first: they see most, and a thread should not meet them last
+        let (kv_head, end) = (task / tiles, per_head - task % tiles * size);
+        let row = |i: usize| (end - 1 - i) / sharing * heads + kv_head * sharing + (end - 1 - i) % sharing;
+        let each = |row: usize| {
+            // SAFETY: every row belongs to one task, rows lie side by side in `out` (checked above) and in `state` where it
+            // carries them, and both are exclusively borrowed by this function.
+            let (out, state) = unsafe {
+                let state = if carries { state.row(row, hd + 2) } else { &mut [] };
+                (out.row(row, hd), state)
+            };
+            Row { row, q: &q[row * hd..][..hd], state, out }
+        };
+        let mut rows: [Row; TILE] = std::array::from_fn(|i| match i < size.min(end) {
+            true => each(row(i)),
+            false => Row { row: 0, q: &[], state: &mut [], out: &mut [] },
+        });
+        run(level, page, &mut rows[..size.min(end)]);
+    });
+}
+
+/// What tasks write to, each its own rows.
+struct Rest(*mut f32);
+
+// SAFETY: the pointer is only used through `row`, whose contract forbids two tasks to have the same row.
+unsafe impl Sync for Rest {}
+
+impl Rest {
+    /// Row `row` of `words`.
+    ///
+    /// # Safety
+    ///
+    /// The row lies within what the pointer was made from, and nobody else has it.
+    #[allow(clippy::mut_from_ref, reason = "the rows are distinct, as the contract says")]
+    unsafe fn row(&self, row: usize, words: usize) -> &mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(row * words), words) }
+    }
 }

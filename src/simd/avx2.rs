@@ -22,7 +22,7 @@ impl Avx2 {
 macro_rules! intrinsics {
     ($e:expr) => {
         // SAFETY: `self` exists only where `Avx2::new` was allowed, so the CPU has the instructions; what they read or
-        // write through pointers is a bounds-checked slice of eight words.
+        // write through pointers is a bounds-checked slice of eight words. A prefetch touches nothing.
         unsafe { $e }
     };
 }
@@ -101,6 +101,10 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
         intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
+    }
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        intrinsics!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
     }
 
     #[inline(always)]

@@ -22,7 +22,8 @@ impl Avx512 {
 macro_rules! intrinsics {
     ($e:expr) => {
         // SAFETY: `self` exists only where `Avx512::new` was allowed, so the CPU has the instructions; what they read or
-        // write through pointers is a bounds-checked slice of sixteen words.
+        // write through pointers is a bounds-checked slice of sixteen words. A prefetch touches
+        // nothing.
         unsafe { $e }
     };
 }
@@ -93,6 +94,10 @@ impl Lanes for Avx512 {
         intrinsics!(_mm512_dpwssd_epi32(acc, w, _mm512_set1_epi32(a as i32)))
     }
 
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        intrinsics!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+    }
     #[inline(always)]
     fn to_f(self, a: __m512i) -> __m512 {
         intrinsics!(_mm512_cvtepi32_ps(a))

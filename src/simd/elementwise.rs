@@ -133,7 +133,7 @@ pub fn swiglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
         Level::Portable => swiglu_body(gate, up, y),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { swiglu_avx2(gate, up, y) },
+        Level::Avx2 | Level::AvxVnni => unsafe { swiglu_avx2(gate, up, y) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { swiglu_avx512(gate, up, y) },
@@ -159,7 +159,7 @@ pub fn rms_norm_row(level: Level, p: &RmsNormParams, x: &[f32], w: &[f32], y: &m
         Level::Portable => rms_norm_body(p, x, w, y),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { rms_norm_avx2(p, x, w, y) },
+        Level::Avx2 | Level::AvxVnni => unsafe { rms_norm_avx2(p, x, w, y) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { rms_norm_avx512(p, x, w, y) },

@@ -1,7 +1,7 @@
 //! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
 //! cache. No order changes, so the bits are those of the commands they replace.
 
-use super::{Act, Level, act_quantize, matvec, rms_norm_row, swiglu};
+use super::{Act, Level, act_quantize, matvec, rms_norm_row, swiglu, team};
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::cache::{CacheType, cache_write_k, cache_write_v};
@@ -12,7 +12,6 @@ use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rope::rope;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
-use rayon::prelude::*;
 use std::cell::Cell;
 
 /// Calls `f` with `n` floats of this thread's own, whatever they hold. A call within `f` gets others.
@@ -29,36 +28,29 @@ fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     result
 }
 
-/// Calls `f(i, piece)` for each piece of `size` words, in parallel when there are several.
-fn each(words: &mut [u32], size: usize, f: impl Fn(usize, &mut [u32]) + Sync) {
-    if words.len() <= size || rayon::current_num_threads() == 1 {
-        words.chunks_mut(size).enumerate().for_each(|(i, piece)| f(i, piece));
-    } else {
-        words.par_chunks_mut(size).enumerate().for_each(|(i, piece)| f(i, piece));
-    }
-}
-
 /// `ops::norm_quantize`: `x` `[token][dim]`, `w` `[dim]`, `act` `[token]` blocks.
 pub fn norm_quantize(level: Level, p: &NormQuantizeParams, x: &[f32], w: &[f32], act: &mut [u32]) {
     let (dim, words) = (p.dim as usize, act_words(p.dim as usize, p.digits as usize));
-    each(&mut act[..p.n_tokens as usize * words], words, |t, act| {
+    team::chunks_mut(&mut act[..p.n_tokens as usize * words], words, 1, |first, act| {
         with_scratch(dim, |normed| {
-            rms_norm_row(level, &p.norm(), &x[t * dim..][..dim], w, normed);
-            act_quantize(level, &p.quantize(), normed, act);
+            for (x, act) in x[first * dim..].chunks_exact(dim).zip(act.chunks_exact_mut(words)) {
+                rms_norm_row(level, &p.norm(), x, w, normed);
+                act_quantize(level, &p.quantize(), normed, act);
+            }
         });
     });
 }
 
 /// `ops::swiglu_quantize`: `gate_up` `[token][gate, up][dim]`, `act` `[token]` blocks.
 pub fn swiglu_quantize(level: Level, p: &SwigluQuantizeParams, gate_up: &[f32], act: &mut [u32]) {
-    /// Groups of one task.
-    const TASK: usize = 32;
+    /// Groups of one task, at least.
+    const TASK: usize = 8;
 
     let (dim, digits) = (p.dim as usize, p.digits as usize);
     let words = digits * ACT_BLOCK_WORDS;
-    each(&mut act[..p.n_tokens as usize * act_words(dim, digits)], TASK * words, |task, act| {
+    team::chunks_mut(&mut act[..p.n_tokens as usize * act_words(dim, digits)], words, TASK, |first, act| {
         for (i, block) in act.chunks_exact_mut(words).enumerate() {
-            let (t, g) = ((task * TASK + i) / groups(dim), (task * TASK + i) % groups(dim));
+            let (t, g) = ((first + i) / groups(dim), (first + i) % groups(dim));
             let (gate, up) = gate_up[2 * t * dim..][..2 * dim].split_at(dim);
             let at = g * GROUP..dim.min((g + 1) * GROUP);
             let mut mid = [0f32; GROUP];

@@ -20,14 +20,20 @@ pub(super) trait Quantised {
     /// Groups of one block.
     const GROUPS: usize;
 
+    /// Whether one token is quicker when all 32 rows of a word are taken at once.
+    const JOINED: bool;
+    /// Whether a tile of tokens is quicker as four tokens and pairs of vectors (with a dot instruction).
+    const PAIRED: bool;
+
     /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
-    /// within it.
+    /// within it. `next` is asked for on the way.
     fn group<V: Lanes, const T: usize, const D: usize>(
         v: V,
         block: &[Word],
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T];
 }
 
@@ -41,8 +47,9 @@ pub(super) trait Floats {
 
 /// `T x D` sums of `n` words: `q` is the expression of weight word `i`, met by word `at + i` of every activation block.
 macro_rules! sums {
-    ($v:ident, $dot:ident, $a:ident, $acc:ident, $at:expr, $n:expr, |$i:ident| $q:expr) => {
+    ($v:ident, $next:ident, $dot:ident, $a:ident, $acc:ident, $at:expr, $n:expr, |$i:ident| $q:expr) => {
         for $i in 0..$n {
+            $next.fetch($v, $at + $i);
             let q = $q;
             for t in 0..T {
                 for d in 0..D {
@@ -51,6 +58,36 @@ macro_rules! sums {
             }
         }
     };
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time.
+const AHEAD: usize = 12 << 10;
+
+/// Weights that will be needed, asked for evenly over the 32 steps of a group. With few tokens a kernel waits for memory,
+/// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    from: *const u8,
+    lines: usize,
+}
+
+impl Next {
+    /// For part `part` of the group that begins at word `word` of `w`: `lines` cache lines.
+    #[inline(always)]
+    fn new(w: &[Word], word: usize, part: usize, lines: usize) -> Next {
+        let bytes = word * size_of::<Word>() + part * lines * LINE + AHEAD;
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
+    }
+
+    #[inline(always)]
+    fn fetch<V: Lanes>(self, v: V, step: usize) {
+        for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
+            v.prefetch(self.from.wrapping_add(line * LINE));
+        }
+    }
 }
 
 /// v(S)
@@ -130,9 +167,10 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     words: &[Word; 16],
     part: usize,
     a: &Tile<T, D>,
+    next: Next,
 ) -> [[V::I; D]; T] {
     let mut dots = [[v.int(0); D]; T];
-    sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
+    sums!(v, next, dot_unsigned, a, dots, 8 * J, 8, |i| {
         let q = v.load(&words[J / 2 * 8 + i], part);
         v.and(if J.is_multiple_of(2) { q } else { v.shr(q, 4) }, 0x0f0f_0f0f)
     });
@@ -142,6 +180,8 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
 impl Quantised for Q4K {
     const WORDS: usize = 36;
     const GROUPS: usize = 2;
+    const JOINED: bool = false;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -150,14 +190,15 @@ impl Quantised for Q4K {
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
         let words = block[4 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
-        sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a), a);
-        sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a), a);
-        sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a), a);
-        sums.add(v, 3, sc, m, q4k_dots::<V, 3, T, D>(v, words, part, a), a);
+        sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a, next), a);
+        sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a, next), a);
+        sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a, next), a);
+        sums.add(v, 3, sc, m, q4k_dots::<V, 3, T, D>(v, words, part, a, next), a);
         sums.finish(v, v.load(&block[0], part))
     }
 }
@@ -173,9 +214,10 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     half: usize,
     part: usize,
     a: &Tile<T, D>,
+    next: Next,
 ) -> [[V::I; D]; T] {
     let mut dots = [[v.int(0); D]; T];
-    sums!(v, dot_unsigned, a, dots, 8 * J, 8, |i| {
+    sums!(v, next, dot_unsigned, a, dots, 8 * J, 8, |i| {
         let q = v.load(&words[J / 2 * 8 + i], part);
         let low = v.and(if J.is_multiple_of(2) { q } else { v.shr(q, 4) }, 0x0f0f_0f0f);
         let high = v.shr(v.load(&high[i], part), 4 * half as u32);
@@ -187,6 +229,8 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
 impl Quantised for Q5K {
     const WORDS: usize = 44;
     const GROUPS: usize = 2;
+    const JOINED: bool = false;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -195,15 +239,16 @@ impl Quantised for Q5K {
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
         let high = block[4..].first_chunk().expect("8 words of high bits");
         let words = block[12 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
-        sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a), a);
-        sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a), a);
-        sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a), a);
-        sums.add(v, 3, sc, m, q5k_dots::<V, 3, T, D>(v, words, high, half, part, a), a);
+        sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a, next), a);
+        sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a, next), a);
+        sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a, next), a);
+        sums.add(v, 3, sc, m, q5k_dots::<V, 3, T, D>(v, words, high, half, part, a, next), a);
         sums.finish(v, v.load(&block[0], part))
     }
 }
@@ -222,6 +267,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
     a: &Tile<T, D>,
     s: &mut [[V::I; D]; T],
     over: &mut [[V::I; D]; T],
+    next: Next,
 ) {
     // two scales of 8 bits with sign, from one half of the word
     let pair = if P.is_multiple_of(2) { v.shl(scales, 16) } else { scales };
@@ -229,7 +275,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
     let both = v.or(v.and(first, 0xffff), v.shl(second, 16));
     for (h, sc) in [first, second].into_iter().enumerate() {
         let mut dots = [[v.int(0); D]; T];
-        sums!(v, dot_unsigned, a, dots, 8 * P + 4 * h, 4, |i| {
+        sums!(v, next, dot_unsigned, a, dots, 8 * P + 4 * h, 4, |i| {
             let low = v.load(&ql[P % 2 * 8 + 4 * h + i], part);
             let low = v.and(if P < 2 { low } else { v.shr(low, 4) }, 0x0f0f_0f0f);
             let high = v.load(&qh[4 * h + i], part);
@@ -257,6 +303,8 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
 impl Quantised for Q6K {
     const WORDS: usize = 53;
     const GROUPS: usize = 2;
+    const JOINED: bool = true;
+    const PAIRED: bool = false;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -265,16 +313,17 @@ impl Quantised for Q6K {
         part: usize,
         half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let (sc0, sc1) = (v.load(&block[1 + 2 * half], part), v.load(&block[2 + 2 * half], part));
         let ql = block[5 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let qh = block[37 + 8 * half..].first_chunk().expect("8 words of bit pairs");
         let mut s = [[v.int(0); D]; T];
         let mut over = [[v.int(0); D]; T];
-        q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
-        q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over);
-        q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over);
-        q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over);
+        q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
+        q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
+        q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
+        q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
         let (d, _) = v.f16_pair(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -289,9 +338,24 @@ impl Quantised for Q6K {
 
 pub(super) struct Q8K128;
 
+/// Dots of the signed codes of block `B` of 32, added to `s`.
+#[inline(always)]
+fn q8_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    codes: &[Word; 32],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+    s: &mut [[V::I; D]; T],
+) {
+    sums!(v, next, dot_signed, a, s, 8 * B, 8, |i| v.signed(v.load(&codes[8 * B + i], part)));
+}
+
 impl Quantised for Q8K128 {
     const WORDS: usize = 33;
     const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -300,6 +364,7 @@ impl Quantised for Q8K128 {
         part: usize,
         _half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let codes: &[Word; 32] = block[1..].first_chunk().expect("32 words of codes");
         let mut s = [[v.int(0); D]; T];
@@ -309,7 +374,10 @@ impl Quantised for Q8K128 {
                 s[t][d] = v.int(-V::SIGNED_BIAS * (sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3)));
             }
         }
-        sums!(v, dot_signed, a, s, 0, 32, |i| v.signed(v.load(&codes[i], part)));
+        q8_dots::<V, 0, T, D>(v, codes, part, a, next, &mut s);
+        q8_dots::<V, 1, T, D>(v, codes, part, a, next, &mut s);
+        q8_dots::<V, 2, T, D>(v, codes, part, a, next, &mut s);
+        q8_dots::<V, 3, T, D>(v, codes, part, a, next, &mut s);
         let d = v.as_f(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -319,11 +387,58 @@ impl Quantised for Q8K128 {
     }
 }
 
+/// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
+#[inline(always)]
+fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
+    let mut s = [[v.int(0); D]; T];
+    for t in 0..T {
+        for d in 0..D {
+            s[t][d] = v.int(bias * sum32(a[t][d], b));
+        }
+    }
+    s
+}
+
+/// u_b of each token: scale times v(S).
+#[inline(always)]
+fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I; D]; T]) -> [V::F; T] {
+    let mut u = [scale; T];
+    for t in 0..T {
+        u[t] = v.mul_f(scale, value(v, s[t]));
+    }
+    u
+}
+
+/// Adds u of the next block to the sum of those before it.
+#[inline(always)]
+fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
+    for t in 0..T {
+        sum[t] = v.add_f(sum[t], u[t]);
+    }
+}
+
 pub(super) struct Q8_0;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    codes: &[Word; 32],
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -V::SIGNED_BIAS, B, a);
+    q8_dots::<V, B, T, D>(v, codes, part, a, next, &mut s);
+    scaled(v, scale, s)
+}
 
 impl Quantised for Q8_0 {
     const WORDS: usize = 34;
     const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -332,33 +447,44 @@ impl Quantised for Q8_0 {
         part: usize,
         _half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
         let (d0, d1) = v.f16_pair(v.load(&block[0], part));
         let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut out = [v.float(0.0); T];
-        for (b, scale) in [d0, d1, d2, d3].into_iter().enumerate() {
-            let mut s = [[v.int(0); D]; T];
-            for t in 0..T {
-                for d in 0..D {
-                    s[t][d] = v.int(-V::SIGNED_BIAS * sum32(a[t][d], b));
-                }
-            }
-            sums!(v, dot_signed, a, s, 8 * b, 8, |i| v.signed(v.load(&codes[8 * b + i], part)));
-            for t in 0..T {
-                let u = v.mul_f(scale, value(v, s[t]));
-                out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
-            }
-        }
-        out
+        let mut u = q8_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
+        add_each(v, &mut u, q8_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
+        add_each(v, &mut u, q8_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
+        add_each(v, &mut u, q8_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
+        u
     }
 }
 
 pub(super) struct Q4_0;
 
+/// u of block `B` of 32.
+#[inline(always)]
+fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    nibbles: &[Word; 16],
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -8, B, a);
+    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
+    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
+        v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
+    });
+    scaled(v, scale, s)
+}
+
 impl Quantised for Q4_0 {
     const WORDS: usize = 18;
     const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -367,28 +493,16 @@ impl Quantised for Q4_0 {
         part: usize,
         _half: usize,
         a: &Tile<T, D>,
+        next: Next,
     ) -> [V::F; T] {
         let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
         let (d0, d1) = v.f16_pair(v.load(&block[0], part));
         let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut out = [v.float(0.0); T];
-        for (b, scale) in [d0, d1, d2, d3].into_iter().enumerate() {
-            let mut s = [[v.int(0); D]; T];
-            for t in 0..T {
-                for d in 0..D {
-                    s[t][d] = v.int(-8 * sum32(a[t][d], b));
-                }
-            }
-            sums!(v, dot_unsigned, a, s, 8 * b, 4, |i| v.and(v.load(&nibbles[4 * b + i], part), 0x0f0f_0f0f));
-            sums!(v, dot_unsigned, a, s, 8 * b + 4, 4, |i| {
-                v.and(v.shr(v.load(&nibbles[4 * b + i], part), 4), 0x0f0f_0f0f)
-            });
-            for t in 0..T {
-                let u = v.mul_f(scale, value(v, s[t]));
-                out[t] = if b == 0 { u } else { v.add_f(out[t], u) };
-            }
-        }
-        out
+        let mut u = q4_0_block::<V, 0, T, D>(v, nibbles, d0, part, a, next);
+        add_each(v, &mut u, q4_0_block::<V, 1, T, D>(v, nibbles, d1, part, a, next));
+        add_each(v, &mut u, q4_0_block::<V, 2, T, D>(v, nibbles, d2, part, a, next));
+        add_each(v, &mut u, q4_0_block::<V, 3, T, D>(v, nibbles, d3, part, a, next));
+        u
     }
 }
 
@@ -416,11 +530,13 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
                 }
             }
             let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
+            let lines = F::WORDS * size_of::<Word>() / LINE / F::GROUPS / P;
             for part in 0..P {
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a);
+                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if T * D > 2 { 0 } else { lines });
+                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));
                     acc[t][part] = v.add_f(acc[t][part], v.mul_f(da, term[t]));
@@ -534,12 +650,17 @@ pub(super) fn floats<V: Lanes, F: Floats, const T: usize, const P: usize>(
     out
 }
 
-/// `exact::round_away` through an integer, which unlike `trunc` every target has as a vector instruction.
+/// `exact::round_away` of |x| < 2^22 in instructions every target has for vectors: to the nearest integer, half to even,
+/// by an addition that leaves no room for a fraction, then up where a half went down (the difference is exact).
 #[inline(always)]
 fn round_away(x: f32) -> i32 {
-    let t = x as i32;
-    let up = (x - t as f32).abs() >= 0.5;
-    t + if up { 1 } else { 0 } * if x < 0.0 { -1 } else { 1 }
+    const INTEGERS: f32 = 8_388_608.0;
+    let magnitude = x.abs();
+    let even = (magnitude + INTEGERS) - INTEGERS;
+    let up = if magnitude - even >= 0.5 { 1.0 } else { 0.0 };
+    let code = ((even + up) + INTEGERS).to_bits() as i32 & 0x7f_ffff;
+    let sign = x.to_bits() as i32 >> 31;
+    (code ^ sign) - sign
 }
 
 /// `ops::act_quantize` of one group: `x` its elements, zeros where the row has ended; `blocks` one or two blocks.
@@ -583,16 +704,22 @@ pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
 #[inline(always)]
 fn put_block(block: &mut ActBlock, d: f32, codes: &[i32; GROUP]) {
     block[0] = d.to_bits();
+    let mut bytes = [0u8; GROUP];
+    for i in 0..GROUP {
+        bytes[i] = codes[i] as u8;
+    }
     for i in 0..32 {
-        let c = &codes[4 * i..4 * i + 4];
-        block[1 + i] = (c[0] & 255 | (c[1] & 255) << 8 | (c[2] & 255) << 16 | c[3] << 24) as u32;
+        block[1 + i] = u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]);
+    }
+    let mut sums = [[0i32; 4]; 8];
+    for s in 0..8 {
+        for l in 0..4 {
+            let c = &codes[16 * s..16 * s + 16];
+            sums[s][l] = (c[l] + c[l + 4]) + (c[l + 8] + c[l + 12]);
+        }
     }
     for i in 0..4 {
-        let (mut low, mut high) = (0, 0);
-        for e in 0..16 {
-            low += codes[32 * i + e];
-            high += codes[32 * i + 16 + e];
-        }
-        block[33 + i] = (low & 0xffff | high << 16) as u32;
+        let ([a, b, c, d], [e, f, g, h]) = (sums[2 * i], sums[2 * i + 1]);
+        block[33 + i] = ((a + b + c + d) & 0xffff | (e + f + g + h) << 16) as u32;
     }
 }

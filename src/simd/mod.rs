@@ -9,12 +9,18 @@ pub mod elementwise;
 pub mod fused;
 mod kernels;
 mod lanes;
+mod pair;
+pub mod peak;
 mod portable;
+pub mod team;
+mod words;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
 
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
@@ -24,12 +30,15 @@ pub use attention::{attention, attention_head};
 pub use elementwise::{rms_norm_row, swiglu};
 use kernels::{ActBlock, Floats, Quantised};
 use lanes::Word;
-use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::OnceLock;
+pub use words::Words;
 
 /// Vectors of 32 rows at the portable level.
 const PORTABLE_PARTS: usize = ROW_BLOCK / <portable::Portable as lanes::Lanes>::N;
+
+/// The same for sums of integers.
+const NARROW_PARTS: usize = ROW_BLOCK / <portable::Narrow as lanes::Lanes>::N;
 
 /// The environment variable that forces the level down.
 const LEVEL_VARIABLE: &str = "ISOBIT_SIMD";
@@ -41,24 +50,27 @@ pub enum Level {
     Portable,
     /// x86-64 with AVX2 and F16C
     Avx2,
+    /// AVX2 with AVX-VNNI (256 bits)
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI
     Avx512,
 }
 
 impl Level {
     /// Every level, from the slowest to the fastest.
-    pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+    pub const ALL: [Level; 4] = [Level::Portable, Level::Avx2, Level::AvxVnni, Level::Avx512];
 
     /// The best level of this CPU, or the one `ISOBIT_SIMD` names when the CPU has it. What the variable asks for in vain
     /// is logged once as a warning. The answer does not change while the process lives.
     pub fn detect() -> Level {
         static CHOSEN: OnceLock<Level> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let best = Level::best();
+            let has = Level::available();
+            let best = has.last().copied().unwrap_or(Level::Portable);
             match std::env::var_os(LEVEL_VARIABLE) {
                 None => best,
                 Some(asked) => {
-                    let (level, warning) = Level::choose(&asked.to_string_lossy(), best);
+                    let (level, warning) = Level::choose(&asked.to_string_lossy(), &has);
                     if let Some(warning) = warning {
                         log::warn!("{warning}");
                     }
@@ -68,25 +80,17 @@ impl Level {
         })
     }
 
-    fn best() -> Level {
-        Level::available().last().copied().unwrap_or(Level::Portable)
-    }
-
-    /// What `asked` gives on a CPU whose best level is `best`, and what to say about it.
-    fn choose(asked: &str, best: Level) -> (Level, Option<String>) {
-        match Level::parse(asked) {
-            Some(level) if level <= best => (level, None),
-            Some(level) => {
-                let (asked, has) = (level.name(), best.name());
-                (best, Some(format!("{LEVEL_VARIABLE}={asked}: this CPU has {has} at most, which is used")))
-            }
-            None if asked.is_empty() => (best, None),
-            None => {
-                let has = best.name();
-                let warning = format!("{LEVEL_VARIABLE}={asked:?}: expected portable, avx2 or avx512; {has} is used");
-                (best, Some(warning))
-            }
-        }
+    /// What `asked` gives on a CPU that has the levels `has` (from the slowest to the fastest), and what to say about it.
+    fn choose(asked: &str, has: &[Level]) -> (Level, Option<String>) {
+        let best = has.last().copied().unwrap_or(Level::Portable);
+        let names = |levels: &[Level]| levels.iter().map(|l| l.name()).collect::<Vec<_>>().join(", ");
+        let warning = match Level::parse(asked) {
+            Some(level) if has.contains(&level) => return (level, None),
+            Some(_) => format!("this CPU has {}", names(has)),
+            None if asked.is_empty() => return (best, None),
+            None => format!("expected one of {}", names(&Level::ALL)),
+        };
+        (best, Some(format!("{LEVEL_VARIABLE}={asked:?}: {warning}; {} is used", best.name())))
     }
 
     /// The levels this CPU can run, from the slowest to the fastest.
@@ -100,6 +104,8 @@ impl Level {
             Level::Portable => true,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c"),
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => Level::Avx2.is_available() && is_x86_feature_detected!("avxvnni"),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
                 Level::Avx2.is_available()
@@ -119,6 +125,7 @@ impl Level {
         match self {
             Level::Portable => "portable",
             Level::Avx2 => "avx2",
+            Level::AvxVnni => "avxvnni",
             Level::Avx512 => "avx512",
         }
     }
@@ -139,7 +146,7 @@ pub enum Act<'a> {
 }
 
 /// y\[token\]\[y_offset + row\] of a matrix of packed type `t`, the same bits as the twin `ops::<t>_matvec` at every
-/// level and thread count. Runs on rayon's current pool, in parallel over row blocks and, for many tokens, tokens.
+/// level and thread count. Runs on the current team, in parallel over row blocks and, for many tokens, tokens.
 ///
 /// `w` is packed (`blocks::pack`); `y` holds the tokens `y_stride` apart. Panics when a length does not fit, when `t` is
 /// not a packed type, when `act` is of the wrong kind, or when this CPU does not have `level`.
@@ -159,6 +166,8 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
 
     let (w, _) = w[..words].as_chunks::<ROW_BLOCK>();
     let out = Out { y: y.as_mut_ptr(), stride, offset, rows, residual: p.residual == 1 };
+    let row_blocks = rows.div_ceil(ROW_BLOCK);
+    let row_block_bytes = words / row_blocks * 4;
     match act {
         Act::Blocks(act) => {
             assert!(digits == 1 || digits == 2, "matvec: digits is {digits}, expected 1 or 2");
@@ -166,7 +175,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             let job = QuantisedJob { level, w, act, k, digits };
-            parallel(rows, k, n_tokens, |row_block, tokens| {
+            parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
                 unsafe {
@@ -186,7 +195,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             let words = n_tokens * k;
             assert!(x.len() >= words, "matvec: {} activations, expected {words}", x.len());
             let job = FloatsJob { level, w, x, k };
-            parallel(rows, k, n_tokens, |row_block, tokens| {
+            parallel((row_blocks, row_block_bytes), (n_tokens, k * 4), |row_block, tokens| {
                 // SAFETY: as above.
                 unsafe {
                     match t {
@@ -201,12 +210,12 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
     }
 }
 
-/// `ops::act_quantize` with the same bits, in parallel over groups when there are many.
+/// `ops::act_quantize` with the same bits, on the current team when there are many groups.
 ///
 /// `x` `[token][k]`, `act` `[token][group][digit]` blocks of 37 words. Panics as [`matvec`] does.
 pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u32]) {
-    /// Groups of one task.
-    const TASK: usize = 64;
+    /// Groups of one task, at least.
+    const TASK: usize = 16;
 
     let (n_tokens, k, digits) = (p.n_tokens as usize, p.k as usize, p.digits as usize);
     assert!(level.is_available(), "act_quantize: this CPU does not have {}", level.name());
@@ -219,18 +228,14 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
         Level::Portable => quantise_groups(x, k, digits, first, blocks),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { quantise_groups_avx2(x, k, digits, first, blocks) },
+        Level::Avx2 | Level::AvxVnni => unsafe { quantise_groups_avx2(x, k, digits, first, blocks) },
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { quantise_groups_avx512(x, k, digits, first, blocks) },
         #[cfg(not(target_arch = "x86_64"))]
         _ => unreachable!("only available levels come here"),
     };
-    if blocks.len() < 4 * TASK * digits || rayon::current_num_threads() == 1 {
-        run(0, blocks);
-    } else {
-        blocks.par_chunks_mut(TASK * digits).enumerate().for_each(|(i, blocks)| run(i * TASK, blocks));
-    }
+    team::chunks_mut(blocks, digits, TASK, run);
 }
 
 /// The groups from `first` on, of all tokens' groups in one row.
@@ -262,27 +267,40 @@ fn quantise_groups_avx512(x: &[f32], k: usize, digits: usize, first: usize, bloc
     quantise_groups(x, k, digits, first, blocks);
 }
 
-/// Calls `f(row block, tokens)` so that every row block meets every token once, in parallel when that pays.
-fn parallel(rows: usize, k: usize, n_tokens: usize, f: impl Fn(usize, Range<usize>) + Sync) {
-    /// Multiplications below which waking another thread costs more than it brings.
-    const SMALL: usize = 1 << 17;
-    /// Tokens a task has at least, as a multiple: the largest tile.
+/// Calls `f(row block, tokens)` so that every row block meets every token once, on the current team when that pays.
+/// `row_block_bytes`: weights of a row block, `token_bytes`: activations of a token.
+fn parallel(
+    (row_blocks, row_block_bytes): (usize, usize),
+    (n_tokens, token_bytes): (usize, usize),
+    f: impl Fn(usize, Range<usize>) + Sync,
+) {
+    /// Weights times tokens, in bytes, that one thread is done with before another could help.
+    const SMALL: usize = 48 << 10;
+    /// Activations that meet several row blocks before the next ones come: they stay in the second-level cache.
+    const NEAR: usize = 384 << 10;
+    /// Row blocks of a task with many tokens.
+    const ROWS: usize = 8;
+    /// The largest tile.
     const TOKENS: usize = 8;
 
-    let row_blocks = rows.div_ceil(ROW_BLOCK);
-    let threads = rayon::current_num_threads();
-    if threads == 1 || row_blocks * ROW_BLOCK * k.max(1) * n_tokens < SMALL {
+    let threads = team::threads();
+    if threads == 1 && n_tokens < TOKENS || row_blocks * row_block_bytes * n_tokens < SMALL {
         (0..row_blocks).for_each(|b| f(b, 0..n_tokens));
         return;
     }
-    let wanted = 4 * threads;
-    let row_tasks = row_blocks.min(wanted);
-    let token_tasks = wanted.div_ceil(row_tasks).min(n_tokens.div_ceil(TOKENS));
-    let tokens_each = n_tokens.div_ceil(token_tasks).next_multiple_of(TOKENS);
-    (0..row_tasks * token_tasks).into_par_iter().with_max_len(1).for_each(|task| {
-        let (i, j) = (task % row_tasks, task / row_tasks);
-        let tokens = (j * tokens_each).min(n_tokens)..((j + 1) * tokens_each).min(n_tokens);
-        for b in i * row_blocks / row_tasks..(i + 1) * row_blocks / row_tasks {
+    if n_tokens < TOKENS {
+        team::ranges(row_blocks, team::items_of(row_block_bytes), |r| r.for_each(|b| f(b, 0..n_tokens)));
+        return;
+    }
+    let tokens = (NEAR / token_bytes.max(1) / TOKENS).max(1) * TOKENS;
+    let rows = (row_blocks / (4 * threads)).clamp(1, ROWS);
+    let pieces = n_tokens.div_ceil(tokens);
+    // pieces of equal length, in whole tiles
+    let tokens = n_tokens.div_ceil(pieces).next_multiple_of(TOKENS);
+    team::for_each(row_blocks.div_ceil(rows) * pieces, |task| {
+        let (i, j) = (task / pieces, task % pieces);
+        let tokens = (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens);
+        for b in i * rows..row_blocks.min((i + 1) * rows) {
             f(b, tokens.clone());
         }
     });
@@ -349,10 +367,11 @@ impl QuantisedJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match (self.digits, left) {
-                    // no portable tile: compilers find fewer vector instructions in one
-                    (1, _) if self.level == Level::Portable => self.tile::<F, 1, 1>(row_block, token, out),
-                    (_, _) if self.level == Level::Portable => self.tile::<F, 1, 2>(row_block, token, out),
-                    (1, 8..) if self.level == Level::Avx512 => self.tile::<F, 8, 1>(row_block, token, out),
+                    // a larger portable tile with two digits has more sums than registers
+                    (2, _) if self.level == Level::Portable => self.tile::<F, 1, 2>(row_block, token, out),
+                    (1, 8..) if self.level == Level::Avx512 && !F::PAIRED => {
+                        self.tile::<F, 8, 1>(row_block, token, out)
+                    }
                     (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
                     (1, _) => self.tile::<F, 1, 1>(row_block, token, out),
                     (_, 4..) => self.tile::<F, 4, 2>(row_block, token, out),
@@ -378,12 +397,13 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => {
-                kernels::quantised::<_, F, T, D, PORTABLE_PARTS>(portable::Portable, w, act, groups, seg)
-            }
+            Level::Portable => kernels::quantised::<_, F, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
+            // SAFETY: `matvec` asserted that the level is available.
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => unsafe { quantised_avxvnni::<F, T, D>(w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(w, act, groups, seg) },
@@ -412,6 +432,22 @@ fn quantised_avx2<F: Quantised, const T: usize, const D: usize>(
 }
 
 #[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,avxvnni")]
+fn quantised_avxvnni<F: Quantised, const T: usize, const D: usize>(
+    w: &[Word],
+    act: &[ActBlock],
+    groups: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    // SAFETY: this function's own target features.
+    let v = unsafe { avxvnni::AvxVnni::new() };
+    if T == 4 && D == 1 && F::PAIRED {
+        return kernels::quantised::<_, F, T, D, 2>(pair::Pair(v), w, act, groups, seg);
+    }
+    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg)
+}
+
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
     w: &[Word],
@@ -421,6 +457,9 @@ fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx512::Avx512::new() };
+    if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
+        return kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg);
+    }
     kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg)
 }
 
@@ -466,10 +505,10 @@ impl FloatsJob<'_> {
             (Level::Portable, _) => kernels::floats::<_, F, T, 1>(portable::Portable, w, x, k, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, 1) => unsafe { floats_avx2::<F, T, 4>(w, x, k, seg) },
+            (Level::Avx2 | Level::AvxVnni, 1) => unsafe { floats_avx2::<F, T, 4>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, _) => unsafe { floats_avx2::<F, T, 2>(w, x, k, seg) },
+            (Level::Avx2 | Level::AvxVnni, _) => unsafe { floats_avx2::<F, T, 2>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             (Level::Avx512, _) => unsafe { floats_avx512::<F, T>(w, x, k, seg) },
@@ -511,13 +550,18 @@ mod tests {
 
     #[test]
     fn a_level_that_is_asked_for_in_vain_gives_the_best_one_and_a_warning() {
-        assert_eq!(Level::choose("portable", Level::Avx512), (Level::Portable, None));
-        assert_eq!(Level::choose("AVX2", Level::Avx512), (Level::Avx2, None));
-        assert_eq!(Level::choose("", Level::Avx2), (Level::Avx2, None));
-        let (level, warning) = Level::choose("avx512", Level::Avx2);
+        // a CPU with AVX-512 need not have AVX-VNNI
+        let (wide, narrow) = ([Level::Portable, Level::Avx2, Level::Avx512], [Level::Portable, Level::Avx2]);
+        assert_eq!(Level::choose("portable", &wide), (Level::Portable, None));
+        assert_eq!(Level::choose("AVX2", &wide), (Level::Avx2, None));
+        assert_eq!(Level::choose("", &narrow), (Level::Avx2, None));
+        let (level, warning) = Level::choose("avxvnni", &wide);
+        assert_eq!(level, Level::Avx512);
+        assert!(warning.unwrap().contains("this CPU has portable, avx2, avx512"));
+        let (level, warning) = Level::choose("avx512", &narrow);
         assert_eq!(level, Level::Avx2);
-        assert!(warning.unwrap().contains("avx2 at most"));
-        let (level, warning) = Level::choose("sse9", Level::Avx2);
+        assert!(warning.unwrap().contains("avx2 is used"));
+        let (level, warning) = Level::choose("sse9", &narrow);
         assert_eq!(level, Level::Avx2);
         assert!(warning.unwrap().contains("sse9"));
     }
@@ -534,14 +578,16 @@ mod tests {
     #[test]
     fn every_row_block_meets_every_token_once() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        for (rows, n_tokens) in [(1usize, 1usize), (33, 1), (4096, 1), (64, 100), (33, 517), (1, 5000)] {
-            let met: Vec<AtomicU32> = (0..rows.div_ceil(32) * n_tokens).map(|_| AtomicU32::new(0)).collect();
-            parallel(rows, 4096, n_tokens, |b, tokens| {
+        for (blocks, n_tokens) in
+            [(1usize, 1usize), (2, 1), (128, 1), (128, 7), (2, 100), (2, 517), (1, 5000), (100, 9)]
+        {
+            let met: Vec<AtomicU32> = (0..blocks * n_tokens).map(|_| AtomicU32::new(0)).collect();
+            parallel((blocks, 64 << 10), (n_tokens, 5000), |b, tokens| {
                 for token in tokens {
                     met[b * n_tokens + token].fetch_add(1, Ordering::Relaxed);
                 }
             });
-            assert!(met.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{rows} rows, {n_tokens} tokens");
+            assert!(met.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{blocks} row blocks, {n_tokens} tokens");
         }
     }
 }

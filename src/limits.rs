@@ -1,0 +1,100 @@
+//! What this machine can do at most, measured: how fast threads read memory, and how many int8 operations they do.
+//!
+//! A speed is worth little without the limit it is near to, and limits move with the machine and its neighbours: measure
+//! both in one process. The loops are in `simd::peak`; here is only the clock. Nothing is cached and nothing is printed.
+
+use crate::simd::{Level, peak};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Bytes that no cache holds.
+const FAR: usize = 1 << 30;
+
+/// Passes over them; the best counts.
+const PASSES: usize = 8;
+
+/// Seconds of each of the runs of an int8 loop; the best counts.
+const SECONDS: f64 = 0.02;
+
+/// Plain reads from memory, bytes per second: `threads` (at least 1) threads together read 1 GiB, each a contiguous part
+/// of its own which it has also written first. Best of several passes; takes about a second.
+pub fn read_bandwidth(threads: usize) -> f64 {
+    let threads = threads.max(1);
+    let part = FAR / 8 / threads;
+    let mut words = vec![0u64; part * threads];
+    // written by the thread that reads it: where memory has a place, that is its place
+    std::thread::scope(|s| words.chunks_exact_mut(part).for_each(|p| drop(s.spawn(move || p.fill(1)))));
+    let each: Vec<&[u64]> = words.chunks_exact(part).collect();
+    let seconds = together(threads, PASSES, |i| {
+        let sum = black_box(peak::read(each[i]));
+        assert_eq!(sum, part as u64, "every word read counts one");
+    });
+    (words.len() * 8) as f64 / seconds
+}
+
+/// Int8 operations per second of `threads` (at least 1) threads together, a multiplication and an addition counting one
+/// each, with the dot instruction of `level` and its operands at hand. Best of several runs; takes about a quarter of a
+/// second. Panics when this CPU does not have `level`.
+pub fn int8_rate(level: Level, threads: usize) -> f64 {
+    let threads = threads.max(1);
+    let mut rounds = 1 << 12;
+    loop {
+        let start = Instant::now();
+        black_box(peak::dots(level, rounds));
+        let seconds = start.elapsed().as_secs_f64();
+        if seconds >= SECONDS / 4.0 {
+            rounds = (rounds as f64 * SECONDS / seconds) as usize;
+            break;
+        }
+        rounds *= 2;
+    }
+    let seconds = together(threads, PASSES, |_| {
+        black_box(peak::dots(level, rounds));
+    });
+    (threads * rounds * peak::ops_per_round(level)) as f64 / seconds
+}
+
+/// Seconds in which the slowest of `threads` threads, started together, runs `work(its number)`: the best of `runs`.
+fn together(threads: usize, runs: usize, work: impl Fn(usize) + Sync) -> f64 {
+    let start = Barrier::new(threads);
+    let each = |i: usize| -> Vec<f64> {
+        (0..runs)
+            .map(|_| {
+                start.wait();
+                let from = Instant::now();
+                work(i);
+                from.elapsed().as_secs_f64()
+            })
+            .collect()
+    };
+    let each = &each;
+    let times: Vec<Vec<f64>> = std::thread::scope(|s| {
+        let others: Vec<_> = (1..threads).map(|i| s.spawn(move || each(i))).collect();
+        let mut times = vec![each(0)];
+        times.extend(others.into_iter().map(|o| o.join().expect("the loops do not panic")));
+        times
+    });
+    let slowest = |run: usize| times.iter().map(|t| t[run]).fold(0.0, f64::max);
+    (0..runs).map(slowest).fold(f64::MAX, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_lasts_as_long_as_its_slowest_thread() {
+        let pause = |i: usize| std::thread::sleep(std::time::Duration::from_millis(4 * i as u64));
+        let seconds = together(3, 3, pause);
+        assert!((0.008..1.0).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
+    fn every_level_of_this_machine_has_a_rate() {
+        for level in Level::available() {
+            let rate = int8_rate(level, 1);
+            assert!(rate > 1e8, "{} {rate:e}", level.name());
+        }
+    }
+}

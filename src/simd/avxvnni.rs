@@ -1,0 +1,135 @@
+//! The vector operations with AVX-VNNI: those of AVX2, and a dot of four bytes in one instruction.
+
+use super::avx2::Avx2;
+use super::lanes::{Lanes, Word};
+use crate::ops::linear::ROW_BLOCK;
+use std::arch::x86_64::*;
+
+/// Proof that this CPU has AVX2, F16C and AVX-VNNI.
+#[derive(Clone, Copy)]
+pub(super) struct AvxVnni(Avx2);
+
+impl AvxVnni {
+    /// # Safety
+    ///
+    /// This CPU has AVX2, F16C and AVX-VNNI.
+    pub(super) const unsafe fn new() -> AvxVnni {
+        // SAFETY: the caller's promise.
+        AvxVnni(unsafe { Avx2::new() })
+    }
+}
+
+/// Wraps intrinsics. The one reason they are sound is given here.
+macro_rules! intrinsics {
+    ($e:expr) => {
+        // SAFETY: `self` exists only where `AvxVnni::new` was allowed, so the CPU has the instructions, and none of them
+        // uses a pointer.
+        unsafe { $e }
+    };
+}
+
+impl Lanes for AvxVnni {
+    const N: usize = 8;
+    /// the dot instruction takes unsigned weights: their sign bit is flipped
+    const SIGNED_BIAS: i32 = 128;
+    type I = __m256i;
+    type F = __m256;
+    type S = __m256i;
+
+    #[inline(always)]
+    fn load(self, word: &Word, part: usize) -> __m256i {
+        self.0.load(word, part)
+    }
+    #[inline(always)]
+    fn int(self, i: i32) -> __m256i {
+        self.0.int(i)
+    }
+    #[inline(always)]
+    fn and(self, a: __m256i, mask: u32) -> __m256i {
+        self.0.and(a, mask)
+    }
+    #[inline(always)]
+    fn or(self, a: __m256i, b: __m256i) -> __m256i {
+        self.0.or(a, b)
+    }
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        self.0.add(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
+        self.0.sub(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256i, b: __m256i) -> __m256i {
+        self.0.mul(a, b)
+    }
+    #[inline(always)]
+    fn shl(self, a: __m256i, n: u32) -> __m256i {
+        self.0.shl(a, n)
+    }
+    #[inline(always)]
+    fn shr(self, a: __m256i, n: u32) -> __m256i {
+        self.0.shr(a, n)
+    }
+    #[inline(always)]
+    fn sar(self, a: __m256i, n: u32) -> __m256i {
+        self.0.sar(a, n)
+    }
+    #[inline(always)]
+    fn dot_unsigned(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
+        intrinsics!(_mm256_dpbusd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn signed(self, w: __m256i) -> __m256i {
+        intrinsics!(_mm256_xor_si256(w, _mm256_set1_epi8(-128)))
+    }
+    #[inline(always)]
+    fn dot_signed(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
+        intrinsics!(_mm256_dpbusd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
+        intrinsics!(_mm256_dpwssd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        self.0.prefetch(from)
+    }
+    #[inline(always)]
+    fn to_f(self, a: __m256i) -> __m256 {
+        self.0.to_f(a)
+    }
+    #[inline(always)]
+    fn as_f(self, a: __m256i) -> __m256 {
+        self.0.as_f(a)
+    }
+    #[inline(always)]
+    fn f16_pair(self, a: __m256i) -> (__m256, __m256) {
+        self.0.f16_pair(a)
+    }
+    #[inline(always)]
+    fn float(self, x: f32) -> __m256 {
+        self.0.float(x)
+    }
+    #[inline(always)]
+    fn add_f(self, a: __m256, b: __m256) -> __m256 {
+        self.0.add_f(a, b)
+    }
+    #[inline(always)]
+    fn sub_f(self, a: __m256, b: __m256) -> __m256 {
+        self.0.sub_f(a, b)
+    }
+    #[inline(always)]
+    fn mul_f(self, a: __m256, b: __m256) -> __m256 {
+        self.0.mul_f(a, b)
+    }
+    #[inline(always)]
+    fn canon(self, a: __m256) -> __m256 {
+        self.0.canon(a)
+    }
+    #[inline(always)]
+    fn store(self, a: __m256, to: &mut [f32; ROW_BLOCK], part: usize) {
+        self.0.store(a, to, part)
+    }
+}

@@ -1,0 +1,117 @@
+//! Two vectors taken as one of twice the lanes: words are then read in the order they lie in memory, which is what the
+//! prefetchers of a CPU follow, and an activation loaded once meets twice the rows.
+
+use super::lanes::{Lanes, Word};
+use crate::ops::linear::ROW_BLOCK;
+
+/// Two vectors of `V` side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<V>(pub(super) V);
+
+impl<V: Lanes> Lanes for Pair<V> {
+    const N: usize = 2 * V::N;
+    const SIGNED_BIAS: i32 = V::SIGNED_BIAS;
+    type I = (V::I, V::I);
+    type F = (V::F, V::F);
+    type S = (V::S, V::S);
+
+    #[inline(always)]
+    fn load(self, word: &Word, part: usize) -> Self::I {
+        (self.0.load(word, 2 * part), self.0.load(word, 2 * part + 1))
+    }
+    #[inline(always)]
+    fn int(self, i: i32) -> Self::I {
+        (self.0.int(i), self.0.int(i))
+    }
+    #[inline(always)]
+    fn and(self, a: Self::I, mask: u32) -> Self::I {
+        (self.0.and(a.0, mask), self.0.and(a.1, mask))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        (self.0.or(a.0, b.0), self.0.or(a.1, b.1))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::I, b: Self::I) -> Self::I {
+        (self.0.add(a.0, b.0), self.0.add(a.1, b.1))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
+        (self.0.sub(a.0, b.0), self.0.sub(a.1, b.1))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::I, b: Self::I) -> Self::I {
+        (self.0.mul(a.0, b.0), self.0.mul(a.1, b.1))
+    }
+    #[inline(always)]
+    fn shl(self, a: Self::I, n: u32) -> Self::I {
+        (self.0.shl(a.0, n), self.0.shl(a.1, n))
+    }
+    #[inline(always)]
+    fn shr(self, a: Self::I, n: u32) -> Self::I {
+        (self.0.shr(a.0, n), self.0.shr(a.1, n))
+    }
+    #[inline(always)]
+    fn sar(self, a: Self::I, n: u32) -> Self::I {
+        (self.0.sar(a.0, n), self.0.sar(a.1, n))
+    }
+    #[inline(always)]
+    fn dot_unsigned(self, acc: Self::I, w: Self::I, a: u32) -> Self::I {
+        (self.0.dot_unsigned(acc.0, w.0, a), self.0.dot_unsigned(acc.1, w.1, a))
+    }
+    #[inline(always)]
+    fn signed(self, w: Self::I) -> Self::S {
+        (self.0.signed(w.0), self.0.signed(w.1))
+    }
+    #[inline(always)]
+    fn dot_signed(self, acc: Self::I, w: Self::S, a: u32) -> Self::I {
+        (self.0.dot_signed(acc.0, w.0, a), self.0.dot_signed(acc.1, w.1, a))
+    }
+    #[inline(always)]
+    fn dot_halves(self, acc: Self::I, w: Self::I, a: u32) -> Self::I {
+        (self.0.dot_halves(acc.0, w.0, a), self.0.dot_halves(acc.1, w.1, a))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        self.0.prefetch(from);
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        (self.0.to_f(a.0), self.0.to_f(a.1))
+    }
+    #[inline(always)]
+    fn as_f(self, a: Self::I) -> Self::F {
+        (self.0.as_f(a.0), self.0.as_f(a.1))
+    }
+    #[inline(always)]
+    fn f16_pair(self, a: Self::I) -> (Self::F, Self::F) {
+        let (low, high) = (self.0.f16_pair(a.0), self.0.f16_pair(a.1));
+        ((low.0, high.0), (low.1, high.1))
+    }
+    #[inline(always)]
+    fn float(self, x: f32) -> Self::F {
+        (self.0.float(x), self.0.float(x))
+    }
+    #[inline(always)]
+    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
+        (self.0.add_f(a.0, b.0), self.0.add_f(a.1, b.1))
+    }
+    #[inline(always)]
+    fn sub_f(self, a: Self::F, b: Self::F) -> Self::F {
+        (self.0.sub_f(a.0, b.0), self.0.sub_f(a.1, b.1))
+    }
+    #[inline(always)]
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
+        (self.0.mul_f(a.0, b.0), self.0.mul_f(a.1, b.1))
+    }
+    #[inline(always)]
+    fn canon(self, a: Self::F) -> Self::F {
+        (self.0.canon(a.0), self.0.canon(a.1))
+    }
+    #[inline(always)]
+    fn store(self, a: Self::F, to: &mut [f32; ROW_BLOCK], part: usize) {
+        self.0.store(a.0, to, 2 * part);
+        self.0.store(a.1, to, 2 * part + 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! The token loop takes no memory: a counting global allocator, in a test binary of its own.
+
+use isobit::cpu::{CpuDevice, CpuOptions};
+use isobit::formats::Container;
+use isobit::generate::{Session, SessionOptions, Want};
+use isobit::models::{Hyper, PlanOptions};
+use isobit::ops::cache::CacheType;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The system's allocator, counting what every thread asks of it.
+struct Counting;
+
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(p, layout) }
+    }
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(p, layout, size) }
+    }
+}
+
+static EMBEDDED: &[u8] = include_bytes!("../assets/tiny-stories-Q4_K_M.gguf");
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations while `n` tokens are fed one by one, after one that may warm up.
+fn allocations(types: (CacheType, CacheType), threads: usize, n: u32) -> u64 {
+    let container = Container::from_bytes("tiny", EMBEDDED.into()).unwrap();
+    let hyper = Hyper::read(&container).unwrap();
+    let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
+    let plan = PlanOptions {
+        n_ctx: 64,
+        ubatch: 8,
+        max_out: 1,
+        digits: 1,
+        k_type: types.0,
+        v_type: types.1,
+        max_binding_words: usize::MAX / 8,
+    };
+    pollster::block_on(async {
+        let options = SessionOptions { plan, memory: None };
+        let mut session = Session::new(&mut device, &container, &hyper, options, |_| ()).await.unwrap();
+        let mut id = 1u32;
+        let mut before = 0;
+        for i in 0..=n {
+            let fed = [id];
+            let greedy = |_: usize, logits: &[f32]| {
+                let better = |a: usize, b: usize| if logits[b] > logits[a] { b } else { a };
+                id = (0..logits.len()).reduce(better).unwrap_or(0) as u32;
+                Ok(())
+            };
+            session.feed(&fed, Want::Last, greedy).await.unwrap();
+            if i == 0 {
+                before = ASKED.load(Ordering::Relaxed);
+            }
+        }
+        ASKED.load(Ordering::Relaxed) - before
+    })
+}
+
+#[test]
+fn a_token_allocates_nothing_and_the_counter_counts() {
+    let before = ASKED.load(Ordering::Relaxed);
+    assert_eq!(std::hint::black_box(vec![1u8; 100]).len(), 100);
+    assert!(ASKED.load(Ordering::Relaxed) > before);
+    for types in [(CacheType::F16, CacheType::F16), (CacheType::Q8_0, CacheType::TQ3_1)] {
+        for threads in [1, 2, 3] {
+            assert_eq!(allocations(types, threads, 20), 0, "{types:?}, {threads} threads");
+        }
+    }
+}
