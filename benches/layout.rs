@@ -289,6 +289,7 @@ mod x86 {
                 digits: 1,
                 y_stride: rows as u32,
                 y_offset: 0,
+                residual: 0,
             };
             let file = &file[..rows * k / 256];
             let words = &packed[..packed_words(BlockType::Q4_K, rows, k)];
