@@ -51,7 +51,7 @@ fn allocations(types: (CacheType, CacheType), threads: usize, n: u32) -> u64 {
         max_binding_words: usize::MAX / 8,
     };
     pollster::block_on(async {
-        let options = SessionOptions { plan, memory: None };
+        let options = SessionOptions { plan, memory: None, fuse: isobit::fuse::Fuse::On };
         let mut session = Session::new(&mut device, &container, &hyper, options, |_| ()).await.unwrap();
         let mut id = 1u32;
         let mut before = 0;
