@@ -285,6 +285,11 @@ fn same_words_everywhere(args: &str, digits: usize, cache: CacheType, max_bindin
     println!("{args}: {} devices, {} commands, {} words, digest {}", devices.len(), r.commands, r.words, r.digest);
     assert_eq!(r.mismatches, 0, "{args}: {:?}", r.first);
     assert!(r.ok() && r.words > 0, "{args}: {:?} against {}", r.digests, r.digest);
+    // the recording as the model wrote it, on the twins
+    let mut plain = [cpu(None, max_binding)];
+    o.fuse = Fuse::Off;
+    let p = pollster::block_on(verify(&mut plain, &c, &h, o, &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!(p.digest, r.digest, "{args}: plain against fused");
     r
 }
 
