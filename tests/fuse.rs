@@ -78,6 +78,14 @@ fn a_decode_layer_of_a_q4_k_m_model_is_nine_commands() {
 }
 
 #[test]
+fn biases_of_queries_keys_and_values_are_one_command() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let layers = per_layer(&fused(&synthetic(&dir, &["--preset", "qwen2-tiny"])), &DECODE);
+    println!("{layers:#?}");
+    assert!(layers.iter().all(|l| l.len() <= 10 && l.iter().filter(|s| **s == "add_bias").count() == 1));
+}
+
+#[test]
 fn no_buffer_is_left_that_nobody_uses_and_every_tensor_is_loaded_once() {
     let c = embedded();
     let h = Hyper::read(&c).expect("hyperparameters");
@@ -169,6 +177,8 @@ fn fused_and_plain_recordings_agree_for_other_weight_types_and_odd_shapes() {
         ["--preset", "tiny", "--type", "f16"],
         ["--preset", "odd", "--type", "q4_0"],
         ["--preset", "odd", "--type", "bf16"],
+        ["--preset", "qwen2-tiny", "--type", "q4_k_m"],
+        ["--preset", "phi3-tiny", "--type", "q4_k_m"],
     ] {
         println!("{args:?}");
         same_logits(&synthetic(&dir, &args), F16, 1, None);
