@@ -3,7 +3,8 @@
 //! Models write plain commands, one operation each. [`fuse`] replaces runs of them by operations that do the same
 //! arithmetic in the same order with less traffic and fewer dispatches:
 //!
-//! - projections of queries, keys and values write one buffer; rope and cache writes become one `rope_cache_write`
+//! - projections of queries, keys and values write one buffer, and their biases become one; rope and cache writes become
+//!   one `rope_cache_write`
 //! - gate and up projections write one buffer; `swiglu` and `act_quantize` become `swiglu_quantize`
 //! - `rms_norm` and `act_quantize` become `norm_quantize`
 //! - a linear and the `add` after it become a linear with a residual
@@ -14,6 +15,7 @@
 //! A rewrite happens only when it is proved safe: a buffer that would no longer be written is Scratch, is not the
 //! logits, and no command outside the run reads what the run wrote to it. Anything unknown is left as it stands.
 
+use crate::ops::add_bias::AddBiasParams;
 use crate::ops::gate_up::{self, GateUpParams};
 use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{LinearPairParams, PAIRS};
@@ -158,7 +160,22 @@ impl Fuser<'_> {
         })
     }
 
-    /// linears to q, k, v; rope q, rope k; cache writes of each page: at the first rope.
+    /// The bias vectors added to q, k and v by the three commands before `end`, where they are used nowhere else.
+    fn biases(&self, to: [(BufId, u32); 3], end: usize) -> Option<[BufId; 3]> {
+        let run = &self.commands()[end.checked_sub(3)?..=end];
+        let mut found = [0; 3];
+        for ((c, (y, dim)), bias) in run.iter().zip(to).zip(&mut found) {
+            let (Args::AddBias(p), &[b, out]) = (c.args, &c.binds[..]) else { return None };
+            let once = self.commands().iter().filter(|c| c.binds.contains(&b)).count() == 1;
+            if out != y || p.dim != dim || !alike(c, &run[3]) || !once {
+                return None;
+            }
+            *bias = b;
+        }
+        Some(found)
+    }
+
+    /// linears to q, k, v, perhaps their biases; rope q, rope k; cache writes of each page: at the first rope.
     fn rope_cache_write(&mut self, at: usize) -> bool {
         let all = self.commands();
         let [a, b, ..] = &all[at..] else { return false };
@@ -187,7 +204,9 @@ impl Fuser<'_> {
         if whole.is_none() || first.2.kv_heads != pk.heads || first.2.head_dim != pk.head_dim {
             return false;
         }
-        let Some(vs) = self.linears_into(v, at) else { return false };
+        let biases = self.biases([(q, width), (k, kv_width), (v, kv_width)], at);
+        let linears_end = if biases.is_some() { at - 3 } else { at };
+        let Some(vs) = self.linears_into(v, linears_end) else { return false };
         let Some(ks) = self.linears_into(k, vs.start) else { return false };
         let Some(qs) = self.linears_into(q, ks.start) else { return false };
         let run = qs.start..at + 2 + 2 * pages.len();
@@ -201,6 +220,16 @@ impl Fuser<'_> {
         let mut list: Vec<Command> = self.moved(qs, qkv, stride, 0).collect();
         list.extend(self.moved(ks, qkv, stride, width));
         list.extend(self.moved(vs, qkv, stride, width + kv_width));
+        if let Some(biases) = biases {
+            let Some(bias) = self.stacked(&biases) else { return false };
+            list.push(Command {
+                op: Op::AddBias,
+                args: Args::AddBias(AddBiasParams { n_tokens: 0, dim: stride }),
+                binds: vec![bias, qkv],
+                label: "qkv_bias".into(),
+                ..template.clone()
+            });
+        }
         list.extend(pages.into_iter().map(|(kt, vt, p, keys, values)| Command {
             op: Op::RopeCacheWrite(kt, vt),
             args: Args::RopeCacheWrite(RopeCacheWriteParams {
@@ -304,7 +333,6 @@ impl Fuser<'_> {
         if wa == wb || words > self.max_binding_words || !once(wa) || !once(wb) {
             return false;
         }
-        let (Some(mut pieces), Some(more)) = (self.pieces(wa), self.pieces(wb)) else { return false };
         let mut c = a.clone();
         c.label = format!("{}+{}", a.label, b.label);
         if ta == tb {
@@ -322,12 +350,22 @@ impl Fuser<'_> {
                 border: pa.rows,
             });
         }
-        pieces.extend(more);
-        let name = format!("{} + {}", self.plan.buffers[wa].name, self.plan.buffers[wb].name);
-        // in the place of the first, so that a file is still read from front to back
-        self.plan.buffers[wa] = BufDecl { name, words, role: Role::Stacked(pieces) };
+        if self.stacked(&[wa, wb]).is_none() {
+            return false;
+        }
         self.replace(at..at + 2, vec![c]);
         true
+    }
+
+    /// One weight buffer for several, in the place of the first, so that a file is still read from front to back.
+    fn stacked(&mut self, ids: &[BufId]) -> Option<BufId> {
+        let all = &self.plan.buffers;
+        let words = ids.iter().map(|&id| all[id].words).sum();
+        let pieces: Option<Vec<Vec<Piece>>> = ids.iter().map(|&id| self.pieces(id)).collect();
+        let (pieces, true) = (pieces?.concat(), words <= self.max_binding_words) else { return None };
+        let name = ids.iter().map(|&id| all[id].name.as_str()).collect::<Vec<_>>().join(" + ");
+        self.plan.buffers[ids[0]] = BufDecl { name, words, role: Role::Stacked(pieces) };
+        Some(ids[0])
     }
 
     /// The tensor rows a weight buffer holds.

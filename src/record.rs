@@ -49,8 +49,8 @@ pub enum Role {
         /// rows in this part
         rows: usize,
     },
-    /// Loaded once: packed rows of several tensors of one row length, one after the other; every piece but the last has
-    /// whole blocks of 32 rows. Made by `fuse`.
+    /// Loaded once: packed rows of several tensors of one row length, or several vectors, one after the other; every
+    /// piece of rows but the last has whole blocks of 32. Made by `fuse`.
     Stacked(Vec<Piece>),
     /// Written by the host before each step (token ids, RoPE table).
     Input,

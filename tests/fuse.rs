@@ -8,7 +8,7 @@ use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::{FEW_TOKENS, Fuse, fuse};
 use isobit::generate::verify::{Script, digest_of, prompt};
-use isobit::generate::{Session, SessionOptions};
+use isobit::generate::{Session, SessionOptions, Want};
 use isobit::models::{self, Hyper, PlanOptions};
 use isobit::ops::act_quantize::ActQuantizeParams;
 use isobit::ops::add::AddParams;
@@ -75,6 +75,14 @@ fn a_decode_layer_of_a_q4_k_m_model_is_nine_commands() {
         let many = Step { n_tokens: FEW_TOKENS + 1, ..DECODE };
         assert!(per_layer(&plan, &many).iter().all(|l| l.len() <= 10));
     }
+}
+
+#[test]
+fn biases_of_queries_keys_and_values_are_one_command() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let layers = per_layer(&fused(&synthetic(&dir, &["--preset", "qwen2-tiny"])), &DECODE);
+    println!("{layers:#?}");
+    assert!(layers.iter().all(|l| l.len() <= 10 && l.iter().filter(|s| **s == "add_bias").count() == 1));
 }
 
 #[test]
@@ -169,9 +177,31 @@ fn fused_and_plain_recordings_agree_for_other_weight_types_and_odd_shapes() {
         ["--preset", "tiny", "--type", "f16"],
         ["--preset", "odd", "--type", "q4_0"],
         ["--preset", "odd", "--type", "bf16"],
+        ["--preset", "qwen2-tiny", "--type", "q4_k_m"],
+        ["--preset", "phi3-tiny", "--type", "q4_k_m"],
     ] {
         println!("{args:?}");
         same_logits(&synthetic(&dir, &args), F16, 1, None);
+    }
+}
+
+#[test]
+fn the_statistics_of_a_device_count_the_commands_of_a_token() {
+    let c = embedded();
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(cpu(Some(Level::detect()), None))];
+    devices.extend(common::gpus().into_iter().map(|d| Box::new(d) as Box<dyn Device>));
+    for mut device in devices {
+        let name = device.info().name;
+        let mut s = pollster::block_on(Session::new(device.as_mut(), &c, &h, options(F16, 1, Fuse::On), |_| {}))
+            .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        s.device().take_stats();
+        for id in [1, 2, 3] {
+            pollster::block_on(s.feed(&[id], Want::Last, |_, _| Ok(()))).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        }
+        let stats = s.device().take_stats();
+        // outside the layers: embed, select, norm_quantize, logits
+        assert_eq!((stats.steps, stats.commands), (3, 3 * (9 * h.layers as u64 + 4)), "{name}");
     }
 }
 

@@ -45,11 +45,11 @@ impl RopeCacheWriteParams {
         RopeParams { n_tokens: 1, heads, head_dim: p.head_dim, n_rot: p.n_rot, half_split: p.half_split }
     }
 
-    /// `cache_write` of row `t`.
-    pub fn write(&self, t: usize) -> CacheWriteParams {
+    /// `cache_write` of some rows.
+    pub fn write(&self, rows: std::ops::Range<usize>) -> CacheWriteParams {
         CacheWriteParams {
-            n_tokens: 1,
-            pos: self.pos + t as u32,
+            n_tokens: rows.len() as u32,
+            pos: self.pos + rows.start as u32,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             page_first: self.page_first,
@@ -79,7 +79,7 @@ pub fn rope_cache_write(
         rope(&p.rope(p.heads), table, q);
         key.copy_from_slice(&row[width..width + kv_width]);
         rope(&p.rope(p.kv_heads), table, &mut key);
-        cache_write_k(kt, &p.write(t), &key, keys);
-        cache_write_v(vt, &p.write(t), &row[width + kv_width..], values);
+        cache_write_k(kt, &p.write(t..t + 1), &key, keys);
+        cache_write_v(vt, &p.write(t..t + 1), &row[width + kv_width..], values);
     }
 }

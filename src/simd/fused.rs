@@ -85,7 +85,7 @@ pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u
     });
 }
 
-/// `ops::rope_cache_write`, without its allocation: buffers as there.
+/// `ops::rope_cache_write`, without its allocations: buffers as there.
 pub fn rope_cache_write(
     (kt, vt): (CacheType, CacheType),
     p: &RopeCacheWriteParams,
@@ -95,21 +95,30 @@ pub fn rope_cache_write(
     keys: &mut [u32],
     values: &mut [u32],
 ) {
-    let (width, kv_width) = p.widths();
-    let n_rot = p.n_rot as usize;
-    with_scratch(kv_width, |key| {
-        for t in p.rows() {
-            let row = &qkv[t * (width + 2 * kv_width)..][..width + 2 * kv_width];
-            let (queries, row) = row.split_at(width);
-            let (k, v) = row.split_at(kv_width);
-            let table = &table[t * n_rot..][..n_rot];
-            let q = &mut q[t * width..][..width];
-            q.copy_from_slice(queries);
-            rope(&p.rope(p.heads), table, q);
-            key.copy_from_slice(k);
-            rope(&p.rope(p.kv_heads), table, key);
-            cache_write_k(kt, &p.write(t), key, keys);
-            cache_write_v(vt, &p.write(t), v, values);
+    /// Rows a task has at least.
+    const TASK: usize = 8;
+
+    let ((width, kv_width), rows, n_rot) = (p.widths(), p.rows(), p.n_rot as usize);
+    let (n, row) = (rows.len(), width + 2 * kv_width);
+    let (qkv, table) = (&qkv[rows.start * row..rows.end * row], &table[rows.start * n_rot..]);
+    // rows of `x` filled from column `from` of qkv, and turned
+    let turned = |heads: u32, from: usize, first: usize, x: &mut [f32]| {
+        let width = (heads * p.head_dim) as usize;
+        for (t, x) in (first..).zip(x.chunks_exact_mut(width)) {
+            x.copy_from_slice(&qkv[t * row + from..][..width]);
+            rope(&p.rope(heads), &table[t * n_rot..], x);
         }
+    };
+    team::chunks_mut(&mut q[rows.start * width..rows.end * width], width, TASK, |first, q| {
+        turned(p.heads, 0, first, q)
+    });
+    with_scratch(2 * n * kv_width, |scratch| {
+        let (k, v) = scratch.split_at_mut(n * kv_width);
+        team::chunks_mut(k, kv_width, TASK, |first, k| turned(p.kv_heads, width, first, k));
+        for (v, row) in v.chunks_exact_mut(kv_width).zip(qkv.chunks_exact(row)) {
+            v.copy_from_slice(&row[width + kv_width..]);
+        }
+        cache_write_k(kt, &p.write(rows.clone()), k, keys);
+        cache_write_v(vt, &p.write(rows), v, values);
     });
 }
