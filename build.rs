@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo::rerun-if-changed=shaders");
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=Cargo.lock");
+    println!("cargo::rustc-env=ISOBIT_WGPU_VERSION={}", locked_version("wgpu"));
     let dir = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("shaders");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("shaders.rs");
     let mut names: Vec<PathBuf> = std::fs::read_dir(&dir)
@@ -34,6 +36,13 @@ fn main() {
     if failed {
         std::process::exit(1);
     }
+}
+
+/// The version of a crate in the lock file; empty where there is none.
+fn locked_version(name: &str) -> String {
+    let lock = std::fs::read_to_string("Cargo.lock").unwrap_or_default();
+    let after = lock.split(&format!("name = \"{name}\"\nversion = \"")).nth(1).unwrap_or_default();
+    after.split('"').next().unwrap_or_default().to_string()
 }
 
 fn expand(path: &Path, shared: &Path, done: &mut Vec<String>) -> String {

@@ -22,8 +22,8 @@ pub struct GpuOptions {
 
 /// A wgpu device with a loaded plan.
 pub struct GpuDevice {
-    device: wgpu::Device,
-    queue: wgpu::Queue,
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
     title: String,
     faults: Faults,
     max_binding: u64,
@@ -248,7 +248,7 @@ impl GpuDevice {
     }
 
     /// Until everything submitted is done.
-    async fn wait(&self) -> Result<(), HostError> {
+    pub(super) async fn wait(&self) -> Result<(), HostError> {
         let (tx, rx) = oneshot::channel();
         self.queue.on_submitted_work_done(move || {
             let _ = tx.send(());

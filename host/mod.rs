@@ -5,6 +5,7 @@
 mod adapters;
 mod device;
 mod faults;
+mod limits;
 mod program;
 mod qualify;
 pub mod shaders;
@@ -12,4 +13,8 @@ pub mod shaders;
 pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, native_adapters};
 pub use device::{GpuDevice, GpuOptions};
 pub use faults::HostError;
+pub use limits::limits;
 pub use qualify::Verdict;
+
+/// The version of wgpu this was built with.
+pub const WGPU_VERSION: &str = env!("ISOBIT_WGPU_VERSION");

@@ -15,8 +15,10 @@
 //! - [`models`]: config and weights to Recordings
 //! - [`generate`]: tokens, sampling, sessions
 //! - [`study`]: what quantising does to weights and to predictions
+//! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
 //! - [`cli`]: the command line
 
+pub mod bench;
 pub mod blocks;
 pub mod cases;
 pub mod cli;

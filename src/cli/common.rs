@@ -224,14 +224,25 @@ impl EngineArgs {
             _ => return Ok(None),
         };
         let cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
-        Ok(Some(Opened { device: Box::new(cpu), main_memory: true }))
+        Ok(Some(Opened { device: Box::new(cpu), main_memory: true, about: None }))
     }
 }
 
-/// A device, and whether its buffers lie in the machine's main memory.
+/// A device, whether its buffers lie in the machine's main memory, and of an adapter what it says of itself.
 pub struct Opened {
     pub device: Box<dyn Device>,
     pub main_memory: bool,
+    pub about: Option<About>,
+}
+
+/// What a table says of an adapter.
+#[derive(Clone)]
+pub struct About {
+    /// its place in the list of adapters
+    pub index: usize,
+    pub name: String,
+    pub backend: String,
+    pub driver: String,
 }
 
 /// Bytes that each of the opened devices may take of main memory; `None` where nobody knows.
@@ -273,6 +284,11 @@ impl Devices<'_> {
     pub fn adapters(&self) -> usize {
         0
     }
+
+    /// There is no adapter to measure.
+    pub fn adapter_limits(&self, index: usize) -> anyhow::Result<(f64, f64)> {
+        bail!("there is no adapter {index}: built without the gpu feature")
+    }
 }
 
 #[cfg(feature = "gpu")]
@@ -301,6 +317,13 @@ impl Devices<'_> {
         self.gl.get_or_init(|| pollster::block_on(host::gl_adapters(self.native().len())))
     }
 
+    /// Bytes a second of plain reads and int8 operations a second of an adapter, measured now on a device of its own.
+    pub fn adapter_limits(&self, index: usize) -> anyhow::Result<(f64, f64)> {
+        let a = self.native().iter().chain(self.gl()).find(|a| a.index == index);
+        let a = a.with_context(|| format!("there is no adapter {index}"))?;
+        Ok(pollster::block_on(host::limits(a))?)
+    }
+
     /// Opens an adapter and keeps it if it is exact; the error says why not.
     fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
         let options = host::GpuOptions { max_binding: self.engine.max_binding };
@@ -309,7 +332,10 @@ impl Devices<'_> {
             let title = a.title();
             return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));
         }
-        Ok(Opened { device: Box::new(gpu), main_memory: a.report().main_memory() })
+        let r = a.report();
+        let main_memory = r.main_memory();
+        let about = About { index: r.index, name: r.name, backend: r.backend, driver: r.driver };
+        Ok(Opened { device: Box::new(gpu), main_memory, about: Some(about) })
     }
 
     /// The first real GPU that is exact, else the CPU.

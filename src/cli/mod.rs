@@ -2,6 +2,7 @@
 //!
 //! Results go to stdout, talk to stderr. The only room that prints.
 
+mod bench;
 mod common;
 mod compare;
 mod devices;
@@ -9,6 +10,7 @@ mod hist;
 mod inspect;
 mod perplexity;
 mod run;
+mod system;
 mod tokenize;
 mod verify;
 
@@ -34,7 +36,7 @@ impl std::error::Error for CheckFailed {}
     name = "isobit",
     version,
     about = "Runs quantised language models with the same bits on every GPU and CPU",
-    after_help = "Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -p Hello -n 64 --device gpu\n  isobit verify --batches\n\nExit codes: 0 done, 1 a check failed, 2 bad usage or bad file, 3 device, 130 interrupted."
+    after_help = "Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -p Hello -n 64 --device gpu\n  isobit verify --batches\n  isobit bench model.gguf --device cpu,gpu\n\nExit codes: 0 done, 1 a check failed, 2 bad usage or bad file, 3 device, 130 interrupted."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -53,6 +55,8 @@ enum Cmd {
     Tokenize(tokenize::TokenizeArgs),
     /// Show what a model file holds
     Inspect(inspect::InspectArgs),
+    /// Measure speed, as llama-bench does, with limits and digests
+    Bench(bench::BenchArgs),
     /// Measure perplexity over a text
     Perplexity(perplexity::PerplexityArgs),
     /// Compare two models over a text: perplexity, KL divergence, and whether they differ at all
@@ -69,7 +73,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     .format_timestamp(None)
     .init();
     // the short forms llama.cpp's users type
-    let args = args.map(|a| match a.to_str() {
+    let args: Vec<OsString> = args.collect();
+    let bench = args.get(1).is_some_and(|a| a == "bench");
+    let args = args.into_iter().map(|a| match a.to_str() {
+        Some(word) if bench && bench::short_form(word).is_some() => bench::short_form(word).unwrap_or(word).into(),
         Some("-ctk") => "--ctk".into(),
         Some("-ctv") => "--ctv".into(),
         Some("-ub") => "--ubatch".into(),
@@ -87,6 +94,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Verify(a) => verify::run(a),
         Cmd::Tokenize(a) => tokenize::run(a),
         Cmd::Inspect(a) => inspect::run(a),
+        Cmd::Bench(a) => bench::run(a),
         Cmd::Perplexity(a) => perplexity::run(a),
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),

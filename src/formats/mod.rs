@@ -17,6 +17,7 @@ mod index;
 pub mod meta;
 pub mod safetensors;
 pub mod source;
+pub mod synthetic;
 
 pub use dtype::Dtype;
 pub use error::FormatError;

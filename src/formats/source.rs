@@ -9,6 +9,7 @@
 //! default, have no such hazard.
 
 use super::error::{FormatError, show_path};
+use super::synthetic::Generated;
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
@@ -29,6 +30,7 @@ enum Backing {
     File(ReadAt),
     Map { map: memmap2::Mmap, file: File },
     Bytes(Cow<'static, [u8]>),
+    Generated(Generated),
 }
 
 /// Bytes with a name and a fixed length, readable from several threads.
@@ -44,6 +46,7 @@ impl fmt::Debug for Source {
             Backing::File(_) => "file",
             Backing::Map { .. } => "map",
             Backing::Bytes(_) => "bytes",
+            Backing::Generated(_) => "generated",
         };
         write!(f, "Source({:?}, {kind}, {} bytes)", self.name, self.len)
     }
@@ -73,6 +76,11 @@ impl Source {
     /// Bytes already in memory, under a name for messages.
     pub(super) fn bytes(name: &str, bytes: Cow<'static, [u8]>) -> Source {
         Source { name: super::error::plain(name, 200), len: bytes.len() as u64, backing: Backing::Bytes(bytes) }
+    }
+
+    /// Bytes computed when they are read, under a name for messages.
+    pub(super) fn generated(name: &str, len: u64, made: Generated) -> Source {
+        Source { name: name.to_string(), len, backing: Backing::Generated(made) }
     }
 
     /// The name for messages.
@@ -119,6 +127,10 @@ impl Source {
             Backing::Bytes(bytes) => {
                 // `end <= len` and `len` is the slice's own length.
                 out.copy_from_slice(&bytes[offset as usize..end as usize]);
+                Ok(())
+            }
+            Backing::Generated(made) => {
+                made.read(offset, out);
                 Ok(())
             }
         }

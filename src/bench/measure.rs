@@ -1,0 +1,299 @@
+//! Runs the tests of one loaded model on one device.
+//!
+//! The token at position `i` is always the same ([`ids`]), and a result does not depend on how tokens are batched, so the
+//! cache holds the same words whoever wrote them: a depth is computed once and serves every test and repetition after it,
+//! and every repetition of a test must end with the same logits, on every device. Tokenising and sampling are left out.
+
+use super::Limits;
+use super::grid::Test;
+use crate::blocks::pack;
+use crate::formats::Container;
+use crate::generate::verify::{Script, digest_of, hex, prompt};
+use crate::generate::{Session, Want};
+use crate::models::Built;
+use crate::record::{Op, Role, Rows, Step};
+use anyhow::{Context, ensure};
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+/// Tokens of the digest's prompt, and tokens generated greedily after it.
+pub const DIGEST_TOKENS: (usize, usize) = (24, 8);
+
+/// Ctrl-C was pressed; what was measured before stays.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// How a test is repeated.
+pub struct Routine<'a> {
+    /// timed repetitions
+    pub repetitions: usize,
+    /// run once before the clock starts
+    pub warm_up: bool,
+    /// pause before each repetition
+    pub delay: Duration,
+    /// tokens handed over at once (`-b`); the plan's `ubatch` cuts them further
+    pub batch: usize,
+    /// whether to stop, asked between steps
+    pub stop: &'a dyn Fn() -> bool,
+    /// joules used so far, where the system counts them
+    pub energy: &'a dyn Fn() -> Option<f64>,
+}
+
+/// What a test gave. Times are in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// each repetition
+    pub samples_ns: Vec<u64>,
+    /// of each repetition, the prompt up to its last logits; empty where there is no prompt
+    pub prompt_ns: Vec<u64>,
+    /// each generated token of every repetition
+    pub token_ns: Vec<u64>,
+    /// SHA-256 of the last logits
+    pub last_logits: String,
+    /// commands run per token
+    pub commands_per_token: f64,
+    /// host time per token outside waiting for the device, where the device counts it
+    pub host_ns_per_token: Option<f64>,
+    /// bytes of weights and cache one repetition reads, on average per token
+    pub bytes_per_token: f64,
+    /// int8 operations per token
+    pub ops_per_token: f64,
+    /// least time the limits allow one repetition, and whether reading (rather than int8) bounds most of it
+    pub limit: Option<(f64, bool)>,
+    /// joules per token, where the system tells
+    pub joules_per_token: Option<f64>,
+}
+
+/// The ids at positions `first..first + n`.
+pub fn ids(first: usize, n: usize, vocab: usize) -> Vec<u32> {
+    let id = |i: u64| (i.wrapping_mul(i).wrapping_mul(7919).wrapping_add(i * 104_729 + 13)) % vocab as u64;
+    (first..first + n).map(|i| id(i as u64) as u32).collect()
+}
+
+/// A session that knows how far its cache is filled.
+pub struct Bench<'d, 'c> {
+    session: Session<'d>,
+    container: &'c Container,
+    vocab: usize,
+    digits: usize,
+    filled: usize,
+    last: Vec<f32>,
+}
+
+impl<'d, 'c> Bench<'d, 'c> {
+    /// `vocab` and `digits` are the session's: logits in a row, and int8 digits of the activations.
+    pub fn new(session: Session<'d>, container: &'c Container, vocab: usize, digits: usize) -> Bench<'d, 'c> {
+        Bench { session, container, vocab, digits, filled: 0, last: Vec::new() }
+    }
+
+    /// SHA-256 of the logits of a fixed sequence: a prompt of 24 tokens and 8 greedy ones, a row of logits each.
+    pub async fn digest(&mut self) -> anyhow::Result<String> {
+        let (n, generate) = DIGEST_TOKENS;
+        self.filled = 0;
+        self.session.reset();
+        let script = Script { prompt: prompt(None, self.vocab, n), generate, batches: vec![] };
+        digest_of(&mut self.session, &script, 0).await
+    }
+
+    /// Feeds the tokens of positions `first..first + n`, at most `batch` at once; the last logits are kept.
+    async fn feed(&mut self, first: usize, n: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+        self.session.reset();
+        self.session.advance(first);
+        let list = ids(first, n, self.vocab);
+        for piece in list.chunks(batch.max(1)) {
+            ensure!(!stop(), Interrupted);
+            let last = &mut self.last;
+            let keep = |_: usize, row: &[f32]| {
+                last.clear();
+                last.extend_from_slice(row);
+                Ok(())
+            };
+            self.session.feed(piece, Want::Last, keep).await?;
+        }
+        Ok(())
+    }
+
+    /// Computes positions up to `depth`, unless they are there.
+    async fn fill(&mut self, depth: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+        if self.filled < depth {
+            self.feed(self.filled, depth - self.filled, batch, stop).await?;
+            self.filled = depth;
+        }
+        Ok(())
+    }
+
+    /// Runs a test. Errors: those of the device; repetitions that end with different logits.
+    pub async fn run(&mut self, test: &Test, r: &Routine<'_>, limits: Option<Limits>) -> anyhow::Result<Measured> {
+        let Test { prompt, generate, depth } = *test;
+        self.fill(depth, r.batch, r.stop).await?;
+        if r.warm_up {
+            if prompt > 0 {
+                self.feed(depth, prompt, r.batch, r.stop).await?;
+            } else {
+                self.feed(depth, 1, 1, r.stop).await?;
+            }
+        }
+        let mut m = Measured::default();
+        let (mut host, mut commands, mut joules) = (Duration::ZERO, 0, Some(0.0));
+        for _ in 0..r.repetitions {
+            ensure!(!(r.stop)(), Interrupted);
+            std::thread::sleep(r.delay);
+            self.session.device().take_stats();
+            let before = (r.energy)();
+            let start = Instant::now();
+            if prompt > 0 {
+                self.feed(depth, prompt, r.batch, r.stop).await?;
+                m.prompt_ns.push(start.elapsed().as_nanos() as u64);
+            }
+            let mut at = Instant::now();
+            for i in 0..generate {
+                self.feed(depth + prompt + i, 1, 1, r.stop).await?;
+                let now = Instant::now();
+                m.token_ns.push((now - at).as_nanos() as u64);
+                at = now;
+            }
+            m.samples_ns.push((start.elapsed().as_nanos() as u64).max(1));
+            joules = match (joules, before, (r.energy)()) {
+                (Some(sum), Some(a), Some(b)) if b >= a => Some(sum + b - a),
+                _ => None,
+            };
+            let stats = self.session.device().take_stats();
+            host += stats.host;
+            commands += stats.commands;
+            let logits = hex(&Sha256::digest(bytemuck::cast_slice::<f32, u8>(&self.last)));
+            if m.last_logits.is_empty() {
+                m.last_logits.clone_from(&logits);
+            }
+            ensure!(
+                m.last_logits == logits,
+                "two repetitions of {test} ended with different logits: a fault of the device or of isobit"
+            );
+        }
+        self.account(test, r, limits, &mut m)?;
+        let tokens = (r.repetitions * test.tokens()) as f64;
+        if commands > 0 {
+            m.commands_per_token = commands as f64 / tokens;
+            m.host_ns_per_token = Some(host.as_nanos() as f64 / tokens);
+        }
+        m.joules_per_token = joules.map(|j| j / tokens);
+        Ok(m)
+    }
+
+    /// Bytes, operations, commands and the limits' time of one repetition, from the plan.
+    fn account(&self, test: &Test, r: &Routine, limits: Option<Limits>, m: &mut Measured) -> anyhow::Result<()> {
+        let (mut bytes, mut ops, mut commands, mut ns, mut reading) = (0.0, 0.0, 0, 0.0, 0.0);
+        for step in steps(test, r.batch, self.session.built().plan.max_tokens) {
+            let c = cost(self.session.built(), self.container, self.digits, &step)?;
+            bytes += c.bytes as f64;
+            ops += c.ops as f64;
+            commands += c.commands;
+            if let Some(l) = limits {
+                let (read, compute) = (c.bytes as f64 / l.read * 1e9, c.ops as f64 / l.int8 * 1e9);
+                ns += read.max(compute);
+                reading += if read >= compute { read } else { 0.0 };
+            }
+        }
+        let tokens = test.tokens() as f64;
+        m.bytes_per_token = bytes / tokens;
+        m.ops_per_token = ops / tokens;
+        m.commands_per_token = commands as f64 / tokens;
+        m.limit = limits.map(|_| (ns, reading * 2.0 >= ns));
+        Ok(())
+    }
+}
+
+/// The steps of one repetition: positions, tokens and outputs, without inputs.
+fn steps(test: &Test, batch: usize, ubatch: usize) -> Vec<Step> {
+    let mut list = Vec::new();
+    let mut pos = test.depth;
+    let mut left = test.prompt;
+    while left > 0 {
+        let piece = left.min(batch.max(1));
+        for first in (0..piece).step_by(ubatch.max(1)) {
+            let n = ubatch.max(1).min(piece - first);
+            let n_out = usize::from(first + n == piece);
+            list.push(Step { n_tokens: n, pos: pos + first, out_first: n - n_out, n_out, inputs: vec![] });
+        }
+        pos += piece;
+        left -= piece;
+    }
+    list.extend((0..test.generate).map(|i| Step { n_tokens: 1, pos: pos + i, out_first: 0, n_out: 1, inputs: vec![] }));
+    list
+}
+
+/// What a step must do at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// weights, each part once, and the cache up to the step's last position, each word once
+    pub bytes: u64,
+    /// int8 operations of the linear commands with quantised weights; attention is left out
+    pub ops: u64,
+    /// commands that have something to do
+    pub commands: u64,
+}
+
+/// The cost of one step of a plan, from its buffers. `digits`: int8 digits of the activations.
+pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) -> anyhow::Result<Cost> {
+    let mut c = Cost::default();
+    let mut seen = HashSet::new();
+    let mut embedded = false;
+    for command in &built.plan.recording.commands {
+        if command.args_for(step).is_none() {
+            continue;
+        }
+        c.commands += 1;
+        let n = match command.rows {
+            Rows::Tokens => step.n_tokens,
+            Rows::Outputs => step.n_out,
+        } as u64;
+        for &id in &command.binds {
+            let buffer = &built.plan.buffers[id];
+            let Role::Weight { tensor, rows, .. } = &buffer.role else { continue };
+            let t = container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
+            if matches!(command.op, Op::Embed(_)) {
+                // a row per token, wherever the matrix was split
+                c.bytes += if embedded { 0 } else { (buffer.words / rows.next_multiple_of(32)) as u64 * 4 * n };
+                embedded = true;
+                continue;
+            }
+            if seen.insert(id) {
+                c.bytes += buffer.words as u64 * 4;
+            }
+            let quantised = t.dtype.block().map(pack::packed_type).is_some_and(|b| b.elems() > 1);
+            if t.shape.len() > 1 && quantised {
+                c.ops += 2 * *rows as u64 * t.shape[0] * n * digits as u64;
+            }
+        }
+    }
+    // every page holds the same words for a position
+    c.bytes += (built.cache_words / built.n_ctx.max(1)) as u64 * 4 * (step.pos + step.n_tokens) as u64;
+    Ok(c)
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn steps_follow_the_batch_and_the_ubatch() {
+        let list = steps(&Test { prompt: 10, generate: 2, depth: 5 }, 6, 4);
+        let found: Vec<_> = list.iter().map(|s| (s.pos, s.n_tokens, s.out_first, s.n_out)).collect();
+        assert_eq!(found, [(5, 4, 4, 0), (9, 2, 1, 1), (11, 4, 3, 1), (15, 1, 0, 1), (16, 1, 0, 1)]);
+    }
+
+    #[test]
+    fn ids_depend_on_the_position_alone() {
+        let all = ids(0, 100, 333);
+        assert!(all.iter().all(|&i| i < 333) && all[1..] != all[..99]);
+        assert_eq!(ids(40, 10, 333), all[40..50]);
+    }
+}

@@ -1,0 +1,453 @@
+//! Rows as one page of HTML with SVG charts, without a reference to anything outside it.
+//!
+//! `maud` writes the markup, and escapes what comes from files and drivers. The charts are markup too, bars and one kind of
+//! line chart: plotting crates write their colours into the drawing, while here they are CSS variables, so that the page
+//! follows the reader's light or dark setting.
+
+use super::compare::{label, test_name};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Colours of series.
+const SERIES: usize = 8;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --ink: #1b1f24; --faint: #d8dde3; --soft: #59636e; --back: #ffffff; --card: #f6f8fa;
+  --bad: #c0182b; --s0: #0969da; --s1: #bc4c00; --s2: #1a7f37; --s3: #8250df; --s4: #bf3989; --s5: #9a6700; --s6: #0c7d83;
+  --s7: #57606a; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --faint: #343b44; --soft: #9198a1; --back: #0d1117;
+  --card: #161b22; --bad: #ff7b72; --s0: #58a6ff; --s1: #f0883e; --s2: #3fb950; --s3: #bc8cff; --s4: #f778ba; --s5: #d29922;
+  --s6: #39c5cf; --s7: #8b949e; } }
+body { margin: 0 auto; padding: 1.5rem; max-width: 70rem; background: var(--back); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 0 0 .25rem; }
+p { margin: .25rem 0 .75rem; color: var(--soft); } p.bad { color: var(--bad); font-weight: 600; }
+section { background: var(--card); border: 1px solid var(--faint); border-radius: 8px; padding: 1rem; margin: 1rem 0;
+  overflow-x: auto; }
+svg { max-width: 100%; height: auto; display: block; } svg text { font-family: system-ui, sans-serif; fill: var(--ink); }
+svg text.soft { fill: var(--soft); }
+.key { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: 0 0 .5rem; font-size: 13px; }
+.key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid var(--faint); white-space: nowrap; }
+td.n, th.n { text-align: right; } tr.bad td { color: var(--bad); } code { font-size: 12px; }
+";
+
+/// What a chart needs of a row.
+struct Entry<'a> {
+    row: &'a Value,
+    device: String,
+    model: String,
+    test: String,
+    cache: String,
+    speed: f64,
+    spread: f64,
+}
+
+impl Entry<'_> {
+    fn number(&self, key: &str) -> Option<f64> {
+        self.row[key].as_f64()
+    }
+
+    fn decode(&self) -> bool {
+        self.row["n_prompt"].as_u64() == Some(0)
+    }
+
+    fn wrong(&self) -> bool {
+        self.row["digest_check"] == "DIFFERENT"
+    }
+}
+
+fn entry(row: &Value) -> Entry<'_> {
+    let text = |k: &str| row[k].as_str().unwrap_or("").to_string();
+    let (k, v) = (text("type_k"), text("type_v"));
+    Entry {
+        row,
+        device: label(row),
+        model: text("model_type"),
+        test: test_name(row),
+        cache: if k == v { k } else { format!("{k}/{v}") },
+        speed: row["avg_ts"].as_f64().unwrap_or(0.0),
+        spread: row["stddev_ts"].as_f64().unwrap_or(0.0),
+    }
+}
+
+/// The page of some rows (as `bench -o json` writes them, or llama-bench).
+pub fn page(rows: &[Value]) -> String {
+    let all: Vec<Entry> = rows.iter().map(entry).collect();
+    let fine: Vec<&Entry> = all.iter().filter(|e| e.row["error"].is_null() && e.speed > 0.0).collect();
+    let wrong = all.iter().filter(|e| e.wrong()).count();
+    let failed = all.len() - fine.len();
+    let models: BTreeSet<&str> = all.iter().map(|e| e.model.as_str()).collect();
+    let many = models.len() > 1;
+    let first =
+        |key: &str| rows.iter().filter_map(|r| r[key].as_str()).find(|s| !s.is_empty()).unwrap_or("").to_string();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "isobit bench" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "isobit bench" }
+                p { (models.iter().copied().collect::<Vec<_>>().join(", ")) " on " (first("cpu_info"))
+                    @if !first("gpu_info").is_empty() { ", " (first("gpu_info")) }
+                    "; " (first("test_time")) "; build " (first("build_commit")) }
+                @if wrong > 0 { p.bad { (wrong) " rows have digests that differ from another device's: their speed is that of a wrong result." } }
+                @if failed > 0 { p.bad { (failed) " rows failed; the table says why." } }
+                (tests(&fine, many))
+                (by_depth(&fine, many))
+                (by_cache(&fine, many))
+                (limits(&fine, many))
+                (latency(&fine, many))
+                (table(&all))
+            }
+        }
+    }
+    .into_string()
+}
+
+/// The names of the rows of a chart: as short as tells them apart.
+fn names(list: &[&Entry], many: bool, with_test: bool) -> Vec<String> {
+    let devices: BTreeSet<&str> = list.iter().map(|e| e.device.as_str()).collect();
+    let caches: BTreeSet<&str> = list.iter().map(|e| e.cache.as_str()).collect();
+    let ubatches: BTreeSet<u64> = list.iter().filter_map(|e| e.row["n_ubatch"].as_u64()).collect();
+    let name = |e: &&Entry| {
+        let mut parts = Vec::new();
+        parts.extend(Some(e.test.clone()).filter(|_| with_test));
+        parts.extend(Some(e.model.clone()).filter(|_| many));
+        parts.extend(Some(e.cache.clone()).filter(|_| caches.len() > 1));
+        parts.extend(e.row["n_ubatch"].as_u64().filter(|_| ubatches.len() > 1).map(|u| format!("ub {u}")));
+        parts.extend(Some(short(&e.device)).filter(|_| devices.len() > 1));
+        if parts.is_empty() { short(&e.device) } else { parts.join(" · ") }
+    };
+    list.iter().map(name).collect()
+}
+
+/// A device's name without what nobody needs twice.
+fn short(device: &str) -> String {
+    match device.split_once(" (") {
+        // `llvmpipe (LLVM 15.0.6, 256 bits) [Vulkan]`
+        Some((name, rest)) if device.ends_with(']') => {
+            format!("{name}{}", rest.rsplit_once(')').map_or("", |(_, backend)| backend))
+        }
+        _ => device.to_string(),
+    }
+}
+
+/// A bar of a chart: name, value, what the number says, series, and the whisker's half-length.
+struct Bar {
+    name: String,
+    value: f64,
+    text: String,
+    series: usize,
+    whisker: f64,
+}
+
+/// Horizontal bars from zero to `most`.
+fn bars(list: &[Bar], most: f64) -> Markup {
+    const LEFT: f64 = 330.0;
+    const WIDTH: f64 = 440.0;
+    const STEP: f64 = 24.0;
+    let height = list.len() as f64 * STEP + 4.0;
+    let x = |v: f64| LEFT + WIDTH * (v / most).clamp(0.0, 1.0);
+    html! {
+        svg viewBox=(format!("0 0 900 {height}")) width="900" height=(height) role="img" {
+            @for (i, b) in list.iter().enumerate() {
+                @let y = i as f64 * STEP + 3.0;
+                text x=(LEFT - 8.0) y=(y + 14.0) text-anchor="end" font-size="13" { (b.name) }
+                rect x=(LEFT) y=(y) width=(x(b.value) - LEFT) height=(STEP - 6.0) rx="2" fill=(format!("var(--s{})", b.series % SERIES)) {}
+                @if b.whisker > 0.0 {
+                    line x1=(x(b.value - b.whisker)) x2=(x(b.value + b.whisker)) y1=(y + 9.0) y2=(y + 9.0) stroke="var(--ink)" stroke-width="1.5" {}
+                }
+                text x=(x(b.value + b.whisker) + 6.0) y=(y + 14.0) font-size="13" { (b.text) }
+            }
+        }
+    }
+}
+
+/// The number of each distinct text, in order of first use.
+fn numbering<'a>(all: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
+    let mut map = BTreeMap::new();
+    for s in all {
+        let next = map.len();
+        map.entry(s).or_insert(next);
+    }
+    map
+}
+
+fn key(series: &BTreeMap<&str, usize>) -> Markup {
+    let mut list: Vec<_> = series.iter().collect();
+    list.sort_by_key(|(_, i)| **i);
+    html! { div.key { @for (name, i) in list { span { i style=(format!("background:var(--s{})", i % SERIES)) {} (name) } } } }
+}
+
+/// Tokens a second of every test at the first depth, prompts and generation apart.
+fn tests(list: &[&Entry], many: bool) -> Markup {
+    let shallow = list.iter().filter_map(|e| e.row["n_depth"].as_u64()).min();
+    let devices = numbering(list.iter().map(|e| e.device.as_str()));
+    let part = |decode: bool| -> Vec<&Entry> {
+        list.iter().copied().filter(|e| e.decode() == decode && e.row["n_depth"].as_u64() == shallow).collect()
+    };
+    html! {
+        @for (decode, title) in [(false, "Prompt: tokens a second"), (true, "Generation: tokens a second")] {
+            @let rows = part(decode);
+            @if !rows.is_empty() {
+                @let most = rows.iter().map(|e| e.speed + e.spread).fold(0.0, f64::max);
+                section {
+                    h2 { (title) }
+                    p { "Mean of the repetitions, with one standard deviation to either side." }
+                    @if devices.len() > 1 { (key(&devices)) }
+                    (bars(&rows.iter().zip(names(&rows, many, true)).map(|(e, name)| Bar {
+                        name, value: e.speed, series: devices[e.device.as_str()], whisker: e.spread,
+                        text: format!("{}{}", number(e.speed), if e.wrong() { "  WRONG RESULT" } else { "" }),
+                    }).collect::<Vec<_>>(), most))
+                }
+            }
+        }
+    }
+}
+
+/// Generation by depth, a line for each device, cache and model.
+fn by_depth(list: &[&Entry], many: bool) -> Markup {
+    let decode: Vec<&Entry> = list.iter().copied().filter(|e| e.decode()).collect();
+    let depths: BTreeSet<u64> = decode.iter().filter_map(|e| e.row["n_depth"].as_u64()).collect();
+    if depths.len() < 2 {
+        return html! {};
+    }
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for (e, name) in decode.iter().zip(names(&decode, many, false)) {
+        let gen_tests: BTreeSet<u64> = decode.iter().filter_map(|e| e.row["n_gen"].as_u64()).collect();
+        let name = if gen_tests.len() > 1 { format!("tg{} · {name}", e.row["n_gen"]) } else { name };
+        let point = (e.row["n_depth"].as_u64().unwrap_or(0) as f64, e.speed);
+        match lines.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, points)) => points.push(point),
+            None => lines.push((name, vec![point])),
+        }
+    }
+    lines.iter_mut().for_each(|(_, p)| p.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let chart = line_chart(&lines, "tokens in the cache", "tokens a second");
+    let series = numbering(lines.iter().map(|(n, _)| n.as_str()));
+    html! {
+        section {
+            h2 { "Generation by depth" }
+            p { "Tokens a second after so many tokens are in the cache." }
+            (key(&series))
+            (chart)
+        }
+    }
+}
+
+/// A round step that divides `most` into four to ten parts: 1, 2 or 5 times a power of ten.
+fn step(most: f64) -> f64 {
+    let power = 10f64.powf((most / 4.0).log10().floor());
+    let parts = most / 4.0 / power;
+    power
+        * if parts >= 5.0 {
+            5.0
+        } else if parts >= 2.0 {
+            2.0
+        } else {
+            1.0
+        }
+}
+
+/// Lines over a common pair of axes from zero.
+fn line_chart(lines: &[(String, Vec<(f64, f64)>)], x_name: &str, y_name: &str) -> Markup {
+    let (left, upper, right, lower) = (70.0, 24.0, 880.0, 290.0);
+    let points = || lines.iter().flat_map(|(_, p)| p);
+    let (most_x, most_y) = points().fold((1.0, 1e-9), |(x, y): (f64, f64), p| (x.max(p.0), y.max(p.1)));
+    let (step_x, step_y) = (step(most_x), step(most_y));
+    let top = (most_y / step_y).ceil() * step_y;
+    let x = |v: f64| left + (right - left) * v / (most_x * 1.02);
+    let y = |v: f64| lower - (lower - upper) * v / top;
+    let ticks = |step: f64, most: f64| (0..=(most / step + 1e-9) as usize).map(move |i| i as f64 * step);
+    html! {
+        svg viewBox="0 0 900 340" width="900" height="340" role="img" {
+            @for v in ticks(step_y, top) {
+                line x1=(left) x2=(right) y1=(y(v)) y2=(y(v)) stroke="var(--faint)" {}
+                text.soft x=(left - 8.0) y=(y(v) + 4.5) text-anchor="end" font-size="13" { (number(v)) }
+            }
+            @for v in ticks(step_x, most_x) {
+                text.soft x=(x(v)) y=(lower + 20.0) text-anchor="middle" font-size="13" { (format!("{v:.0}")) }
+            }
+            text.soft x=(left) y=(upper - 10.0) font-size="13" { (y_name) }
+            text.soft x=((left + right) / 2.0) y=(lower + 42.0) text-anchor="middle" font-size="13" { (x_name) }
+            @for (i, (name, p)) in lines.iter().enumerate() {
+                @let colour = format!("var(--s{})", i % SERIES);
+                polyline fill="none" stroke=(colour) stroke-width="2"
+                    points=(p.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect::<Vec<_>>().join(" ")) {}
+                @for p in p {
+                    circle cx=(x(p.0)) cy=(y(p.1)) r="3.5" fill=(colour) { title { (name) " at " (p.0) ": " (number(p.1)) } }
+                }
+            }
+        }
+    }
+}
+
+/// Generation by cache type at each depth, where there are several types.
+fn by_cache(list: &[&Entry], many: bool) -> Markup {
+    let decode: Vec<&Entry> = list.iter().copied().filter(|e| e.decode()).collect();
+    let caches = numbering(decode.iter().map(|e| e.cache.as_str()));
+    if caches.len() < 2 {
+        return html! {};
+    }
+    let mut rows = decode.clone();
+    let place = |e: &&Entry| (e.row["n_depth"].as_u64(), e.device.clone(), caches[e.cache.as_str()]);
+    rows.sort_by_key(place);
+    let most = rows.iter().map(|e| e.speed + e.spread).fold(0.0, f64::max);
+    let bar = |(e, name): (&&Entry, String)| {
+        let same = |o: &&&Entry| {
+            (o.row["n_depth"].as_u64(), &o.device, &o.model) == (e.row["n_depth"].as_u64(), &e.device, &e.model)
+        };
+        let first = rows.iter().find(same).map_or(e.speed, |o| o.speed);
+        let text = format!("{}  ({:.2} of {})", number(e.speed), e.speed / first, decode[0].cache);
+        Bar { name, value: e.speed, text, series: caches[e.cache.as_str()], whisker: e.spread }
+    };
+    html! {
+        section {
+            h2 { "Generation by cache type" }
+            p { "Tokens a second; in brackets the ratio to the first type at the same depth." }
+            (key(&caches))
+            (bars(&rows.iter().zip(names(&rows, many, true)).map(bar).collect::<Vec<_>>(), most))
+        }
+    }
+}
+
+/// Percent of the limit.
+fn limits(list: &[&Entry], many: bool) -> Markup {
+    let rows: Vec<&Entry> = list.iter().copied().filter(|e| e.number("limit_percent").is_some()).collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let bounds = BTreeMap::from([("bounded by reading memory", 0), ("bounded by int8 operations", 1)]);
+    let bar = |(e, name): (&&Entry, String)| {
+        let value = e.number("limit_percent").unwrap_or(0.0);
+        Bar {
+            name,
+            value,
+            text: format!("{value:.1} %"),
+            series: usize::from(e.row["limit_by"] == "int8"),
+            whisker: 0.0,
+        }
+    };
+    let list: Vec<Bar> = rows.iter().zip(names(&rows, many, true)).map(bar).collect();
+    let most = list.iter().map(|b| b.value).fold(100.0, f64::max);
+    html! {
+        section {
+            h2 { "Percent of the device's limit" }
+            p { "The least time that the measured read bandwidth and int8 rate allow, over the time taken. Caches can lift small models beyond 100 %." }
+            (key(&bounds))
+            (bars(&list, most))
+        }
+    }
+}
+
+/// p50, p90 and p99 of single tokens.
+fn latency(list: &[&Entry], many: bool) -> Markup {
+    let rows: Vec<&Entry> = list.iter().copied().filter(|e| e.number("p50_ns").is_some()).collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let kinds = BTreeMap::from([("p50", 0), ("p90", 5), ("p99", 1)]);
+    let most = rows.iter().filter_map(|e| e.number("p99_ns")).fold(0.0, f64::max);
+    let mut list = Vec::new();
+    for (e, name) in rows.iter().zip(names(&rows, many, true)) {
+        for (k, series) in [("p50", 0), ("p90", 5), ("p99", 1)] {
+            let value = e.number(&format!("{k}_ns")).unwrap_or(0.0);
+            let name = if k == "p50" { name.clone() } else { String::new() };
+            list.push(Bar { name, value, text: format!("{k} {} ms", number(value / 1e6)), series, whisker: 0.0 });
+        }
+    }
+    html! {
+        section {
+            h2 { "Time of a generated token" }
+            p { "Half of the tokens, 90 % and 99 % of them took no longer." }
+            (key(&kinds))
+            (bars(&list, most))
+        }
+    }
+}
+
+/// Four digits at most.
+fn number(v: f64) -> String {
+    match v.abs() {
+        a if a >= 100.0 => format!("{v:.0}"),
+        a if a >= 10.0 => format!("{v:.1}"),
+        a if a >= 1.0 => format!("{v:.2}"),
+        a if a > 0.0 => format!("{v:.3}"),
+        _ => "0".into(),
+    }
+}
+
+fn table(all: &[Entry]) -> Markup {
+    let cell = |e: &Entry, k: &str, scale: f64| e.number(k).map_or("-".into(), |v| number(v / scale));
+    html! {
+        section {
+            h2 { "All rows" }
+            table {
+                tr {
+                    @for h in ["model", "device", "test", "cache"] { th { (h) } }
+                    @for h in ["t/s", "±", "% of limit", "TTFT ms", "p50 ms", "p99 ms", "MB/token", "dispatches", "host µs", "load ms", "peak MiB", "J/token"] { th.n { (h) } }
+                    th { "digest" }
+                }
+                @for e in all {
+                    tr.bad[e.wrong() || !e.row["error"].is_null()] {
+                        td { (e.model) } td { (e.device) } td { (e.test) } td { (e.cache) }
+                        @if let Some(error) = e.row["error"].as_str() {
+                            td colspan="12" { (error) }
+                        } @else {
+                            td.n { (number(e.speed)) } td.n { (number(e.spread)) }
+                            @for (k, scale) in [("limit_percent", 1.0), ("ttft_ns", 1e6), ("p50_ns", 1e6), ("p99_ns", 1e6),
+                                ("bytes_per_token", 1e6), ("dispatches_per_token", 1.0), ("host_us_per_token", 1.0),
+                                ("load_ms", 1.0), ("peak_memory", 1_048_576.0), ("joules_per_token", 1.0)] {
+                                td.n { (cell(e, k, scale)) }
+                            }
+                        }
+                        td { code { (e.row["digest"].as_str().unwrap_or("-").chars().take(12).collect::<String>())
+                            @if e.wrong() { " DIFFERENT" } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn axes_have_four_to_ten_round_steps() {
+        for most in [0.003, 1.0, 7.9, 8.1, 19.0, 100.0, 4096.0, 99999.0] {
+            let parts = most / step(most);
+            assert!((3.9..=10.0).contains(&parts), "{most}: {parts}");
+        }
+    }
+
+    #[test]
+    fn a_page_holds_every_row_escapes_what_it_shows_and_refers_to_nothing_outside() {
+        let row = |depth: u64, k: &str, ts: f64| {
+            json!({"model_type": "<script>m", "device": "d (x) [y]", "n_prompt": 0, "n_gen": 4, "n_depth": depth,
+                "type_k": k, "type_v": k, "avg_ts": ts, "stddev_ts": 1.0, "p50_ns": 1e6, "p90_ns": 2e6, "p99_ns": 3e6,
+                "limit_percent": 50.0, "limit_by": "read"})
+        };
+        let mut rows = vec![row(0, "f16", 10.0), row(64, "f16", 8.0), row(0, "q8_0", 11.0), row(64, "q8_0", 9.0)];
+        rows.push(json!({"model_type": "m", "n_prompt": 1, "n_gen": 0, "n_depth": 0, "error": "it broke"}));
+        let page = page(&rows);
+        assert!(page.contains("&lt;script&gt;m") && !page.contains("<script"), "not escaped");
+        assert!(!page.contains("http") && !page.contains("url("), "a reference to something outside");
+        for words in
+            ["Generation by depth", "by cache type", "Percent of the device", "Time of a generated", "it broke"]
+        {
+            assert!(page.contains(words), "{words}");
+        }
+        assert_eq!(page.matches("<polyline").count(), 2, "a line for each cache type");
+        assert_eq!(page.matches("<tr").count(), 1 + rows.len());
+    }
+}

@@ -1,0 +1,477 @@
+//! A model by shape alone, generated as it is read: nothing is downloaded and no file is written.
+//!
+//! The container is a GGUF file of which only the header exists; the bytes of a tensor are computed when they are asked
+//! for. Byte `i` of a tensor depends on the seed, the tensor's name, its type and `i`, by integer operations alone, so
+//! the model is the same on every machine. Blocks of quantised types are made directly (random codes, scales that give
+//! the deviation wanted), which is many times faster than encoding floats. Weights are scaled so that activations stay
+//! finite through every layer and logits spread like a trained model's; their mean is zero. There is no tokeniser.
+
+use super::error::FormatError;
+use super::source::Source;
+use super::{Container, gguf};
+use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
+use rayon::prelude::*;
+use std::path::PathBuf;
+
+/// The shape of a llama model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// what `--synthetic` calls it
+    pub name: &'static str,
+    /// width of the residual stream
+    pub dim: u32,
+    /// decoder layers
+    pub layers: u32,
+    /// width of the feed-forward layer
+    pub ffn: u32,
+    /// query heads
+    pub heads: u32,
+    /// key-value heads
+    pub kv_heads: u32,
+    /// tokens
+    pub vocab: u32,
+    /// positions
+    pub ctx: u32,
+    /// no output matrix of its own: the embedding is used
+    pub tied: bool,
+}
+
+const fn shape(name: &'static str, sizes: [u32; 7], tied: bool) -> Shape {
+    let [dim, layers, ffn, heads, kv_heads, vocab, ctx] = sizes;
+    Shape { name, dim, layers, ffn, heads, kv_heads, vocab, ctx, tied }
+}
+
+/// Every shape, the smallest first.
+pub const SHAPES: [Shape; 6] = [
+    shape("llama-tiny", [256, 2, 512, 4, 2, 512, 512], false),
+    shape("llama-58m", [512, 8, 1536, 8, 4, 32000, 4096], false),
+    shape("llama-1b", [2048, 22, 5632, 32, 4, 32000, 4096], false),
+    shape("llama-3b", [3072, 28, 8192, 24, 8, 128_256, 8192], true),
+    shape("llama-7b", [4096, 32, 11008, 32, 32, 32000, 4096], false),
+    shape("llama-8b", [4096, 32, 14336, 32, 8, 128_256, 8192], false),
+];
+
+/// Types of `--synthetic`, with llama.cpp's number of the mix.
+const MIXES: [(&str, BlockType, u32); 9] = [
+    ("q4_k_m", BlockType::Q4_K, 15),
+    ("q4_k", BlockType::Q4_K, 14),
+    ("q5_k", BlockType::Q5_K, 16),
+    ("q6_k", BlockType::Q6_K, 18),
+    ("q8_0", BlockType::Q8_0, 7),
+    ("q4_0", BlockType::Q4_0, 2),
+    ("f16", BlockType::F16, 1),
+    ("bf16", BlockType::BF16, 32),
+    ("f32", BlockType::F32, 0),
+];
+
+/// A shape and how its matrices are stored: `llama-1b`, `llama-1b:q8_0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synthetic {
+    /// shape
+    pub shape: Shape,
+    /// index in the table of types
+    mix: usize,
+}
+
+impl Synthetic {
+    /// By name. The error lists what there is.
+    pub fn parse(word: &str) -> Result<Synthetic, String> {
+        let (name, mix) = word.split_once(':').unwrap_or((word, "q4_k_m"));
+        let shape = SHAPES.iter().find(|s| s.name.eq_ignore_ascii_case(name));
+        let mix = MIXES.iter().position(|m| m.0.eq_ignore_ascii_case(mix));
+        match (shape, mix) {
+            (Some(shape), Some(mix)) => Ok(Synthetic { shape: *shape, mix }),
+            _ => {
+                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.map(|m| m.0).join(", "));
+                Err(format!("expected SHAPE or SHAPE:TYPE; shapes: {shapes}; types: {types}"))
+            }
+        }
+    }
+
+    /// `llama-1b:q4_k_m`.
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.shape.name, MIXES[self.mix].0)
+    }
+
+    /// The model, its tensors made when they are read.
+    pub fn container(&self) -> Result<Container, FormatError> {
+        let list = self.tensors();
+        let mut head = self.metadata(list.len());
+        let mut data = 0u64;
+        for t in &list {
+            head.text(&t.name);
+            let dims: &[u64] = if t.rows == 1 { &[t.cols] } else { &[t.cols, t.rows] };
+            head.bytes.extend((dims.len() as u32).to_le_bytes());
+            dims.iter().for_each(|d| head.bytes.extend(d.to_le_bytes()));
+            let id = super::Dtype::from_block(t.ty).and_then(super::Dtype::ggml_id).unwrap_or(0);
+            head.bytes.extend(id.to_le_bytes());
+            head.bytes.extend(data.to_le_bytes());
+            data += t.bytes().next_multiple_of(ALIGNMENT);
+        }
+        head.bytes.resize(head.bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
+        let mut at = head.bytes.len() as u64;
+        let mut made = Vec::new();
+        for t in list {
+            let len = t.bytes();
+            made.push((at, Generator::new(&t)));
+            at += len.next_multiple_of(ALIGNMENT);
+        }
+        let name = format!("<synthetic {}>", self.name());
+        let source = Source::generated(&name, at, Generated { head: head.bytes, tensors: made });
+        let parsed = gguf::parse(&source, 0)?;
+        Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
+    }
+
+    /// Every tensor in the order of the file.
+    fn tensors(&self) -> Vec<Tensor> {
+        let s = &self.shape;
+        let (label, plain, _) = MIXES[self.mix];
+        let [dim, ffn, vocab, layers] = [s.dim, s.ffn, s.vocab, s.layers].map(u64::from);
+        let kv = dim / u64::from(s.heads) * u64::from(s.kv_heads);
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        // two additions to the residual stream per layer keep its size; logits get a deviation of 3
+        let residual = root(2 * layers);
+        let output = if matches!(label, "q4_k_m" | "q5_k" | "q4_0") { BlockType::Q6_K } else { plain };
+        let mut list = Vec::new();
+        let mut add = |name: String, rows, cols, std, ty| list.push(Tensor { name, rows, cols, std, ty });
+        if s.tied {
+            add("token_embd.weight".into(), vocab, dim, 3.0 * root(dim), output);
+        } else {
+            add("token_embd.weight".into(), vocab, dim, 1.0, plain);
+        }
+        for l in 0..layers {
+            let b = |part: &str| format!("blk.{l}.{part}.weight");
+            // the layers whose attn_v and ffn_down the usual mix keeps in Q6_K: the first and last eighth, and every
+            // third of the others
+            let eighth = layers / 8;
+            let raised = l < eighth || l >= 7 * layers / 8 || (l - eighth) % 3 == 2;
+            let some = if label == "q4_k_m" && raised { BlockType::Q6_K } else { plain };
+            add(b("attn_norm"), 1, dim, 0.1, BlockType::F32);
+            add(b("attn_q"), dim, dim, root(dim), plain);
+            add(b("attn_k"), kv, dim, root(dim), plain);
+            add(b("attn_v"), kv, dim, root(dim), some);
+            add(b("attn_output"), dim, dim, residual * root(dim), plain);
+            add(b("ffn_norm"), 1, dim, 0.1, BlockType::F32);
+            add(b("ffn_gate"), ffn, dim, root(dim), plain);
+            add(b("ffn_up"), ffn, dim, root(dim), plain);
+            add(b("ffn_down"), dim, ffn, 2.0 * residual * root(ffn), some);
+        }
+        add("output_norm.weight".into(), 1, dim, 0.1, BlockType::F32);
+        if !s.tied {
+            add("output.weight".into(), vocab, dim, 3.0 * root(dim), output);
+        }
+        list
+    }
+
+    fn metadata(&self, tensors: usize) -> Head {
+        let s = &self.shape;
+        let mut m = Head::default();
+        m.string("general.architecture", "llama");
+        m.string("general.name", &format!("synthetic {}", self.name()));
+        m.u32("llama.block_count", s.layers);
+        m.u32("llama.context_length", s.ctx);
+        m.u32("llama.embedding_length", s.dim);
+        m.u32("llama.feed_forward_length", s.ffn);
+        m.u32("llama.attention.head_count", s.heads);
+        m.u32("llama.attention.head_count_kv", s.kv_heads);
+        m.u32("llama.rope.dimension_count", s.dim / s.heads);
+        m.u32("llama.vocab_size", s.vocab);
+        m.u32("general.file_type", MIXES[self.mix].2);
+        m.f32("llama.rope.freq_base", 10000.0);
+        m.f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
+        let mut all = Head::default();
+        all.bytes.extend(b"GGUF");
+        all.bytes.extend(3u32.to_le_bytes());
+        all.bytes.extend((tensors as u64).to_le_bytes());
+        all.bytes.extend(m.count.to_le_bytes());
+        all.bytes.extend(m.bytes);
+        all
+    }
+}
+
+/// Tensors start at multiples of this; the format's default.
+const ALIGNMENT: u64 = 32;
+
+/// Key-value pairs as GGUF stores them.
+#[derive(Default)]
+struct Head {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl Head {
+    fn text(&mut self, s: &str) {
+        self.bytes.extend((s.len() as u64).to_le_bytes());
+        self.bytes.extend(s.as_bytes());
+    }
+
+    fn key(&mut self, key: &str, value_type: u32) {
+        self.count += 1;
+        self.text(key);
+        self.bytes.extend(value_type.to_le_bytes());
+    }
+
+    fn u32(&mut self, key: &str, value: u32) {
+        self.key(key, 4);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    fn f32(&mut self, key: &str, value: f32) {
+        self.key(key, 6);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    fn string(&mut self, key: &str, value: &str) {
+        self.key(key, 8);
+        self.text(value);
+    }
+}
+
+struct Tensor {
+    name: String,
+    /// 1 for norms
+    rows: u64,
+    cols: u64,
+    /// standard deviation of the weights
+    std: f64,
+    ty: BlockType,
+}
+
+impl Tensor {
+    fn bytes(&self) -> u64 {
+        self.rows * self.cols / self.ty.elems() as u64 * self.ty.bytes() as u64
+    }
+}
+
+/// A file of which only the head is kept.
+pub(super) struct Generated {
+    head: Vec<u8>,
+    /// (place in the file, what makes its bytes), in order
+    tensors: Vec<(u64, Generator)>,
+}
+
+impl Generated {
+    /// Fills `out` with the bytes from `offset` on; between tensors lie zeros.
+    pub(super) fn read(&self, offset: u64, out: &mut [u8]) {
+        let end = offset + out.len() as u64;
+        out.fill(0);
+        let mut put = |start: u64, len: u64, make: &dyn Fn(u64, &mut [u8])| {
+            let (a, b) = (offset.max(start), end.min(start + len));
+            if a < b {
+                make(a - start, &mut out[(a - offset) as usize..(b - offset) as usize]);
+            }
+        };
+        put(0, self.head.len() as u64, &|at, out| out.copy_from_slice(&self.head[at as usize..][..out.len()]));
+        let first = self.tensors.partition_point(|(start, g)| start + g.len <= offset);
+        for (start, g) in self.tensors[first..].iter().take_while(|(start, _)| *start < end) {
+            put(*start, g.len, &|at, out| g.read(at, out));
+        }
+    }
+}
+
+/// Makes the bytes of one tensor.
+struct Generator {
+    ty: BlockType,
+    len: u64,
+    noise: Noise,
+    /// scales of quantised blocks, as f16 bits, a little apart; and the minimum that goes with each
+    scales: [(u16, u16); 32],
+}
+
+/// splitmix64's finaliser.
+fn mix64(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Nearly Gaussian noise of one tensor, by integer operations and one multiplication: the same on every machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Noise {
+    key: u64,
+    /// what one unit of the integer sum is worth
+    unit: f32,
+    mean: f32,
+}
+
+impl Noise {
+    /// Of the tensor of this name, with this mean and standard deviation; another seed gives other noise.
+    pub fn new(seed: u64, name: &str, mean: f32, std: f64) -> Noise {
+        // FNV-1a over the name, so that tensors are independent
+        let name = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        // the sum of four uniform 16-bit numbers has this deviation: sqrt(4 * (2^32 - 1) / 12)
+        let sigma = (((1u64 << 32) - 1) as f64 / 3.0).sqrt();
+        Noise { key: mix64(mix64(seed) ^ name), unit: (std / sigma) as f32, mean }
+    }
+
+    /// 64 random bits, of place `i`.
+    fn word(&self, i: u64) -> u64 {
+        mix64(self.key.wrapping_add(i.wrapping_add(1).wrapping_mul(GOLDEN)))
+    }
+
+    /// Element `index`, within 3.5 standard deviations of the mean.
+    pub fn at(&self, index: u64) -> f32 {
+        const HALVES: u64 = 0x0000_ffff_0000_ffff;
+        let h = self.word(index);
+        let pairs = (h & HALVES) + ((h >> 16) & HALVES);
+        let sum = (pairs as u32) as i32 + (pairs >> 32) as i32 - 2 * 65535;
+        self.mean + sum as f32 * self.unit
+    }
+}
+
+impl Generator {
+    fn new(t: &Tensor) -> Generator {
+        // deviation of the codes (uniform), times the root mean square of the sub-block scales; the middle code
+        let (spread, middle) = match t.ty {
+            BlockType::Q4_K => (4.61 * 48.4, 7.5),
+            BlockType::Q5_K => (9.23 * 48.4, 15.5),
+            BlockType::Q6_K => (18.47 * 97.2, 0.0),
+            BlockType::Q8_0 => (73.9, 0.0),
+            BlockType::Q4_0 => (4.61, 0.0),
+            _ => (1.0, 0.0),
+        };
+        let d = (t.std / spread) as f32;
+        let scales = std::array::from_fn(|i| {
+            let d = d * (0.9 + i as f32 * (0.2 / 31.0));
+            (f32_to_f16(d), f32_to_f16(d * middle))
+        });
+        // norms lie around 1
+        let noise = Noise::new(1, &t.name, if t.rows == 1 { 1.0 } else { 0.0 }, t.std);
+        Generator { ty: t.ty, len: t.bytes(), noise, scales }
+    }
+
+    /// Fills `out` with the bytes from `at` on.
+    fn read(&self, at: u64, out: &mut [u8]) {
+        let block = self.ty.bytes() as u64;
+        let (first, skip) = (at / block, (at % block) as usize);
+        if skip > 0 || !(out.len() as u64).is_multiple_of(block) {
+            // not whole blocks: what tests of a file's reader ask for
+            let mut whole = vec![0; (skip + out.len()).next_multiple_of(block as usize)];
+            self.blocks(first, &mut whole);
+            return out.copy_from_slice(&whole[skip..][..out.len()]);
+        }
+        self.blocks(first, out);
+    }
+
+    fn blocks(&self, first: u64, out: &mut [u8]) {
+        const AT_ONCE: usize = 4096;
+        let size = self.ty.bytes();
+        out.par_chunks_mut(AT_ONCE * size).enumerate().for_each(|(i, part)| {
+            let first = first + (i * AT_ONCE) as u64;
+            for (j, block) in part.chunks_exact_mut(size).enumerate() {
+                self.block(first + j as u64, block);
+            }
+        });
+    }
+
+    fn block(&self, index: u64, out: &mut [u8]) {
+        if self.ty.elems() == 1 {
+            let v = self.noise.at(index);
+            match self.ty {
+                BlockType::F16 => out.copy_from_slice(&f32_to_f16(v).to_le_bytes()),
+                BlockType::BF16 => out.copy_from_slice(&f32_to_bf16(v).to_le_bytes()),
+                _ => out.copy_from_slice(&v.to_le_bytes()),
+            }
+            return;
+        }
+        // 64 words a block: more than the largest takes
+        let word = |i: u64| self.noise.word(index.wrapping_mul(64).wrapping_add(i));
+        for (i, part) in out.chunks_mut(8).enumerate() {
+            part.copy_from_slice(&word(i as u64).to_le_bytes()[..part.len()]);
+        }
+        let h = word(63);
+        let (d, dmin) = self.scales[(h & 31) as usize];
+        let sign = ((h >> 5) as u16 & 1) << 15;
+        match self.ty {
+            BlockType::Q4_K | BlockType::Q5_K => {
+                out[..2].copy_from_slice(&d.to_le_bytes());
+                out[2..4].copy_from_slice(&dmin.to_le_bytes());
+                // six-bit scales of 32 to 63, and minima alike, so that every sub-block has mean zero
+                let sc: [u8; 8] = std::array::from_fn(|i| 32 | (out[4 + i] & 31));
+                for i in 0..4 {
+                    let high = sc[i + 4] >> 4 << 6;
+                    (out[4 + i], out[8 + i]) = (sc[i] | high, sc[i] | high);
+                    out[12 + i] = (sc[i + 4] & 15) * 0x11;
+                }
+            }
+            BlockType::Q6_K => {
+                // magnitudes of 64 to 127, both signs
+                out[192..208].iter_mut().for_each(|s| {
+                    let magnitude = 64 | (*s & 63) as i8;
+                    *s = (if *s & 64 == 0 { magnitude } else { -magnitude }) as u8;
+                });
+                out[208..].copy_from_slice(&d.to_le_bytes());
+            }
+            // Q8_0 and Q4_0: codes lie half a step below zero, so scales have both signs
+            _ => out[..2].copy_from_slice(&(d | sign).to_le_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(c: &Container, name: &str) -> (BlockType, Vec<u8>) {
+        let t = c.tensor(name).unwrap();
+        let mut bytes = vec![0; t.bytes as usize];
+        c.read(t, 0, &mut bytes).unwrap();
+        (t.dtype.block().unwrap(), bytes)
+    }
+
+    #[test]
+    fn every_type_has_the_deviation_asked_for_and_mean_zero() {
+        for (label, ..) in MIXES {
+            let c = Synthetic::parse(&format!("llama-tiny:{label}")).unwrap().container().unwrap();
+            for (name, std) in [("blk.0.ffn_down.weight", 2.0 / 2048f64.sqrt()), ("output.weight", 3.0 / 16.0)] {
+                let (ty, bytes) = all(&c, name);
+                let mut x = vec![0f32; bytes.len() / ty.bytes() * ty.elems()];
+                ty.decode_row(&bytes, &mut x);
+                let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / x.len() as f64;
+                let found = (x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / x.len() as f64).sqrt();
+                assert!(mean.abs() < 0.02 * std, "{label} {name} {ty:?}: mean {mean}");
+                assert!((found / std - 1.0).abs() < 0.03, "{label} {name} {ty:?}: {found} for {std}");
+                assert_eq!(ty.find_bad_scale(&bytes), None);
+            }
+        }
+    }
+
+    #[test]
+    fn any_range_of_a_tensor_is_that_range_of_the_whole() {
+        let c = Synthetic::parse("llama-tiny").unwrap().container().unwrap();
+        for name in ["token_embd.weight", "output.weight", "blk.1.ffn_norm.weight"] {
+            let (_, whole) = all(&c, name);
+            for (at, len) in [(0, 1), (143, 2), (1, 500), (whole.len() - 7, 7), (144, 288)] {
+                let mut part = vec![0xaa; len];
+                c.read(c.tensor(name).unwrap(), at as u64, &mut part).unwrap();
+                assert!(part == whole[at..at + len], "{name} {at}..{}", at + len);
+            }
+        }
+    }
+
+    #[test]
+    fn the_model_is_the_same_on_every_machine() {
+        let c = Synthetic::parse("llama-tiny").unwrap().container().unwrap();
+        let fnv = |b: &[u8]| {
+            b.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+        };
+        let digests = ["blk.0.attn_q.weight", "output.weight", "output_norm.weight"].map(|n| fnv(&all(&c, n).1));
+        assert_eq!(digests, [0xcfb9_5fb7_e5ef_5665, 0xc84d_d6fb_6c17_8947, 0x5adf_f698_9e98_ef6d], "{digests:#018x?}");
+    }
+
+    #[test]
+    fn shapes_have_the_size_their_names_say() {
+        let billions = |word: &str| {
+            let c = Synthetic::parse(word).unwrap().container().unwrap();
+            c.tensors.iter().map(super::super::Tensor::elems).sum::<u64>() as f64 / 1e9
+        };
+        for (word, size) in
+            [("llama-58m", 0.0579), ("llama-1b", 1.1), ("llama-3b", 3.21), ("llama-7b:q8_0", 6.74), ("llama-8b", 8.03)]
+        {
+            assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
+        }
+        assert!(Synthetic::parse("llama-9b").is_err() && Synthetic::parse("llama-1b:q3_k").is_err());
+    }
+}
