@@ -12,6 +12,7 @@
 //! - `host`: the wgpu device (feature `gpu`)
 //! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
 //! - [`models`]: config and weights to Recordings
+//! - [`quantize`]: one model file into another, block by block
 //! - [`generate`]: tokens, sampling, sessions
 //! - [`cli`]: the command line
 
@@ -24,6 +25,7 @@ pub mod fuse;
 pub mod generate;
 pub mod models;
 pub mod ops;
+pub mod quantize;
 pub mod record;
 pub mod simd;
 

@@ -37,6 +37,7 @@ pub struct BlockQ4K {
 const _: () = assert!(size_of::<BlockQ4K>() == BlockType::Q4_K.bytes() && align_of::<BlockQ4K>() == 1);
 
 /// Scale and minimum of sub-block `j` (0..8), each 0..=63.
+#[inline(always)]
 pub fn scale_min(scales: &[u8; 12], j: usize) -> (u8, u8) {
     if j < 4 {
         (scales[j] & 63, scales[j + 4] & 63)
@@ -71,6 +72,7 @@ impl BlockQ4K {
     }
 
     /// ggml's reference quantiser (without an importance matrix).
+    #[inline(always)]
     pub fn encode(x: &[f32; 256]) -> Self {
         let found = encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 });
         let code = |e: usize| found.codes[e % 32][e / 32];
@@ -98,6 +100,7 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 /// When `out` is not the 144 bytes per 256 elements of `x`.
+#[inline(always)]
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q4_K, x, out, BlockQ4K::encode);
 }
@@ -127,6 +130,7 @@ type Lanes = [f32; 8];
 
 /// Chooses scales, minima and codes of a super-block (ggml's `quantize_row_q4_K_ref` and `q5_K`, up to the packing of
 /// the codes).
+#[inline(always)]
 pub(super) fn encode_scales(elements: &[f32; 256], search: &Search) -> Encoded {
     // x[i][j] is element i of sub-block j.
     let x: [Lanes; 32] = std::array::from_fn(|i| std::array::from_fn(|j| elements[32 * j + i]));
@@ -186,6 +190,7 @@ struct Fit {
 }
 
 /// Weighted least squares for scale and minimum, over several starting scales (ggml's `make_qkx2_quants`).
+#[inline(always)]
 fn fit_sub_blocks(x: &[Lanes; 32], search: &Search) -> Fit {
     let nmax = search.nmax;
     let mut sum_x2 = [0.0f32; 8];

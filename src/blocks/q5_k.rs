@@ -62,6 +62,7 @@ impl BlockQ5K {
     }
 
     /// ggml's reference quantiser (without an importance matrix).
+    #[inline(always)]
     pub fn encode(x: &[f32; 256]) -> Self {
         let found = encode_scales(x, &Search { nmax: 31.0, rmin: -0.5, rdelta: 0.1, steps: 15 });
         let code = |e: usize| found.codes[e % 32][e / 32];
@@ -90,6 +91,7 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 /// When `out` is not the 176 bytes per 256 elements of `x`.
+#[inline(always)]
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q5_K, x, out, BlockQ5K::encode);
 }

@@ -65,6 +65,7 @@ impl BlockQ6K {
     }
 
     /// ggml's reference quantiser (without an importance matrix).
+    #[inline(always)]
     pub fn encode(elements: &[f32; 256]) -> Self {
         // x[i][j] is element i of sub-block j.
         let x: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| elements[16 * j + i]));
@@ -122,6 +123,7 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 /// When `out` is not the 210 bytes per 256 elements of `x`.
+#[inline(always)]
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q6_K, x, out, BlockQ6K::encode);
 }
@@ -136,6 +138,7 @@ struct Fit {
 }
 
 /// Least squares weighted by x^2 over several starting scales (ggml's `make_qx_quants`, nmax 32, error type 1).
+#[inline(always)]
 fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
     let (mut amax, mut max) = ([0.0f32; 16], [0.0f32; 16]);
     for xi in x {
@@ -197,6 +200,7 @@ struct Trial {
     sum_l2: Lanes,
 }
 
+#[inline(always)]
 fn try_scale(x: &[Lanes; 16], weight: &[Lanes; 16], iscale: &Lanes) -> Trial {
     let mut t = Trial { codes: [[0.0; 16]; 16], sum_lx: [0.0; 16], sum_l2: [0.0; 16] };
     for ((ci, xi), wi) in t.codes.iter_mut().zip(x).zip(weight) {

@@ -6,6 +6,7 @@ mod common;
 mod devices;
 mod inspect;
 mod perplexity;
+mod quantize;
 mod run;
 mod tokenize;
 mod verify;
@@ -53,6 +54,8 @@ enum Cmd {
     Inspect(inspect::InspectArgs),
     /// Measure perplexity over a text
     Perplexity(perplexity::PerplexityArgs),
+    /// Quantise or convert a model
+    Quantize(quantize::QuantizeArgs),
 }
 
 /// Runs the program; `args` includes the program's name.
@@ -82,6 +85,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Tokenize(a) => tokenize::run(a),
         Cmd::Inspect(a) => inspect::run(a),
         Cmd::Perplexity(a) => perplexity::run(a),
+        Cmd::Quantize(a) => quantize::run(a),
     };
     match result {
         Ok(code) => code,

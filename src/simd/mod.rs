@@ -6,6 +6,7 @@
 
 pub mod attention;
 pub mod elementwise;
+pub mod encode;
 pub mod fused;
 mod kernels;
 mod lanes;
