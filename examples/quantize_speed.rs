@@ -53,11 +53,8 @@ fn make(c: &Container, o: &Options, out: &Path) -> Result<Duration> {
     let start = Instant::now();
     let job = quantize::plan(c, o)?;
     let (mut staged, _) = Staged::begin(out, &job.layout, false)?;
-    let watch = Watch { progress: &|_| (), stop: &|| false };
-    for (i, piece) in job.pieces.iter().enumerate() {
-        let hash = quantize::run(piece, c, &staged, Level::detect(), None, &watch)?;
-        staged.note(i, hash)?;
-    }
+    let watch = Watch { begin: &|_| (), progress: &|_| (), stop: &|| false };
+    quantize::run(&job, c, &mut staged, &[], Level::detect(), None, &watch)?;
     for (name, bytes) in &job.side {
         staged.put(name, bytes)?;
     }

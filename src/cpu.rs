@@ -89,6 +89,7 @@ fn floats(words: &[u32]) -> &[f32] {
 
 fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Vec<u32>]) {
     match (op, args) {
+        (Op::Encode(t), Args::Encode(p)) => ops::encode::encode(t, p, floats(inputs[0]), &mut out[0]),
         (Op::Embed(t), Args::Embed(p)) => {
             ops::embed::embed(t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]))
         }

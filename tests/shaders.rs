@@ -15,6 +15,7 @@ mod table {
     use isobit::ops::attention::AttentionParams;
     use isobit::ops::cache::CacheWriteParams;
     use isobit::ops::embed::EmbedParams;
+    use isobit::ops::encode::EncodeParams;
     use isobit::ops::float_probe::FloatProbeParams;
     use isobit::ops::gate_up::GateUpParams;
     use isobit::ops::linear::LinearParams;
@@ -37,6 +38,7 @@ mod table {
     fn twin(op: Op) -> &'static str {
         match op {
             Op::Embed(_) => "embed",
+            Op::Encode(_) => "encode",
             Op::CacheWriteK(_) | Op::CacheWriteV(_) => "cache",
             Op::MatvecPair(..) => "matvec_pair",
             Op::GateUp(_) => "gate_up",
@@ -186,6 +188,7 @@ mod table {
             Op::Swiglu => args!(Swiglu, SwigluParams { n_tokens, dim }),
             Op::Add => args!(Add, AddParams { n_tokens, dim }),
             Op::SelectRows => args!(SelectRows, SelectRowsParams { n_tokens, dim, first }),
+            Op::Encode(_) => args!(Encode, EncodeParams { n_tokens }),
             Op::FloatProbe => args!(FloatProbe, FloatProbeParams { n_tokens }),
             Op::NormQuantize => args!(NormQuantize, NormQuantizeParams { n_tokens, dim, inv_n, eps, digits }),
             Op::SwigluQuantize => args!(SwigluQuantize, SwigluQuantizeParams { n_tokens, dim, digits }),

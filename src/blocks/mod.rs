@@ -5,7 +5,7 @@
 //! machine. A row is a whole number of blocks, packed without padding. Blocks are read from any byte offset: the
 //! structs hold wide fields as little-endian byte arrays and so have alignment 1.
 //!
-//! The encoders are always inlined, so that `simd` can compile the same arithmetic for an instruction set.
+//! What the K-quant encoders spend their time in, the search for scales, can be replaced by `simd` through `encode_with`.
 //!
 //! Nothing here reads files, knows a device or prints. Wrong lengths are a mistake of the caller and panic with both
 //! lengths; bytes from a file cannot cause a panic, whatever they hold.
@@ -221,7 +221,7 @@ fn decode_blocks<B: Pod, const N: usize>(ty: BlockType, bytes: &[u8], out: &mut 
 
 /// Stores `f` of every block's elements.
 #[inline(always)]
-fn encode_blocks<B: Pod, const N: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(&[f32; N]) -> B) {
+pub(crate) fn encode_blocks<B: Pod, const N: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(&[f32; N]) -> B) {
     ty.check_lengths(out.len(), x.len());
     const { assert!(align_of::<B>() == 1) };
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);

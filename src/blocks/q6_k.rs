@@ -32,7 +32,7 @@ pub struct BlockQ6K {
 const _: () = assert!(size_of::<BlockQ6K>() == BlockType::Q6_K.bytes() && align_of::<BlockQ6K>() == 1);
 
 /// Sub-blocks whose scale is below this are taken as zero, as in the reference.
-const EPSILON: f32 = 1e-15;
+pub(crate) const EPSILON: f32 = 1e-15;
 
 impl BlockQ6K {
     /// The codes -32..=31 in element order.
@@ -65,11 +65,16 @@ impl BlockQ6K {
     }
 
     /// ggml's reference quantiser (without an importance matrix).
-    #[inline(always)]
     pub fn encode(elements: &[f32; 256]) -> Self {
+        Self::encode_with(elements, fit_sub_blocks)
+    }
+
+    /// As [`BlockQ6K::encode`], with another making of [`fit_sub_blocks`].
+    #[inline(always)]
+    pub(crate) fn encode_with(elements: &[f32; 256], fit: impl Fn(&[Lanes; 16]) -> Fit) -> Self {
         // x[i][j] is element i of sub-block j.
         let x: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| elements[16 * j + i]));
-        let fit = fit_sub_blocks(&x);
+        let fit = fit(&x);
         let (mut max_scale, mut max_abs) = (0.0f32, 0.0f32);
         for &s in &fit.scale {
             if s.abs() > max_abs {
@@ -123,23 +128,21 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 /// When `out` is not the 210 bytes per 256 elements of `x`.
-#[inline(always)]
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q6_K, x, out, BlockQ6K::encode);
 }
 
 /// One number per sub-block; see [`super::q4_k`] for why they are searched side by side.
-type Lanes = [f32; 16];
+pub(crate) type Lanes = [f32; 16];
 
 /// What the search found: value of a code q (0..=63) in sub-block j is about `scale[j] * (q - 32)`.
-struct Fit {
-    scale: Lanes,
-    codes: [Lanes; 16],
+pub(crate) struct Fit {
+    pub scale: Lanes,
+    pub codes: [Lanes; 16],
 }
 
 /// Least squares weighted by x^2 over several starting scales (ggml's `make_qx_quants`, nmax 32, error type 1).
-#[inline(always)]
-fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
+pub(crate) fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
     let (mut amax, mut max) = ([0.0f32; 16], [0.0f32; 16]);
     for xi in x {
         for j in 0..16 {
@@ -200,7 +203,6 @@ struct Trial {
     sum_l2: Lanes,
 }
 
-#[inline(always)]
 fn try_scale(x: &[Lanes; 16], weight: &[Lanes; 16], iscale: &Lanes) -> Trial {
     let mut t = Trial { codes: [[0.0; 16]; 16], sum_lx: [0.0; 16], sum_l2: [0.0; 16] };
     for ((ci, xi), wi) in t.codes.iter_mut().zip(x).zip(weight) {

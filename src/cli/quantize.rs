@@ -1,12 +1,14 @@
 //! `isobit quantize`: one model file into another.
 
-use super::common::{self, Load, note};
+use super::common::{self, EngineArgs, Load, note};
 use crate::formats::output::Staged;
 use crate::formats::{Container, Tensor};
 use crate::quantize::choose::{self, Mix, Pattern, Policy};
+use crate::ops::cache::CacheType;
+use crate::quantize::device::DeviceEncoder;
 use crate::quantize::{self, Data, Encoder, Job, Options, Piece, Stopped, Target, Watch};
 use crate::simd::Level;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -194,25 +196,20 @@ fn write(
 ) -> anyhow::Result<()> {
     let done = quantize::check(job, c, staged, noted)?;
     let bar = common::bar(job.bytes_in(c), "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} {msg}");
-    let watch = Watch { progress: &|n| bar.inc(n), stop: &common::interrupted };
-    let total = job.pieces.iter().filter(|p| p.source(c).is_some()).count();
-    let mut tensors = 0;
-    for (i, piece) in job.pieces.iter().enumerate() {
-        let source = piece.source(c);
-        tensors += usize::from(source.is_some());
-        if done[i] {
-            bar.inc(source.map_or(0, |t| t.bytes));
-            continue;
-        }
-        if source.is_some() {
-            let line = super::one_line(&line(tensors, total, piece, c));
+    let tensors: Vec<usize> = (0..job.pieces.len()).filter(|i| job.pieces[*i].source(c).is_some()).collect();
+    let begin = |i: usize| {
+        if let Ok(n) = tensors.binary_search(&i) {
+            let line = line(n + 1, tensors.len(), &job.pieces[i], c);
             // above the bar where there is one
             bar.suspend(|| note!("{line}"));
         }
-        let encoder = encoder.as_mut().map(|e| e.as_mut() as &mut dyn Encoder);
-        let hash = quantize::run(piece, c, staged, level, encoder, &watch)?;
-        staged.note(i, hash)?;
+    };
+    for (piece, _) in job.pieces.iter().zip(&done).filter(|(_, done)| **done) {
+        bar.inc(piece.source(c).map_or(0, |t| t.bytes));
     }
+    let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &common::interrupted };
+    let encoder = encoder.as_mut().map(|e| e.as_mut() as &mut dyn Encoder);
+    quantize::run(job, c, staged, &done, level, encoder, &watch)?;
     for (name, bytes) in &job.side {
         staged.put(name, bytes)?;
     }
@@ -253,6 +250,18 @@ fn refuse_same(c: &Container, input: &Path, output: &Path) -> anyhow::Result<()>
     Ok(())
 }
 
+/// The device's encoder; what it does not know is encoded on the CPU.
 fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
-    bail!("--device {device}: quantising runs on the CPU; use --device cpu")
+    let engine = EngineArgs {
+        ctx: 0,
+        ctk: CacheType::F16,
+        ctv: CacheType::F16,
+        ubatch: 1,
+        activations: "8".into(),
+        threads: 0,
+        max_binding: None,
+    };
+    let opened = engine.devices().open(device)?;
+    note!("encoding on {}", opened.device.info().name);
+    Ok(Box::new(DeviceEncoder::new(opened.device)))
 }

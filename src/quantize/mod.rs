@@ -10,6 +10,7 @@
 
 pub mod choose;
 pub mod convert;
+pub mod device;
 mod plan;
 mod vocab;
 
@@ -21,7 +22,8 @@ use crate::formats::{Container, Dtype, Tensor};
 use crate::simd::{Level, encode};
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
-use std::cell::RefCell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes of the source in a chunk, about.
@@ -150,6 +152,8 @@ pub trait Encoder {
 
 /// What a run tells and asks its caller.
 pub struct Watch<'a> {
+    /// a piece is begun
+    pub begin: &'a (dyn Fn(usize) + Sync),
     /// bytes of the source just read
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// whether to stop
@@ -173,10 +177,6 @@ struct Scratch {
     input: Vec<u8>,
     floats: Vec<f32>,
     out: Vec<u8>,
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// Which of the noted pieces are still as they were written.
@@ -205,38 +205,83 @@ fn combine(hashes: &[u128]) -> u128 {
     xxh3_128(&bytes)
 }
 
-/// Writes a piece; gives its hash.
+/// Fills every piece that is not done, in order, and notes each when it is finished.
+///
+/// All threads of rayon's current pool take the next chunk of rows, whatever piece it belongs to, so that small tensors
+/// keep none of them waiting.
 ///
 /// Errors: reading and writing; a source that holds NaN or infinity; [`Stopped`].
 pub fn run(
-    piece: &Piece,
+    job: &Job,
     c: &Container,
-    staged: &Staged,
+    staged: &mut Staged,
+    done: &[bool],
     level: Level,
     encoder: Option<&mut dyn Encoder>,
     watch: &Watch,
-) -> anyhow::Result<u128> {
-    let file = staged.open(&piece.file)?;
-    if let Data::Bytes(bytes) = &piece.data {
-        file.write_at(piece.offset, bytes)?;
-        return Ok(combine(&[xxh3_128(bytes)]));
+) -> anyhow::Result<()> {
+    let mut states = Vec::with_capacity(job.pieces.len());
+    let mut work = Vec::new();
+    for (i, piece) in job.pieces.iter().enumerate() {
+        let chunks = piece.chunk(c)?;
+        let list = if done.get(i) == Some(&true) { vec![] } else { chunks.list() };
+        let left = AtomicUsize::new(list.len());
+        let hashes = Mutex::new(vec![0u128; list.len()]);
+        work.extend(list.into_iter().enumerate().map(|(slot, (row, rows))| (i, slot, row, rows)));
+        states.push(State { chunks, left, hashes });
     }
-    let chunks = piece.chunk(c)?;
-    if let (Some(e), Data::Tensor { to: Some(to), .. }) = (encoder, &piece.data)
-        && e.takes(*to)
-    {
-        let mut hashes = Vec::new();
-        for (row, rows) in chunks.list() {
-            hashes.push(on_device(piece, c, &file, level, e, &chunks, row, rows, watch)?);
+    if let Some(encoder) = encoder {
+        return on_device(job, c, staged, level, encoder, &states, &work, watch);
+    }
+    let (next, staged, failed) = (AtomicUsize::new(0), Mutex::new(staged), Mutex::new(None));
+    let stop = AtomicBool::new(false);
+    rayon::broadcast(|_| {
+        let mut scratch = Scratch::default();
+        while !stop.load(Ordering::Relaxed)
+            && let Some(&(i, slot, row, rows)) = work.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let (piece, state) = (&job.pieces[i], &states[i]);
+            if slot == 0 {
+                (watch.begin)(i);
+            }
+            let mut step = || -> anyhow::Result<()> {
+                let file = lock(&staged).open(&piece.file)?;
+                let hash = chunk(piece, c, &file, level, &state.chunks, row, rows, watch, &mut scratch)?;
+                let whole = state.finished(slot, hash);
+                whole.map_or(Ok(()), |hash| Ok(lock(&staged).note(i, hash)?))
+            };
+            if let Err(e) = step() {
+                stop.store(true, Ordering::Relaxed);
+                lock(&failed).get_or_insert(e);
+            }
         }
-        return Ok(combine(&hashes));
+    });
+    let failed = lock(&failed).take();
+    failed.map_or(Ok(()), Err)
+}
+
+/// A chunk of work: piece, number of the chunk within it, first row, rows.
+type Work = (usize, usize, u64, u64);
+
+/// How far a piece is.
+struct State {
+    chunks: Chunks,
+    left: AtomicUsize,
+    hashes: Mutex<Vec<u128>>,
+}
+
+impl State {
+    /// Takes the hash of a chunk; gives the piece's with the last one.
+    fn finished(&self, slot: usize, hash: u128) -> Option<u128> {
+        let mut hashes = lock(&self.hashes);
+        hashes[slot] = hash;
+        (self.left.fetch_sub(1, Ordering::AcqRel) == 1).then(|| combine(&hashes))
     }
-    let hashes: Vec<u128> = chunks
-        .list()
-        .into_par_iter()
-        .map(|(row, rows)| SCRATCH.with_borrow_mut(|s| chunk(piece, c, &file, level, &chunks, row, rows, watch, s)))
-        .collect::<anyhow::Result<_>>()?;
-    Ok(combine(&hashes))
+}
+
+/// What another thread left when it panicked is as good as any: the panic itself is not lost.
+fn lock<T: ?Sized>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Reads, encodes and writes rows `row..row + rows`; gives the hash of what was written.
@@ -251,6 +296,10 @@ fn chunk(
     watch: &Watch,
     s: &mut Scratch,
 ) -> anyhow::Result<u128> {
+    if let Data::Bytes(bytes) = &piece.data {
+        file.write_at(piece.offset, bytes)?;
+        return Ok(xxh3_128(bytes));
+    }
     let (t, to) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
     let bytes = match to {
         None => {
@@ -274,30 +323,46 @@ fn chunk(
     Ok(xxh3_128(bytes))
 }
 
-/// As [`chunk`], the encoding done by an [`Encoder`].
+/// As [`run`], with the types an [`Encoder`] knows encoded by it, chunk after chunk.
 fn on_device(
-    piece: &Piece,
+    job: &Job,
     c: &Container,
-    file: &StagedFile,
+    staged: &mut Staged,
     level: Level,
     encoder: &mut dyn Encoder,
-    n: &Chunks,
-    row: u64,
-    rows: u64,
+    states: &[State],
+    work: &[Work],
     watch: &Watch,
-) -> anyhow::Result<u128> {
-    let mut input = Vec::new();
-    let (t, to) = read_rows(piece, c, n, row, rows, watch, &mut input)?;
-    let to = to.context("a copy needs no encoder")?;
-    let mut x = vec![0f32; rows as usize * n.k];
-    x.par_chunks_mut(n.k)
-        .zip(input.par_chunks(n.row_in as usize))
-        .enumerate()
-        .try_for_each(|(i, (x, input))| decode_row(c, t, level, input, (row + i as u64) * n.k as u64, x))?;
-    let mut out = vec![0; (rows * n.row_out) as usize];
-    encoder.encode(to, &x, &mut out)?;
-    file.write_at(piece.offset + row * n.row_out, &out)?;
-    Ok(xxh3_128(&out))
+) -> anyhow::Result<()> {
+    let (mut scratch, mut x) = (Scratch::default(), Vec::new());
+    for &(i, slot, row, rows) in work {
+        let (piece, n) = (&job.pieces[i], &states[i].chunks);
+        if slot == 0 {
+            (watch.begin)(i);
+        }
+        let file = staged.open(&piece.file)?;
+        let hash = match piece.data {
+            Data::Tensor { to: Some(to), .. } if encoder.takes(to) => {
+                let s = &mut scratch;
+                let (t, _) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
+                x.resize(rows as usize * n.k, 0.0);
+                let row_in = n.row_in as usize;
+                x.par_chunks_mut(n.k)
+                    .zip(s.input.par_chunks(row_in))
+                    .enumerate()
+                    .try_for_each(|(i, (x, input))| decode_row(c, t, level, input, (row + i as u64) * n.k as u64, x))?;
+                s.out.resize((rows * n.row_out) as usize, 0);
+                encoder.encode(to, &x, &mut s.out)?;
+                file.write_at(piece.offset + row * n.row_out, &s.out)?;
+                xxh3_128(&s.out)
+            }
+            _ => chunk(piece, c, &file, level, n, row, rows, watch, &mut scratch)?,
+        };
+        if let Some(hash) = states[i].finished(slot, hash) {
+            staged.note(i, hash)?;
+        }
+    }
+    Ok(())
 }
 
 /// The source's rows of a chunk, in the new order, and what they become.

@@ -3,12 +3,12 @@
 //!
 //! Q8_0, Q8K128, Q8_K and Q4_0 are written again here without branches in the loops over elements; a block whose largest
 //! magnitude is zero or so extreme that a scale or its inverse would leave the normal numbers goes to `blocks`. Q4_K,
-//! Q5_K and Q6_K are the code of `blocks`, which searches sub-blocks side by side, compiled for the level. Lanes are
-//! elements or sub-blocks; no sum changes its order.
+//! Q5_K and Q6_K are those of `blocks` but for the search for scales, which `encode_k` has. Lanes are elements or
+//! sub-blocks; no sum changes its order.
 
 use super::Level;
 use crate::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_f16};
-use crate::blocks::{q4_0, q4_k, q5_k, q6_k, q8_0, q8_k, q8k128};
+use crate::blocks::{q4_0, q8_0, q8_k, q8k128};
 
 /// Decodes F32, F16 or BF16 elements; gives the place of the first that is NaN or infinite.
 ///
@@ -36,6 +36,9 @@ pub fn decode_floats(level: Level, ty: BlockType, bytes: &[u8], out: &mut [f32])
 pub fn encode_row(level: Level, ty: BlockType, x: &[f32], out: &mut [u8]) {
     assert!(level.is_available(), "encode_row: this CPU does not have {}", level.name());
     match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: both levels have AVX2, and `level` is available.
+        Level::Avx512 | Level::Avx2 if super::encode_k::takes(ty) => unsafe { super::encode_k::encode(ty, x, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `level` is available.
         Level::Avx512 => unsafe { encode_avx512(ty, x, out) },
@@ -118,9 +121,6 @@ fn encode_body(ty: BlockType, x: &[f32], out: &mut [u8]) {
         BlockType::Q8K128 if lengths => each_block(x, out, q8k128_block, q8k128::encode),
         BlockType::Q8_K if lengths => each_block(x, out, q8_k_block, q8_k::encode),
         BlockType::Q4_0 if lengths => each_block(x, out, q4_0_block, q4_0::encode),
-        BlockType::Q4_K => q4_k::encode(x, out),
-        BlockType::Q5_K => q5_k::encode(x, out),
-        BlockType::Q6_K => q6_k::encode(x, out),
         _ => ty.encode_row(x, out),
     }
 }
