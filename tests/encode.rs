@@ -1,6 +1,12 @@
-//! The encoders at every SIMD level: the golden vectors, and the bytes of `blocks` over inputs chosen to be awkward.
+//! The encoders at every SIMD level and on every adapter: the golden vectors, and the bytes of `blocks` over inputs
+//! chosen to be awkward.
+
+mod common;
 
 use isobit::blocks::BlockType;
+use isobit::quantize::Encoder;
+use isobit::quantize::device::DeviceEncoder;
+use isobit::record::Device;
 use isobit::simd::{Level, encode};
 
 const QUANTISED: [BlockType; 7] = [
@@ -141,4 +147,44 @@ fn float_rows_decode_alike_at_every_level_and_the_first_bad_element_is_found() {
     let x = [1.0f32, -2.5, f32::NAN];
     let bytes: Vec<u8> = x.iter().flat_map(|v| v.to_le_bytes()).collect();
     assert_eq!(encode::decode_floats(Level::detect(), BlockType::F32, &bytes, &mut [0.0; 3]), Some(2));
+}
+
+/// Golden vectors and awkward inputs through a device; odd lengths leave half a unit.
+fn check_device(device: Box<dyn Device>) {
+    let name = device.info().name;
+    let mut e = DeviceEncoder::new(device);
+    let golden = floats(&file("input/x.f32"));
+    let awkward = awkward();
+    for (ty, vector) in [
+        (BlockType::Q8_0, "q8_0/quantized.bin"),
+        (BlockType::Q4_0, "q4_0/quantized.bin"),
+        (BlockType::Q8K128, "q8k128/blocks.bin"),
+    ] {
+        assert!(e.takes(ty));
+        let mut run = |x: &[f32]| {
+            let mut out = vec![0xaa; ty.row_bytes(x.len()).unwrap()];
+            e.encode(ty, x, &mut out).unwrap();
+            out
+        };
+        same(&run(&golden), &file(vector)).unwrap_or_else(|e| panic!("{name} {vector}: {e}"));
+        for x in [&awkward[..], &golden[..ty.elems()], &golden[..3 * ty.elems()]] {
+            let mut want = vec![0; ty.row_bytes(x.len()).unwrap()];
+            ty.encode_row(x, &mut want);
+            same(&run(x), &want).unwrap_or_else(|e| panic!("{name} {} of {}: {e}", ty.name(), x.len()));
+        }
+    }
+    assert!(!e.takes(BlockType::Q4_K));
+    assert!(e.encode(BlockType::Q4_K, &[0.0; 256], &mut [0; 144]).is_err());
+}
+
+#[test]
+fn the_twins_give_the_golden_blocks() {
+    check_device(Box::new(common::cpu(None, 1)));
+}
+
+#[test]
+fn every_adapter_gives_the_golden_blocks() {
+    for device in common::gpus() {
+        check_device(Box::new(device));
+    }
 }

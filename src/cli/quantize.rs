@@ -4,12 +4,11 @@ use super::common::{self, EngineArgs, Load, note};
 use crate::formats::output::Staged;
 use crate::formats::{Container, Tensor};
 use crate::quantize::choose::{self, Mix, Pattern, Policy};
-use crate::ops::cache::CacheType;
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::{self, Data, Encoder, Job, Options, Piece, Stopped, Target, Watch};
 use crate::simd::Level;
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{Args, Parser};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -250,17 +249,16 @@ fn refuse_same(c: &Container, input: &Path, output: &Path) -> anyhow::Result<()>
     Ok(())
 }
 
+/// The engine's options with nothing typed: what opening a device asks for.
+#[derive(clap::Parser)]
+struct Alone {
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
 /// The device's encoder; what it does not know is encoded on the CPU.
 fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
-    let engine = EngineArgs {
-        ctx: 0,
-        ctk: CacheType::F16,
-        ctv: CacheType::F16,
-        ubatch: 1,
-        activations: "8".into(),
-        threads: 0,
-        max_binding: None,
-    };
+    let engine = Alone::try_parse_from(["isobit"]).context("options of the engine")?.engine;
     let opened = engine.devices().open(device)?;
     note!("encoding on {}", opened.device.info().name);
     Ok(Box::new(DeviceEncoder::new(opened.device)))
