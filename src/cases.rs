@@ -11,6 +11,7 @@ use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
+use crate::ops::encode::{EncodeParams, unit};
 use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
@@ -117,6 +118,7 @@ pub fn ops() -> Vec<Op> {
     ]);
     list.extend(PAIRS.map(|(a, b)| Op::MatvecPair(a, b)));
     list.extend(gate_up::TYPES.map(Op::GateUp));
+    list.extend([BlockType::Q8_0, BlockType::Q4_0, BlockType::Q8K128].map(Op::Encode));
     list
 }
 
@@ -128,6 +130,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::RmsNorm => rms_norm(),
         Op::ActQuantize => quantise(),
         Op::Rope => rope(),
+        Op::Encode(t) => encode(t),
         Op::CacheWriteK(t) | Op::CacheWriteV(t) => cache_write(op, t),
         Op::Attention(k, v) => attention(k, v),
         Op::Swiglu => swiglu(),
@@ -719,6 +722,35 @@ fn quantise() -> Vec<Case> {
             values[77] = top;
             one(130, 1, &format!("one element {top:e}"), values);
         }
+    }
+    list
+}
+
+fn encode(t: BlockType) -> Vec<Case> {
+    let Some((elems, words)) = unit(t) else { return vec![] };
+    let mut list = Vec::new();
+    let mut one = |n: usize, x: &str, values: Vec<f32>| {
+        list.push(case(
+            format!("units={n} x={x}"),
+            Op::Encode(t),
+            Args::Encode(EncodeParams { n_tokens: 0 }),
+            tokens(n),
+            vec![read("x", bits(&values)), written("blocks", n * words, all(n * words))],
+        ));
+    };
+    for (n, fill) in [(1, Fill::Prime), (63, Fill::Random(1)), (64, Fill::Random(2)), (65, Fill::Random(3))] {
+        one(n, &fill.name(), fill.make(n * elems));
+    }
+    for fill in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(1), Fill::Outliers, Fill::Sweep] {
+        one(9, &fill.name(), fill.make(9 * elems));
+    }
+    // around the magnitudes that are flagged, the sign of the peak, and equal magnitudes of both signs
+    for top in [7.0e-31f32, 8.0e-31, -2.6e5, 2.7e5, -1.0, 127.0] {
+        let mut values = Fill::Prime.make(2 * elems);
+        let scale = top.abs() / values.iter().fold(0f32, |m, v| m.max(v.abs()));
+        values.iter_mut().for_each(|v| *v *= scale);
+        (values[5], values[29]) = (top, -top);
+        one(2, &format!("peak {top:e}"), values);
     }
     list
 }

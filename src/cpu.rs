@@ -135,6 +135,7 @@ fn rows_mut(words: &mut [u32], n: u32, width: u32) -> &mut [f32] {
 
 fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words]) {
     match (op, args) {
+        (Op::Encode(t), Args::Encode(p)) => ops::encode::encode(t, p, floats(inputs[0]), &mut out[0]),
         (Op::Embed(t), Args::Embed(p)) => {
             let (dim, x) = (p.dim as usize, rows_mut(&mut out[0], p.n_tokens, p.dim));
             team::chunks_mut(x, dim, 1, |first, x| {

@@ -13,6 +13,7 @@
 //! - `host`: the wgpu device (feature `gpu`)
 //! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
 //! - [`models`]: config and weights to Recordings
+//! - [`quantize`]: one model file into another, block by block
 //! - [`generate`]: tokens, sampling, sessions
 //! - [`study`]: what quantising does to weights and to predictions
 //! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
@@ -29,6 +30,7 @@ pub mod generate;
 pub mod limits;
 pub mod models;
 pub mod ops;
+pub mod quantize;
 pub mod record;
 pub mod simd;
 pub mod study;

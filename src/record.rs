@@ -10,6 +10,7 @@ use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
+use crate::ops::encode::EncodeParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::LinearParams;
@@ -105,6 +106,8 @@ pub enum Op {
     AddBias,
     /// rows whose logits are wanted
     SelectRows,
+    /// f32 rows to blocks
+    Encode(BlockType),
     /// the shapes a device must get right to be called exact
     FloatProbe,
     /// `rms_norm`, then `act_quantize`
@@ -155,6 +158,12 @@ impl Op {
             Op::Add => "add",
             Op::AddBias => "add_bias",
             Op::SelectRows => "select_rows",
+            Op::Encode(t) => match t {
+                BlockType::Q8_0 => "q8_0_encode",
+                BlockType::Q4_0 => "q4_0_encode",
+                BlockType::Q8K128 => "q8k128_encode",
+                other => panic!("{} has no encoder", other.name()),
+            },
             Op::FloatProbe => "float_probe",
             Op::NormQuantize => "norm_quantize",
             Op::SwigluQuantize => "swiglu_quantize",
@@ -218,6 +227,8 @@ pub enum Args {
     AddBias(AddBiasParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
+    /// of `*_encode`
+    Encode(EncodeParams),
     /// of `float_probe`
     FloatProbe(FloatProbeParams),
     /// of `norm_quantize`
@@ -317,6 +328,7 @@ impl Command {
             Args::Add(p) => p.n_tokens = n,
             Args::AddBias(p) => p.n_tokens = n,
             Args::SelectRows(p) => (p.n_tokens, p.first) = (n, step.out_first as u32),
+            Args::Encode(p) => p.n_tokens = n,
             Args::FloatProbe(p) => p.n_tokens = n,
             Args::NormQuantize(p) => p.n_tokens = n,
             Args::SwigluQuantize(p) => p.n_tokens = n,
@@ -385,6 +397,7 @@ impl Args {
             Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::AddBias(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::SelectRows(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::Encode(p) => (p.n_tokens.div_ceil(64), 1),
             Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
             Args::NormQuantize(p) => (1, p.n_tokens),
             Args::SwigluQuantize(p) => (p.dim.div_ceil(128), p.n_tokens),
@@ -414,6 +427,7 @@ impl Args {
             Args::Add(p) => put(p, out),
             Args::AddBias(p) => put(p, out),
             Args::SelectRows(p) => put(p, out),
+            Args::Encode(p) => put(p, out),
             Args::FloatProbe(p) => put(p, out),
             Args::NormQuantize(p) => put(p, out),
             Args::SwigluQuantize(p) => put(p, out),

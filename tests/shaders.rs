@@ -16,6 +16,7 @@ mod table {
     use isobit::ops::attention::AttentionParams;
     use isobit::ops::cache::CacheWriteParams;
     use isobit::ops::embed::EmbedParams;
+    use isobit::ops::encode::EncodeParams;
     use isobit::ops::float_probe::FloatProbeParams;
     use isobit::ops::gate_up::GateUpParams;
     use isobit::ops::linear::LinearParams;
@@ -38,6 +39,7 @@ mod table {
     fn twin(op: Op) -> &'static str {
         match op {
             Op::Embed(_) => "embed",
+            Op::Encode(_) => "encode",
             Op::CacheWriteK(_) | Op::CacheWriteV(_) => "cache",
             Op::MatvecPair(..) => "matvec_pair",
             Op::GateUp(_) => "gate_up",
@@ -188,6 +190,7 @@ mod table {
             Op::Add => args!(Add, AddParams { n_tokens, dim }),
             Op::AddBias => args!(AddBias, AddBiasParams { n_tokens, dim }),
             Op::SelectRows => args!(SelectRows, SelectRowsParams { n_tokens, dim, first }),
+            Op::Encode(_) => args!(Encode, EncodeParams { n_tokens }),
             Op::FloatProbe => args!(FloatProbe, FloatProbeParams { n_tokens }),
             Op::NormQuantize => args!(NormQuantize, NormQuantizeParams { n_tokens, dim, inv_n, eps, digits }),
             Op::SwigluQuantize => args!(SwigluQuantize, SwigluQuantizeParams { n_tokens, dim, digits }),

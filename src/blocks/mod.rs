@@ -5,6 +5,8 @@
 //! machine. A row is a whole number of blocks, packed without padding. Blocks are read from any byte offset: the
 //! structs hold wide fields as little-endian byte arrays and so have alignment 1.
 //!
+//! What the K-quant encoders spend their time in, the search for scales, can be replaced by `simd` through `encode_with`.
+//!
 //! Nothing here reads files, knows a device or prints. Wrong lengths are a mistake of the caller and panic with both
 //! lengths; bytes from a file cannot cause a panic, whatever they hold.
 
@@ -218,7 +220,8 @@ fn decode_blocks<B: Pod, const N: usize>(ty: BlockType, bytes: &[u8], out: &mut 
 }
 
 /// Stores `f` of every block's elements.
-fn encode_blocks<B: Pod, const N: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(&[f32; N]) -> B) {
+#[inline(always)]
+pub(crate) fn encode_blocks<B: Pod, const N: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(&[f32; N]) -> B) {
     ty.check_lengths(out.len(), x.len());
     const { assert!(align_of::<B>() == 1) };
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
@@ -233,16 +236,19 @@ const ROUNDER: f32 = 12_582_912.0;
 /// The nearest integer, half to even, for |v| <= 4194303; anything else gives some number of that range. The
 /// reference rounds with the same addition, and it is much faster than a library call where the CPU has no rounding
 /// instruction.
+#[inline(always)]
 fn nearest_int(v: f32) -> i32 {
     ((v + ROUNDER).to_bits() & 0x007f_ffff) as i32 - 0x0040_0000
 }
 
 /// As [`nearest_int`], as a float (never -0).
+#[inline(always)]
 fn nearest_f32(v: f32) -> f32 {
     (v + ROUNDER) - ROUNDER
 }
 
 /// The nearest integer, half away from zero, for |v| < 2^23 (saturating beyond, 0 for NaN).
+#[inline(always)]
 fn round_away(v: f32) -> i32 {
     let t = v as i32;
     let rest = v - t as f32; // exact

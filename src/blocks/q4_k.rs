@@ -37,6 +37,7 @@ pub struct BlockQ4K {
 const _: () = assert!(size_of::<BlockQ4K>() == BlockType::Q4_K.bytes() && align_of::<BlockQ4K>() == 1);
 
 /// Scale and minimum of sub-block `j` (0..8), each 0..=63.
+#[inline(always)]
 pub fn scale_min(scales: &[u8; 12], j: usize) -> (u8, u8) {
     if j < 4 {
         (scales[j] & 63, scales[j + 4] & 63)
@@ -72,7 +73,13 @@ impl BlockQ4K {
 
     /// ggml's reference quantiser (without an importance matrix).
     pub fn encode(x: &[f32; 256]) -> Self {
-        let found = encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 });
+        Self::encode_with(x, fit_sub_blocks)
+    }
+
+    /// As [`BlockQ4K::encode`], with another making of [`fit_sub_blocks`].
+    #[inline(always)]
+    pub(crate) fn encode_with(x: &[f32; 256], fit: impl Fn(&[Lanes; 32], &Search) -> Fit) -> Self {
+        let found = encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 }, fit);
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ4K {
             d: found.d,
@@ -104,7 +111,7 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 
 /// How a format searches for the scale and minimum of a sub-block: inverse scales
 /// `(rmin + rdelta * step + nmax) / range` for step in 0..=steps.
-pub(super) struct Search {
+pub(crate) struct Search {
     /// the largest code
     pub nmax: f32,
     pub rmin: f32,
@@ -123,14 +130,19 @@ pub(super) struct Encoded {
 
 /// One number per sub-block. The eight sub-blocks are searched side by side, which lets the compiler use vectors while
 /// every sub-block still sums its elements one after the other, as the reference does.
-type Lanes = [f32; 8];
+pub(crate) type Lanes = [f32; 8];
 
 /// Chooses scales, minima and codes of a super-block (ggml's `quantize_row_q4_K_ref` and `q5_K`, up to the packing of
 /// the codes).
-pub(super) fn encode_scales(elements: &[f32; 256], search: &Search) -> Encoded {
+#[inline(always)]
+pub(super) fn encode_scales(
+    elements: &[f32; 256],
+    search: &Search,
+    fit: impl Fn(&[Lanes; 32], &Search) -> Fit,
+) -> Encoded {
     // x[i][j] is element i of sub-block j.
     let x: [Lanes; 32] = std::array::from_fn(|i| std::array::from_fn(|j| elements[32 * j + i]));
-    let fit = fit_sub_blocks(&x, search);
+    let fit = fit(&x, search);
 
     let (mut max_scale, mut max_min) = (0.0f32, 0.0f32);
     for j in 0..8 {
@@ -179,14 +191,14 @@ pub(super) fn encode_scales(elements: &[f32; 256], search: &Search) -> Encoded {
 }
 
 /// What the search found: value of a code q in sub-block j is about `scale[j] * q - min[j]`.
-struct Fit {
-    scale: Lanes,
-    min: Lanes,
-    codes: [Lanes; 32],
+pub(crate) struct Fit {
+    pub scale: Lanes,
+    pub min: Lanes,
+    pub codes: [Lanes; 32],
 }
 
 /// Weighted least squares for scale and minimum, over several starting scales (ggml's `make_qkx2_quants`).
-fn fit_sub_blocks(x: &[Lanes; 32], search: &Search) -> Fit {
+pub(crate) fn fit_sub_blocks(x: &[Lanes; 32], search: &Search) -> Fit {
     let nmax = search.nmax;
     let mut sum_x2 = [0.0f32; 8];
     for xi in x {

@@ -13,7 +13,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4_k::{Search, encode_scales, scale_min};
+use super::q4_k::{Fit, Lanes, Search, encode_scales, fit_sub_blocks, scale_min};
 use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32};
 
 /// One block of 256 elements; see the module's drawing.
@@ -63,7 +63,13 @@ impl BlockQ5K {
 
     /// ggml's reference quantiser (without an importance matrix).
     pub fn encode(x: &[f32; 256]) -> Self {
-        let found = encode_scales(x, &Search { nmax: 31.0, rmin: -0.5, rdelta: 0.1, steps: 15 });
+        Self::encode_with(x, fit_sub_blocks)
+    }
+
+    /// As [`BlockQ5K::encode`], with another making of [`fit_sub_blocks`].
+    #[inline(always)]
+    pub(crate) fn encode_with(x: &[f32; 256], fit: impl Fn(&[Lanes; 32], &Search) -> Fit) -> Self {
+        let found = encode_scales(x, &Search { nmax: 31.0, rmin: -0.5, rdelta: 0.1, steps: 15 }, fit);
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ5K {
             d: found.d,

@@ -32,7 +32,7 @@ pub struct BlockQ6K {
 const _: () = assert!(size_of::<BlockQ6K>() == BlockType::Q6_K.bytes() && align_of::<BlockQ6K>() == 1);
 
 /// Sub-blocks whose scale is below this are taken as zero, as in the reference.
-const EPSILON: f32 = 1e-15;
+pub(crate) const EPSILON: f32 = 1e-15;
 
 impl BlockQ6K {
     /// The codes -32..=31 in element order.
@@ -66,9 +66,15 @@ impl BlockQ6K {
 
     /// ggml's reference quantiser (without an importance matrix).
     pub fn encode(elements: &[f32; 256]) -> Self {
+        Self::encode_with(elements, fit_sub_blocks)
+    }
+
+    /// As [`BlockQ6K::encode`], with another making of [`fit_sub_blocks`].
+    #[inline(always)]
+    pub(crate) fn encode_with(elements: &[f32; 256], fit: impl Fn(&[Lanes; 16]) -> Fit) -> Self {
         // x[i][j] is element i of sub-block j.
         let x: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| elements[16 * j + i]));
-        let fit = fit_sub_blocks(&x);
+        let fit = fit(&x);
         let (mut max_scale, mut max_abs) = (0.0f32, 0.0f32);
         for &s in &fit.scale {
             if s.abs() > max_abs {
@@ -127,16 +133,16 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 }
 
 /// One number per sub-block; see [`super::q4_k`] for why they are searched side by side.
-type Lanes = [f32; 16];
+pub(crate) type Lanes = [f32; 16];
 
 /// What the search found: value of a code q (0..=63) in sub-block j is about `scale[j] * (q - 32)`.
-struct Fit {
-    scale: Lanes,
-    codes: [Lanes; 16],
+pub(crate) struct Fit {
+    pub scale: Lanes,
+    pub codes: [Lanes; 16],
 }
 
 /// Least squares weighted by x^2 over several starting scales (ggml's `make_qx_quants`, nmax 32, error type 1).
-fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
+pub(crate) fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
     let (mut amax, mut max) = ([0.0f32; 16], [0.0f32; 16]);
     for xi in x {
         for j in 0..16 {

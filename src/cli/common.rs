@@ -73,7 +73,7 @@ pub fn word(s: &str) -> Result<String, String> {
 
 #[derive(Args)]
 pub struct ModelArgs {
-    /// GGUF file (the first, of shards) or Hugging Face directory [default: the embedded story model]
+    /// GGUF file (the first, of shards), Hugging Face or packed directory [default: the embedded story model]
     #[arg(env = "ISOBIT_MODEL", hide_env_values = true)]
     pub model: Option<PathBuf>,
     /// The same as MODEL
@@ -397,6 +397,9 @@ pub fn open_all(args: &ModelArgs) -> anyhow::Result<(Container, Hyper, Tokenizer
 /// Hyperparameters and tokeniser of an open container, with the vocabularies checked against each other.
 pub fn read_all(c: &Container) -> anyhow::Result<(Hyper, Tokenizer)> {
     let h = Hyper::read(c)?;
+    for t in &c.tensors {
+        log::info!("{}: {} {:?}", super::one_line(&t.name), t.dtype, t.shape);
+    }
     let t = tokenizer(c)?;
     ensure!(
         t.vocab_size() <= h.vocab,

@@ -9,6 +9,7 @@ mod devices;
 mod hist;
 mod inspect;
 mod perplexity;
+mod quantize;
 mod run;
 mod system;
 mod tokenize;
@@ -63,6 +64,8 @@ enum Cmd {
     Compare(compare::CompareArgs),
     /// Measure what quantising does to weights, per tensor, type and group
     Hist(hist::HistArgs),
+    /// Quantise or convert a model
+    Quantize(quantize::QuantizeArgs),
 }
 
 /// Runs the program; `args` includes the program's name.
@@ -98,6 +101,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Perplexity(a) => perplexity::run(a),
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),
+        Cmd::Quantize(a) => quantize::run(a),
     };
     match result {
         Ok(code) => code,

@@ -3,6 +3,7 @@
 //! Text that comes from a file is untrusted: it is shortened and its control characters are escaped before it enters
 //! a message, so that a message is always one short line.
 
+use super::packed::PackedFault;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -41,6 +42,15 @@ pub enum FormatError {
         /// what to do instead
         remedy: String,
     },
+    /// A packed matrix breaks a rule of its layout.
+    Packed {
+        /// the file
+        file: String,
+        /// the matrix, or the key it is stored under
+        tensor: String,
+        /// the rule
+        fault: PackedFault,
+    },
 }
 
 impl FormatError {
@@ -49,7 +59,8 @@ impl FormatError {
         match self {
             FormatError::Io { file, .. }
             | FormatError::Invalid { file, .. }
-            | FormatError::Unsupported { file, .. } => file,
+            | FormatError::Unsupported { file, .. }
+            | FormatError::Packed { file, .. } => file,
         }
     }
 
@@ -88,6 +99,7 @@ impl fmt::Display for FormatError {
             FormatError::Unsupported { file, what, remedy } => {
                 write!(f, "{file}: {what} is not supported: {remedy}")
             }
+            FormatError::Packed { file, tensor, fault } => write!(f, "{file}: tensor {}: {fault}", quote(tensor)),
         }
     }
 }

@@ -4,11 +4,13 @@
 //! `*.safetensors.index.json`), or the only `*.safetensors` file. JSON is bounded in bytes and in memory before it is
 //! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
-//! index does not list are kept, for `models` to judge. Nothing here interprets the config.
+//! index does not list are kept, for `models` to judge. Packed matrices and block files beside the weights (`packed`)
+//! become tensors of their block types. Nothing here interprets the config.
 
 use super::Tensor;
 use super::error::{FormatError, plain, quote, show_path};
 use super::index::NameIndex;
+use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -28,14 +30,22 @@ pub const MAX_INDEX: u64 = 32 << 20;
 /// Most files an index may name.
 pub const MAX_FILES: usize = 4096;
 
-/// What a directory holds.
-pub(super) struct Parsed {
+/// The metadata of a directory whose weights were packed from a GGUF file: a GGUF file without tensors.
+pub const METADATA: &str = "metadata.gguf";
+
+/// The weights of a directory.
+pub(super) struct WeightFiles {
     pub files: Vec<PathBuf>,
     pub sources: Vec<Source>,
     pub tensors: Vec<Tensor>,
     pub index: NameIndex,
     /// of the first file
     pub data_start: u64,
+}
+
+/// What a directory holds.
+pub(super) struct Parsed {
+    pub weights: WeightFiles,
     pub config: Value,
     pub tokenizer_json: Option<Vec<u8>>,
     pub tokenizer_config: Option<Value>,
@@ -222,15 +232,45 @@ fn find_weights(dir: &Path) -> Result<Option<Weights>, FormatError> {
     }
 }
 
-/// Opens a directory with a `config.json`; `None` when it holds no safetensors weights.
+/// The block files of a directory, sorted; a permutation beside them is refused.
+fn block_files(dir: &Path) -> Result<Vec<PathBuf>, FormatError> {
+    let mut names = Vec::new();
+    for kind in &packed::KINDS {
+        names.extend(list(dir, &format!(".{}", kind.suffix))?);
+    }
+    names.sort_unstable();
+    if let (false, Some(perm)) = (names.is_empty(), list(dir, ".perm")?.first()) {
+        let file = show_path(&dir.join(perm));
+        return Err(FormatError::Packed { file, tensor: perm.clone(), fault: packed::PackedFault::Permuted });
+    }
+    Ok(names.iter().map(|n| dir.join(n)).collect())
+}
+
+/// Opens a directory with a `config.json`; `None` when it holds neither safetensors weights nor block files.
 pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatError> {
-    let Some(weights) = find_weights(dir)? else {
+    let Some(weights) = open_weights(dir, mode)? else {
         return Ok(None);
     };
-    let config = read_json(&dir.join("config.json"))?;
-    let (files, map) = match weights {
-        Weights::One(path) => (vec![path], None),
-        Weights::Index(path) => {
+    let tokenizer = dir.join("tokenizer.json");
+    Ok(Some(Parsed {
+        weights,
+        config: read_json(&dir.join("config.json"))?,
+        tokenizer_json: tokenizer.is_file().then(|| read_whole(&tokenizer, MAX_TOKENIZER)).transpose()?,
+        tokenizer_config: read_optional(&dir.join("tokenizer_config.json"))?,
+        generation_config: read_optional(&dir.join("generation_config.json"))?,
+    }))
+}
+
+/// Opens the safetensors and block files of a directory; `None` when it has neither.
+pub(super) fn open_weights(dir: &Path, mode: LoadMode) -> Result<Option<WeightFiles>, FormatError> {
+    let (weights, blocks) = (find_weights(dir)?, block_files(dir)?);
+    if weights.is_none() && blocks.is_empty() {
+        return Ok(None);
+    }
+    let (mut files, map) = match weights {
+        None => (vec![], None),
+        Some(Weights::One(path)) => (vec![path], None),
+        Some(Weights::Index(path)) => {
             let map = read_index(&path)?;
             let mut names = map.files.clone();
             names.sort_unstable();
@@ -258,23 +298,20 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
         }
         sources.push(source);
     }
-    let index = super::unique(&tensors, &sources)?;
     if let Some((path, map)) = map {
+        let index = super::unique(&tensors, &sources)?;
         check_map(&path, &map, dir, &files, &tensors, &index)?;
     }
-    let tokenizer = dir.join("tokenizer.json");
-    let tokenizer_json = tokenizer.is_file().then(|| read_whole(&tokenizer, MAX_TOKENIZER)).transpose()?;
-    Ok(Some(Parsed {
-        files,
-        sources,
-        tensors,
-        index,
-        data_start,
-        config,
-        tokenizer_json,
-        tokenizer_config: read_optional(&dir.join("tokenizer_config.json"))?,
-        generation_config: read_optional(&dir.join("generation_config.json"))?,
-    }))
+    let mut tensors = packed::resolve(tensors, &sources)?;
+    for path in blocks {
+        let (source, tensor) = packed::open_block_file(&path, mode, files.len())?;
+        sources.push(source);
+        tensors.push(tensor);
+        files.push(path);
+    }
+    packed::refuse_repeats(&tensors, &sources)?;
+    let index = super::unique(&tensors, &sources)?;
+    Ok(Some(WeightFiles { files, sources, tensors, index, data_start }))
 }
 
 fn read_index(path: &Path) -> Result<WeightMap, FormatError> {

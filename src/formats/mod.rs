@@ -6,21 +6,26 @@
 //!
 //! This room trusts nothing it reads: a hostile file is a [`FormatError`], never a panic, a hang or an allocation the
 //! file does not justify (its length plus 64 MiB). It must not interpret: what the metadata mean, which tensors a
-//! model needs and whether weights are finite is for `models` and the block packers. It prints nothing and writes no
-//! files.
+//! model needs and whether weights are finite is for `models` and the block packers. It prints nothing. What is written
+//! goes through `output` alone: under another name until it is complete.
 
 mod dtype;
 mod error;
 pub mod gguf;
+pub mod gguf_write;
 pub mod hf;
 mod index;
 pub mod meta;
+pub mod names;
+pub mod output;
+pub mod packed;
 pub mod safetensors;
 pub mod source;
 pub mod synthetic;
 
 pub use dtype::Dtype;
 pub use error::FormatError;
+pub use packed::PackedFault;
 pub use source::LoadMode;
 
 use error::{quote, show_path};
@@ -32,11 +37,11 @@ use std::path::{Path, PathBuf};
 /// What kind of file or directory a container was opened from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContainerKind {
-    /// a GGUF file, or the shards of one model
+    /// a GGUF file, the shards of one model, or a directory of packed weights with a GGUF file's metadata
     Gguf,
-    /// a single safetensors file
+    /// a single safetensors file, or a single block file
     Safetensors,
-    /// a directory with `config.json` and safetensors files
+    /// a directory with `config.json` and safetensors or block files
     HuggingFace,
 }
 
@@ -150,6 +155,9 @@ impl Container {
         if has_config && let Some(parsed) = hf::open(path, mode)? {
             return Container::from_hf(parsed);
         }
+        if path.join(hf::METADATA).is_file() && !has_config {
+            return Container::from_parts(path, mode);
+        }
         let mut models = hf::list(path, ".gguf")?;
         models.retain(|name| matches!(gguf::shard_name(name), None | Some((_, 1, _))));
         match &models[..] {
@@ -185,10 +193,43 @@ impl Container {
         }
     }
 
+    /// A directory with the metadata of a GGUF file and packed weights under that file's names.
+    fn from_parts(dir: &Path, mode: LoadMode) -> Result<Container, FormatError> {
+        let source = Source::open(&dir.join(hf::METADATA), mode)?;
+        let parsed = gguf::parse(&source, 0)?;
+        if let Some(t) = parsed.tensors.first() {
+            let place = format!("tensor {}", quote(&t.name));
+            return Err(FormatError::invalid(source.name(), place, "weights beside weights", "metadata alone", "a tensor"));
+        }
+        let weights = hf::open_weights(dir, mode)?.ok_or_else(|| {
+            FormatError::invalid(&show_path(dir), "directory", "no weights in it", "*.safetensors or block files", "none")
+        })?;
+        Ok(Container {
+            kind: ContainerKind::Gguf,
+            version: parsed.version,
+            files: weights.files,
+            meta: parsed.meta,
+            alignment: parsed.alignment,
+            data_start: weights.data_start,
+            index: weights.index,
+            tensors: weights.tensors,
+            config: None,
+            tokenizer_json: None,
+            tokenizer_config: None,
+            generation_config: None,
+            sources: weights.sources,
+        })
+    }
+
     fn open_file(path: &Path, mode: LoadMode) -> Result<Container, FormatError> {
         let source = Source::open(path, mode)?;
         let mut files = vec![path.to_path_buf()];
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        if packed::block_file(name).is_some() {
+            let (source, tensor) = packed::open_block_file(path, mode, 0)?;
+            let data_start = tensor.offset;
+            return Container::bare(files, source, meta::Meta::default(), data_start, vec![tensor]);
+        }
         match sniff(&source, name)? {
             ContainerKind::Gguf => {
                 let mut parsed = gguf::parse(&source, 0)?;
@@ -220,16 +261,28 @@ impl Container {
 
     fn from_safetensors(files: Vec<PathBuf>, source: Source) -> Result<Container, FormatError> {
         let parsed = safetensors::parse(&source, 0)?;
+        let tensors = packed::resolve(parsed.tensors, std::slice::from_ref(&source))?;
+        Container::bare(files, source, parsed.meta, parsed.data_start, tensors)
+    }
+
+    /// One file of tensors without a config.
+    fn bare(
+        files: Vec<PathBuf>,
+        source: Source,
+        meta: meta::Meta,
+        data_start: u64,
+        tensors: Vec<Tensor>,
+    ) -> Result<Container, FormatError> {
         let sources = vec![source];
         Ok(Container {
             kind: ContainerKind::Safetensors,
             version: 0,
             files,
-            meta: parsed.meta,
+            meta,
             alignment: 1,
-            data_start: parsed.data_start,
-            index: unique(&parsed.tensors, &sources)?,
-            tensors: parsed.tensors,
+            data_start,
+            index: unique(&tensors, &sources)?,
+            tensors,
             config: None,
             tokenizer_json: None,
             tokenizer_config: None,
@@ -239,20 +292,21 @@ impl Container {
     }
 
     fn from_hf(parsed: hf::Parsed) -> Result<Container, FormatError> {
+        let hf::Parsed { weights, config, tokenizer_json, tokenizer_config, generation_config } = parsed;
         Ok(Container {
             kind: ContainerKind::HuggingFace,
             version: 0,
-            files: parsed.files,
+            files: weights.files,
             meta: meta::Meta::default(),
             alignment: 1,
-            data_start: parsed.data_start,
-            index: parsed.index,
-            tensors: parsed.tensors,
-            config: Some(parsed.config),
-            tokenizer_json: parsed.tokenizer_json,
-            tokenizer_config: parsed.tokenizer_config,
-            generation_config: parsed.generation_config,
-            sources: parsed.sources,
+            data_start: weights.data_start,
+            index: weights.index,
+            tensors: weights.tensors,
+            config: Some(config),
+            tokenizer_json,
+            tokenizer_config,
+            generation_config,
+            sources: weights.sources,
         })
     }
 
@@ -288,6 +342,15 @@ impl Container {
                 format_args!("{} bytes from {offset} on", out.len()),
             )),
         }
+    }
+
+    /// Length and time of the last change of each file, as text: what tells whether a file is still the one it was.
+    pub fn stamps(&self) -> Vec<String> {
+        let stamp = |path: &PathBuf| match std::fs::metadata(path) {
+            Ok(m) => format!("{} {:?}", m.len(), m.modified().ok()),
+            Err(_) => "in memory".to_string(),
+        };
+        self.files.iter().map(stamp).collect()
     }
 
     /// Bytes of all tensors together, without padding.

@@ -293,3 +293,20 @@ pub(super) fn parse(source: &Source, file: usize) -> Result<Parsed, FormatError>
     let entries = header.meta.map_or(Vec::new(), |m| m.0);
     Ok(Parsed { meta: Meta { entries }, data_start, tensors })
 }
+
+/// The bytes of a file before its data, for tensors (name, dtype as the format spells it, shape with the slowest
+/// dimension first, bytes) that follow one another in this order, padded so that the data begin at a multiple of 8.
+pub fn head(tensors: &[(String, String, Vec<u64>, u64)]) -> Vec<u8> {
+    let mut json = serde_json::Map::new();
+    let mut at = 0u64;
+    for (name, dtype, shape, bytes) in tensors {
+        let entry = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [at, at + bytes]});
+        json.insert(name.clone(), entry);
+        at += bytes;
+    }
+    let mut text = serde_json::Value::Object(json).to_string().into_bytes();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let mut out = (text.len() as u64).to_le_bytes().to_vec();
+    out.extend(text);
+    out
+}

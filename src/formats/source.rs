@@ -175,7 +175,7 @@ fn open_regular(path: &Path) -> Result<File, FormatError> {
 }
 
 /// The whole of a small file; more than `limit` bytes is an error, not a truncation.
-pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, FormatError> {
+pub fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, FormatError> {
     use std::io::Read;
     let file = open_regular(path)?;
     let too_long = |found: &dyn fmt::Display| {

@@ -9,6 +9,7 @@ pub mod attention;
 pub mod bf16_matvec;
 pub mod cache;
 pub mod embed;
+pub mod encode;
 pub mod exact;
 pub mod f16_matvec;
 pub mod f32_matvec;

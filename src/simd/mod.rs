@@ -6,6 +6,9 @@
 
 pub mod attention;
 pub mod elementwise;
+pub mod encode;
+#[cfg(target_arch = "x86_64")]
+mod encode_k;
 pub mod fused;
 mod kernels;
 mod lanes;

@@ -140,6 +140,7 @@ pub fn writes_floats(op: Op) -> bool {
             | Op::SwigluQuantize
             | Op::RopeCacheWrite(..)
             | Op::GateUp(_)
+            | Op::Encode(_)
     )
 }
 

@@ -1,0 +1,141 @@
+//! What quantising costs beside copying the file, and what the encoders reach on one core.
+//!
+//! ```text
+//! cargo run --release --example synth_model -- --out small.gguf --preset small --type f16
+//! cargo run --release --example quantize_speed -- small.gguf
+//! ```
+//!
+//! Every round copies the file (`std::fs::copy`, then flushed to the disk) and makes each of the types from it with the
+//! library's own calls (flushed as well), one after the other, so that what else the machine does meets all alike. Printed
+//! are the best of the rounds and the ratio copy / quantise: 1 is as fast as copying. The second table encodes rows of
+//! F32 in memory on one thread at every SIMD level.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use isobit::blocks::BlockType;
+use isobit::formats::output::Staged;
+use isobit::formats::{Container, LoadMode};
+use isobit::quantize::choose::{Mix, Policy};
+use isobit::quantize::{self, Options, Target, Watch};
+use isobit::simd::{Level, encode};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(Parser)]
+#[command(about = "Measure quantising against copying")]
+struct Args {
+    /// GGUF file in F16
+    model: PathBuf,
+    /// Rounds; the best counts
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Leave the first table out
+    #[arg(long)]
+    rows_only: bool,
+}
+
+fn options(target: Target, mix: Mix) -> Options {
+    Options {
+        target,
+        mix: Some(mix),
+        policy: Policy::Off,
+        patterns: vec![],
+        pure: true,
+        leave_output: false,
+        output_type: None,
+        embedding_type: None,
+        requantize: false,
+        words: String::new(),
+    }
+}
+
+fn make(c: &Container, o: &Options, out: &Path) -> Result<Duration> {
+    let start = Instant::now();
+    let job = quantize::plan(c, o)?;
+    let (mut staged, _) = Staged::begin(out, &job.layout, false)?;
+    let watch = Watch { begin: &|_| (), progress: &|_| (), stop: &|| false };
+    quantize::run(&job, c, &mut staged, &[], Level::detect(), None, &watch)?;
+    for (name, bytes) in &job.side {
+        staged.put(name, bytes)?;
+    }
+    staged.commit()?;
+    Ok(start.elapsed())
+}
+
+fn remove(path: &Path) {
+    // what is not there need not be removed
+    let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_dir_all(path);
+}
+
+fn files(a: &Args) -> Result<()> {
+    let c = Container::open(&a.model, LoadMode::Read)?;
+    let dir = tempfile::tempdir_in(a.model.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    let plain = |t| (Target::Gguf, Mix::Plain(t));
+    let jobs = [
+        ("Q8_0", plain(BlockType::Q8_0)),
+        ("Q8K128", (Target::Packed, Mix::Plain(BlockType::Q8K128))),
+        ("Q4_0", plain(BlockType::Q4_0)),
+        ("Q4_K", plain(BlockType::Q4_K)),
+        ("Q6_K", plain(BlockType::Q6_K)),
+    ];
+    let size = std::fs::metadata(&a.model)?.len();
+    let mut copy = Duration::MAX;
+    let mut best = [Duration::MAX; 5];
+    for _ in 0..a.rounds {
+        let out = dir.path().join("copy");
+        let start = Instant::now();
+        std::fs::copy(&a.model, &out)?;
+        std::fs::File::open(&out)?.sync_all()?;
+        copy = copy.min(start.elapsed());
+        remove(&out);
+        for ((_, (target, mix)), best) in jobs.iter().zip(&mut best) {
+            let out = dir.path().join("made");
+            *best = (*best).min(make(&c, &options(*target, *mix), &out)?);
+            remove(&out);
+        }
+    }
+    let rate = |t: Duration| size as f64 / t.as_secs_f64() / 1e6;
+    println!("{} MB of F16, best of {} rounds, {}", size / 1_000_000, a.rounds, Level::detect().name());
+    println!("{:>8} {:>8.3} s {:>8.0} MB/s of the source", "copy", copy.as_secs_f64(), rate(copy));
+    for ((name, _), t) in jobs.iter().zip(best) {
+        let ratio = copy.as_secs_f64() / t.as_secs_f64();
+        println!("{name:>8} {:>8.3} s {:>8.0} MB/s of the source, {ratio:.2} of copying", t.as_secs_f64(), rate(t));
+    }
+    Ok(())
+}
+
+fn rows(rounds: usize) {
+    // 4 MiB of numbers in +-1, by a linear congruence
+    let mut state = 1u32;
+    let x: Vec<f32> = (0..1 << 20)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1u32 << 23) as f32 - 1.0
+        })
+        .collect();
+    println!("MB/s of F32 input on one thread, best of {rounds}");
+    for level in Level::available() {
+        let mut cells = Vec::new();
+        for ty in &BlockType::ALL[3..] {
+            let mut out = vec![0; ty.row_bytes(x.len()).unwrap_or(0)];
+            let mut best = Duration::MAX;
+            for _ in 0..rounds {
+                let start = Instant::now();
+                encode::encode_row(level, *ty, &x, &mut out);
+                best = best.min(start.elapsed());
+            }
+            cells.push(format!("{} {:.0}", ty.name(), x.len() as f64 * 4.0 / best.as_secs_f64() / 1e6));
+        }
+        println!("{:>8}: {}", level.name(), cells.join(", "));
+    }
+}
+
+fn main() -> Result<()> {
+    let a = Args::parse();
+    if !a.rows_only {
+        files(&a).with_context(|| a.model.display().to_string())?;
+    }
+    rows(a.rounds);
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! Writing a model so that its name never stands for half of it.
+//!
+//! A file `OUT` is written as `OUT.part`, a directory `OUT` as the directory `OUT.part`; finished pieces are noted with
+//! their hashes in `OUT.part.journal`. [`Staged::commit`] flushes everything to the disk and renames, so that at any
+//! moment `OUT` is what it was before or the whole new model, whatever is killed when. The journal carries a fingerprint
+//! of what is being made; [`Staged::begin`] goes on from it only when it is the same, and the caller checks the hashes.
+//! A second process that wants the same name is refused by a lock on the journal.
+//!
+//! The only module that creates, renames or removes files.
+
+use super::error::{FormatError, show_path};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// First word of a journal.
+const JOURNAL: &str = "isobit-journal-1";
+
+/// A model on its way.
+#[derive(Debug)]
+pub struct Staged {
+    out: PathBuf,
+    stage: PathBuf,
+    journal_path: PathBuf,
+    journal: File,
+    directory: bool,
+}
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// `OUT` is a directory
+    pub directory: bool,
+    /// files and their lengths; of a file `OUT` the one, whose name does not matter
+    pub files: Vec<(String, u64)>,
+    /// says what is being made, on one line: a journal with another one is not continued
+    pub fingerprint: String,
+}
+
+/// An open file of a staged model.
+#[derive(Debug)]
+pub struct StagedFile {
+    file: File,
+    name: String,
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Waits until the names in a directory are on the disk, where the system can.
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        return File::open(dir)?.sync_all();
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let gone = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    match gone {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+impl Staged {
+    /// Whether an unfinished model waits for this name.
+    pub fn waiting(out: &Path) -> bool {
+        beside(out, ".part").exists()
+    }
+
+    /// Begins a model, or goes on with the unfinished one when `resume` is set and its fingerprint and files agree.
+    /// Gives the finished pieces with their hashes, as [`Staged::note`] noted them; none for a new model.
+    ///
+    /// Errors: `out` is a directory that is not empty, or a directory where a file is to be (and the reverse); another
+    /// process writes the same model; the system's.
+    pub fn begin(out: &Path, layout: &Layout, resume: bool) -> Result<(Staged, Vec<(usize, u128)>), FormatError> {
+        refuse_target(out, layout.directory)?;
+        let (stage, journal_path) = (beside(out, ".part"), beside(out, ".part.journal"));
+        let fail = |place: &'static str| {
+            let path = stage.clone();
+            move |e| FormatError::io(&path, place, e)
+        };
+        let mut journal = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&journal_path)
+            .map_err(fail("creating its journal"))?;
+        if let Err(fs::TryLockError::WouldBlock) = journal.try_lock() {
+            return Err(FormatError::unsupported(
+                &show_path(out),
+                "a second process writing the same model",
+                "wait for the first, or give another name",
+            ));
+        }
+        let path = |name: &str| if layout.directory { stage.join(name) } else { stage.clone() };
+        let whole =
+            |(name, len): &(String, u64)| fs::metadata(path(name)).is_ok_and(|m| m.is_file() && m.len() == *len);
+        let mut done = None;
+        if resume && layout.files.iter().all(whole) {
+            let mut text = String::new();
+            // a journal that is not text is not one of ours
+            if journal.read_to_string(&mut text).is_ok() {
+                done = read_journal(&text, &layout.fingerprint);
+            }
+        }
+        if done.is_none() {
+            remove(&stage).map_err(fail("removing what an earlier run left"))?;
+            if layout.directory {
+                fs::create_dir(&stage).map_err(fail("creating the directory"))?;
+            }
+            for (name, len) in &layout.files {
+                let made = File::create(path(name)).and_then(|f| f.set_len(*len));
+                made.map_err(fail("creating it"))?;
+            }
+            let begin = journal
+                .set_len(0)
+                .and_then(|()| journal.seek(SeekFrom::Start(0)))
+                .and_then(|_| writeln!(journal, "{JOURNAL} {}", layout.fingerprint));
+            begin.map_err(fail("writing its journal"))?;
+        }
+        let staged = Staged { out: out.to_path_buf(), stage, journal_path, journal, directory: layout.directory };
+        Ok((staged, done.unwrap_or_default()))
+    }
+
+    /// Opens one of the layout's files for reading and writing at any position.
+    pub fn open(&self, name: &str) -> Result<StagedFile, FormatError> {
+        let path = if self.directory { self.stage.join(name) } else { self.stage.clone() };
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        Ok(StagedFile { file: file.map_err(|e| FormatError::io(&path, "opening it", e))?, name: show_path(&path) })
+    }
+
+    /// Notes that a piece is finished.
+    pub fn note(&mut self, piece: usize, hash: u128) -> Result<(), FormatError> {
+        // one write call: a line is there or is not (and a torn one is not read)
+        let line = format!("{piece} {hash:032x}\n");
+        self.journal.write_all(line.as_bytes()).map_err(|e| FormatError::io(&self.journal_path, "writing a line", e))
+    }
+
+    /// Writes a whole small file into a staged directory.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), FormatError> {
+        let path = self.stage.join(name);
+        fs::write(&path, bytes).map_err(|e| FormatError::io(&path, "writing it", e))
+    }
+
+    /// Flushes everything and gives it its name.
+    pub fn commit(self) -> Result<(), FormatError> {
+        let stage = self.stage.as_path();
+        let fail = |place| move |e| FormatError::io(stage, place, e);
+        let sync = |path: &Path| File::open(path).and_then(|f| f.sync_all());
+        if self.directory {
+            for entry in fs::read_dir(&self.stage).map_err(fail("listing it"))? {
+                let entry = entry.map_err(fail("listing it"))?;
+                sync(&entry.path()).map_err(fail("flushing its files to the disk"))?;
+            }
+            sync_dir(&self.stage).map_err(fail("flushing it to the disk"))?;
+        } else {
+            sync(&self.stage).map_err(fail("flushing it to the disk"))?;
+        }
+        fs::rename(&self.stage, &self.out).map_err(fail("giving it its name"))?;
+        sync_dir(self.out.parent().unwrap_or(Path::new("."))).map_err(fail("flushing its name to the disk"))?;
+        remove(&self.journal_path).map_err(fail("removing its journal"))
+    }
+
+    /// Removes everything that was written.
+    pub fn discard(self) -> Result<(), FormatError> {
+        let fail = |e| FormatError::io(&self.stage, "removing it", e);
+        remove(&self.stage).map_err(fail)?;
+        remove(&self.journal_path).map_err(fail)
+    }
+}
+
+fn refuse_target(out: &Path, directory: bool) -> Result<(), FormatError> {
+    let bad = |what: &str, expected: &str, found: &str| {
+        Err(FormatError::invalid(&show_path(out), "writing it", what, expected, found))
+    };
+    if out.file_name().is_none() {
+        return bad("not a name a model can have", "a file or directory name", "none");
+    }
+    match fs::metadata(out) {
+        Err(_) => Ok(()),
+        Ok(m) if m.is_file() && directory => bad("a file is in the way", "a name that is free", "a file"),
+        Ok(m) if m.is_dir() && !directory => bad("a directory is in the way", "a file name", "a directory"),
+        Ok(m) if m.is_dir() => {
+            let mut entries = fs::read_dir(out).map_err(|e| FormatError::io(out, "listing it", e))?;
+            match entries.next() {
+                None => Ok(()),
+                Some(_) => bad("the directory is not empty; remove it first", "a name that is free", "files in it"),
+            }
+        }
+        Ok(m) if m.is_file() => Ok(()),
+        Ok(_) => bad("not a file", "a file name", "a device, socket or pipe"),
+    }
+}
+
+/// The finished pieces of a journal with this fingerprint. A last line without its end was torn and does not count.
+fn read_journal(text: &str, fingerprint: &str) -> Option<Vec<(usize, u128)>> {
+    let whole = &text[..text.rfind('\n')? + 1];
+    let mut lines = whole.lines();
+    if lines.next()?.strip_prefix(JOURNAL)?.trim_start() != fingerprint {
+        return None;
+    }
+    lines
+        .map(|line| {
+            let (piece, hash) = line.split_once(' ')?;
+            Some((piece.parse().ok()?, u128::from_str_radix(hash, 16).ok()?))
+        })
+        .collect()
+}
+
+impl StagedFile {
+    /// Writes all bytes from `offset` on. May be called from several threads.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), FormatError> {
+        write_all_at(&self.file, bytes, offset).map_err(|e| self.io(&format!("writing at byte {offset}"), e))
+    }
+
+    /// Reads exactly these bytes.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
+        read_exact_at(&self.file, out, offset).map_err(|e| self.io(&format!("reading at byte {offset}"), e))
+    }
+
+    fn io(&self, place: &str, source: io::Error) -> FormatError {
+        FormatError::Io { file: self.name.clone(), place: place.to_string(), source }
+    }
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, offset)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, offset)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => (bytes, offset) = (&bytes[n..], offset + n as u64),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !out.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, out, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => (out, offset) = (&mut std::mem::take(&mut out)[n..], offset + n as u64),
+        }
+    }
+    Ok(())
+}
+
+/// Elsewhere a file has one shared position, so writers and readers take turns.
+#[cfg(not(any(unix, windows)))]
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(not(any(unix, windows)))]
+fn write_all_at(mut file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    file.seek(SeekFrom::Start(offset))?;
+    file.write_all(bytes)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn read_exact_at(mut file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_exact(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(fingerprint: &str, len: u64) -> Layout {
+        Layout { directory: false, files: vec![(String::new(), len)], fingerprint: fingerprint.into() }
+    }
+
+    #[test]
+    fn a_torn_line_does_not_count_and_another_fingerprint_is_not_continued() {
+        let text = format!("{JOURNAL} abc\n0 {:032x}\n1 {:032x}\n2 00", 5, 6);
+        assert_eq!(read_journal(&text, "abc"), Some(vec![(0, 5), (1, 6)]));
+        assert_eq!(read_journal(&text, "abd"), None);
+        assert_eq!(read_journal("", "abc"), None);
+        assert_eq!(read_journal("junk\n", ""), None);
+    }
+
+    #[test]
+    fn the_old_file_stays_until_the_commit_and_nothing_is_left_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("m.gguf");
+        fs::write(&out, b"old").unwrap();
+        let (mut staged, done) = Staged::begin(&out, &layout("x", 3), true).unwrap();
+        assert!(done.is_empty());
+        staged.open("").unwrap().write_at(0, b"new").unwrap();
+        staged.note(0, 7).unwrap();
+        assert_eq!(fs::read(&out).unwrap(), b"old");
+        assert!(Staged::begin(&out, &layout("x", 3), true).is_err(), "the first still holds the lock");
+        drop(staged);
+        let (staged, done) = Staged::begin(&out, &layout("x", 3), true).unwrap();
+        assert_eq!(done, [(0, 7)]);
+        staged.commit().unwrap();
+        assert_eq!(fs::read(&out).unwrap(), b"new");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn without_resume_or_with_another_length_it_starts_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("m.gguf");
+        for (resume, len) in [(false, 3), (true, 4)] {
+            let (mut staged, _) = Staged::begin(&out, &layout("x", 3), false).unwrap();
+            staged.note(0, 7).unwrap();
+            drop(staged);
+            let (staged, done) = Staged::begin(&out, &layout("x", len), resume).unwrap();
+            assert!(done.is_empty());
+            staged.discard().unwrap();
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Which type each tensor gets: llama.cpp's mixes for GGUF, nibble's policies for packed files, and patterns of one's own.
+//!
+//! A tensor is known by both its names, GGUF's and Hugging Face's; a pattern may match either.
+
+use crate::blocks::BlockType;
+use crate::formats::names;
+use anyhow::{Context, bail, ensure};
+use fancy_regex::Regex;
+
+/// What `isobit quantize` is asked to make of the matrices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mix {
+    /// one type for all, but for what llama.cpp's rules raise (the output matrix)
+    Plain(BlockType),
+    /// Q4_K with attn_v and ffn_down of some layers in Q6_K
+    Q4KM,
+    /// Q5_K with attn_v and ffn_down of some layers in Q6_K
+    Q5KM,
+    /// every tensor as it is
+    Copy,
+}
+
+/// The names `Mix::parse` takes, for help and messages.
+pub const MIXES: &str =
+    "f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
+
+impl Mix {
+    /// The mix of a name, in any case of letters.
+    pub fn parse(name: &str) -> Option<Mix> {
+        Some(match name.to_lowercase().as_str() {
+            "q4_k_m" => Mix::Q4KM,
+            "q5_k_m" => Mix::Q5KM,
+            "copy" => Mix::Copy,
+            other => Mix::Plain(block(other)?),
+        })
+    }
+
+    /// The type most matrices get; `None` for a copy.
+    pub fn base(self) -> Option<BlockType> {
+        match self {
+            Mix::Plain(t) => Some(t),
+            Mix::Q4KM => Some(BlockType::Q4_K),
+            Mix::Q5KM => Some(BlockType::Q5_K),
+            Mix::Copy => None,
+        }
+    }
+
+    /// `general.file_type`: llama.cpp's number.
+    pub fn file_type(self) -> Option<u32> {
+        Some(match self {
+            Mix::Q4KM => 15,
+            Mix::Q5KM => 17,
+            Mix::Copy => return None,
+            Mix::Plain(t) => match t {
+                BlockType::F32 => 0,
+                BlockType::F16 => 1,
+                BlockType::Q4_0 => 2,
+                BlockType::Q8_0 => 7,
+                BlockType::Q4_K => 14,
+                BlockType::Q5_K => 16,
+                BlockType::Q6_K => 18,
+                BlockType::BF16 => 32,
+                BlockType::Q8_K | BlockType::Q8K128 => return None,
+            },
+        })
+    }
+}
+
+/// A block type by name, with or without the underscore before K: `q4_k`, `q4k`, `Q8K128`.
+pub fn block(name: &str) -> Option<BlockType> {
+    let plain = |s: &str| s.to_lowercase().replace('_', "");
+    BlockType::ALL.into_iter().find(|t| plain(t.name()) == plain(name))
+}
+
+/// nibble's routing of packed files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// nothing in Q8K128
+    Off,
+    /// the first layer's q, k and v
+    Layer0Qkv,
+    /// those of the first four layers
+    EarlyQkv,
+    /// those of every layer
+    Qkv,
+    /// those and the output projections
+    Attn,
+    /// everything but mlp.down_proj
+    Q8k,
+    /// everything
+    All,
+}
+
+/// The names of the policies, for help and messages.
+pub const POLICIES: &str = "off, layer0-qkv, early-qkv, qkv, attn, q8k, all";
+
+impl Policy {
+    /// The policy of a name or alias, in any case of letters, `_` for `-` allowed.
+    pub fn parse(name: &str) -> Option<Policy> {
+        Some(match name.to_lowercase().replace('_', "-").as_str() {
+            "off" | "0" | "false" => Policy::Off,
+            "layer0-qkv" | "l0-qkv" => Policy::Layer0Qkv,
+            "early-qkv" | "layers0-3-qkv" | "0-3-qkv" => Policy::EarlyQkv,
+            "qkv" | "all-qkv" => Policy::Qkv,
+            "attn" | "attention" | "self-attn" => Policy::Attn,
+            "q8k" | "q8k-layers" | "non-down" => Policy::Q8k,
+            "all" => Policy::All,
+            _ => return None,
+        })
+    }
+
+    /// The packed type of a matrix: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
+    pub fn pick(self, hf_name: &str) -> BlockType {
+        let layer = names::layer_of(hf_name);
+        let has = |parts: &[&str]| parts.iter().any(|p| hf_name.contains(p));
+        // models without the fused matrix have three
+        let qkv = has(&["self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]);
+        let down = has(&["mlp.down_proj"]);
+        let chosen = match self {
+            Policy::Off => false,
+            Policy::Layer0Qkv => qkv && layer == Some(0),
+            Policy::EarlyQkv => qkv && layer.is_some_and(|l| l < 4),
+            Policy::Qkv => qkv,
+            Policy::Attn => qkv || has(&["self_attn.o_proj"]),
+            Policy::Q8k => !down,
+            Policy::All => true,
+        };
+        match (chosen, down) {
+            (true, _) => BlockType::Q8K128,
+            (false, true) => BlockType::Q4_K,
+            (false, false) => BlockType::Q8_K,
+        }
+    }
+}
+
+/// A pattern over names and the type of what it matches; `None` keeps the tensor as it is.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    regex: Regex,
+    ty: Option<BlockType>,
+}
+
+impl Pattern {
+    /// `RE=TYPE`, as `--tensor-type` takes it.
+    pub fn flag(text: &str) -> anyhow::Result<Pattern> {
+        let (re, ty) = text.rsplit_once('=').with_context(|| format!("{text:?}: expected RE=TYPE"))?;
+        Pattern::new(re, ty)
+    }
+
+    fn new(re: &str, ty: &str) -> anyhow::Result<Pattern> {
+        let regex = Regex::new(&format!("(?i){re}")).map_err(|e| anyhow::anyhow!("pattern {re:?}: {e}"))?;
+        let ty = match ty.to_lowercase().as_str() {
+            "keep" => None,
+            _ => Some(block(ty).with_context(|| format!("type {ty:?}: expected keep or one of {MIXES}"))?),
+        };
+        Ok(Pattern { regex, ty })
+    }
+
+    /// The lines `PATTERN TYPE` of a policy file; `#` begins a comment.
+    pub fn file(text: &str) -> anyhow::Result<Vec<Pattern>> {
+        let mut out = Vec::new();
+        for (i, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                [re, ty] => out.push(Pattern::new(re, ty).with_context(|| format!("line {}", i + 1))?),
+                _ => bail!("line {}: expected PATTERN TYPE, found {} words", i + 1, words.len()),
+            }
+        }
+        ensure!(!out.is_empty(), "no line with PATTERN TYPE in it");
+        Ok(out)
+    }
+
+    fn matches(&self, name: &str) -> anyhow::Result<bool> {
+        self.regex.is_match(name).map_err(|e| anyhow::anyhow!("pattern {}: {e}", self.regex.as_str()))
+    }
+}
+
+/// The first pattern that matches either name: its type, or `Some(None)` for `keep`.
+pub fn by_pattern(patterns: &[Pattern], a: &str, b: &str) -> anyhow::Result<Option<Option<BlockType>>> {
+    for p in patterns {
+        if p.matches(a)? || p.matches(b)? {
+            return Ok(Some(p.ty));
+        }
+    }
+    Ok(None)
+}
+
+/// What llama.cpp's rules ask about a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// layers
+    pub layers: usize,
+    /// the embedding is the output matrix
+    pub tied: bool,
+    /// 80 layers whose key-value heads serve eight query heads each (Llama 2 70B and its kin)
+    pub is_70b: bool,
+}
+
+/// Layers whose attn_v and ffn_down the `_M` mixes store in more bits: the first and last eighth, every third between.
+pub fn more_bits(layer: usize, layers: usize) -> bool {
+    let eighth = layers / 8;
+    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+}
+
+/// The type of a matrix by llama.cpp's rules, before its row length is looked at. `columns` is that length.
+pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<BlockType> {
+    let base = mix.base()?;
+    let float = matches!(base, BlockType::F32 | BlockType::F16 | BlockType::BF16);
+    if float {
+        return Some(base);
+    }
+    if gguf_name == "output.weight" || (model.tied && gguf_name == "token_embd.weight") {
+        let whole = columns.is_multiple_of(256);
+        return Some(if !whole || base == BlockType::Q8_0 { BlockType::Q8_0 } else { BlockType::Q6_K });
+    }
+    let part = gguf_name.rsplit('.').nth(1).unwrap_or("");
+    let raised = names::layer_of(gguf_name).is_some_and(|l| more_bits(l, model.layers));
+    let m = matches!(mix, Mix::Q4KM | Mix::Q5KM);
+    Some(match part {
+        "attn_v" if m && raised => BlockType::Q6_K,
+        "attn_v" if model.is_70b && base == BlockType::Q4_K => BlockType::Q5_K,
+        "ffn_down" if m && raised => BlockType::Q6_K,
+        "attn_qkv" if mix == Mix::Q4KM => BlockType::Q5_K,
+        "attn_qkv" if mix == Mix::Q5KM => BlockType::Q6_K,
+        _ => base,
+    })
+}
+
+/// `ty`, or what stands in for it where rows of `columns` are not whole blocks: Q8_0, else F16.
+pub fn that_fits(ty: BlockType, columns: u64) -> BlockType {
+    let fits = |t: BlockType| columns.is_multiple_of(t.elems() as u64);
+    [ty, BlockType::Q8_0].into_iter().find(|t| fits(*t)).unwrap_or(BlockType::F16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LLAMA: Model = Model { layers: 22, tied: false, is_70b: false };
+
+    #[test]
+    fn q4_k_m_raises_what_llama_cpp_raises() {
+        let pick = |name: &str| by_mix(Mix::Q4KM, &LLAMA, name, 2048).unwrap();
+        let raised: Vec<usize> =
+            (0..22).filter(|l| pick(&format!("blk.{l}.ffn_down.weight")) == BlockType::Q6_K).collect();
+        assert_eq!(raised, [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]);
+        assert_eq!(pick("blk.4.attn_v.weight"), BlockType::Q6_K);
+        assert_eq!(pick("blk.4.attn_q.weight"), BlockType::Q4_K);
+        assert_eq!(pick("blk.4.attn_qkv.weight"), BlockType::Q5_K);
+        assert_eq!(pick("output.weight"), BlockType::Q6_K);
+        assert_eq!(pick("token_embd.weight"), BlockType::Q4_K);
+        let tied = Model { tied: true, ..LLAMA };
+        assert_eq!(by_mix(Mix::Q4KM, &tied, "token_embd.weight", 2048), Some(BlockType::Q6_K));
+        assert_eq!(by_mix(Mix::Plain(BlockType::Q8_0), &tied, "token_embd.weight", 2048), Some(BlockType::Q8_0));
+        assert_eq!(by_mix(Mix::Q5KM, &LLAMA, "output.weight", 160), Some(BlockType::Q8_0));
+        let big = Model { layers: 80, tied: false, is_70b: true };
+        assert_eq!(by_mix(Mix::Q4KM, &big, "blk.11.attn_v.weight", 8192), Some(BlockType::Q5_K));
+    }
+
+    #[test]
+    fn policies_pick_what_their_names_say() {
+        use Policy::*;
+        let name = |l: usize, part: &str| format!("model.layers.{l}.{part}.weight");
+        let q8k128 = |p: Policy, n: &str| p.pick(n) == BlockType::Q8K128;
+        for qkv in ["self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"] {
+            let layers = |p: Policy| (0..6).filter(|l| q8k128(p, &name(*l, qkv))).count();
+            assert_eq!([Off, Layer0Qkv, EarlyQkv, Qkv, Attn, Q8k, All].map(layers), [0, 1, 4, 6, 6, 6, 6]);
+        }
+        let o = |p: Policy| q8k128(p, &name(5, "self_attn.o_proj"));
+        assert_eq!([Off, Qkv, Attn, Q8k, All].map(o), [false, false, true, true, true]);
+        let down = |p: Policy| p.pick(&name(5, "mlp.down_proj"));
+        assert_eq!([Off, Attn, Q8k].map(down), [BlockType::Q4_K; 3]);
+        assert_eq!(down(All), BlockType::Q8K128);
+        assert_eq!(Off.pick("lm_head.weight"), BlockType::Q8_K);
+        assert_eq!(Policy::parse("Layer0_QKV"), Some(Layer0Qkv));
+        assert_eq!(Policy::parse("0-3-qkv"), Some(EarlyQkv));
+        assert_eq!(Policy::parse("non-down"), Some(Q8k));
+        assert_eq!(Policy::parse("some"), None);
+    }
+
+    #[test]
+    fn patterns_match_either_name_and_the_first_counts() {
+        let p = Pattern::file("# a study\nattn_v  q6_k # values\nself_attn keep\n").unwrap();
+        let v = by_pattern(&p, "blk.0.attn_v.weight", "model.layers.0.self_attn.v_proj.weight").unwrap();
+        assert_eq!(v, Some(Some(BlockType::Q6_K)));
+        let q = by_pattern(&p, "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight").unwrap();
+        assert_eq!(q, Some(None));
+        assert_eq!(by_pattern(&p, "output.weight", "lm_head.weight").unwrap(), None);
+        for bad in ["", "a b c", "( q4_k", "x q9"] {
+            assert!(Pattern::file(bad).is_err(), "{bad}");
+        }
+        assert!(Pattern::flag("attn_v").is_err());
+        assert_eq!(block("q8k128"), Some(BlockType::Q8K128));
+        assert_eq!((block("Q4K"), block("q4_k"), block("q4_1")), (Some(BlockType::Q4_K), Some(BlockType::Q4_K), None));
+    }
+
+    #[test]
+    fn rows_that_are_not_whole_blocks_fall_back() {
+        assert_eq!(that_fits(BlockType::Q4_K, 512), BlockType::Q4_K);
+        assert_eq!(that_fits(BlockType::Q4_K, 160), BlockType::Q8_0);
+        assert_eq!(that_fits(BlockType::Q4_0, 33), BlockType::F16);
+    }
+}

@@ -1,0 +1,424 @@
+//! One model file into another: what becomes of each tensor, and doing it piece by piece.
+//!
+//! [`plan`] looks at the headers and makes a [`Job`]: every byte of the new model as a list of [`Piece`]s with their
+//! places. [`run`] fills them in order, each piece cut into chunks of rows that all threads read, encode and write by
+//! position, so that memory does not grow with the model: about three chunks a thread. Finished pieces are noted with a
+//! hash of their bytes; [`check`] reads them back when an interrupted job is resumed.
+//!
+//! The encoders are those of `blocks` at the fastest SIMD level, or an [`Encoder`] on a device; the bytes are the same.
+//! Files are opened, created and renamed by `formats` alone, and nothing is printed.
+
+pub mod choose;
+pub mod convert;
+pub mod device;
+mod plan;
+mod vocab;
+
+pub use plan::{Options, Target, plan};
+
+use crate::blocks::BlockType;
+use crate::formats::output::{Layout, Staged, StagedFile};
+use crate::formats::{Container, Dtype, Tensor};
+use crate::simd::{Level, encode};
+use anyhow::{Context, bail, ensure};
+use rayon::prelude::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Bytes of the source in a chunk, about.
+const CHUNK: u64 = 1 << 20;
+
+/// Where a piece's bytes come from.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// they are known
+    Bytes(Vec<u8>),
+    /// a tensor of the source
+    Tensor {
+        /// its index
+        index: usize,
+        /// what it becomes; `None`: its bytes as they are
+        to: Option<BlockType>,
+        /// heads whose rows are permuted from halves to neighbours
+        heads: Option<usize>,
+    },
+}
+
+/// A range of one of the new files.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// the tensor's new name; empty for what is no tensor
+    pub name: String,
+    /// file of the layout
+    pub file: String,
+    /// place in it
+    pub offset: u64,
+    /// length
+    pub bytes: u64,
+    /// content
+    pub data: Data,
+    /// why it is not what was asked for
+    pub note: Option<String>,
+}
+
+/// Everything there is to do.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// files
+    pub layout: Layout,
+    /// their content, whole and in order
+    pub pieces: Vec<Piece>,
+    /// small files of a directory
+    pub side: Vec<(String, Vec<u8>)>,
+}
+
+impl Job {
+    /// Bytes of the source that are read.
+    pub fn bytes_in(&self, c: &Container) -> u64 {
+        self.pieces.iter().map(|p| p.source(c).map_or(0, |t| t.bytes)).sum()
+    }
+
+    /// Bytes that are written.
+    pub fn bytes_out(&self) -> u64 {
+        self.layout.files.iter().map(|f| f.1).sum()
+    }
+}
+
+impl Piece {
+    /// The tensor it is made from.
+    pub fn source<'a>(&self, c: &'a Container) -> Option<&'a Tensor> {
+        match self.data {
+            Data::Bytes(_) => None,
+            Data::Tensor { index, .. } => c.tensors.get(index),
+        }
+    }
+
+    /// The type it has in the new model.
+    pub fn dtype(&self, c: &Container) -> Option<Dtype> {
+        let source = self.source(c)?;
+        match self.data {
+            Data::Tensor { to: Some(to), .. } => Dtype::from_block(to),
+            _ => Some(source.dtype),
+        }
+    }
+
+    /// Bytes of one chunk of the new file (the last one is shorter).
+    fn chunk(&self, c: &Container) -> anyhow::Result<Chunks> {
+        let Some(t) = self.source(c) else {
+            return Ok(Chunks { rows: 1, at_once: 1, row_in: 0, row_out: self.bytes, k: 0 });
+        };
+        // the rows of a bias that is permuted are its elements
+        let vector = matches!(self.data, Data::Tensor { heads: Some(_), .. }) && t.shape.len() == 1;
+        let row_dims = usize::from(!vector);
+        let rows = t.shape.iter().skip(row_dims).product::<u64>().max(1);
+        let k = t.shape.iter().take(row_dims).product::<u64>();
+        let at_once = match self.data {
+            Data::Tensor { heads: Some(h), .. } => {
+                ensure!(rows.is_multiple_of(h as u64), "tensor {}: {h} heads do not divide {rows} rows", t.name);
+                rows / h as u64
+            }
+            _ => 1,
+        };
+        let row_in = t.bytes / rows;
+        let at_once = (CHUNK / (row_in * at_once).max(1)).max(1) * at_once;
+        Ok(Chunks { rows, at_once, row_in, row_out: self.bytes / rows, k: usize::try_from(k)? })
+    }
+}
+
+/// How a piece is cut.
+struct Chunks {
+    rows: u64,
+    at_once: u64,
+    row_in: u64,
+    row_out: u64,
+    k: usize,
+}
+
+impl Chunks {
+    /// First rows and numbers of rows.
+    fn list(&self) -> Vec<(u64, u64)> {
+        (0..self.rows).step_by(self.at_once as usize).map(|r| (r, self.at_once.min(self.rows - r))).collect()
+    }
+}
+
+/// Encodes blocks elsewhere than on the CPU, with the same bytes.
+pub trait Encoder {
+    /// Whether it knows the type.
+    fn takes(&self, ty: BlockType) -> bool;
+    /// As [`BlockType::encode_row`] over any number of rows.
+    fn encode(&mut self, ty: BlockType, x: &[f32], out: &mut [u8]) -> anyhow::Result<()>;
+}
+
+/// What a run tells and asks its caller.
+pub struct Watch<'a> {
+    /// a piece is begun
+    pub begin: &'a (dyn Fn(usize) + Sync),
+    /// bytes of the source just read
+    pub progress: &'a (dyn Fn(u64) + Sync),
+    /// whether to stop
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Asked to stop: what is finished stays, for a later run to go on from.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+#[derive(Default)]
+struct Scratch {
+    input: Vec<u8>,
+    floats: Vec<f32>,
+    out: Vec<u8>,
+}
+
+/// Which of the noted pieces are still as they were written.
+pub fn check(job: &Job, c: &Container, staged: &Staged, noted: &[(usize, u128)]) -> anyhow::Result<Vec<bool>> {
+    let mut done = vec![false; job.pieces.len()];
+    for &(i, hash) in noted {
+        let Some(piece) = job.pieces.get(i) else { continue };
+        let file = staged.open(&piece.file)?;
+        let chunks = piece.chunk(c)?;
+        let hashes: Vec<u128> = chunks
+            .list()
+            .into_par_iter()
+            .map(|(row, rows)| {
+                let mut bytes = vec![0; (rows * chunks.row_out) as usize];
+                file.read_at(piece.offset + row * chunks.row_out, &mut bytes).map(|()| xxh3_128(&bytes))
+            })
+            .collect::<Result<_, _>>()?;
+        done[i] = combine(&hashes) == hash;
+    }
+    Ok(done)
+}
+
+/// One hash of the hashes of chunks.
+fn combine(hashes: &[u128]) -> u128 {
+    let bytes: Vec<u8> = hashes.iter().flat_map(|h| h.to_le_bytes()).collect();
+    xxh3_128(&bytes)
+}
+
+/// Fills every piece that is not done, in order, and notes each when it is finished.
+///
+/// All threads of rayon's current pool take the next chunk of rows, whatever piece it belongs to, so that small tensors
+/// keep none of them waiting.
+///
+/// Errors: reading and writing; a source that holds NaN or infinity; [`Stopped`].
+pub fn run(
+    job: &Job,
+    c: &Container,
+    staged: &mut Staged,
+    done: &[bool],
+    level: Level,
+    encoder: Option<&mut dyn Encoder>,
+    watch: &Watch,
+) -> anyhow::Result<()> {
+    let mut states = Vec::with_capacity(job.pieces.len());
+    let mut work = Vec::new();
+    for (i, piece) in job.pieces.iter().enumerate() {
+        let chunks = piece.chunk(c)?;
+        let list = if done.get(i) == Some(&true) { vec![] } else { chunks.list() };
+        let left = AtomicUsize::new(list.len());
+        let hashes = Mutex::new(vec![0u128; list.len()]);
+        work.extend(list.into_iter().enumerate().map(|(slot, (row, rows))| (i, slot, row, rows)));
+        states.push(State { chunks, left, hashes });
+    }
+    if let Some(encoder) = encoder {
+        return on_device(job, c, staged, level, encoder, &states, &work, watch);
+    }
+    let (next, staged, failed) = (AtomicUsize::new(0), Mutex::new(staged), Mutex::new(None));
+    let stop = AtomicBool::new(false);
+    rayon::broadcast(|_| {
+        let mut scratch = Scratch::default();
+        while !stop.load(Ordering::Relaxed)
+            && let Some(&(i, slot, row, rows)) = work.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let (piece, state) = (&job.pieces[i], &states[i]);
+            if slot == 0 {
+                (watch.begin)(i);
+            }
+            let mut step = || -> anyhow::Result<()> {
+                let file = lock(&staged).open(&piece.file)?;
+                let hash = chunk(piece, c, &file, level, &state.chunks, row, rows, watch, &mut scratch)?;
+                let whole = state.finished(slot, hash);
+                whole.map_or(Ok(()), |hash| Ok(lock(&staged).note(i, hash)?))
+            };
+            if let Err(e) = step() {
+                stop.store(true, Ordering::Relaxed);
+                lock(&failed).get_or_insert(e);
+            }
+        }
+    });
+    let failed = lock(&failed).take();
+    failed.map_or(Ok(()), Err)
+}
+
+/// A chunk of work: piece, number of the chunk within it, first row, rows.
+type Work = (usize, usize, u64, u64);
+
+/// How far a piece is.
+struct State {
+    chunks: Chunks,
+    left: AtomicUsize,
+    hashes: Mutex<Vec<u128>>,
+}
+
+impl State {
+    /// Takes the hash of a chunk; gives the piece's with the last one.
+    fn finished(&self, slot: usize, hash: u128) -> Option<u128> {
+        let mut hashes = lock(&self.hashes);
+        hashes[slot] = hash;
+        (self.left.fetch_sub(1, Ordering::AcqRel) == 1).then(|| combine(&hashes))
+    }
+}
+
+/// What another thread left when it panicked is as good as any: the panic itself is not lost.
+fn lock<T: ?Sized>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Reads, encodes and writes rows `row..row + rows`; gives the hash of what was written.
+fn chunk(
+    piece: &Piece,
+    c: &Container,
+    file: &StagedFile,
+    level: Level,
+    n: &Chunks,
+    row: u64,
+    rows: u64,
+    watch: &Watch,
+    s: &mut Scratch,
+) -> anyhow::Result<u128> {
+    if let Data::Bytes(bytes) = &piece.data {
+        file.write_at(piece.offset, bytes)?;
+        return Ok(xxh3_128(bytes));
+    }
+    let (t, to) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
+    let bytes = match to {
+        None => {
+            if let Some(ty) = t.dtype.block() {
+                refuse_bad(c, t, ty.find_bad_scale(&s.input), row * n.row_in / ty.bytes() as u64)?;
+            }
+            &s.input
+        }
+        Some(to) => {
+            s.out.resize((rows * n.row_out) as usize, 0);
+            s.floats.resize(n.k, 0.0);
+            let outs = s.out.chunks_exact_mut((n.row_out as usize).max(1));
+            for ((i, out), input) in outs.enumerate().zip(s.input.chunks_exact((n.row_in as usize).max(1))) {
+                decode_row(c, t, level, input, (row + i as u64) * n.k as u64, &mut s.floats)?;
+                encode::encode_row(level, to, &s.floats, out);
+            }
+            &s.out
+        }
+    };
+    file.write_at(piece.offset + row * n.row_out, bytes)?;
+    Ok(xxh3_128(bytes))
+}
+
+/// As [`run`], with the types an [`Encoder`] knows encoded by it, chunk after chunk.
+fn on_device(
+    job: &Job,
+    c: &Container,
+    staged: &mut Staged,
+    level: Level,
+    encoder: &mut dyn Encoder,
+    states: &[State],
+    work: &[Work],
+    watch: &Watch,
+) -> anyhow::Result<()> {
+    let (mut scratch, mut x) = (Scratch::default(), Vec::new());
+    for &(i, slot, row, rows) in work {
+        let (piece, n) = (&job.pieces[i], &states[i].chunks);
+        if slot == 0 {
+            (watch.begin)(i);
+        }
+        let file = staged.open(&piece.file)?;
+        let hash = match piece.data {
+            Data::Tensor { to: Some(to), .. } if encoder.takes(to) => {
+                let s = &mut scratch;
+                let (t, _) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
+                x.resize(rows as usize * n.k, 0.0);
+                let row_in = n.row_in as usize;
+                x.par_chunks_mut(n.k)
+                    .zip(s.input.par_chunks(row_in))
+                    .enumerate()
+                    .try_for_each(|(i, (x, input))| decode_row(c, t, level, input, (row + i as u64) * n.k as u64, x))?;
+                s.out.resize((rows * n.row_out) as usize, 0);
+                encoder.encode(to, &x, &mut s.out)?;
+                file.write_at(piece.offset + row * n.row_out, &s.out)?;
+                xxh3_128(&s.out)
+            }
+            _ => chunk(piece, c, &file, level, n, row, rows, watch, &mut scratch)?,
+        };
+        if let Some(hash) = states[i].finished(slot, hash) {
+            staged.note(i, hash)?;
+        }
+    }
+    Ok(())
+}
+
+/// The source's rows of a chunk, in the new order, and what they become.
+fn read_rows<'c>(
+    piece: &Piece,
+    c: &'c Container,
+    n: &Chunks,
+    row: u64,
+    rows: u64,
+    watch: &Watch,
+    out: &mut Vec<u8>,
+) -> anyhow::Result<(&'c Tensor, Option<BlockType>)> {
+    let (Some(t), Data::Tensor { to, heads, .. }) = (piece.source(c), &piece.data) else {
+        bail!("piece {} has no source", piece.name)
+    };
+    if (watch.stop)() {
+        bail!(Stopped);
+    }
+    out.resize((rows * n.row_in) as usize, 0);
+    c.read(t, row * n.row_in, out)?;
+    if let Some(heads) = heads {
+        let (per_head, width) = (n.rows as usize / heads, n.row_in as usize);
+        let mut head = vec![0; per_head * width];
+        for rows in out.chunks_exact_mut(per_head * width) {
+            for (r, to) in head.chunks_exact_mut(width).enumerate() {
+                to.copy_from_slice(&rows[convert::permuted_row(r, per_head) * width..][..width]);
+            }
+            rows.copy_from_slice(&head);
+        }
+    }
+    (watch.progress)(out.len() as u64);
+    Ok((t, *to))
+}
+
+/// One row as f32; `first` is its first element in the tensor, for the message.
+fn decode_row(c: &Container, t: &Tensor, level: Level, bytes: &[u8], first: u64, x: &mut [f32]) -> anyhow::Result<()> {
+    let ty = t.dtype.block().with_context(|| format!("tensor {} is {}", t.name, t.dtype))?;
+    let bad = match ty {
+        BlockType::F32 | BlockType::F16 | BlockType::BF16 => encode::decode_floats(level, ty, bytes, x),
+        _ => {
+            ty.decode_row(bytes, x);
+            x.iter().position(|v| !v.is_finite())
+        }
+    };
+    refuse_bad(c, t, bad, first)
+}
+
+/// The error of an element (or of a block's scale) that is not finite.
+fn refuse_bad(c: &Container, t: &Tensor, bad: Option<usize>, first: u64) -> anyhow::Result<()> {
+    match bad {
+        None => Ok(()),
+        Some(i) => bail!(
+            "{}: tensor {} holds NaN or infinity in element or block {}; the model is damaged",
+            c.files[t.file].display(),
+            t.name,
+            first + i as u64
+        ),
+    }
+}

@@ -1,0 +1,425 @@
+//! What becomes of each tensor: names, types, places.
+
+use super::choose::{self, Mix, Model, Pattern, Policy};
+use super::convert::{self, Converted};
+use super::{Data, Job, Piece};
+use crate::blocks::BlockType;
+use crate::formats::gguf_write::{self, Entry};
+use crate::formats::meta::{Meta, Value};
+use crate::formats::output::Layout;
+use crate::formats::packed::{self, Kind};
+use crate::formats::{Container, ContainerKind, Dtype, Tensor, names, safetensors};
+use anyhow::{Context, bail, ensure};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The layout of the new model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// one GGUF file
+    Gguf,
+    /// a directory with `model.safetensors`, matrices packed
+    Packed,
+    /// a directory with a block file per matrix, the rest in `model.safetensors`
+    Blocks,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// layout
+    pub target: Target,
+    /// types; `None` (packed layouts only): by the policy
+    pub mix: Option<Mix>,
+    /// nibble's routing, for packed layouts
+    pub policy: Policy,
+    /// patterns, the first that matches counts; they go before everything but the two below
+    pub patterns: Vec<Pattern>,
+    /// no type is raised for any tensor
+    pub pure: bool,
+    /// `output.weight` stays as it is
+    pub leave_output: bool,
+    /// type of `output.weight`
+    pub output_type: Option<BlockType>,
+    /// type of `token_embd.weight`
+    pub embedding_type: Option<BlockType>,
+    /// quantised tensors may be decoded and quantised again
+    pub requantize: bool,
+    /// options as text: part of the fingerprint of an interrupted job
+    pub words: String,
+}
+
+/// A tensor of the source on its way.
+struct Item {
+    /// index in the container, or bytes that the conversion made
+    data: Data,
+    hf: String,
+    gguf: String,
+    /// fastest first
+    shape: Vec<u64>,
+    /// type in the new model
+    dtype: Dtype,
+    note: Option<String>,
+}
+
+/// Makes the job. Nothing is written and no tensor data is read.
+///
+/// Errors: a source that has no conversion; a type the layout cannot hold; a quantised source without leave.
+pub fn plan(c: &Container, o: &Options) -> anyhow::Result<Job> {
+    ensure!(!c.tensors.is_empty(), "{}: no tensors in it", c.files[0].display());
+    let mut job = match o.target {
+        Target::Gguf => to_gguf(c, o)?,
+        Target::Packed | Target::Blocks => to_packed(c, o)?,
+    };
+    job.layout.fingerprint = fingerprint(c, o, &job);
+    Ok(job)
+}
+
+/// Tells one job from another: sources, options, and the head of every file.
+fn fingerprint(c: &Container, o: &Options, job: &Job) -> String {
+    let mut text = format!("{} {:?} {:?}", env!("CARGO_PKG_VERSION"), o.words, o.target);
+    for (file, stamp) in c.files.iter().zip(c.stamps()) {
+        text += &format!("\n{} {stamp}", file.display());
+    }
+    for t in &c.tensors {
+        text += &format!("\n{} {} {:?} {}", t.name, t.dtype, t.shape, t.offset);
+    }
+    for p in &job.pieces {
+        let to = p.dtype(c).map_or(String::new(), |t| t.to_string());
+        text += &format!("\n{} {to} {} {} {}", p.name, p.file, p.offset, p.bytes);
+        if let Data::Bytes(b) = &p.data {
+            text += &format!(" {:032x}", xxh3_128(b));
+        }
+    }
+    format!("{:032x}", xxh3_128(text.as_bytes()))
+}
+
+fn is_float(t: Dtype) -> bool {
+    matches!(t.block(), Some(BlockType::F32 | BlockType::F16 | BlockType::BF16))
+}
+
+/// `to` for a tensor, unless it has that type already.
+fn change(t: &Tensor, to: BlockType) -> Option<BlockType> {
+    (t.dtype.block() != Some(to)).then_some(to)
+}
+
+/// Refuses to decode what is quantised already, unless that was allowed.
+fn may_change(c: &Container, o: &Options, t: &Tensor, to: Option<BlockType>) -> anyhow::Result<()> {
+    let Some(to) = to else { return Ok(()) };
+    let file = c.files[t.file].display();
+    ensure!(t.dtype.block().is_some(), "{file}: tensor {} is {}, which cannot be converted", t.name, t.dtype);
+    ensure!(
+        is_float(t.dtype) || o.requantize,
+        "{file}: tensor {} is {} already and would become {}; give the original model, or --allow-requantize",
+        t.name,
+        t.dtype,
+        to.name()
+    );
+    Ok(())
+}
+
+// ---------------------------------------------------------------- GGUF
+
+fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
+    let file = c.files[0].display().to_string();
+    let mix = o.mix.unwrap_or(Mix::Q4KM);
+    let base = mix.base();
+    ensure!(
+        !matches!(base, Some(BlockType::Q8_K | BlockType::Q8K128)),
+        "{} has no place in a GGUF file; use --to packed",
+        base.map_or("", BlockType::name)
+    );
+    let (converted, mut items) = match c.kind {
+        ContainerKind::Gguf => (None, from_gguf(c)),
+        ContainerKind::HuggingFace => {
+            let converted = convert::convert(c)?;
+            let items = from_hf(c, &converted)?;
+            (Some(converted), items)
+        }
+        ContainerKind::Safetensors => {
+            bail!("{file}: a lone safetensors file has no config; give the directory that holds config.json")
+        }
+    };
+    let mut meta = match converted {
+        Some(Converted { meta, .. }) => meta,
+        None => c.meta.clone(),
+    };
+    let arch = meta.str("general.architecture").unwrap_or("").to_string();
+    let key = |k: &str| meta.uint(&format!("{arch}.{k}")).unwrap_or(0);
+    let model = Model {
+        layers: key("block_count") as usize,
+        tied: !items.iter().any(|i| i.gguf == "output.weight"),
+        is_70b: key("block_count") == 80
+            && key("attention.head_count_kv") * 8 == key("attention.head_count")
+            && arch == "llama",
+    };
+    for item in &mut items {
+        let Data::Tensor { index, heads, .. } = item.data else { continue };
+        let t = &c.tensors[index];
+        let (chosen, note) = gguf_type(c, o, mix, &model, item)?;
+        let to = chosen.and_then(|to| change(t, to));
+        may_change(c, o, t, to)?;
+        item.dtype = to.map_or(Some(t.dtype), Dtype::from_block).context("no such type")?;
+        item.data = Data::Tensor { index, to, heads };
+        item.note = note;
+    }
+    meta.entries.retain(|(k, _)| !k.starts_with("split."));
+    let mut set = |k: &str, v: u32| match meta.entries.iter_mut().find(|e| e.0 == k) {
+        Some(e) => e.1 = Value::U32(v),
+        None => meta.entries.push((k.into(), Value::U32(v))),
+    };
+    if let Some(id) = mix.file_type() {
+        set("general.file_type", id);
+        set("general.quantization_version", 2);
+    }
+    let entries: Vec<Entry> =
+        items.iter().map(|i| Entry { name: i.gguf.clone(), dtype: i.dtype, shape: i.shape.clone() }).collect();
+    let head = gguf_write::head("the new file", &meta, &entries)?;
+    let mut pieces = vec![bytes_piece(String::new(), 0, head.bytes)];
+    for ((item, &offset), &bytes) in items.into_iter().zip(&head.offsets).zip(&head.sizes) {
+        pieces.push(Piece { name: item.gguf, file: String::new(), offset, bytes, data: item.data, note: item.note });
+    }
+    let layout = Layout { directory: false, files: vec![(String::new(), head.file_len)], fingerprint: String::new() };
+    Ok(Job { layout, pieces, side: vec![] })
+}
+
+fn bytes_piece(file: String, offset: u64, bytes: Vec<u8>) -> Piece {
+    let len = bytes.len() as u64;
+    Piece { name: String::new(), file, offset, bytes: len, data: Data::Bytes(bytes), note: None }
+}
+
+/// The type of a tensor in a GGUF file (`None`: as it is), and why it is not what was asked for.
+fn gguf_type(
+    c: &Container,
+    o: &Options,
+    mix: Mix,
+    model: &Model,
+    item: &Item,
+) -> anyhow::Result<(Option<BlockType>, Option<String>)> {
+    if mix == Mix::Copy {
+        return Ok((None, None));
+    }
+    let columns = item.shape.first().copied().unwrap_or(1);
+    if item.shape.len() < 2 || item.gguf.ends_with("_norm.weight") || !item.gguf.ends_with(".weight") {
+        // norms, biases and factors of a directory become F32; a GGUF file has them as it should
+        let to = (c.kind == ContainerKind::HuggingFace).then_some(BlockType::F32);
+        return Ok((to, None));
+    }
+    let output = item.gguf == "output.weight";
+    if (output && o.leave_output) || item.gguf.ends_with("ffn_gate_inp.weight") {
+        return Ok((None, None));
+    }
+    let by_name = match &item.gguf[..] {
+        "output.weight" => o.output_type,
+        "token_embd.weight" if o.embedding_type.is_none() && model.tied => o.output_type,
+        "token_embd.weight" => o.embedding_type,
+        _ => None,
+    };
+    let chosen = match (choose::by_pattern(&o.patterns, &item.gguf, &item.hf)?, by_name) {
+        (Some(None), _) => return Ok((None, None)),
+        (Some(Some(ty)), _) | (None, Some(ty)) => ty,
+        (None, None) if o.pure => mix.base().context("a copy has no type")?,
+        (None, None) => choose::by_mix(mix, model, &item.gguf, columns).context("a copy has no type")?,
+    };
+    ensure!(
+        !matches!(chosen, BlockType::Q8_K | BlockType::Q8K128),
+        "tensor {}: {} has no place in a GGUF file",
+        item.gguf,
+        chosen.name()
+    );
+    let fits = choose::that_fits(chosen, columns);
+    let note = (fits != chosen).then(|| format!("rows of {columns} are not whole {} blocks", chosen.name()));
+    Ok((Some(fits), note))
+}
+
+fn from_gguf(c: &Container) -> Vec<Item> {
+    let arch = c.meta.str("general.architecture").unwrap_or("");
+    let item = |(index, t): (usize, &Tensor)| Item {
+        data: Data::Tensor { index, to: None, heads: None },
+        hf: names::to_hf(arch, &t.name).unwrap_or_else(|| t.name.clone()),
+        gguf: t.name.clone(),
+        shape: t.shape.clone(),
+        dtype: t.dtype,
+        note: None,
+    };
+    c.tensors.iter().enumerate().map(item).collect()
+}
+
+/// A directory's tensors under their GGUF names, layer by layer as converters write them.
+fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
+    let mut items = Vec::new();
+    for (index, t) in c.tensors.iter().enumerate() {
+        if t.name.ends_with("rotary_emb.inv_freq") {
+            continue;
+        }
+        let gguf = names::to_gguf(&t.name).with_context(|| {
+            format!("{}: tensor {} has no name in GGUF that is known here", c.files[t.file].display(), t.name)
+        })?;
+        let heads = converted.permuted.and_then(|(q, k)| {
+            if gguf.contains(".attn_q.") {
+                Some(q)
+            } else if gguf.contains(".attn_k.") {
+                Some(k)
+            } else {
+                None
+            }
+        });
+        let data = Data::Tensor { index, to: None, heads };
+        items.push(Item { data, hf: t.name.clone(), gguf, shape: t.shape.clone(), dtype: t.dtype, note: None });
+    }
+    let mut made = |name: &str, values: &[f32]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        items.push(Item {
+            data: Data::Bytes(bytes),
+            hf: String::new(),
+            gguf: name.to_string(),
+            shape: vec![values.len() as u64],
+            dtype: Dtype::F32,
+            note: None,
+        });
+    };
+    if let Some(d) = &converted.rope_freqs {
+        made("rope_freqs.weight", d);
+    }
+    if let Some((long, short)) = &converted.rope_factors {
+        made("rope_factors_long.weight", long);
+        made("rope_factors_short.weight", short);
+    }
+    // globals first, then layers in their order
+    items.sort_by_key(|i| (names::layer_of(&i.gguf).map_or(0, |l| l + 1), i.gguf.clone()));
+    Ok(items)
+}
+
+// ---------------------------------------------------------------- packed
+
+fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
+    if let Some(Mix::Q4KM | Mix::Q5KM) = o.mix {
+        bail!("mixes are for GGUF files; give q8k128, q8k, q6k, q4k or copy, or a --policy");
+    }
+    if c.kind == ContainerKind::Safetensors {
+        bail!(
+            "{}: a lone safetensors file has no config; give the directory that holds config.json",
+            c.files[0].display()
+        )
+    }
+    let arch = c.meta.str("general.architecture").unwrap_or("");
+    // what goes into model.safetensors: key, dtype, shape (slowest first), bytes
+    let mut entries: Vec<(String, String, Vec<u64>, u64)> = Vec::new();
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut files: Vec<(String, u64)> = Vec::new();
+    const MODEL: &str = "model.safetensors";
+    for (index, t) in c.tensors.iter().enumerate() {
+        let hf = names::to_hf(arch, &t.name).unwrap_or_else(|| t.name.clone());
+        let (kind, note) = packed_type(o, t, &hf)?;
+        let to = kind.and_then(|k| change(t, k.block));
+        may_change(c, o, t, to)?;
+        let data = Data::Tensor { index, to, heads: None };
+        // what is packed already stays packed
+        let kind = kind.or_else(|| t.dtype.block().and_then(packed::kind_of));
+        let Some(kind) = kind else {
+            ensure!(
+                c.kind != ContainerKind::Gguf || is_float(t.dtype) || t.dtype.ggml_id().is_none(),
+                "{}: tensor {} is {}, which a safetensors file cannot hold",
+                c.files[t.file].display(),
+                t.name,
+                t.dtype
+            );
+            let shape = t.shape.iter().rev().copied().collect();
+            entries.push((t.name.clone(), t.dtype.to_string(), shape, t.bytes));
+            let file = MODEL.to_string();
+            pieces.push(Piece { name: t.name.clone(), file, offset: 0, bytes: t.bytes, data, note });
+            continue;
+        };
+        let (k, rows) = (dim(t, t.shape[0])?, dim(t, t.shape[1])?);
+        let bytes = u64::from(rows) * u64::from(k) / kind.block.elems() as u64 * kind.block.bytes() as u64;
+        let key = format!("{}.{}", t.name, kind.suffix);
+        let head = packed::header(kind, rows, k).to_vec();
+        if o.target == Target::Blocks {
+            ensure!(!key.contains(['/', '\\', '\0']), "tensor {key}: not a name a file can have");
+            files.push((key.clone(), packed::HEADER + bytes));
+            pieces.push(bytes_piece(key.clone(), 0, head));
+            pieces.push(Piece { name: t.name.clone(), file: key, offset: packed::HEADER, bytes, data, note });
+            continue;
+        }
+        let file = MODEL.to_string();
+        let skip = if kind.keeps_header { packed::HEADER } else { 0 };
+        entries.push((key.clone(), "U8".into(), vec![skip + bytes], skip + bytes));
+        if kind.keeps_header {
+            pieces.push(bytes_piece(file.clone(), 0, head));
+        }
+        pieces.push(Piece { name: t.name.clone(), file: file.clone(), offset: 0, bytes, data, note });
+        let mut meta = vec![rows as i32, k as i32];
+        meta.extend(kind.keeps_header.then_some(packed::HEADER as i32));
+        let meta: Vec<u8> = meta.iter().flat_map(|v| v.to_le_bytes()).collect();
+        entries.push((format!("{key}_meta"), "I32".into(), vec![meta.len() as u64 / 4], meta.len() as u64));
+        pieces.push(bytes_piece(file, 0, meta));
+    }
+    if !entries.is_empty() {
+        let head = safetensors::head(&entries);
+        let mut at = head.len() as u64;
+        for p in pieces.iter_mut().filter(|p| p.file == MODEL) {
+            p.offset = at;
+            at += p.bytes;
+        }
+        pieces.insert(0, bytes_piece(MODEL.into(), 0, head));
+        files.insert(0, (MODEL.into(), at));
+    }
+    let layout = Layout { directory: true, files, fingerprint: String::new() };
+    Ok(Job { layout, pieces, side: side_files(c)? })
+}
+
+/// A dimension as the headers hold it.
+fn dim(t: &Tensor, d: u64) -> anyhow::Result<u32> {
+    let d = i32::try_from(d).ok().filter(|d| *d > 0);
+    Ok(d.with_context(|| format!("tensor {}: shape {:?} does not fit a packed header", t.name, t.shape))? as u32)
+}
+
+/// The packed format of a tensor (`None`: as it is), and why it is not packed.
+fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'static Kind>, Option<String>)> {
+    let candidate = hf.ends_with(".weight") && !hf.contains("embed") && !hf.contains("norm") && t.shape.len() == 2;
+    if !candidate || o.mix == Some(Mix::Copy) || (o.leave_output && hf == "lm_head.weight") {
+        return Ok((None, None));
+    }
+    let output = o.output_type.filter(|_| hf == "lm_head.weight");
+    let chosen = match (choose::by_pattern(&o.patterns, hf, &t.name)?, output, o.mix) {
+        (Some(None), ..) => return Ok((None, None)),
+        (Some(Some(ty)), ..) | (None, Some(ty), _) => ty,
+        (None, None, Some(Mix::Plain(ty))) => ty,
+        (None, None, _) => o.policy.pick(hf),
+    };
+    if t.dtype.block() == Some(chosen) && is_float(t.dtype) {
+        return Ok((None, None));
+    }
+    let kind = packed::kind_of(chosen).with_context(|| {
+        format!("tensor {hf}: {} has no packed form (packed: q8k128, q8k, q6k, q4k)", chosen.name())
+    })?;
+    if !t.shape[0].is_multiple_of(chosen.elems() as u64) {
+        let note = format!("rows of {} are not whole {} blocks: kept as it is", t.shape[0], chosen.name());
+        return Ok((None, Some(note)));
+    }
+    Ok((Some(kind), None))
+}
+
+/// What a directory holds beside the weights: the config and the tokeniser, or a GGUF file of metadata alone.
+fn side_files(c: &Container) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    if c.kind == ContainerKind::Gguf {
+        let mut meta: Meta = c.meta.clone();
+        meta.entries.retain(|(k, _)| !k.starts_with("split.") && k != "general.file_type");
+        return Ok(vec![("metadata.gguf".into(), gguf_write::head("metadata.gguf", &meta, &[])?.bytes)]);
+    }
+    let mut out = Vec::new();
+    let json = |v: &serde_json::Value| serde_json::to_vec_pretty(v).context("writing JSON");
+    let files = [
+        ("config.json", &c.config),
+        ("tokenizer_config.json", &c.tokenizer_config),
+        ("generation_config.json", &c.generation_config),
+    ];
+    for (name, value) in files {
+        if let Some(v) = value {
+            out.push((name.to_string(), json(v)?));
+        }
+    }
+    if let Some(t) = &c.tokenizer_json {
+        out.push(("tokenizer.json".into(), t.clone()));
+    }
+    Ok(out)
+}
