@@ -11,7 +11,7 @@ use crate::formats::Container;
 use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
 use crate::models::Built;
-use crate::record::{Op, Role, Rows, Step};
+use crate::record::{Command, Op, Role, Rows, Step};
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -241,6 +241,25 @@ pub struct Cost {
     pub commands: u64,
 }
 
+/// Tokens of the step that a command works on.
+pub(super) fn tokens_of(command: &Command, step: &Step) -> usize {
+    if command.rows == Rows::Outputs { step.n_out } else { step.n_tokens }
+}
+
+/// Multiplications of int8 codes per token of the quantised matrices in a buffer; 0 for any other buffer.
+pub(super) fn products(role: &Role, container: &Container) -> anyhow::Result<u64> {
+    let of = |tensor: &str, rows: usize| -> anyhow::Result<u64> {
+        let t = container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
+        let quantised = t.dtype.block().map(pack::packed_type).is_some_and(|b| b.elems() > 1);
+        Ok(if t.shape.len() > 1 && quantised { rows as u64 * t.shape[0] } else { 0 })
+    };
+    match role {
+        Role::Weight { tensor, rows, .. } => of(tensor, *rows),
+        Role::Stacked(pieces) => pieces.iter().map(|p| of(&p.tensor, p.rows)).sum(),
+        _ => Ok(0),
+    }
+}
+
 /// The cost of one step of a plan, from its buffers. `digits`: int8 digits of the activations.
 pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) -> anyhow::Result<Cost> {
     let mut c = Cost::default();
@@ -251,15 +270,13 @@ pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) ->
             continue;
         }
         c.commands += 1;
-        let n = match command.rows {
-            Rows::Tokens => step.n_tokens,
-            Rows::Outputs => step.n_out,
-        } as u64;
+        let n = tokens_of(command, step) as u64;
         for &id in &command.binds {
             let buffer = &built.plan.buffers[id];
-            let Role::Weight { tensor, rows, .. } = &buffer.role else { continue };
-            let t = container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
-            if matches!(command.op, Op::Embed(_)) {
+            if !matches!(buffer.role, Role::Weight { .. } | Role::Stacked(_)) {
+                continue;
+            }
+            if let (Op::Embed(_), Role::Weight { rows, .. }) = (command.op, &buffer.role) {
                 // a row per token, wherever the matrix was split
                 c.bytes += if embedded { 0 } else { (buffer.words / rows.next_multiple_of(32)) as u64 * 4 * n };
                 embedded = true;
@@ -268,10 +285,7 @@ pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) ->
             if seen.insert(id) {
                 c.bytes += buffer.words as u64 * 4;
             }
-            let quantised = t.dtype.block().map(pack::packed_type).is_some_and(|b| b.elems() > 1);
-            if t.shape.len() > 1 && quantised {
-                c.ops += 2 * *rows as u64 * t.shape[0] * n * digits as u64;
-            }
+            c.ops += 2 * products(&buffer.role, container)? * n * digits as u64;
         }
     }
     // every page holds the same words for a position

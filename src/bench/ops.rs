@@ -5,14 +5,13 @@
 //! runs a plan of many copies of the command, so that what surrounds a step is spread over many.
 
 use super::Limits;
-use super::measure::ids;
-use crate::blocks::pack;
+use super::measure::{ids, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::formats::Container;
 use crate::generate::{Session, Want};
 use crate::models::Built;
 use crate::record::{Args, Command, Device, Op, Role, Rows, Step};
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::time::Instant;
@@ -111,7 +110,7 @@ async fn capture(
                 rows: command.rows,
                 buffers,
             };
-            let tokens = if command.rows == Rows::Tokens { step.n_tokens } else { step.n_out };
+            let tokens = tokens_of(&command, &step);
             list.push(Piece { case, label: command.label.clone(), tokens, bytes, ops });
         }
         session.device().run_one(index, &step).await?;
@@ -129,26 +128,19 @@ fn work(
     step: &Step,
 ) -> anyhow::Result<(u64, u64)> {
     let plan = &built.plan;
-    let (n, most) = match command.rows {
-        Rows::Tokens => (step.n_tokens as u64, plan.max_tokens as u64),
-        Rows::Outputs => (step.n_out as u64, plan.max_out as u64),
-    };
+    let most = if command.rows == Rows::Outputs { plan.max_out } else { plan.max_tokens } as u64;
+    let n = tokens_of(command, step) as u64;
     let (mut bytes, mut ops) = (0, 0);
     for &id in &command.binds {
         let b = &plan.buffers[id];
         let size = b.words as u64 * 4;
+        ops +=
+            2 * if matches!(command.op, Op::Embed(_)) { 0 } else { products(&b.role, container)? } * n * digits as u64;
         bytes += match &b.role {
             Role::Weight { rows, .. } if matches!(command.op, Op::Embed(_)) => {
                 size / rows.next_multiple_of(32) as u64 * n
             }
-            Role::Weight { tensor, rows, .. } => {
-                let t = container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
-                let quantised = t.dtype.block().map(pack::packed_type).is_some_and(|b| b.elems() > 1);
-                if t.shape.len() > 1 && quantised {
-                    ops += 2 * *rows as u64 * t.shape[0] * n * digits as u64;
-                }
-                size
-            }
+            Role::Weight { .. } | Role::Stacked(_) => size,
             // written: the step's positions; read: all up to the last
             Role::Cache if command.outputs().contains(&id) => size * n / built.n_ctx as u64,
             Role::Cache => size * (step.pos + step.n_tokens) as u64 / built.n_ctx as u64,

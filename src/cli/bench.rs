@@ -616,7 +616,7 @@ impl<'a> Run<'a> {
                 }
                 let mut device = opened.device;
                 let pieces = pollster::block_on(async {
-                    let options = SessionOptions { plan, memory };
+                    let options = SessionOptions { plan, memory, fuse: one.fuse };
                     let mut session = Session::new(device.as_mut(), &c, &h, options, |_| {}).await?;
                     ops::of_model(&mut session, &c, h.vocab, plan.digits, depth).await
                 })?;
@@ -664,7 +664,7 @@ impl<'a> Run<'a> {
         for (config, k, v) in self.a.configs() {
             let opened = engine.devices().open(spec)?;
             let memory = common::share_of_memory(std::slice::from_ref(&opened));
-            let options = SessionOptions { plan: Run::plan(&config, (k, v), n_ctx, 1), memory };
+            let options = SessionOptions { plan: Run::plan(&config, (k, v), n_ctx, 1), memory, fuse: engine.fuse };
             let mut device = opened.device;
             let digest = pollster::block_on(async {
                 let session = Session::new(device.as_mut(), c, h, options, |_| {}).await?;
@@ -713,7 +713,8 @@ impl<'a> Run<'a> {
         };
         // a package's counter does not see a card with memory of its own
         let counts = self.energy.as_ref().is_some_and(|e| p.main_memory || e.whole_machine());
-        let options = SessionOptions { plan, memory: common::share_of_memory(std::slice::from_ref(&opened)) };
+        let memory = common::share_of_memory(std::slice::from_ref(&opened));
+        let options = SessionOptions { plan, memory, fuse: p.engine.fuse };
         let mut device = opened.device;
         let bar = common::load_bar(c);
         let ticking = bar.clone();

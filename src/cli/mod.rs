@@ -57,7 +57,7 @@ enum Cmd {
     /// Show what a model file holds
     Inspect(inspect::InspectArgs),
     /// Measure speed, as llama-bench does, with limits and digests
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Measure perplexity over a text
     Perplexity(perplexity::PerplexityArgs),
     /// Compare two models over a text: perplexity, KL divergence, and whether they differ at all
@@ -97,7 +97,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Verify(a) => verify::run(a),
         Cmd::Tokenize(a) => tokenize::run(a),
         Cmd::Inspect(a) => inspect::run(a),
-        Cmd::Bench(a) => bench::run(a),
+        Cmd::Bench(a) => bench::run(*a),
         Cmd::Perplexity(a) => perplexity::run(a),
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),
