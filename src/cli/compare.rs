@@ -238,16 +238,16 @@ fn score(
 
 fn running_plot(sides: &[Side; 2], c: &Comparison) -> anyhow::Result<String> {
     let running = c.running();
-    let line = |name: &str, f: &dyn Fn(&([f64; 2], Estimate)) -> f64| Series {
+    let line = |name: &str, values: Vec<f64>| Series {
         name: name.into(),
-        points: running.iter().enumerate().map(|(i, r)| ((i + 1) as f64, f(r))).collect(),
+        points: values.into_iter().enumerate().map(|(i, v)| ((i + 1) as f64, v)).collect(),
     };
     let name = |i: usize| {
         let path = Path::new(&sides[i].name);
         format!("{}: {}", ["A", "B"][i], path.file_name().unwrap_or(path.as_os_str()).to_string_lossy())
     };
-    let ppl = [line(&name(0), &|r| r.0[0]), line(&name(1), &|r| r.0[1])];
-    let difference = [line("B - A", &|r| r.1.mean)];
+    let ppl = [0, 1].map(|i| line(&name(i), running.iter().map(|r| r.0[i]).collect()));
+    let difference = [line("B - A", running.iter().map(|r| r.1.mean).collect())];
     // the first few errors are of two or three windows and would dwarf the rest
     let band: Vec<(f64, f64, f64)> = (running.iter().enumerate().skip(4))
         .filter_map(|(i, r)| r.1.error.map(|e| ((i + 1) as f64, r.1.mean - 2.0 * e, r.1.mean + 2.0 * e)))

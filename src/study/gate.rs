@@ -39,7 +39,10 @@ const METRICS: [(&str, Unit, Figure); 14] = [
     ("collapse_change", Unit::Percent, |b, s| change(b.errors.collapsed as f64, s.errors.collapsed as f64)),
 ];
 
-const OPS: [(&str, fn(f64, f64) -> bool); 6] = [
+/// A comparison of a figure with a bound.
+type Comparison = fn(f64, f64) -> bool;
+
+const OPS: [(&str, Comparison); 6] = [
     // the longer ones first: `<` is the beginning of `<=`
     ("<=", |a, b| a <= b),
     (">=", |a, b| a >= b),
@@ -56,7 +59,7 @@ pub struct Gate {
     group: Option<Group>,
     metric: usize,
     ty: Option<BlockType>,
-    op: fn(f64, f64) -> bool,
+    op: Comparison,
     bound: f64,
 }
 
