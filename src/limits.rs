@@ -11,26 +11,30 @@ use std::time::Instant;
 /// Bytes that no cache holds.
 const FAR: usize = 1 << 30;
 
-/// Passes over them; the best counts.
+/// Pieces they are read in, each still far larger than a cache, and passes over all of them. The best piece counts: on a
+/// machine with other work, short runs find a moment without it.
+const PIECES: usize = 8;
 const PASSES: usize = 8;
 
-/// Seconds of each of the runs of an int8 loop; the best counts.
-const SECONDS: f64 = 0.02;
+/// Seconds of each of the runs of an int8 loop, and how many there are; the best counts.
+const SECONDS: f64 = 0.004;
+const RUNS: usize = 50;
 
 /// Plain reads from memory, bytes per second: `threads` (at least 1) threads together read 1 GiB, each a contiguous part
-/// of its own which it has also written first. Best of several passes; takes about a second.
+/// of its own which it has also written first. Best of many pieces of 128 MiB; takes about a second.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let threads = threads.max(1);
-    let part = FAR / 8 / threads;
+    let piece = FAR / 8 / threads / PIECES;
+    let part = piece * PIECES;
     let mut words = vec![0u64; part * threads];
     // written by the thread that reads it: where memory has a place, that is its place
     std::thread::scope(|s| words.chunks_exact_mut(part).for_each(|p| drop(s.spawn(move || p.fill(1)))));
     let each: Vec<&[u64]> = words.chunks_exact(part).collect();
-    let seconds = together(threads, PASSES, |i| {
-        let sum = black_box(peak::read(each[i]));
-        assert_eq!(sum, part as u64, "every word read counts one");
+    let seconds = together(threads, PASSES * PIECES, |i, run| {
+        let sum = black_box(peak::read(&each[i][run % PIECES * piece..][..piece]));
+        assert_eq!(sum, piece as u64, "every word read counts one");
     });
-    (words.len() * 8) as f64 / seconds
+    (piece * threads * 8) as f64 / seconds
 }
 
 /// Int8 operations per second of `threads` (at least 1) threads together, a multiplication and an addition counting one
@@ -49,21 +53,22 @@ pub fn int8_rate(level: Level, threads: usize) -> f64 {
         }
         rounds *= 2;
     }
-    let seconds = together(threads, PASSES, |_| {
+    let seconds = together(threads, RUNS, |_, _| {
         black_box(peak::dots(level, rounds));
     });
     (threads * rounds * peak::ops_per_round(level)) as f64 / seconds
 }
 
-/// Seconds in which the slowest of `threads` threads, started together, runs `work(its number)`: the best of `runs`.
-fn together(threads: usize, runs: usize, work: impl Fn(usize) + Sync) -> f64 {
+/// Seconds in which the slowest of `threads` threads, started together, runs `work(its number, the run's number)`: the best of
+/// `runs`.
+fn together(threads: usize, runs: usize, work: impl Fn(usize, usize) + Sync) -> f64 {
     let start = Barrier::new(threads);
     let each = |i: usize| -> Vec<f64> {
         (0..runs)
-            .map(|_| {
+            .map(|run| {
                 start.wait();
                 let from = Instant::now();
-                work(i);
+                work(i, run);
                 from.elapsed().as_secs_f64()
             })
             .collect()
@@ -85,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_run_lasts_as_long_as_its_slowest_thread() {
-        let pause = |i: usize| std::thread::sleep(std::time::Duration::from_millis(4 * i as u64));
+        let pause = |i: usize, _: usize| std::thread::sleep(std::time::Duration::from_millis(4 * i as u64));
         let seconds = together(3, 3, pause);
         assert!((0.008..1.0).contains(&seconds), "{seconds}");
     }

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,12 +51,16 @@ struct Padded<T>(T);
 /// A task loop given to the workers: `f(task)`, with the lifetime of the borrow taken off.
 type Job = *const (dyn Fn(usize) + Sync);
 
+/// Parts of [`Shared::gate`]: the number of workers inside, no entry any more, and from here on the number of the job.
+const INSIDE: u64 = 0x7fff_ffff;
+const CLOSED: u64 = 1 << 31;
+const JOB: u64 = 1 << 32;
+
 /// What the threads share.
 struct Shared {
-    /// number of the current job
-    epoch: Padded<AtomicUsize>,
-    /// workers that have not finished it
-    left: Padded<AtomicUsize>,
+    /// the number of the current job, whether workers may still enter it, and how many are at work on it. Nobody waits
+    /// for a worker that did not enter: on a busy machine it may not get a core before the others are done.
+    gate: Padded<AtomicU64>,
     /// workers asleep
     sleepers: Padded<AtomicUsize>,
     /// the first task not taken yet of each thread's range
@@ -69,9 +73,9 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `job` is written only by the thread that holds `Team::turn`, before it raises `epoch` (release) and while no
-// worker is at work (`left` is 0); workers read it only after they saw the new epoch (acquire) and before they lower
-// `left`. Everything else is Sync by itself.
+// SAFETY: `job` is written only by the thread that holds `Team::turn`, while the gate is closed and no worker is inside,
+// before it opens the gate (release); workers read it only after they entered (acquire) and before they leave. Everything
+// else is Sync by itself.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `job` is to a Sync closure.
 unsafe impl Send for Shared {}
@@ -145,34 +149,39 @@ impl Shared {
         CURRENT.set(Current::Inside);
         let mut seen = 0;
         loop {
-            let news = || self.epoch.0.load(Ordering::Acquire) != seen;
-            if !wait(news, Some(AWAKE)) {
+            let number = || self.gate.0.load(Ordering::SeqCst) / JOB;
+            if !wait(|| number() != seen, Some(AWAKE)) {
                 let mut bed = lock(&self.bed);
                 self.sleepers.0.fetch_add(1, Ordering::SeqCst);
-                while self.epoch.0.load(Ordering::SeqCst) == seen {
+                while number() == seen {
                     bed = self.wake.wait(bed).unwrap_or_else(PoisonError::into_inner);
                 }
                 self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
             }
-            seen = self.epoch.0.load(Ordering::Acquire);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            // SAFETY: a new epoch was seen and `left` counts this worker: the job is there, and the borrow behind it
-            // lives until `left` is 0.
+            let open = |gate| if gate & CLOSED == 0 { Some(gate + 1) } else { None };
+            let entered = self.gate.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, open);
+            seen = entered.unwrap_or_else(|closed| closed) / JOB;
+            if entered.is_err() {
+                continue;
+            }
+            // SAFETY: this worker is inside: the job is there, and the borrow behind it lives until it has left.
             let job = unsafe { (*self.job.get()).map(|job| &*job) };
             if let Some(f) = job {
                 self.keep(catch_unwind(AssertUnwindSafe(|| self.work(own, f))));
             }
-            self.left.0.fetch_sub(1, Ordering::Release);
+            self.gate.0.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// Makes the job known and wakes who sleeps.
-    fn announce(&self) {
-        self.epoch.0.fetch_add(1, Ordering::SeqCst);
+    /// Moves on to the next job, the gate open (0) or CLOSED, and wakes who sleeps.
+    fn announce(&self, gate: u64) {
+        let number = self.gate.0.load(Ordering::Relaxed) / JOB;
+        self.gate.0.store(number.wrapping_add(1).wrapping_mul(JOB) | gate, Ordering::SeqCst);
         if self.sleepers.0.load(Ordering::SeqCst) > 0 {
-            // a worker holds the lock from its last look at the epoch until it sleeps
+            // a worker holds the lock from its last look at the gate until it sleeps
             drop(lock(&self.bed));
             self.wake.notify_all();
         }
@@ -189,8 +198,7 @@ impl Team {
         };
         let zero = || Padded(AtomicUsize::new(0));
         let shared = Arc::new(Shared {
-            epoch: zero(),
-            left: zero(),
+            gate: Padded(AtomicU64::new(CLOSED)),
             sleepers: zero(),
             next: (0..threads).map(|_| zero()).collect(),
             tasks: AtomicUsize::new(0),
@@ -230,15 +238,17 @@ impl Team {
             next.0.store(i * tasks / threads, Ordering::Relaxed);
         }
         shared.tasks.store(tasks, Ordering::Relaxed);
-        shared.left.0.store(self.workers.len(), Ordering::Relaxed);
-        // SAFETY: only the lifetime changes. The borrow ends after this function returns, and it returns only when `left`
-        // is 0, after which no worker touches the job; a panic of this thread's own part is held back until then.
+        // SAFETY: only the lifetime changes. The borrow ends after this function returns, and it returns only when the gate
+        // is closed and nobody inside, after which no worker touches the job; a panic of this thread's own part is held
+        // back until then.
         let job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(f) };
-        // SAFETY: this thread has the turn and no worker is at work: `left` was 0 when the last job ended.
+        // SAFETY: this thread has the turn, and the gate is closed with nobody inside since the last job ended.
         unsafe { *shared.job.get() = Some(job) };
-        shared.announce();
+        shared.announce(0);
         shared.keep(catch_unwind(AssertUnwindSafe(|| shared.work(0, f))));
-        wait(|| shared.left.0.load(Ordering::Acquire) == 0, None);
+        // every task is taken; who is inside may still be at work on one
+        shared.gate.0.fetch_or(CLOSED, Ordering::AcqRel);
+        wait(|| shared.gate.0.load(Ordering::Acquire) & INSIDE == 0, None);
         let panic = lock(&shared.panic).take();
         if let Some(payload) = panic {
             resume_unwind(payload);
@@ -249,7 +259,8 @@ impl Team {
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.announce();
+        // there is no job to enter
+        self.shared.announce(CLOSED);
         for worker in self.workers.drain(..) {
             // a worker catches every panic of its tasks
             let _ = worker.join();
