@@ -1,10 +1,10 @@
 //! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
 //! cache. No order changes, so the bits are those of the commands they replace.
 
-use super::{Act, Level, act_quantize, matvec, rms_norm_row, swiglu, team};
+use super::{Act, Level, act_quantize, cache_write_k, cache_write_v, matvec, rms_norm_row, swiglu, team};
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
-use crate::ops::cache::{CacheType, cache_write_k, cache_write_v};
+use crate::ops::cache::CacheType;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
 use crate::ops::matvec_pair::LinearPairParams;
@@ -85,8 +85,9 @@ pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u
     });
 }
 
-/// `ops::rope_cache_write`, without its allocation: buffers as there.
+/// `ops::rope_cache_write`, without its allocation: buffers as there. Panics when this CPU does not have `level`.
 pub fn rope_cache_write(
+    level: Level,
     (kt, vt): (CacheType, CacheType),
     p: &RopeCacheWriteParams,
     table: &[f32],
@@ -108,8 +109,8 @@ pub fn rope_cache_write(
             rope(&p.rope(p.heads), table, q);
             key.copy_from_slice(k);
             rope(&p.rope(p.kv_heads), table, key);
-            cache_write_k(kt, &p.write(t), key, keys);
-            cache_write_v(vt, &p.write(t), v, values);
+            cache_write_k(level, kt, &p.write(t), key, keys);
+            cache_write_v(level, vt, &p.write(t), v, values);
         }
     });
 }
