@@ -185,6 +185,15 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 None => ops::attention::attention((kt, vt), p, q, k, v, state, y),
             }
         }
+        (Op::AttentionQuantize(kt, vt), Args::AttentionQuantize(p)) => {
+            let [state, blocks] = out else { unreachable!("attention writes two buffers") };
+            let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
+            let state = bytemuck::cast_slice_mut(state);
+            match level {
+                Some(level) => fused::attention_quantize(level, (kt, vt), p, q, k, v, state, blocks),
+                None => ops::attention_quantize::attention_quantize((kt, vt), p, q, k, v, state, blocks),
+            }
+        }
         (Op::Swiglu, Args::Swiglu(p)) => {
             let y = rows_mut(&mut out[0], p.n_tokens, p.dim);
             let (g, u) = (&floats(inputs[0])[..y.len()], &floats(inputs[1])[..y.len()]);

@@ -1,9 +1,10 @@
 //! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
 //! cache. No order changes, so the bits are those of the commands they replace.
 
-use super::{Act, Level, act_quantize, cache_write_k, cache_write_v, matvec, rms_norm_row, swiglu, team};
+use super::{Act, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, swiglu, team};
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
+use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::CacheType;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
@@ -82,6 +83,25 @@ pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u
     with_scratch((p.n_tokens * l.y_stride) as usize, |y| {
         matvec(level, t, &l, w, Act::Blocks(act), y);
         swiglu_quantize(level, &p.swiglu(), y, mid);
+    });
+}
+
+/// `ops::attention_quantize`, without its allocation: buffers as there. Panics as [`attention`] and [`act_quantize`] do.
+pub fn attention_quantize(
+    level: Level,
+    types: (CacheType, CacheType),
+    p: &AttentionQuantizeParams,
+    q: &[f32],
+    k: &[u32],
+    v: &[u32],
+    state: &mut [f32],
+    blocks: &mut [u32],
+) {
+    let row = (p.heads * p.head_dim) as usize;
+    with_scratch(p.n_tokens as usize * row, |out| {
+        attention(level, types, &p.attention(), q, k, v, state, out);
+        let (quantize, first) = p.quantize();
+        act_quantize(level, &quantize, &out[p.finished().start * row..], &mut blocks[first..]);
     });
 }
 
