@@ -1,14 +1,15 @@
 //! Times attention of every SIMD level: `cargo bench --bench attention [-- threads]`.
 //!
-//! One token attends to a full cache, one query head to a key-value head ("decode"), then with 4 query heads sharing one
-//! ("shared"), then 64 tokens do ("prefill"). CPU time only. Per level: tokens a second of one layer with 8 key-value
+//! One token attends to a full cache, one query head to a key-value head ("decode"), then with 2, 4 and 8 query heads
+//! sharing one ("shared"), then 64 tokens do ("prefill"); last the writing of one token's keys and of its values ("write",
+//! in microseconds, beside the plain twin's). CPU time only. Per level: tokens a second of one layer with 8 key-value
 //! heads, and the bytes of cache read a second (for prefill counted once per query, as decode would read them). Three
 //! runs of at least 50 ms after a warm-up; the best is printed, with the spread to the worst. Each result is compared
 //! with the first level's, bit for bit, before it is timed.
 
 use isobit::ops::attention::AttentionParams;
 use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
-use isobit::simd::{Level, attention};
+use isobit::simd::{self, Level, attention};
 use std::time::{Duration, Instant};
 
 const KV_HEADS: usize = 8;
@@ -40,18 +41,54 @@ fn main() {
     println!("{threads} threads, {KV_HEADS} key-value heads; tokens/s of one layer, GB/s of cache, spread");
     for (what, sharing, n_tokens, depths) in [
         ("decode", 1, 1, &[512, 2048, 8192, 16384][..]),
+        ("shared", 2, 1, &[2048][..]),
         ("shared", 4, 1, &[2048][..]),
+        ("shared", 8, 1, &[512, 1024, 2048][..]),
         ("prefill", 1, 64, &[2048][..]),
     ] {
         for head_dim in [64, 128] {
             for t in CacheType::ALL {
                 for &depth in depths {
-                    print!("{what} hd {head_dim:3} {:5} depth {depth:5}", t.name());
+                    print!("{what} x{sharing} hd {head_dim:3} {:5} depth {depth:5}", t.name());
                     case(&pool, t, head_dim, depth, sharing, n_tokens);
                     println!();
                 }
             }
         }
+    }
+    for head_dim in [64, 128] {
+        for t in CacheType::ALL {
+            print!("write hd {head_dim:3} {:5}", t.name());
+            pool.install(|| written(t, head_dim));
+            println!();
+        }
+    }
+}
+
+/// Times the writing of one token, of 8 key-value heads.
+fn written(t: CacheType, head_dim: usize) {
+    let page_len = 2048;
+    let p = CacheWriteParams {
+        n_tokens: 1,
+        pos: 77,
+        kv_heads: KV_HEADS as u32,
+        head_dim: head_dim as u32,
+        page_first: 0,
+        page_len: page_len as u32,
+    };
+    let x = pattern(KV_HEADS * head_dim, 4);
+    let words = KV_HEADS * page_len * t.words(head_dim).expect("a head of 64 or 128");
+    let (mut expected, mut found) = (vec![0; words], vec![0; words]);
+    cache_write_k(t, &p, &x, &mut expected);
+    let (twin, _) = seconds(|| cache_write_k(t, &p, &x, &mut expected));
+    print!(" | twin {:6.2} us", twin * 1e6);
+    for level in Level::available() {
+        found.fill(0);
+        simd::cache_write_k(level, t, &p, &x, &mut found);
+        assert!(found == expected, "{} differs", level.name());
+        let (keys, _) = seconds(|| simd::cache_write_k(level, t, &p, &x, &mut found));
+        let (values, _) = seconds(|| simd::cache_write_v(level, t, &p, &x, &mut found));
+        print!(" | {} keys {:6.2} values {:6.2}", level.name(), keys * 1e6, values * 1e6);
     }
 }
 

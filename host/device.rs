@@ -2,6 +2,7 @@
 
 use super::faults::{Faults, HostError};
 use super::program::{Program, SLOT};
+use crate::ops::attention::AttentionParams;
 use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -279,15 +280,15 @@ fn work_of(args: &Args) -> u64 {
         Args::Linear(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
         Args::LinearPair(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
         Args::GateUp(p) => 2 * u64::from(p.dim) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
-        Args::Attention(p) => {
-            u64::from(p.n_tokens)
-                * u64::from(p.heads)
-                * u64::from(p.head_dim)
-                * 2
-                * u64::from(p.page_len.min(p.pos + p.n_tokens))
-        }
+        Args::Attention(p) => work_of_attention(p),
+        Args::AttentionQuantize(p) => work_of_attention(&p.attention()),
         _ => 1 << 16,
     }
+}
+
+fn work_of_attention(p: &AttentionParams) -> u64 {
+    let positions = u64::from(p.page_len.min(p.pos + p.n_tokens));
+    u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * 2 * positions
 }
 
 impl Device for GpuDevice {

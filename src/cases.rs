@@ -13,6 +13,7 @@ use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::encode::{EncodeParams, unit};
 use crate::ops::attention::AttentionParams;
+use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
 use crate::ops::exact::{SCALE_MIN, canon};
@@ -99,9 +100,10 @@ pub fn ops() -> Vec<Op> {
     list.extend(CacheType::ALL.map(Op::CacheWriteV));
     // every key type and every value type, alone, with the common one, and together; all pairs cost a pipeline each
     let pairs = CacheType::ALL.iter().flat_map(|&k| CacheType::ALL.map(|v| (k, v)));
-    list.extend(
-        pairs.filter(|&(k, v)| k == v || k == CacheType::F16 || v == CacheType::F16).map(|(k, v)| Op::Attention(k, v)),
-    );
+    let pairs: Vec<_> = pairs.filter(|&(k, v)| k == v || k == CacheType::F16 || v == CacheType::F16).collect();
+    list.extend(pairs.iter().map(|&(k, v)| Op::Attention(k, v)));
+    // the same shader text but for its tail: enough that each type of values is met
+    list.extend(pairs.iter().filter(|(k, v)| k == v).map(|&(k, v)| Op::AttentionQuantize(k, v)));
     list.extend([
         Op::Swiglu,
         Op::Add,
@@ -133,6 +135,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Encode(t) => encode(t),
         Op::CacheWriteK(t) | Op::CacheWriteV(t) => cache_write(op, t),
         Op::Attention(k, v) => attention(k, v),
+        Op::AttentionQuantize(k, v) => attention_quantize(k, v),
         Op::Swiglu => swiglu(),
         Op::Add => add(),
         Op::AddBias => add_bias(),
@@ -956,6 +959,32 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
     one(plain, Fill::Tiny, Fill::Outliers, Fill::Outliers);
     one(plain, Fill::Outliers, Fill::Tiny, Fill::Tiny);
     one(plain, Fill::Sweep, Fill::Extremes, Fill::Zeros);
+    list
+}
+
+/// The cases of `attention` whose heads make whole groups of 128, with one digit and with two.
+fn attention_quantize(kt: CacheType, vt: CacheType) -> Vec<Case> {
+    let mut list = Vec::new();
+    for (i, case) in attention(kt, vt).into_iter().enumerate() {
+        let Args::Attention(p) = case.args else { unreachable!("of attention") };
+        let digits = 1 + i as u32 % 2;
+        let Some(fused) = AttentionQuantizeParams::new(&p, digits) else { continue };
+        let stepped =
+            AttentionQuantizeParams { n_tokens: case.step.n_tokens as u32, pos: case.step.pos as u32, ..fused };
+        let words = act_words((p.heads * p.head_dim) as usize, digits as usize);
+        let mut buffers = case.buffers;
+        buffers.pop();
+        let finished = stepped.finished();
+        let ranges = if finished.is_empty() { vec![] } else { vec![finished.start * words..finished.end * words] };
+        buffers.push(written("blocks", case.step.n_tokens * words, ranges));
+        list.push(Case {
+            name: format!("{} digits={digits}", case.name.replacen("attention[", "attention_quantize[", 1)),
+            op: Op::AttentionQuantize(kt, vt),
+            args: Args::AttentionQuantize(fused),
+            buffers,
+            ..case
+        });
+    }
     list
 }
 

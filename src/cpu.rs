@@ -169,8 +169,14 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 ops::rope::rope(&RopeParams { n_tokens, ..*p }, &table[first * p.n_rot as usize..], x);
             });
         }
-        (Op::CacheWriteK(t), Args::CacheWrite(p)) => ops::cache::cache_write_k(t, p, floats(inputs[0]), &mut out[0]),
-        (Op::CacheWriteV(t), Args::CacheWrite(p)) => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),
+        (Op::CacheWriteK(t), Args::CacheWrite(p)) => match level {
+            Some(level) => simd::cache_write_k(level, t, p, floats(inputs[0]), &mut out[0]),
+            None => ops::cache::cache_write_k(t, p, floats(inputs[0]), &mut out[0]),
+        },
+        (Op::CacheWriteV(t), Args::CacheWrite(p)) => match level {
+            Some(level) => simd::cache_write_v(level, t, p, floats(inputs[0]), &mut out[0]),
+            None => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),
+        },
         (Op::Attention(kt, vt), Args::Attention(p)) => {
             let [state, y] = out else { unreachable!("attention writes two buffers") };
             let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
@@ -178,6 +184,15 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             match level {
                 Some(level) => simd::attention(level, (kt, vt), p, q, k, v, state, y),
                 None => ops::attention::attention((kt, vt), p, q, k, v, state, y),
+            }
+        }
+        (Op::AttentionQuantize(kt, vt), Args::AttentionQuantize(p)) => {
+            let [state, blocks] = out else { unreachable!("attention writes two buffers") };
+            let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
+            let state = bytemuck::cast_slice_mut(state);
+            match level {
+                Some(level) => fused::attention_quantize(level, (kt, vt), p, q, k, v, state, blocks),
+                None => ops::attention_quantize::attention_quantize((kt, vt), p, q, k, v, state, blocks),
             }
         }
         (Op::Swiglu, Args::Swiglu(p)) => {
@@ -217,7 +232,7 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             let [q, keys, values] = out else { unreachable!("rope_cache_write writes three buffers") };
             let (table, qkv, q) = (floats(inputs[0]), floats(inputs[1]), bytemuck::cast_slice_mut(q));
             match level {
-                Some(_) => fused::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
+                Some(level) => fused::rope_cache_write(level, (kt, vt), p, table, qkv, q, keys, values),
                 None => ops::rope_cache_write::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
             }
         }

@@ -7,7 +7,8 @@ use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::AttentionParams;
+use crate::ops::attention::{AttentionParams, unit_heads};
+use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::EncodeParams;
@@ -98,6 +99,8 @@ pub enum Op {
     CacheWriteV(CacheType),
     /// attention over one cache page (key type, value type)
     Attention(CacheType, CacheType),
+    /// `attention`, then `act_quantize`
+    AttentionQuantize(CacheType, CacheType),
     /// silu(gate) · up
     Swiglu,
     /// residual add
@@ -154,6 +157,7 @@ impl Op {
             Op::CacheWriteK(_) => "cache_write_k",
             Op::CacheWriteV(_) => "cache_write_v",
             Op::Attention(..) => "attention",
+            Op::AttentionQuantize(..) => "attention_quantize",
             Op::Swiglu => "swiglu",
             Op::Add => "add",
             Op::AddBias => "add_bias",
@@ -185,7 +189,7 @@ impl Op {
     pub fn constants(self) -> Vec<(&'static str, f64)> {
         match self {
             Op::CacheWriteK(t) | Op::CacheWriteV(t) => vec![("cache_type", t as u32 as f64)],
-            Op::Attention(k, v) | Op::RopeCacheWrite(k, v) => {
+            Op::Attention(k, v) | Op::AttentionQuantize(k, v) | Op::RopeCacheWrite(k, v) => {
                 vec![("k_type", k as u32 as f64), ("v_type", v as u32 as f64)]
             }
             _ => vec![],
@@ -196,7 +200,9 @@ impl Op {
     pub fn title(self) -> String {
         match self {
             Op::CacheWriteK(t) | Op::CacheWriteV(t) => format!("{}[{}]", self.stem(), t.name()),
-            Op::Attention(k, v) | Op::RopeCacheWrite(k, v) => format!("{}[{},{}]", self.stem(), k.name(), v.name()),
+            Op::Attention(k, v) | Op::AttentionQuantize(k, v) | Op::RopeCacheWrite(k, v) => {
+                format!("{}[{},{}]", self.stem(), k.name(), v.name())
+            }
             _ => self.stem().to_string(),
         }
     }
@@ -219,6 +225,8 @@ pub enum Args {
     CacheWrite(CacheWriteParams),
     /// of `attention`
     Attention(AttentionParams),
+    /// of `attention_quantize`
+    AttentionQuantize(AttentionQuantizeParams),
     /// of `swiglu`
     Swiglu(SwigluParams),
     /// of `add`
@@ -324,6 +332,12 @@ impl Command {
                 }
                 (p.n_tokens, p.pos) = (n, pos);
             }
+            Args::AttentionQuantize(p) => {
+                if p.page_first >= end {
+                    return None;
+                }
+                (p.n_tokens, p.pos) = (n, pos);
+            }
             Args::Swiglu(p) => p.n_tokens = n,
             Args::Add(p) => p.n_tokens = n,
             Args::AddBias(p) => p.n_tokens = n,
@@ -349,7 +363,7 @@ impl Command {
     pub fn outputs(&self) -> &[BufId] {
         let n = self.binds.len();
         match self.op {
-            Op::Attention(..) => &self.binds[n - 2..],
+            Op::Attention(..) | Op::AttentionQuantize(..) => &self.binds[n - 2..],
             Op::RopeCacheWrite(..) => &self.binds[n - 3..],
             _ => &self.binds[n - 1..],
         }
@@ -392,7 +406,8 @@ impl Args {
             Args::ActQuantize(p) => (p.k.div_ceil(128), p.n_tokens),
             Args::Rope(p) => ((p.heads * p.n_rot / 2).div_ceil(64), p.n_tokens),
             Args::CacheWrite(p) => (p.kv_heads, p.n_tokens),
-            Args::Attention(p) => (p.heads, p.n_tokens),
+            Args::Attention(p) => (p.heads.div_ceil(unit_heads(p.head_dim)), p.n_tokens),
+            Args::AttentionQuantize(p) => (p.heads.div_ceil(unit_heads(p.head_dim)), p.n_tokens),
             Args::Swiglu(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::AddBias(p) => (p.dim.div_ceil(256), p.n_tokens),
@@ -423,6 +438,7 @@ impl Args {
             Args::Rope(p) => put(p, out),
             Args::CacheWrite(p) => put(p, out),
             Args::Attention(p) => put(p, out),
+            Args::AttentionQuantize(p) => put(p, out),
             Args::Swiglu(p) => put(p, out),
             Args::Add(p) => put(p, out),
             Args::AddBias(p) => put(p, out),

@@ -14,6 +14,7 @@ mod table {
     use isobit::ops::add::AddParams;
     use isobit::ops::add_bias::AddBiasParams;
     use isobit::ops::attention::AttentionParams;
+    use isobit::ops::attention_quantize::AttentionQuantizeParams;
     use isobit::ops::cache::CacheWriteParams;
     use isobit::ops::embed::EmbedParams;
     use isobit::ops::encode::EncodeParams;
@@ -185,6 +186,20 @@ mod table {
             Op::Attention(..) => args!(
                 Attention,
                 AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale }
+            ),
+            Op::AttentionQuantize(..) => args!(
+                AttentionQuantize,
+                AttentionQuantizeParams {
+                    n_tokens,
+                    pos,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    page_first,
+                    page_len,
+                    scale,
+                    digits
+                }
             ),
             Op::Swiglu => args!(Swiglu, SwigluParams { n_tokens, dim }),
             Op::Add => args!(Add, AddParams { n_tokens, dim }),

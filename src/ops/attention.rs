@@ -7,6 +7,11 @@ use crate::ops::tq3;
 /// Positions in a chunk.
 pub const CHUNK: usize = 64;
 
+/// Heads that a workgroup of the shader has: neighbours that make 128 outputs, four at most, at least one.
+pub fn unit_heads(head_dim: u32) -> u32 {
+    (128 / head_dim).clamp(1, 4)
+}
+
 /// Parameters of `attention`.
 #[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
 pub struct AttentionParams {

@@ -6,6 +6,7 @@ pub mod act_quantize;
 pub mod add;
 pub mod add_bias;
 pub mod attention;
+pub mod attention_quantize;
 pub mod bf16_matvec;
 pub mod cache;
 pub mod embed;

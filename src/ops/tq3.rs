@@ -30,7 +30,8 @@ pub fn rotation(head_dim: usize) -> usize {
 
 /// f32(1 / sqrt(n)) of a rotation of n = 32, 64, 128 or 256.
 #[allow(clippy::excessive_precision, reason = "the constants as the format's definition writes them")]
-fn norm(n: usize) -> f32 {
+#[inline]
+pub fn norm(n: usize) -> f32 {
     match n {
         32 => 0.17677669529663688,
         64 => 0.125,
@@ -138,7 +139,7 @@ pub const TQ3_0_INNER: f32 = 0.4528;
 /// tq3_0's outer level, in units of gamma.
 pub const TQ3_0_OUTER: f32 = 1.510;
 /// Where tq3_0 goes over from the inner to the outer level.
-const TQ3_0_EDGE: f32 = 0.9814;
+pub const TQ3_0_EDGE: f32 = 0.9814;
 
 /// tq3_0's level of a two-bit code, in units of gamma.
 #[inline]
@@ -152,7 +153,7 @@ pub fn tq3_0_level(code2: u32) -> f32 {
 }
 
 /// The block tq3_0 writes for zeros.
-const TQ3_0_ZERO: Block = Block { qs: [0xAAAA_AAAA; 2], qr: 0xFFFF_FFFF, gamma: 0 };
+pub const TQ3_0_ZERO: Block = Block { qs: [0xAAAA_AAAA; 2], qr: 0xFFFF_FFFF, gamma: 0 };
 
 /// Codes 32 elements already rotated (by a rotation of 32), as published: d = amax / 1.510, code of r / d against
 /// 0 and +-0.9814, sign of the residual, gamma = f16(d).
@@ -231,8 +232,8 @@ pub fn tq3_0_dot_rotated(block: &Block, s: &[i32; BLOCK]) -> f32 {
     f16_to_f32(block.gamma) * (TQ3_0_INNER * i2f(inner) + TQ3_0_OUTER * i2f(outer))
 }
 
-/// 2^100
-const HUGE: f32 = f32::from_bits((127 + 100) << 23);
+/// 2^100: larger elements than this tq3_1's encoder does not scale to 1
+pub const HUGE: f32 = f32::from_bits((127 + 100) << 23);
 
 /// Four two-bit codes in the low byte, to one per byte.
 #[inline]

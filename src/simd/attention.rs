@@ -10,7 +10,8 @@
 //! reason there are no closures in the kernels.
 
 mod keys;
-mod rows;
+pub(super) mod rotate;
+pub(super) mod rows;
 mod values;
 
 use super::Level;
@@ -22,7 +23,7 @@ use crate::ops::cache::CacheType;
 use crate::ops::exact::fdiv;
 use keys::{Digits, coded_scores, float_scores, max_of};
 use rows::RowLanes;
-use values::{Rows, weigh, weigh_levels};
+use values::{Rows, weigh};
 
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
@@ -33,8 +34,8 @@ const MAX_HEAD: usize = 256;
 /// Elements in a block of every type that has blocks, and positions side by side in the keys.
 const BLOCK: usize = 32;
 
-/// Query rows of a tile at most.
-const TILE: usize = 4;
+/// Query rows of a tile at most; half of it where registers are few.
+const TILE: usize = 8;
 
 /// Scores of a chunk, by halves.
 type Scores = [[f32; BLOCK]; CHUNK / BLOCK];
@@ -105,10 +106,10 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             let mut rotated = [0f32; MAX_HEAD];
             let q = &mut rotated[..hd];
             q.copy_from_slice(rows[t].q);
-            kt.rotate(q);
+            rotate::rotate(v, kt, q);
             digits[t] = match kt {
-                CacheType::TQ3_0 | CacheType::TQ3_1 => Digits::new::<keys::Tq3_1>(q),
-                _ => Digits::new::<keys::Q8_0>(q),
+                CacheType::TQ3_0 | CacheType::TQ3_1 => Digits::new::<V, keys::Tq3_1>(q),
+                _ => Digits::new::<V, keys::Q8_0>(q),
             };
             scale[t] = digits[t].d * p.scale;
         }
@@ -161,8 +162,8 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::Q4_0 | CacheType::Q4_0R => {
                 weigh::<V, values::Q4_0, T, W>(v, &rows, &probs, &mut scales, &mut oc)
             }
-            CacheType::TQ3_0 => weigh_levels::<V, false, T, W>(v, &rows, &probs, &mut scales, &mut oc),
-            CacheType::TQ3_1 => weigh_levels::<V, true, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::TQ3_0 => weigh::<V, values::Tq3<false>, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W>(v, &rows, &probs, &mut scales, &mut oc),
         }
         for t in 0..T {
             if carried[t].seen > chunk {
@@ -183,7 +184,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             for (out, o) in out.iter_mut().zip(o) {
                 *out = o * inv;
             }
-            vt.unrotate(out);
+            rotate::unrotate(v, vt, out);
             for out in out.iter_mut() {
                 *out = canon(*out);
             }
@@ -254,7 +255,14 @@ fn tile_avx512<const T: usize, const U: usize, const W: usize>(page: Page, rows:
 
 /// Any number of rows that share a key-value head, in tiles. The caller has checked the level.
 fn run(level: Level, page: Page, rows: &mut [Row]) {
-    let (fours, rest) = rows.as_chunks_mut::<TILE>();
+    let wide = if level == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
+    let (eights, rest) = rows.split_at_mut(wide);
+    #[cfg(target_arch = "x86_64")]
+    for rows in eights.as_chunks_mut::<TILE>().0 {
+        // SAFETY: the caller checked that the level is available.
+        unsafe { tile_avx512::<8, 2, 2>(page, rows) }
+    }
+    let (fours, rest) = rest.as_chunks_mut::<4>();
     for rows in fours {
         match level {
             Level::Portable => tile::<_, 4, 1, 1>(Portable, page, rows),

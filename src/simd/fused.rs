@@ -1,10 +1,11 @@
 //! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
 //! cache. No order changes, so the bits are those of the commands they replace.
 
-use super::{Act, Level, act_quantize, matvec, rms_norm_row, swiglu, team};
+use super::{Act, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, swiglu, team};
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
-use crate::ops::cache::{CacheType, cache_write_k, cache_write_v};
+use crate::ops::attention_quantize::AttentionQuantizeParams;
+use crate::ops::cache::CacheType;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
 use crate::ops::matvec_pair::LinearPairParams;
@@ -85,8 +86,28 @@ pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u
     });
 }
 
-/// `ops::rope_cache_write`, without its allocations: buffers as there.
+/// `ops::attention_quantize`, without its allocation: buffers as there. Panics as [`attention`] and [`act_quantize`] do.
+pub fn attention_quantize(
+    level: Level,
+    types: (CacheType, CacheType),
+    p: &AttentionQuantizeParams,
+    q: &[f32],
+    k: &[u32],
+    v: &[u32],
+    state: &mut [f32],
+    blocks: &mut [u32],
+) {
+    let row = (p.heads * p.head_dim) as usize;
+    with_scratch(p.n_tokens as usize * row, |out| {
+        attention(level, types, &p.attention(), q, k, v, state, out);
+        let (quantize, first) = p.quantize();
+        act_quantize(level, &quantize, &out[p.finished().start * row..], &mut blocks[first..]);
+    });
+}
+
+/// `ops::rope_cache_write`, without its allocations: buffers as there. Panics when this CPU does not have `level`.
 pub fn rope_cache_write(
+    level: Level,
     (kt, vt): (CacheType, CacheType),
     p: &RopeCacheWriteParams,
     table: &[f32],
@@ -118,7 +139,7 @@ pub fn rope_cache_write(
         for (v, row) in v.chunks_exact_mut(kv_width).zip(qkv.chunks_exact(row)) {
             v.copy_from_slice(&row[width + kv_width..]);
         }
-        cache_write_k(kt, &p.write(rows.clone()), k, keys);
-        cache_write_v(vt, &p.write(rows), v, values);
+        cache_write_k(level, kt, &p.write(rows.clone()), k, keys);
+        cache_write_v(level, vt, &p.write(rows), v, values);
     });
 }

@@ -5,6 +5,7 @@
 //! where a level is chosen, and with file mapping the only one with unsafe code.
 
 pub mod attention;
+mod cache;
 pub mod elementwise;
 pub mod encode;
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +31,7 @@ use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups};
 pub use attention::{attention, attention_head};
+pub use cache::{cache_write_k, cache_write_v};
 pub use elementwise::{rms_norm_row, swiglu};
 use kernels::{ActBlock, Floats, Quantised};
 use lanes::Word;

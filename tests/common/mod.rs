@@ -133,6 +133,7 @@ pub fn writes_floats(op: Op) -> bool {
     !matches!(
         op,
         Op::ActQuantize
+            | Op::AttentionQuantize(..)
             | Op::CacheWriteK(_)
             | Op::CacheWriteV(_)
             | Op::FloatProbe

@@ -19,16 +19,20 @@ pub(super) struct Digits {
     low: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
     /// high digits of every block
     high: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
+    /// both digits as one number, two of them to a word: of the bytes 0 and 2, and 1 and 3, of a word of digits
+    pairs: [[[u32; 2]; BLOCK / 4]; MAX_HEAD / BLOCK],
     /// sums of every block's digits, low and high
     sums: [[i32; 2]; MAX_HEAD / BLOCK],
 }
 
 impl Digits {
-    pub(super) const ZERO: Digits = Digits { d: 0.0, low: [[0; 8]; 8], high: [[0; 8]; 8], sums: [[0; 2]; 8] };
+    pub(super) const ZERO: Digits =
+        Digits { d: 0.0, low: [[0; 8]; 8], high: [[0; 8]; 8], pairs: [[[0; 2]; 8]; 8], sums: [[0; 2]; 8] };
 
-    /// Of a head, rotated if its keys are; `K` says in which order a block's elements are packed.
+    /// Of a head, rotated if its keys are; `K` says in which order a block's elements are packed. Made are what the level
+    /// multiplies with: the pairs, or the digits apart.
     #[inline(always)]
-    pub(super) fn new<K: CodedKeys>(q: &[f32]) -> Digits {
+    pub(super) fn new<V: RowLanes, K: CodedKeys>(q: &[f32]) -> Digits {
         let (blocks, _) = q.as_chunks::<BLOCK>();
         let mut most = [0f32; BLOCK];
         for x in blocks {
@@ -54,22 +58,55 @@ impl Digits {
                 codes[l] = c.clamp(-16256, 16256);
             }
             let (mut low, mut high) = ([0i32; BLOCK], [0i32; BLOCK]);
+            let (mut low_all, mut high_all) = (0, 0);
             for l in 0..BLOCK {
                 high[l] = (codes[l] + 64) >> 7;
                 low[l] = codes[l] - 128 * high[l];
-                r.sums[b][0] += low[l];
-                r.sums[b][1] += high[l];
+                low_all += low[l];
+                high_all += high[l];
             }
-            for i in 0..BLOCK / 4 {
-                for e in 0..4 {
-                    let from = K::element(i, e);
-                    r.low[b][i] |= (low[from] as u32 & 255) << (8 * e);
-                    r.high[b][i] |= (high[from] as u32 & 255) << (8 * e);
-                }
+            r.sums[b] = [low_all, high_all];
+            if V::HALVES {
+                r.pairs[b] = pairs(&codes, K::TRANSPOSED);
+            } else {
+                (r.low[b], r.high[b]) = (bytes(&low, K::TRANSPOSED), bytes(&high, K::TRANSPOSED));
             }
         }
         r
     }
+}
+
+/// Four to a word: elements 4 i.. in order, or, of each 16, those 4 apart (see [`CodedKeys::TRANSPOSED`]).
+#[inline(always)]
+fn bytes(digits: &[i32; BLOCK], transposed: bool) -> [u32; BLOCK / 4] {
+    let mut out = [0; BLOCK / 4];
+    if transposed {
+        for (out, x) in out.as_chunks_mut::<4>().0.iter_mut().zip(digits.as_chunks::<16>().0) {
+            for e in 0..4 {
+                for m in 0..4 {
+                    out[m] |= (x[4 * e + m] as u32 & 255) << (8 * e);
+                }
+            }
+        }
+    } else {
+        for (out, x) in out.iter_mut().zip(digits.as_chunks::<4>().0) {
+            *out = u32::from_le_bytes([x[0] as u8, x[1] as u8, x[2] as u8, x[3] as u8]);
+        }
+    }
+    out
+}
+
+/// As [`bytes`], of whole numbers: of each word of four, bytes 0 and 2, and 1 and 3, as halves.
+#[inline(always)]
+fn pairs(codes: &[i32; BLOCK], transposed: bool) -> [[u32; 2]; BLOCK / 4] {
+    let mut out = [[0; 2]; BLOCK / 4];
+    let (from, next) = if transposed { (16, 4) } else { (4, 1) };
+    for i in 0..BLOCK / 4 {
+        let first = if transposed { i / 4 * from + i % 4 } else { i * from };
+        let half = |e: usize| codes[first + e * next] as u32 & 0xffff;
+        out[i] = [half(0) | half(2) << 16, half(1) | half(3) << 16];
+    }
+    out
 }
 
 /// The largest, in place.
@@ -142,8 +179,10 @@ pub(super) fn float_scores<V: Lanes, const F16: bool, const T: usize, const U: u
 pub(super) trait CodedKeys {
     /// Words of a block's codes.
     const WORDS: usize;
-    /// Which element of a block is byte `e` of the digits' word `i`.
-    fn element(i: usize, e: usize) -> usize;
+    /// Byte `e` of word `i` of the query's digits is element 4 i + e of a block, or, where this is set, 16 (i / 4) +
+    /// 4 e + i % 4: byte `e` of a word of two-bit codes shifted right by 2 m holds element 4 e + m of the word's 16, so
+    /// that the codes need no spreading.
+    const TRANSPOSED: bool = false;
     /// What the block's scale is multiplied with, per row, of one block and one vector of positions.
     fn dots<V: RowLanes, const T: usize>(
         v: V,
@@ -163,6 +202,32 @@ pub(super) struct Tq3_1;
 #[inline(always)]
 fn joined<V: Lanes>(v: V, high: V::I, low: V::I) -> V::F {
     v.add_f(v.mul_f(v.to_f(high), v.float(128.0)), v.to_f(low))
+}
+
+/// Dots of the words of a block, as signed halves, with the whole query. The two digits' sums are exact in f32, and so is
+/// 128 times the high one: their joining rounds once, as the conversion of the whole sum does.
+#[inline(always)]
+fn dot_pairs<V: RowLanes, const T: usize>(
+    v: V,
+    sums: &mut [V::I; T],
+    (even, odd): (V::I, V::I),
+    digits: &[Digits; T],
+    b: usize,
+    i: usize,
+) {
+    for t in 0..T {
+        let [q0, q1] = digits[t].pairs[b][i];
+        sums[t] = v.dot_halves(v.dot_halves(sums[t], even, q0), odd, q1);
+    }
+}
+
+#[inline(always)]
+fn to_f_all<V: Lanes, const T: usize>(v: V, sums: &[V::I; T]) -> [V::F; T] {
+    let mut out = [v.float(0.0); T];
+    for t in 0..T {
+        out[t] = v.to_f(sums[t]);
+    }
+    out
 }
 
 /// Sums of low and high digits to start from when every weight has `bias` added.
@@ -188,10 +253,6 @@ fn joined_all<V: Lanes, const T: usize>(v: V, high: &[V::I; T], low: &[V::I; T])
 impl CodedKeys for Q8_0 {
     const WORDS: usize = BLOCK / 4;
     #[inline(always)]
-    fn element(i: usize, e: usize) -> usize {
-        4 * i + e
-    }
-    #[inline(always)]
     fn dots<V: RowLanes, const T: usize>(
         v: V,
         codes: &[Word],
@@ -199,6 +260,13 @@ impl CodedKeys for Q8_0 {
         digits: &[Digits; T],
         b: usize,
     ) -> [V::F; T] {
+        if V::HALVES {
+            let mut sums = [v.int(0); T];
+            for i in 0..BLOCK / 4 {
+                dot_pairs(v, &mut sums, v.halves(v.signed(v.load(&codes[i], part))), digits, b, i);
+            }
+            return to_f_all(v, &sums);
+        }
         let (mut low, mut high) = start(v, V::SIGNED_BIAS, digits, b);
         for i in 0..BLOCK / 4 {
             let w = v.signed(v.load(&codes[i], part));
@@ -214,10 +282,6 @@ impl CodedKeys for Q8_0 {
 impl CodedKeys for Q4_0 {
     const WORDS: usize = BLOCK / 8;
     #[inline(always)]
-    fn element(i: usize, e: usize) -> usize {
-        4 * i + e
-    }
-    #[inline(always)]
     fn dots<V: RowLanes, const T: usize>(
         v: V,
         codes: &[Word],
@@ -225,6 +289,21 @@ impl CodedKeys for Q4_0 {
         digits: &[Digits; T],
         b: usize,
     ) -> [V::F; T] {
+        if V::HALVES {
+            let mut sums = [v.int(0); T];
+            for t in 0..T {
+                let [low_all, high_all] = digits[t].sums[b];
+                sums[t] = v.int(-8 * (128 * high_all + low_all));
+            }
+            for i in 0..BLOCK / 8 {
+                let w = v.load(&codes[i], part);
+                let low = (v.and(w, 0x000f_000f), v.and(v.shr(w, 8), 0x000f_000f));
+                let high = (v.and(v.shr(w, 4), 0x000f_000f), v.and(v.shr(w, 12), 0x000f_000f));
+                dot_pairs(v, &mut sums, low, digits, b, i);
+                dot_pairs(v, &mut sums, high, digits, b, i + 4);
+            }
+            return to_f_all(v, &sums);
+        }
         let (mut low, mut high) = start(v, 8, digits, b);
         for i in 0..BLOCK / 8 {
             let w = v.load(&codes[i], part);
@@ -240,19 +319,9 @@ impl CodedKeys for Q4_0 {
     }
 }
 
-/// Byte `e` of a word of two-bit codes shifted right by 2 m holds element 4 e + m of the word's 16; so the digits are
-/// packed that way, which spares the codes a spreading.
-#[inline(always)]
-fn tq3_element(i: usize, e: usize) -> usize {
-    16 * (i / 4) + 4 * e + i % 4
-}
-
 impl CodedKeys for Tq3_0 {
     const WORDS: usize = 3;
-    #[inline(always)]
-    fn element(i: usize, e: usize) -> usize {
-        tq3_element(i, e)
-    }
+    const TRANSPOSED: bool = true;
     #[inline(always)]
     fn dots<V: RowLanes, const T: usize>(
         v: V,
@@ -263,6 +332,28 @@ impl CodedKeys for Tq3_0 {
     ) -> [V::F; T] {
         // With the sums of the digits where the code's bit 0 and where its bit 1 is set: the inner level's signed sum
         // (code 1: -1, code 2: +1) is second - first, the outer's (0: -1, 3: +1) is first + second - all.
+        if V::HALVES {
+            let mut sums = [[v.int(0); T]; 2];
+            for half in 0..2 {
+                let w = v.load(&codes[half], part);
+                for m in 0..4 {
+                    for bit in 0..2 {
+                        let set = v.shr(w, (2 * m + bit) as u32);
+                        let pair = (v.and(set, 0x0001_0001), v.and(v.shr(set, 8), 0x0001_0001));
+                        dot_pairs(v, &mut sums[bit], pair, digits, b, 4 * half + m);
+                    }
+                }
+            }
+            let mut out = [v.float(0.0); T];
+            for t in 0..T {
+                let [low_all, high_all] = digits[t].sums[b];
+                let inner = v.to_f(v.sub(sums[1][t], sums[0][t]));
+                let all = v.int(128 * high_all + low_all);
+                let outer = v.to_f(v.sub(v.add(sums[0][t], sums[1][t]), all));
+                out[t] = v.add_f(v.mul_f(v.float(TQ3_0_INNER), inner), v.mul_f(v.float(TQ3_0_OUTER), outer));
+            }
+            return out;
+        }
         let (mut low, mut high) = ([[v.int(0); 2]; T], [[v.int(0); 2]; T]);
         for half in 0..2 {
             let w = v.load(&codes[half], part);
@@ -291,10 +382,7 @@ impl CodedKeys for Tq3_0 {
 
 impl CodedKeys for Tq3_1 {
     const WORDS: usize = 3;
-    #[inline(always)]
-    fn element(i: usize, e: usize) -> usize {
-        tq3_element(i, e)
-    }
+    const TRANSPOSED: bool = true;
     #[inline(always)]
     fn dots<V: RowLanes, const T: usize>(
         v: V,
@@ -304,6 +392,7 @@ impl CodedKeys for Tq3_1 {
         b: usize,
     ) -> [V::F; T] {
         let (mut low, mut high) = start(v, V::SIGNED_BIAS, digits, b);
+        let mut sums = [v.int(0); T];
         let qr = v.load(&codes[2], part);
         for half in 0..2 {
             let w = v.load(&codes[half], part);
@@ -317,13 +406,17 @@ impl CodedKeys for Tq3_1 {
             ];
             for m in 0..4 {
                 let i = 4 * half + m;
+                if V::HALVES {
+                    dot_pairs(v, &mut sums, v.halves(levels[m]), digits, b, i);
+                    continue;
+                }
                 for t in 0..T {
                     low[t] = v.dot_signed(low[t], levels[m], digits[t].low[b][i]);
                     high[t] = v.dot_signed(high[t], levels[m], digits[t].high[b][i]);
                 }
             }
         }
-        joined_all(v, &high, &low)
+        if V::HALVES { to_f_all(v, &sums) } else { joined_all(v, &high, &low) }
     }
 }
 

@@ -2,7 +2,7 @@
 //! of tq3_1's levels in keys and values. Must not decide an order of float operations; that is in `keys` and `values`.
 
 use super::MAX_HEAD;
-use crate::ops::tq3::{TQ3_1_LEVELS, TQ3_1_SHIFT};
+use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER, TQ3_1_LEVELS, TQ3_1_SHIFT};
 use crate::simd::lanes::Lanes;
 use crate::simd::portable::Portable;
 
@@ -26,22 +26,51 @@ const BYTES: [u8; 16] = {
     t
 };
 
-/// tq3_1's levels by code of three bits.
-pub(super) const TQ3_1_TABLE: [f32; 8] = {
-    let mut t = [0.0; 8];
+/// tq3's levels of the four two-bit codes, those above the shift in tq3_1 and (for it alone) those below.
+const fn levels(one: bool, below: bool) -> [f32; 4] {
+    let mut t = [-TQ3_0_OUTER, -TQ3_0_INNER, TQ3_0_INNER, TQ3_0_OUTER];
     let mut code = 0;
-    while code < 8 {
-        t[code] = BYTES[code] as i8 as f32;
+    while one && code < 4 {
+        t[code] = BYTES[code + if below { 4 } else { 0 }] as i8 as f32;
         code += 1;
+    }
+    t
+}
+
+/// Where there are no shuffles: of the four two-bit codes in a byte, the levels of tq3_0, and the distances of tq3_1.
+static BY_BYTE: [[[f32; 4]; 256]; 2] = {
+    let mut t = [[[0.0; 4]; 256]; 2];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut e = 0;
+        while e < 4 {
+            let code = byte >> (2 * e) & 3;
+            t[0][byte][e] = levels(false, false)[code];
+            t[1][byte][e] = TQ3_1_LEVELS[code] as f32;
+            e += 1;
+        }
+        byte += 1;
+    }
+    t
+};
+
+/// The sign bits of four elements by four bits.
+static BY_NIBBLE: [[u32; 4]; 16] = {
+    let mut t = [[0; 4]; 16];
+    let mut i = 0;
+    while i < 64 {
+        t[i / 4][i % 4] = (i as u32 / 4 >> (i % 4) & 1) << 31;
+        i += 1;
     }
     t
 };
 
 /// What values need besides [`Lanes`]: the elements of one row side by side. The rows are in memory as
 /// `ops::cache::CacheType` lays them out.
-pub(super) trait RowLanes: Lanes {
-    /// Codes of N elements of a tq3 value.
-    type Codes: Copy;
+pub(crate) trait RowLanes: Lanes {
+    /// Whether coded keys are multiplied with the query as halves of 16 bits, by [`Lanes::dot_halves`]: for levels
+    /// that need several instructions for a dot of bytes.
+    const HALVES: bool;
 
     /// N words of f32.
     fn f32_row(self, words: &[u32]) -> Self::F;
@@ -53,13 +82,13 @@ pub(super) trait RowLanes: Lanes {
     fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F;
     /// Eight f16 in four words. Those that are not finite may give anything.
     fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32];
-    /// Elements `N * part ..` of a tq3 block (`qs`, `qr`); only with SIGNED is bit 2 of a code that of `qr`.
-    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> Self::Codes;
-    /// A table for [`RowLanes::pick`], by code of three bits. It may be multiplied lane by lane with a number.
-    fn table(self, by_code: &[f32; 8]) -> Self::F;
-    /// The table's number for each code.
-    fn pick(self, table: Self::F, codes: Self::Codes) -> Self::F;
+    /// d times the levels of elements `N * part ..` of a tq3 block (`qs`, `qr`): of tq3_1 where `ONE`, else of tq3_0.
+    fn tq3_row<const ONE: bool>(self, block: &[u32], part: usize, d: f32) -> Self::F;
 
+    /// Lane l takes lane l ^ S; S is 1, 2, 4 or 8, and less than N.
+    fn swap<const S: usize>(self, a: Self::F) -> Self::F;
+    /// The even and the odd bytes of [`Lanes::signed`]'s words as signed halves, without its bias.
+    fn halves(self, w: Self::S) -> (Self::I, Self::I);
     /// Bits `16 * half ..` of tq3_1's `qr`, of a key block: the four bits of each quarter low in a byte, 0 above.
     fn nibbles(self, qr: Self::I, half: usize) -> Self::I;
     /// tq3_1's levels, made ready for [`Lanes::dot_signed`], of codes whose low bits are bits 0 and 1 of the bytes of
@@ -68,7 +97,7 @@ pub(super) trait RowLanes: Lanes {
 }
 
 impl RowLanes for Portable {
-    type Codes = [usize; Self::N];
+    const HALVES: bool = true;
 
     #[inline(always)]
     fn f32_row(self, words: &[u32]) -> Self::F {
@@ -118,28 +147,39 @@ impl RowLanes for Portable {
         self.f16_row(words)
     }
     #[inline(always)]
-    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> [usize; Self::N] {
-        let low = block[part / 2 % 2] >> (16 * (part % 2));
+    fn tq3_row<const ONE: bool>(self, block: &[u32], part: usize, d: f32) -> Self::F {
+        let codes = (block[part / 2 % 2] >> (16 * (part % 2))) as u16;
         let signs = block[2] >> (8 * (part % 4));
-        let mut out = [0; Self::N];
-        for l in 0..Self::N {
-            let sign = if SIGNED { signs >> l & 1 } else { 0 };
-            out[l] = (low >> (2 * l) & 3 | sign << 2) as usize;
-        }
-        out
-    }
-    #[inline(always)]
-    fn table(self, by_code: &[f32; 8]) -> [f32; Self::N] {
-        *by_code
-    }
-    #[inline(always)]
-    fn pick(self, table: [f32; Self::N], codes: [usize; Self::N]) -> [f32; Self::N] {
         let mut out = [0.0; Self::N];
-        for l in 0..Self::N {
-            // the remainder changes nothing and spares a check
-            out[l] = table[codes[l] % Self::N];
+        for i in 0..Self::N / 4 {
+            let numbers = &BY_BYTE[ONE as usize][usize::from(codes.to_le_bytes()[i])];
+            let flips = &BY_NIBBLE[(signs >> (4 * i) & 15) as usize];
+            for e in 0..4 {
+                out[4 * i + e] = d * if ONE {
+                    TQ3_1_SHIFT as f32 + f32::from_bits(numbers[e].to_bits() ^ flips[e])
+                } else {
+                    numbers[e]
+                };
+            }
         }
         out
+    }
+    #[inline(always)]
+    fn swap<const S: usize>(self, a: Self::F) -> Self::F {
+        let mut out = a;
+        for l in 0..Self::N {
+            out[l] = a[(l ^ S) % Self::N];
+        }
+        out
+    }
+    #[inline(always)]
+    fn halves(self, w: Self::S) -> (Self::I, Self::I) {
+        let (mut even, mut odd) = ([0; Self::N], [0; Self::N]);
+        for l in 0..Self::N {
+            even[l] = (w[l] << 8 >> 24 << 16) | (w[l] << 24 >> 24 & 0xffff);
+            odd[l] = (w[l] >> 24 << 16) | (w[l] << 16 >> 24 & 0xffff);
+        }
+        (even, odd)
     }
     #[inline(always)]
     fn nibbles(self, qr: Self::I, half: usize) -> Self::I {
@@ -198,8 +238,7 @@ macro_rules! intrinsics {
 
 #[cfg(target_arch = "x86_64")]
 impl RowLanes for Avx2 {
-    /// codes in bits 0 and 1, and the signs as floats
-    type Codes = __m256i;
+    const HALVES: bool = true;
 
     #[inline(always)]
     fn f32_row(self, words: &[u32]) -> __m256 {
@@ -235,28 +274,36 @@ impl RowLanes for Avx2 {
         scales_f16c(words)
     }
     #[inline(always)]
-    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> __m256i {
-        let low = (block[part / 2 % 2] >> (16 * (part % 2))) as i32;
-        let high = block[2].rotate_right(8 * part as u32);
+    fn tq3_row<const ONE: bool>(self, block: &[u32], part: usize, d: f32) -> __m256 {
+        let block = &block[..3];
+        let (above, below) = const { (levels(ONE, false), levels(ONE, true)) };
         intrinsics!({
-            let low = _mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
-            if !SIGNED {
-                return low;
+            let iota = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            // each element's two bits to the bottom of its lane; the look-up ignores those above
+            let turns = _mm256_add_epi32(_mm256_set1_epi32((part % 2 * 16) as i32), _mm256_slli_epi32::<1>(iota));
+            let codes = _mm256_srlv_epi32(_mm256_set1_epi32(block[part / 2 % 2] as i32), turns);
+            let mut level = _mm256_permutevar_ps(_mm256_broadcast_ps(&_mm_loadu_ps(above.as_ptr())), codes);
+            if ONE {
+                // each element's sign to the top of its lane, which is what the choice looks at
+                let turns = _mm256_sub_epi32(_mm256_set1_epi32(31 - (part % 4 * 8) as i32), iota);
+                let signs = _mm256_sllv_epi32(_mm256_set1_epi32(block[2] as i32), turns);
+                let other = _mm256_permutevar_ps(_mm256_broadcast_ps(&_mm_loadu_ps(below.as_ptr())), codes);
+                level = _mm256_blendv_ps(level, other, _mm256_castsi256_ps(signs));
             }
-            // the bit of qr to bit 2
-            let high = _mm256_set1_epi32((high << 2) as i32);
-            let high = _mm256_srlv_epi32(high, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-            let three = _mm256_set1_epi32(3);
-            _mm256_or_si256(_mm256_and_si256(low, three), _mm256_andnot_si256(three, high))
+            _mm256_mul_ps(_mm256_set1_ps(d), level)
         })
     }
     #[inline(always)]
-    fn table(self, by_code: &[f32; 8]) -> __m256 {
-        intrinsics!(_mm256_loadu_ps(by_code.as_ptr()))
+    fn swap<const S: usize>(self, a: __m256) -> __m256 {
+        intrinsics!(match S {
+            1 => _mm256_permute_ps::<0b10_11_00_01>(a),
+            2 => _mm256_permute_ps::<0b01_00_11_10>(a),
+            _ => _mm256_permute2f128_ps::<0x01>(a, a),
+        })
     }
     #[inline(always)]
-    fn pick(self, table: __m256, codes: __m256i) -> __m256 {
-        intrinsics!(_mm256_permutevar8x32_ps(table, codes))
+    fn halves(self, w: (__m256i, __m256i)) -> (__m256i, __m256i) {
+        intrinsics!((_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w.1)), _mm256_srai_epi16::<8>(w.1)))
     }
     #[inline(always)]
     fn nibbles(self, qr: __m256i, half: usize) -> __m256i {
@@ -292,7 +339,7 @@ impl RowLanes for Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl RowLanes for Avx512 {
-    type Codes = __m512i;
+    const HALVES: bool = false;
 
     #[inline(always)]
     fn f32_row(self, words: &[u32]) -> __m512 {
@@ -328,28 +375,36 @@ impl RowLanes for Avx512 {
         scales_f16c(words)
     }
     #[inline(always)]
-    fn codes<const SIGNED: bool>(self, block: &[u32; 3], part: usize) -> __m512i {
-        let (low, signs) = (block[part % 2] as i32, block[2].rotate_right(16 * part as u32) as i32);
+    fn tq3_row<const ONE: bool>(self, block: &[u32], part: usize, d: f32) -> __m512 {
+        let block = &block[..3];
+        let table = const { [levels(ONE, false), levels(ONE, true), levels(ONE, false), levels(ONE, true)] };
         intrinsics!({
-            let shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-            let low = _mm512_srlv_epi32(_mm512_set1_epi32(low), shifts);
-            if !SIGNED {
-                return low;
-            }
-            // the sign to bit 2
+            let table = _mm512_loadu_ps(table.as_ptr().cast());
+            let twice = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let low = _mm512_srlv_epi32(_mm512_set1_epi32(block[part % 2] as i32), twice);
+            // the sign to bit 2; of four bits that the look-up takes the highest may be anything
             let turns = _mm512_setr_epi32(30, 31, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13);
-            let signs = _mm512_rorv_epi32(_mm512_set1_epi32(signs), turns);
-            select(low, signs, _mm512_set1_epi32(3))
+            let turns = _mm512_add_epi32(turns, _mm512_set1_epi32((part % 2 * 16) as i32));
+            let signs = _mm512_rorv_epi32(_mm512_set1_epi32(block[2] as i32), turns);
+            let codes = select(low, signs, _mm512_set1_epi32(3));
+            _mm512_mul_ps(_mm512_set1_ps(d), _mm512_permutexvar_ps(codes, table))
         })
     }
     #[inline(always)]
-    fn table(self, by_code: &[f32; 8]) -> __m512 {
-        // the permutation looks at four bits, of which the highest is another element's
-        intrinsics!(_mm512_broadcast_f32x8(_mm256_loadu_ps(by_code.as_ptr())))
+    fn swap<const S: usize>(self, a: __m512) -> __m512 {
+        intrinsics!(match S {
+            1 => _mm512_permute_ps::<0b10_11_00_01>(a),
+            2 => _mm512_permute_ps::<0b01_00_11_10>(a),
+            4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(a, a),
+            _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(a, a),
+        })
     }
     #[inline(always)]
-    fn pick(self, table: __m512, codes: __m512i) -> __m512 {
-        intrinsics!(_mm512_permutexvar_ps(codes, table))
+    fn halves(self, w: __m512i) -> (__m512i, __m512i) {
+        intrinsics!({
+            let w = _mm512_xor_si512(w, _mm512_set1_epi8(-128));
+            (_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(w)), _mm512_srai_epi16::<8>(w))
+        })
     }
     #[inline(always)]
     fn nibbles(self, qr: __m512i, half: usize) -> __m512i {

@@ -1,0 +1,89 @@
+//! `attention_quantize`: attention over one cache page, then its outputs to Q8K128 blocks, for heads that 128 outputs
+//! hold whole or that hold 128 outputs whole.
+
+use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
+use crate::ops::attention::{AttentionParams, attention};
+use crate::ops::cache::CacheType;
+use crate::ops::linear::act_words;
+
+/// Parameters of `attention_quantize`: those of `attention`, then the digits of `act_quantize`.
+#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
+pub struct AttentionQuantizeParams {
+    /// query rows
+    pub n_tokens: u32,
+    /// position of query row 0
+    pub pos: u32,
+    /// query heads
+    pub heads: u32,
+    /// key-value heads
+    pub kv_heads: u32,
+    /// elements in a head: 32, 64, 128 or 256
+    pub head_dim: u32,
+    /// first position of this page
+    pub page_first: u32,
+    /// positions in this page, a multiple of 64
+    pub page_len: u32,
+    /// f32(1 / sqrt(head_dim))
+    pub scale: f32,
+    /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
+    pub digits: u32,
+}
+
+impl AttentionQuantizeParams {
+    /// Both operations in one, or `None` where blocks of 128 would cross the units of heads that a workgroup has.
+    pub fn new(p: &AttentionParams, digits: u32) -> Option<AttentionQuantizeParams> {
+        let (heads, hd) = (p.heads, p.head_dim);
+        let whole = matches!(hd, 128 | 256) || (matches!(hd, 32 | 64) && (heads * hd).is_multiple_of(128));
+        let AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale } = *p;
+        whole.then_some(AttentionQuantizeParams {
+            n_tokens,
+            pos,
+            heads,
+            kv_heads,
+            head_dim,
+            page_first,
+            page_len,
+            scale,
+            digits,
+        })
+    }
+
+    /// The first of the two operations.
+    pub fn attention(&self) -> AttentionParams {
+        let AttentionQuantizeParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, .. } =
+            *self;
+        AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale }
+    }
+
+    /// The rows whose position lies in this page: those that are finished, and quantised, by it.
+    pub fn finished(&self) -> std::ops::Range<usize> {
+        let first = self.page_first.saturating_sub(self.pos).min(self.n_tokens);
+        let end = (self.page_first + self.page_len).saturating_sub(self.pos).min(self.n_tokens);
+        first as usize..end as usize
+    }
+
+    /// The second operation, of the rows of [`AttentionQuantizeParams::finished`], with their first word in the blocks.
+    pub fn quantize(&self) -> (ActQuantizeParams, usize) {
+        let (k, rows) = (self.heads * self.head_dim, self.finished());
+        let first = rows.start * act_words(k as usize, self.digits as usize);
+        (ActQuantizeParams { n_tokens: rows.len() as u32, k, digits: self.digits }, first)
+    }
+}
+
+/// `q`, `k`, `v` and `state` as in `attention`; `blocks` `[token][group][digit]` blocks of 37 words, written by the page
+/// that holds the query's position.
+pub fn attention_quantize(
+    types: (CacheType, CacheType),
+    p: &AttentionQuantizeParams,
+    q: &[f32],
+    k: &[u32],
+    v: &[u32],
+    state: &mut [f32],
+    blocks: &mut [u32],
+) {
+    let row = (p.heads * p.head_dim) as usize;
+    let mut out = vec![0f32; p.n_tokens as usize * row];
+    attention(types, &p.attention(), q, k, v, state, &mut out);
+    let (quantize, first) = p.quantize();
+    act_quantize(&quantize, &out[p.finished().start * row..], &mut blocks[first..]);
+}
