@@ -221,7 +221,12 @@ fn decode_blocks<B: Pod, const N: usize>(ty: BlockType, bytes: &[u8], out: &mut 
 
 /// Stores `f` of every block's elements.
 #[inline(always)]
-pub(crate) fn encode_blocks<B: Pod, const N: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(&[f32; N]) -> B) {
+pub(crate) fn encode_blocks<B: Pod, const N: usize>(
+    ty: BlockType,
+    x: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; N]) -> B,
+) {
     ty.check_lengths(out.len(), x.len());
     const { assert!(align_of::<B>() == 1) };
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);

@@ -199,10 +199,22 @@ impl Container {
         let parsed = gguf::parse(&source, 0)?;
         if let Some(t) = parsed.tensors.first() {
             let place = format!("tensor {}", quote(&t.name));
-            return Err(FormatError::invalid(source.name(), place, "weights beside weights", "metadata alone", "a tensor"));
+            return Err(FormatError::invalid(
+                source.name(),
+                place,
+                "weights beside weights",
+                "metadata alone",
+                "a tensor",
+            ));
         }
         let weights = hf::open_weights(dir, mode)?.ok_or_else(|| {
-            FormatError::invalid(&show_path(dir), "directory", "no weights in it", "*.safetensors or block files", "none")
+            FormatError::invalid(
+                &show_path(dir),
+                "directory",
+                "no weights in it",
+                "*.safetensors or block files",
+                "none",
+            )
         })?;
         Ok(Container {
             kind: ContainerKind::Gguf,
