@@ -7,6 +7,7 @@
 //!   one `rope_cache_write`
 //! - gate and up projections write one buffer; `swiglu` and `act_quantize` become `swiglu_quantize`
 //! - `rms_norm` and `act_quantize` become `norm_quantize`
+//! - attention over every page and the `act_quantize` of its result become `attention_quantize`
 //! - a linear and the `add` after it become a linear with a residual
 //! - neighbouring linears over the same activations become one, their weights stacked in one buffer; a pair of types
 //!   that has a kernel too
@@ -16,6 +17,7 @@
 //! logits, and no command outside the run reads what the run wrote to it. Anything unknown is left as it stands.
 
 use crate::ops::add_bias::AddBiasParams;
+use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::gate_up::{self, GateUpParams};
 use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{LinearPairParams, PAIRS};
@@ -51,7 +53,11 @@ pub fn fuse(plan: &mut Plan, how: Fuse, max_binding_words: usize) -> Vec<Option<
     let mut f = Fuser { plan, max_binding_words };
     let mut at = 0;
     while at < f.commands().len() {
-        let done = f.rope_cache_write(at) || f.swiglu_quantize(at) || f.norm_quantize(at) || f.residual(at);
+        let done = f.rope_cache_write(at)
+            || f.attention_quantize(at)
+            || f.swiglu_quantize(at)
+            || f.norm_quantize(at)
+            || f.residual(at);
         // what a rewrite left at the same place may be the start of another
         at += usize::from(!done);
     }
@@ -119,8 +125,14 @@ impl Fuser<'_> {
             if c.reads(id) && !anew.contains(&c.rows) {
                 return false;
             }
-            // a linear that starts at row 0 begins a new life of the buffer; its other parts follow
-            if c.outputs().contains(&id) && linear(c).is_none_or(|p| p.y_offset == 0) {
+            // a linear that starts at row 0 or attention over the first page begins a new life of the buffer; the other
+            // parts and pages follow
+            let begins = match c.args {
+                Args::Linear(p) => p.y_offset == 0,
+                Args::Attention(p) => p.page_first == 0,
+                _ => true,
+            };
+            if c.outputs().contains(&id) && begins {
                 anew.push(c.rows);
             }
             if anew.contains(&all[run.start].rows) {
@@ -292,6 +304,37 @@ impl Fuser<'_> {
         let args = NormQuantizeParams { n_tokens: 0, dim: p.dim, inv_n: p.inv_n, eps: p.eps, digits: aq.digits };
         let c = Command { op: Op::NormQuantize, args: Args::NormQuantize(args), binds: vec![x, w, act], ..n.clone() };
         self.replace(at..at + 2, vec![c]);
+        true
+    }
+
+    /// attention over each page, act_quantize: at the first page. A row is finished, and quantised, by the page that holds
+    /// its position.
+    fn attention_quantize(&mut self, at: usize) -> bool {
+        let all = self.commands();
+        let same = |c: &&Command| {
+            matches!(c.op, Op::Attention(..)) && alike(c, &all[at]) && c.binds.last() == all[at].binds.last()
+        };
+        let n = all[at..].iter().take_while(same).count();
+        let (true, Some(quant)) = (n > 0, all.get(at + n)) else { return false };
+        let (Args::ActQuantize(aq), &[from, act]) = (quant.args, &quant.binds[..]) else { return false };
+        let run = at..at + n + 1;
+        if all[at].binds.last() != Some(&from) || !alike(&all[at], quant) || !self.private(from, &run) {
+            return false;
+        }
+        let mut end = 0;
+        let mut list = Vec::new();
+        for c in &all[at..at + n] {
+            let (Op::Attention(kt, vt), Args::Attention(p)) = (c.op, c.args) else { return false };
+            let Some(args) = AttentionQuantizeParams::new(&p, aq.digits) else { return false };
+            if p.page_first != end || p.heads * p.head_dim != aq.k {
+                return false;
+            }
+            end += p.page_len;
+            let mut c = Command { op: Op::AttentionQuantize(kt, vt), args: Args::AttentionQuantize(args), ..c.clone() };
+            *c.binds.last_mut().expect("attention binds its result") = act;
+            list.push(c);
+        }
+        self.replace(run, list);
         true
     }
 

@@ -382,6 +382,8 @@ impl Command {
             (Op::NormQuantize | Op::SwigluQuantize | Op::GateUp(_), _) => true,
             (_, Args::Linear(p)) => p.residual == 0,
             (_, Args::LinearPair(p)) => p.residual == 0,
+            // the result, of which the page that holds a row's position writes all; not the state carried from page to page
+            (Op::Attention(..) | Op::AttentionQuantize(..), _) => self.binds.last() == Some(&id),
             _ => false,
         };
         self.inputs().contains(&id) || (!replaces && self.outputs().contains(&id))

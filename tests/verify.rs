@@ -300,7 +300,7 @@ impl Device for Faulty {
 #[test]
 fn one_flipped_bit_is_found_and_located() {
     let c = embedded();
-    for command in [3usize, 15, 40] {
+    for command in [3usize, 14, 37] {
         let mut devices = vec![
             cpu(Some(Level::detect()), 0),
             Box::new(Faulty { inner: cpu(None, 1), command, armed: true, outputs: vec![] }) as Box<dyn Device>,
