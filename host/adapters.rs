@@ -3,6 +3,7 @@
 use super::device::{GpuDevice, GpuOptions};
 use super::faults::{Faults, HostError};
 use super::qualify::{Verdict, qualify};
+use super::tune::{Memory, Tune};
 use std::sync::Arc;
 
 /// One adapter of one backend.
@@ -158,8 +159,16 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     device.set_device_lost_callback(move |reason, message| {
         on_lost.report(HostError::Lost(one_line(&format!("{reason:?}: {message}"))))
     });
-    let mut gpu = GpuDevice::new(device, queue, title, faults, options);
-    let verdict = qualify(&mut gpu).await?;
+    let info = adapter.inner.get_info();
+    let memory = Memory::open(&info, options.store.clone());
+    let mut gpu = GpuDevice::new(device, queue, title, faults, memory, info.backend != wgpu::Backend::Gl);
+    // before any option of the caller, a small binding limit among them, could bend the probe
+    let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
+        true => Verdict { words: 0, mismatches: 0, first: None },
+        false => qualify(&mut gpu).await?,
+    };
+    gpu.memory.set_exact(verdict.exact());
+    gpu.options = options;
     Ok((gpu, verdict))
 }
 

@@ -2,11 +2,14 @@
 
 use super::faults::{Faults, HostError};
 use super::program::{Program, SLOT};
+use super::tune::{Memory, Store, Tune};
+use super::variants::Forced;
 use crate::ops::attention::AttentionParams;
 use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
+use std::sync::Arc;
 
 /// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
 const WORK_PER_SUBMIT: u64 = 1 << 34;
@@ -15,10 +18,16 @@ const WORK_PER_SUBMIT: u64 = 1 << 34;
 const PATIENCE: u64 = 600;
 
 /// Choices made when a device is opened.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct GpuOptions {
     /// pretend the binding limit is this many bytes (to test splitting)
     pub max_binding: Option<u64>,
+    /// variants to use whatever is measured; they never change a bit
+    pub variants: Vec<Forced>,
+    /// whether the other variants are measured when a plan is loaded
+    pub tune: Tune,
+    /// where measurements and the adapter's qualification are kept
+    pub store: Option<Arc<dyn Store>>,
 }
 
 /// A wgpu device with a loaded plan.
@@ -27,8 +36,11 @@ pub struct GpuDevice {
     pub(super) queue: wgpu::Queue,
     title: String,
     faults: Faults,
-    max_binding: u64,
-    program: Option<Program>,
+    /// whether pipelines may be made on several threads at once (GL has one context, and waiting for it has a limit)
+    parallel: bool,
+    pub(super) options: GpuOptions,
+    pub(super) memory: Memory,
+    pub(super) program: Option<Program>,
     /// grows to the largest buffer read by `read`
     staging: Option<wgpu::Buffer>,
     stats: Stats,
@@ -40,14 +52,18 @@ impl GpuDevice {
         queue: wgpu::Queue,
         title: String,
         faults: Faults,
-        options: GpuOptions,
+        memory: Memory,
+        parallel: bool,
     ) -> GpuDevice {
-        let limits = device.limits();
-        let mut max_binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
-        if let Some(limit) = options.max_binding {
-            max_binding = max_binding.min(limit);
-        }
-        GpuDevice { device, queue, title, faults, max_binding, program: None, staging: None, stats: Stats::default() }
+        let (options, stats) = (GpuOptions::default(), Stats::default());
+        GpuDevice { device, queue, title, faults, parallel, options, memory, program: None, staging: None, stats }
+    }
+
+    /// Bytes one binding may have: the device's limit, or a smaller one that was asked for.
+    fn max_binding(&self) -> u64 {
+        let limits = self.device.limits();
+        let own = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+        own.min(self.options.max_binding.unwrap_or(u64::MAX))
     }
 
     /// Frees everything a plan holds.
@@ -61,14 +77,14 @@ impl GpuDevice {
         self.device.destroy();
     }
 
-    fn program(&self) -> Result<&Program, HostError> {
+    pub(super) fn program(&self) -> Result<&Program, HostError> {
         self.program.as_ref().ok_or_else(|| HostError::Device("no plan is loaded".into()))
     }
 
     async fn load_plan(&mut self, plan: Plan, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         self.unload();
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let program = Program::new(&self.device, plan, self.max_binding);
+        let program = Program::new(&self.device, plan, self.max_binding(), &self.options.variants);
         if let Some(e) = memory.pop().await {
             anyhow::bail!(HostError::Device(format!(
                 "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
@@ -97,11 +113,13 @@ impl GpuDevice {
             self.wait().await?;
         }
         self.program = Some(program);
-        Ok(())
+        self.tune().await?;
+        self.program()?.prepare(self.parallel);
+        Ok(self.faults.check()?)
     }
 
     /// Writes parameters and inputs of a step: one write. Returns the active commands.
-    fn write_arena(&mut self, step: &Step) -> Result<Vec<(usize, Args)>, HostError> {
+    pub(super) fn write_arena(&mut self, step: &Step) -> Result<Vec<(usize, Args)>, HostError> {
         let program = self.program.as_mut().ok_or_else(|| HostError::Device("no plan is loaded".into()))?;
         assert!(
             step.n_tokens <= program.plan.max_tokens,
@@ -154,11 +172,7 @@ impl GpuDevice {
             {
                 let mut pass = encoder.begin_compute_pass(&Default::default());
                 for (i, args) in &rest[..n] {
-                    let c = &program.commands[*i];
-                    let [x, y, z] = args.groups();
-                    pass.set_pipeline(&program.pipelines[c.pipeline]);
-                    pass.set_bind_group(0, &c.bind_group, &[]);
-                    pass.dispatch_workgroups(x, y, z);
+                    program.dispatch(&mut pass, *i, args);
                 }
             }
             rest = &rest[n..];
@@ -293,7 +307,7 @@ fn work_of_attention(p: &AttentionParams) -> u64 {
 
 impl Device for GpuDevice {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { name: self.title.clone(), max_binding_words: (self.max_binding / 4) as usize }
+        DeviceInfo { name: self.title.clone(), max_binding_words: (self.max_binding() / 4) as usize }
     }
 
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {

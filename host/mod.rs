@@ -9,12 +9,15 @@ mod limits;
 mod program;
 mod qualify;
 pub mod shaders;
+mod tune;
+pub mod variants;
 
 pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, native_adapters};
 pub use device::{GpuDevice, GpuOptions};
 pub use faults::HostError;
 pub use limits::limits;
 pub use qualify::Verdict;
+pub use tune::{Store, Tune};
 
 /// The version of wgpu this was built with.
 pub const WGPU_VERSION: &str = env!("ISOBIT_WGPU_VERSION");

@@ -1,11 +1,16 @@
-//! A plan made ready to run: buffers, the arena, one pipeline per operation, one bind group per command.
+//! A plan made ready to run: buffers, the arena, a bind group per command, and the pipelines of the variants chosen.
 //!
-//! Everything is made here, once; the token loop creates nothing.
+//! Buffers and bind groups are made here, once. A pipeline is made when it is first needed ([`Program::prepare`] does so
+//! for all that the choices ask for, in parallel), so that variants nobody runs cost nothing; the token loop creates
+//! nothing.
 
 use super::faults::HostError;
-use super::shaders::{self, Binding};
-use crate::record::{BufId, Op, Plan, Role};
+use super::shaders::{self, Binding, Shader};
+use super::variants::{self, Choice, Forced, Variant};
+use crate::record::{Args, BufId, Op, Plan, Role};
+use rayon::prelude::*;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// Bytes between parameter structs in the arena: WebGPU's largest required uniform offset alignment.
 pub(super) const SLOT: usize = 256;
@@ -18,8 +23,18 @@ pub(super) enum Place {
 }
 
 pub(super) struct Compiled {
-    pub pipeline: usize,
-    pub bind_group: wgpu::BindGroup,
+    kind: usize,
+    bind_group: wgpu::BindGroup,
+    /// the variant of each class of steps
+    pub choice: Choice,
+}
+
+/// An operation: its layouts, and a pipeline for each variant once it is needed.
+struct Kind {
+    op: Op,
+    layout: wgpu::BindGroupLayout,
+    pipeline_layout: wgpu::PipelineLayout,
+    pipelines: Vec<OnceLock<wgpu::ComputePipeline>>,
 }
 
 pub(super) struct Program {
@@ -28,13 +43,14 @@ pub(super) struct Program {
     pub arena: wgpu::Buffer,
     /// what the next step writes into the arena, in one write
     pub arena_bytes: Vec<u8>,
-    pub pipelines: Vec<wgpu::ComputePipeline>,
+    device: wgpu::Device,
+    kinds: Vec<Kind>,
     pub commands: Vec<Compiled>,
     pub logits_staging: wgpu::Buffer,
 }
 
 impl Program {
-    pub fn new(device: &wgpu::Device, plan: Plan, max_binding: u64) -> Result<Program, HostError> {
+    pub fn new(device: &wgpu::Device, plan: Plan, max_binding: u64, forced: &[Forced]) -> Result<Program, HostError> {
         let mut arena_len = plan.recording.commands.len() * SLOT;
         let mut places = Vec::with_capacity(plan.buffers.len());
         for b in &plan.buffers {
@@ -69,16 +85,13 @@ impl Program {
             usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        let mut pipelines = Vec::new();
-        let mut layouts = Vec::new();
+        let mut kinds = Vec::new();
         let mut by_op: HashMap<Op, usize> = HashMap::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
         for (i, c) in plan.recording.commands.iter().enumerate() {
-            let index = *by_op.entry(c.op).or_insert_with(|| {
-                let (pipeline, layout) = compile(device, c.op);
-                pipelines.push(pipeline);
-                layouts.push(layout);
-                pipelines.len() - 1
+            let kind = *by_op.entry(c.op).or_insert_with(|| {
+                kinds.push(Kind::new(device, c.op));
+                kinds.len() - 1
             });
             let mut entries = vec![range(0, &arena, (i * SLOT) as u64, SLOT as u64)];
             for (n, &id) in c.binds.iter().enumerate() {
@@ -90,12 +103,48 @@ impl Program {
             }
             let bind_group = device.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: Some(c.op.stem()),
-                layout: &layouts[index],
+                layout: &kinds[kind].layout,
                 entries: &entries,
             });
-            commands.push(Compiled { pipeline: index, bind_group });
+            let choice = match variants::forced(forced, c.op) {
+                Some(v) => [v; variants::CLASSES.len()],
+                None => variants::untuned(c.op),
+            };
+            commands.push(Compiled { kind, bind_group, choice });
         }
-        Ok(Program { arena_bytes: vec![0; arena_len], plan, places, arena, pipelines, commands, logits_staging })
+        let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);
+        Ok(Program { plan, places, arena, arena_bytes, device, kinds, commands, logits_staging })
+    }
+
+    /// Makes every pipeline that a step may need with the choices as they are; in parallel where the backend allows it.
+    pub fn prepare(&self, parallel: bool) {
+        let mut wanted: Vec<(usize, usize)> =
+            self.commands.iter().flat_map(|c| c.choice.map(|variant| (c.kind, variant))).collect();
+        wanted.sort();
+        wanted.dedup();
+        let make = |&(kind, variant): &(usize, usize)| {
+            self.kinds[kind].pipeline(&self.device, variant);
+        };
+        match parallel {
+            true => wanted.par_iter().for_each(make),
+            false => wanted.iter().for_each(make),
+        }
+    }
+
+    /// Encodes one command with the variant chosen for its number of tokens.
+    pub fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args) {
+        let class = variants::class(args.groups()[1]);
+        self.dispatch_variant(pass, command, args, self.commands[command].choice[class]);
+    }
+
+    /// Encodes one command with a variant.
+    pub fn dispatch_variant(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args, variant: usize) {
+        let c = &self.commands[command];
+        let kind = &self.kinds[c.kind];
+        let [x, y, z] = variants::of(kind.op)[variant].groups(args);
+        pass.set_pipeline(kind.pipeline(&self.device, variant));
+        pass.set_bind_group(0, &c.bind_group, &[]);
+        pass.dispatch_workgroups(x, y, z);
     }
 
     pub fn place(&self, id: BufId) -> (&wgpu::Buffer, u64) {
@@ -117,43 +166,61 @@ fn range(binding: u32, buffer: &wgpu::Buffer, offset: u64, size: u64) -> wgpu::B
     }
 }
 
-fn compile(device: &wgpu::Device, op: Op) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
-    let shader = shaders::find(op.stem()).expect("tests/shaders.rs checks that every operation has a shader");
-    let entries: Vec<wgpu::BindGroupLayoutEntry> = (0u32..)
-        .zip(shader.bindings)
-        .map(|(binding, kind)| wgpu::BindGroupLayoutEntry {
-            binding,
-            visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty: match kind {
-                    Binding::Uniform => wgpu::BufferBindingType::Uniform,
-                    Binding::Read => wgpu::BufferBindingType::Storage { read_only: true },
-                    Binding::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+/// The shader of a variant.
+fn shader(op: Op, variant: &Variant) -> &'static Shader {
+    shaders::find(&variant.stem(op)).expect("tests check that every variant of every operation has a shader")
+}
+
+impl Kind {
+    fn new(device: &wgpu::Device, op: Op) -> Kind {
+        let shader = shader(op, &variants::of(op)[0]);
+        let entries: Vec<wgpu::BindGroupLayoutEntry> = (0u32..)
+            .zip(shader.bindings)
+            .map(|(binding, kind)| wgpu::BindGroupLayoutEntry {
+                binding,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: match kind {
+                        Binding::Uniform => wgpu::BufferBindingType::Uniform,
+                        Binding::Read => wgpu::BufferBindingType::Storage { read_only: true },
+                        Binding::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+                    },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
                 },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
-            count: None,
+                count: None,
+            })
+            .collect();
+        let layout = device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(shader.name), entries: &entries });
+        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(shader.name),
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: 0,
+        });
+        let pipelines = variants::of(op).iter().map(|_| OnceLock::new()).collect();
+        Kind { op, layout, pipeline_layout, pipelines }
+    }
+
+    /// The pipeline of a variant, made when it is first asked for; what goes wrong is reported to the device's faults.
+    fn pipeline(&self, device: &wgpu::Device, variant: usize) -> &wgpu::ComputePipeline {
+        self.pipelines[variant].get_or_init(|| {
+            let shader = shader(self.op, &variants::of(self.op)[variant]);
+            let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: Some(shader.name),
+                source: wgpu::ShaderSource::Wgsl(shader.source.into()),
+            });
+            device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(&self.op.title()),
+                layout: Some(&self.pipeline_layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    constants: &self.op.constants(),
+                    ..Default::default()
+                },
+                cache: None,
+            })
         })
-        .collect();
-    let layout = device
-        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(shader.name), entries: &entries });
-    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: Some(shader.name),
-        bind_group_layouts: &[Some(&layout)],
-        immediate_size: 0,
-    });
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(shader.name),
-        source: wgpu::ShaderSource::Wgsl(shader.source.into()),
-    });
-    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(&op.title()),
-        layout: Some(&pipeline_layout),
-        module: &module,
-        entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions { constants: &op.constants(), ..Default::default() },
-        cache: None,
-    });
-    (pipeline, layout)
+    }
 }

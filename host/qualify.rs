@@ -8,7 +8,7 @@ use crate::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, R
 /// What the probe found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// words compared
+    /// words compared; 0 where the store remembers that the adapter is exact
     pub words: usize,
     /// words that differ
     pub mismatches: usize,

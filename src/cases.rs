@@ -635,6 +635,8 @@ fn matvec(t: BlockType) -> Vec<Case> {
         one(33, k, 5, Y::Part, Weights::Encoded(Fill::Random(0x52)), Fill::Outliers);
         one(1, k, 2, Y::Part, Weights::Raw(0x53), Fill::Prime);
         one(70, k, 1, Y::Added, Weights::Encoded(Fill::Prime), Fill::Random(0x56));
+        // more tokens than a workgroup of the tiled kernels takes
+        one(33, k, 35, Y::Part, Weights::Raw(0x59), Fill::Random(0x5a));
         one(33, k, 5, Y::PartAdded, Weights::Raw(0x57), Fill::Random(0x58));
         for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(digits)] {
             one(32, k, 2, Y::Whole, Weights::Raw(0x54), x);

@@ -247,8 +247,9 @@ fn both_file_forms_tokenise_alike() {
 fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
     let mut list: Vec<Box<dyn Device>> = Vec::new();
     for a in pollster::block_on(isobit::host::adapters()) {
-        let (gpu, verdict) = pollster::block_on(isobit::host::connect(&a, isobit::host::GpuOptions { max_binding }))
-            .unwrap_or_else(|e| panic!("{}: {e}", a.title()));
+        let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
+        let (gpu, verdict) =
+            pollster::block_on(isobit::host::connect(&a, options)).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
         println!("adapter {}: {verdict:?}", a.title());
         assert!(verdict.exact(), "{}: {verdict:?}", a.title());
         list.push(Box::new(gpu));

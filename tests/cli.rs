@@ -11,8 +11,21 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
-const VARIABLES: [&str; 11] =
-    ["MODEL", "LOAD_MODE", "CTX_SIZE", "CTK", "CTV", "UBATCH", "ACTIVATIONS", "THREADS", "DEVICE", "SIMD", "SEED"];
+const VARIABLES: [&str; 13] = [
+    "MODEL",
+    "LOAD_MODE",
+    "CTX_SIZE",
+    "CTK",
+    "CTV",
+    "UBATCH",
+    "ACTIVATIONS",
+    "THREADS",
+    "DEVICE",
+    "SIMD",
+    "SEED",
+    "TUNE",
+    "VARIANT",
+];
 
 /// A run that ended.
 #[derive(Debug)]
@@ -63,6 +76,8 @@ fn command(args: &[&str]) -> Command {
         c.env_remove(format!("ISOBIT_{v}"));
     }
     c.env_remove("RUST_LOG");
+    // what is measured stays out of the user's own cache
+    c.env("ISOBIT_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache"));
     // Mesa's Vulkan layer otherwise complains of a missing display on our stderr
     c.env("NODEVICE_SELECT", "1");
     c

@@ -91,8 +91,8 @@ mod gpu {
         if list.is_empty() {
             absent("there is no adapter");
         }
-        let options = GpuOptions { max_binding: Some(max_binding) };
-        list.iter().map(|a| block_on(connect(a, options)).unwrap_or_else(|e| panic!("{}: {e}", a.title())).0).collect()
+        let options = || GpuOptions { max_binding: Some(max_binding), ..GpuOptions::default() };
+        list.iter().map(|a| block_on(connect(a, options())).unwrap_or_else(|e| panic!("{}: {e}", a.title())).0).collect()
     }
 
     #[test]

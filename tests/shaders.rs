@@ -10,6 +10,7 @@ fn shaders_twins_and_cases_belong_together() {}
 mod table {
     use isobit::cases::{self, Access};
     use isobit::host::shaders::{self, Binding, SHADERS};
+    use isobit::host::variants;
     use isobit::ops::act_quantize::ActQuantizeParams;
     use isobit::ops::add::AddParams;
     use isobit::ops::add_bias::AddBiasParams;
@@ -62,7 +63,8 @@ mod table {
     #[test]
     fn every_shader_and_every_twin_belongs_to_an_operation() {
         let ops = cases::ops();
-        let stems: HashSet<&str> = ops.iter().map(|op| op.stem()).collect();
+        let stems: HashSet<String> =
+            ops.iter().flat_map(|&op| variants::of(op).iter().map(move |v| v.stem(op))).collect();
         for s in SHADERS {
             assert!(stems.contains(s.name), "shaders/{}.wgsl belongs to no operation", s.name);
         }

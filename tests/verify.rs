@@ -54,8 +54,9 @@ fn cpu(level: Option<Level>, threads: usize) -> Box<dyn Device> {
 fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
     let mut list: Vec<Box<dyn Device>> = Vec::new();
     for a in pollster::block_on(isobit::host::adapters()) {
-        let (gpu, verdict) = pollster::block_on(isobit::host::connect(&a, isobit::host::GpuOptions { max_binding }))
-            .unwrap_or_else(|e| panic!("{}: {e}", a.title()));
+        let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
+        let (gpu, verdict) =
+            pollster::block_on(isobit::host::connect(&a, options)).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
         println!("adapter {}: {verdict:?}", a.title());
         assert!(verdict.exact(), "{}: {verdict:?}", a.title());
         list.push(Box::new(gpu));

@@ -86,6 +86,20 @@ pub struct ModelArgs {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
+pub enum TuneWhen {
+    Auto,
+    Now,
+    Off,
+}
+
+/// A variant of `--variant`, checked; nothing to check where there is no GPU.
+fn variant(s: &str) -> Result<String, String> {
+    #[cfg(feature = "gpu")]
+    host::variants::Forced::parse(s)?;
+    Ok(s.to_string())
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Load {
     Read,
     Mmap,
@@ -166,6 +180,17 @@ pub struct EngineArgs {
     /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
     #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
     pub fuse: Fuse,
+    /// When the GPU's kernels are measured against each other: auto (shapes not seen before), now, off; never changes a bit
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
+    #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
+    pub tune: TuneWhen,
+    /// Use this variant of the GPU's linear kernels whatever is measured, as matmul or q4k_matvec=matmul; may be repeated
+    #[arg(long = "variant", value_name = "[OP=]NAME", value_delimiter = ',', value_parser = variant)]
+    #[arg(env = "ISOBIT_VARIANT", hide_env_values = true)]
+    pub variants: Vec<String>,
+    /// Where measurements are kept between runs
+    #[arg(long, hide = true, value_name = "DIR", env = "ISOBIT_CACHE_DIR", hide_env_values = true)]
+    pub cache_dir: Option<PathBuf>,
     /// Pretend that devices bind at most this many bytes (splits weights and cache as a small device would)
     #[arg(long, hide = true, value_name = "BYTES")]
     pub max_binding: Option<u64>,
@@ -206,6 +231,22 @@ impl EngineArgs {
             #[cfg(feature = "gpu")]
             gl: OnceCell::new(),
         }
+    }
+
+    /// Options of a GPU device.
+    #[cfg(feature = "gpu")]
+    fn gpu(&self) -> host::GpuOptions {
+        let variants = self.variants.iter().filter_map(|s| host::variants::Forced::parse(s).ok()).collect();
+        let tune = match self.tune {
+            TuneWhen::Auto => host::Tune::Auto,
+            TuneWhen::Now => host::Tune::Now,
+            TuneWhen::Off => host::Tune::Off,
+        };
+        let store = match tune {
+            host::Tune::Off => None,
+            _ => super::store::open(self.cache_dir.as_deref()),
+        };
+        host::GpuOptions { max_binding: self.max_binding, variants, tune, store }
     }
 
     /// `cpu` or `cpu:LEVEL`; `None` for anything else.
@@ -326,8 +367,7 @@ impl Devices<'_> {
 
     /// Opens an adapter and keeps it if it is exact; the error says why not.
     fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
-        let options = host::GpuOptions { max_binding: self.engine.max_binding };
-        let (gpu, v) = pollster::block_on(host::connect(a, options)).map_err(|e| e.to_string())?;
+        let (gpu, v) = pollster::block_on(host::connect(a, self.engine.gpu())).map_err(|e| e.to_string())?;
         if !v.exact() {
             let title = a.title();
             return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));

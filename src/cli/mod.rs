@@ -12,6 +12,8 @@ mod perplexity;
 mod quantize;
 mod run;
 mod system;
+#[cfg(feature = "gpu")]
+mod store;
 mod tokenize;
 mod verify;
 

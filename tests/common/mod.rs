@@ -34,14 +34,20 @@ pub fn absent(why: &str) {
 /// Opens every adapter of every backend; each must qualify. Prints their names.
 #[cfg(feature = "gpu")]
 pub fn gpus() -> Vec<isobit::host::GpuDevice> {
-    use isobit::host::{GpuOptions, adapters, connect};
+    gpus_with(&isobit::host::GpuOptions::default())
+}
+
+/// [`gpus`] with options.
+#[cfg(feature = "gpu")]
+pub fn gpus_with(options: &isobit::host::GpuOptions) -> Vec<isobit::host::GpuDevice> {
+    use isobit::host::{adapters, connect};
     let list = block_on(adapters());
     if list.is_empty() {
         absent("there is no adapter");
     }
     let mut devices = Vec::new();
     for adapter in &list {
-        let (device, verdict) = block_on(connect(adapter, GpuOptions::default()))
+        let (device, verdict) = block_on(connect(adapter, options.clone()))
             .unwrap_or_else(|e| panic!("{} cannot be opened: {e}", adapter.title()));
         println!("adapter {}: {}", adapter.index, adapter.title());
         assert!(verdict.exact(), "{} does not qualify: {verdict:?}", adapter.title());

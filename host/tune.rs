@@ -1,0 +1,290 @@
+//! The tuner: measures the variants of each operation on the loaded plan's own shapes, and remembers what it found.
+//!
+//! Variants give the same bits, so a wrong measurement costs time and nothing else. What is remembered belongs to one
+//! adapter, driver, isobit version and set of shaders; anything else found in its place is not used.
+
+use super::device::GpuDevice;
+use super::faults::HostError;
+use super::shaders::SHADERS;
+use super::variants::{self, CLASSES, Choice};
+use crate::record::{Args, Command, Rows, Step};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Whether variants are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tune {
+    /// neither measured nor read from the store
+    #[default]
+    Off,
+    /// measured anew
+    Now,
+    /// measured where the store does not know the shape
+    Auto,
+}
+
+/// Keeps texts between runs of the program; the command line gives one that writes files.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// The text of a name, if there is one.
+    fn get(&self, name: &str) -> Option<String>;
+    /// Replaces the text of a name. What cannot be written is lost, with a warning.
+    fn put(&self, name: &str, text: &str);
+    /// Tells the user in one line.
+    fn warn(&self, line: &str);
+}
+
+/// What is remembered of one adapter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Page {
+    /// adapter, driver, isobit and its shaders
+    about: String,
+    /// the float probe found no wrong word
+    exact: bool,
+    /// shape to the names of the variants for one, a few and many tokens
+    choices: BTreeMap<String, [String; CLASSES.len()]>,
+}
+
+/// The page of one adapter, and where it is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    store: Option<Arc<dyn Store>>,
+    name: String,
+    page: Page,
+}
+
+impl Memory {
+    /// Reads the page of an adapter. A page that is not what this program writes is left alone until it is replaced.
+    pub fn open(adapter: &wgpu::AdapterInfo, store: Option<Arc<dyn Store>>) -> Memory {
+        let mut shaders = Sha256::new();
+        for s in SHADERS {
+            shaders.update(s.name);
+            shaders.update(s.source);
+        }
+        let about = format!(
+            "{} [{:?} {:04x}:{:04x}], driver {} {}, isobit {}, shaders {}",
+            adapter.name,
+            adapter.backend,
+            adapter.vendor,
+            adapter.device,
+            adapter.driver,
+            adapter.driver_info,
+            env!("CARGO_PKG_VERSION"),
+            &hex(&shaders.finalize())[..16],
+        );
+        let name = format!("gpu-{}.json", &hex(&Sha256::digest(&about))[..16]);
+        let fresh = Page { about, exact: false, choices: BTreeMap::new() };
+        let mut memory = Memory { store, name, page: fresh };
+        let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
+        match found.map(|text| serde_json::from_str::<Page>(&text)) {
+            Some(Ok(page)) if page.about == memory.page.about => memory.page = page,
+            None => {}
+            Some(other) => {
+                let why = other.err().map_or("it is about another device".into(), |e| e.to_string());
+                if let Some(store) = &memory.store {
+                    store.warn(&format!("warning: {} in the cache is not used: {why}", memory.name));
+                }
+            }
+        }
+        memory
+    }
+
+    /// Whether the adapter was found exact before.
+    pub fn exact(&self) -> bool {
+        self.page.exact
+    }
+
+    /// Remembers whether the adapter is exact.
+    pub fn set_exact(&mut self, exact: bool) {
+        if self.page.exact != exact {
+            self.page.exact = exact;
+            self.save();
+        }
+    }
+
+    fn save(&self) {
+        if let Some(store) = &self.store {
+            let text = serde_json::to_string_pretty(&self.page).expect("strings and a flag make JSON");
+            store.put(&self.name, &text);
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// After this long the shapes left keep the untuned choice and are measured in another run, unless measuring is asked for.
+const BUDGET: Duration = Duration::from_secs(4);
+
+/// Commands of one shape that a round runs for one token, so that their weights do not stay in a cache.
+const ROTATION: usize = 4;
+
+/// Timed rounds; the best counts.
+const ROUNDS: usize = 3;
+
+/// What tells shapes apart; `None` where there is one variant only.
+fn shape(c: &Command) -> Option<String> {
+    let (k, rows, digits) = match c.args {
+        _ if variants::of(c.op).len() == 1 => return None,
+        Args::Linear(p) => (p.k, p.rows, p.digits),
+        Args::LinearPair(p) => (p.k, p.rows, p.digits),
+        Args::GateUp(p) => (p.k, p.dim, p.digits),
+        _ => return None,
+    };
+    Some(format!("{} k={k} rows={rows} digits={digits}", c.op.stem()))
+}
+
+impl GpuDevice {
+    /// Sets the choices of the loaded plan: remembered ones first, then by measuring.
+    pub(super) async fn tune(&mut self) -> Result<(), HostError> {
+        if self.options.tune == Tune::Off {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let program = self.program()?;
+        let mut shapes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (i, c) in program.plan.recording.commands.iter().enumerate() {
+            if variants::forced(&self.options.variants, c.op).is_none() {
+                shape(c).into_iter().for_each(|s| shapes.entry(s).or_default().push(i));
+            }
+        }
+        let mut news = false;
+        for (shape, commands) in shapes {
+            let op = self.program()?.plan.recording.commands[commands[0]].op;
+            let remembered = self.memory.page.choices.get(&shape).filter(|_| self.options.tune == Tune::Auto);
+            let place = |name: &String| variants::of(op).iter().position(|v| v.name == name);
+            let choice = match remembered.map(|names| names.each_ref().map(place)) {
+                Some([Some(one), Some(few), Some(many)]) => [one, few, many],
+                _ if self.options.tune == Tune::Auto && started.elapsed() > BUDGET => continue,
+                _ => {
+                    let choice = self.measure(&commands).await?;
+                    let names = choice.map(|v| variants::of(op)[v].name.to_string());
+                    log::info!("tuned {shape}: {}", names.join(", "));
+                    self.memory.page.choices.insert(shape, names);
+                    news = true;
+                    choice
+                }
+            };
+            let program = self.program.as_mut().expect("tune is called with a plan");
+            commands.iter().for_each(|&c| program.commands[c].choice = choice);
+        }
+        if news {
+            self.memory.save();
+        }
+        Ok(())
+    }
+
+    /// The fastest variant of each class for commands of one shape.
+    async fn measure(&mut self, commands: &[usize]) -> Result<Choice, HostError> {
+        let plan = &self.program()?.plan;
+        let (op, rows) = (plan.recording.commands[commands[0]].op, plan.recording.commands[commands[0]].rows);
+        let most = if rows == Rows::Outputs { plan.max_out } else { plan.max_tokens };
+        let mut choice = variants::untuned(op);
+        for (class, tokens) in CLASSES.into_iter().enumerate() {
+            let n = tokens.min(most);
+            if variants::class(n as u32) != class {
+                continue;
+            }
+            let n_out = n.min(self.program()?.plan.max_out);
+            let active = self.write_arena(&Step { n_tokens: n, n_out, ..Step::default() })?;
+            let chosen: Vec<_> = active
+                .into_iter()
+                .filter(|(i, _)| commands.contains(i))
+                .take(if class == 0 { ROTATION } else { 1 })
+                .collect();
+            if chosen.is_empty() {
+                // no step of so many tokens runs it
+                continue;
+            }
+            let mut best = vec![Duration::MAX; variants::of(op).len()];
+            // the first round compiles and is not counted
+            for round in 0..=ROUNDS {
+                let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
+                for (variant, best) in best.iter_mut().enumerate() {
+                    // no hope: twice the time of another
+                    if round > 1 && *best > leader.saturating_mul(2) {
+                        continue;
+                    }
+                    let start = Instant::now();
+                    let mut encoder = self.device.create_command_encoder(&Default::default());
+                    {
+                        let mut pass = encoder.begin_compute_pass(&Default::default());
+                        for (i, args) in &chosen {
+                            self.program()?.dispatch_variant(&mut pass, *i, args, variant);
+                        }
+                    }
+                    self.queue.submit([encoder.finish()]);
+                    self.wait().await?;
+                    if round > 0 {
+                        *best = start.elapsed().min(*best);
+                    }
+                }
+            }
+            choice[class] = (0..best.len()).min_by_key(|&v| best[v]).unwrap_or(choice[class]);
+        }
+        Ok(choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Debug, Default)]
+    struct Kept {
+        texts: Mutex<BTreeMap<String, String>>,
+        warnings: Mutex<Vec<String>>,
+    }
+
+    impl Store for Kept {
+        fn get(&self, name: &str) -> Option<String> {
+            self.texts.lock().unwrap().get(name).cloned()
+        }
+        fn put(&self, name: &str, text: &str) {
+            self.texts.lock().unwrap().insert(name.into(), text.into());
+        }
+        fn warn(&self, line: &str) {
+            self.warnings.lock().unwrap().push(line.into());
+        }
+    }
+
+    fn adapter(driver: &str) -> wgpu::AdapterInfo {
+        let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Cpu, wgpu::Backend::Vulkan);
+        info.driver_info = driver.into();
+        info
+    }
+
+    #[test]
+    fn what_is_remembered_is_found_again_and_only_for_the_same_driver() {
+        let kept = Arc::new(Kept::default());
+        let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
+        let mut memory = open("1.0");
+        assert!(!memory.exact());
+        memory.page.choices.insert("x".into(), ["matvec".into(), "matmul".into(), "matmul".into()]);
+        memory.set_exact(true);
+        assert_eq!(open("1.0").page, memory.page);
+        assert!(open("1.0").exact() && !open("1.1").exact());
+        assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_page_that_is_broken_or_about_another_device_is_ignored_with_one_warning() {
+        let kept = Arc::new(Kept::default());
+        let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
+        let mut memory = open("1.0");
+        memory.set_exact(true);
+        let good = kept.get(&memory.name).unwrap();
+        for bad in ["", "{", "[]", &good[..good.len() / 2], &good.replace("1.0", "9.9")] {
+            kept.put(&memory.name, bad);
+            kept.warnings.lock().unwrap().clear();
+            assert!(!open("1.0").exact(), "{bad}");
+            let warnings = kept.warnings.lock().unwrap();
+            assert!(warnings.len() == 1 && !warnings[0].contains('\n'), "{bad}: {warnings:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Variants of an operation: shaders with the same bindings, parameters and bits, of which one is the fastest on a
+//! device and for a shape. Here is the table of them, what a device starts with, and what a user forces.
+//!
+//! Nothing here runs anything: `tune` measures, `program` compiles.
+
+use crate::record::{Args, Op};
+
+/// One shader of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Variant {
+    /// what `--variant` calls it
+    pub name: &'static str,
+    /// how its shader's file name ends
+    suffix: &'static str,
+    /// tokens a workgroup makes
+    tokens: u32,
+}
+
+const fn variant(name: &'static str, suffix: &'static str, tokens: u32) -> Variant {
+    Variant { name, suffix, tokens }
+}
+
+/// The linear operations: a lane for a row and a segment, four rows a lane, and a tile of 32 rows by 32 tokens.
+const LINEAR: &[Variant] =
+    &[variant("matvec", "matvec", 1), variant("matvec4", "matvec4", 1), variant("matmul", "matmul", 32)];
+
+/// Linear operations of two weight types, for short steps.
+const PAIR: &[Variant] = &[variant("matvec", "matvec", 1), variant("matvec4", "matvec4", 1)];
+
+/// Gate and up rows with what follows them, for short steps.
+const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1), variant("matvec4", "gate_up4", 1)];
+
+/// Everything else: the shader of the operation's own name.
+const ONLY: &[Variant] = &[variant("", "", 1)];
+
+/// The variants of an operation, at least one; the first is the shader of the operation's own name.
+pub fn of(op: Op) -> &'static [Variant] {
+    match op {
+        Op::Matvec(_) => LINEAR,
+        Op::MatvecPair(..) => PAIR,
+        Op::GateUp(_) => GATE_UP,
+        _ => ONLY,
+    }
+}
+
+impl Variant {
+    /// The stem of the variant's shader.
+    pub fn stem(&self, op: Op) -> String {
+        let kind = op.stem().strip_suffix(of(op)[0].suffix).expect("the first variant is the operation's own shader");
+        format!("{kind}{}", self.suffix)
+    }
+
+    /// Workgroups of the dispatch.
+    pub(super) fn groups(&self, args: &Args) -> [u32; 3] {
+        let [x, y, z] = args.groups();
+        [x, y.div_ceil(self.tokens), z]
+    }
+}
+
+/// Numbers of tokens that are told apart: one, a few, many. The tuner measures each at the number given.
+pub(super) const CLASSES: [usize; 3] = [1, 6, 64];
+
+/// The class of a step.
+pub(super) fn class(n_tokens: u32) -> usize {
+    match n_tokens {
+        0..=1 => 0,
+        2..=15 => 1,
+        _ => 2,
+    }
+}
+
+/// A variant for each class, by its place in [`of`].
+pub(super) type Choice = [usize; CLASSES.len()];
+
+/// Before anything is measured: four rows a lane for one token, tiles for more.
+pub(super) fn untuned(op: Op) -> Choice {
+    match op {
+        Op::Matvec(_) => [1, 2, 2],
+        Op::MatvecPair(..) | Op::GateUp(_) => [1; CLASSES.len()],
+        _ => [0; CLASSES.len()],
+    }
+}
+
+/// What `--variant` asks for: a variant for one operation, or for all that have one of the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forced {
+    /// stem of the operation; `None`: all
+    op: Option<String>,
+    name: String,
+}
+
+impl Forced {
+    /// `matmul`, or `q4k_matvec=matmul`. Errors: no operation has a variant of that name; one line with the names.
+    pub fn parse(word: &str) -> Result<Forced, String> {
+        let (op, name) = match word.split_once('=') {
+            Some((op, name)) => (Some(op), name),
+            None => (None, word),
+        };
+        let has_variants = |stem: &str| [LINEAR, GATE_UP].iter().any(|list| stem.ends_with(list[0].suffix));
+        if op.is_some_and(|op| !super::shaders::SHADERS.iter().any(|s| s.name == op && has_variants(op))) {
+            return Err(format!("no operation {} has variants; name one as q4k_matvec", op.unwrap_or_default()));
+        }
+        if !LINEAR.iter().any(|v| v.name == name) {
+            let known: Vec<&str> = LINEAR.iter().map(|v| v.name).collect();
+            return Err(format!("no variant {name}; there are {}", known.join(", ")));
+        }
+        Ok(Forced { op: op.map(Into::into), name: name.into() })
+    }
+
+    /// The place of the variant in [`of`], if it is meant for this operation.
+    fn place(&self, op: Op) -> Option<usize> {
+        let meant = self.op.as_deref().is_none_or(|stem| stem == op.stem());
+        of(op).iter().position(|v| meant && v.name == self.name)
+    }
+}
+
+/// The variant that is forced for an operation; of several words the last holds.
+pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
+    list.iter().rev().find_map(|f| f.place(op))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::BlockType;
+
+    #[test]
+    fn a_forced_variant_is_found_by_name_and_by_operation() {
+        let (q4k, q6k) = (Op::Matvec(BlockType::Q4_K), Op::Matvec(BlockType::Q6_K));
+        let all = Forced::parse("matmul").unwrap();
+        let one = Forced::parse("q4k_matvec=matvec").unwrap();
+        assert_eq!(forced(&[all.clone(), one.clone()], q4k), Some(0));
+        assert_eq!(forced(&[all.clone(), one.clone()], q6k), Some(2));
+        assert_eq!(forced(&[one, all], q4k), Some(2));
+        assert_eq!(forced(&[], q4k), None);
+        assert_eq!(forced(&[Forced::parse("matvec4").unwrap()], Op::Add), None);
+        // a kernel for short steps has no tiles
+        assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
+        assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
+        assert!(Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul"));
+        assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
+    }
+
+    #[test]
+    fn every_variant_has_a_shader_with_the_bindings_and_parameters_of_the_first() {
+        for op in crate::cases::ops() {
+            let first = super::super::shaders::find(op.stem()).expect("each operation has a shader");
+            for v in of(op) {
+                let stem = v.stem(op);
+                let shader = super::super::shaders::find(&stem).unwrap_or_else(|| panic!("{stem} has no shader"));
+                assert_eq!((shader.bindings, shader.params), (first.bindings, first.params), "{stem}");
+            }
+        }
+    }
+}

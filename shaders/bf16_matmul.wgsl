@@ -1,0 +1,3 @@
+// y = W x, W in bf16, two elements a word: many tokens.
+#import matmul
+#import tile_bf16

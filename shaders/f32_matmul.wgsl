@@ -1,0 +1,3 @@
+// y = W x, W in f32: many tokens.
+#import matmul
+#import tile_f32

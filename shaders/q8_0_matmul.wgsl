@@ -1,0 +1,4 @@
+// y = W a, W in Q8_0, a in Q8K128 blocks: many tokens.
+#import matmul
+#import tile_q8_0
+#import tile_sum

@@ -1,0 +1,4 @@
+// y = W a, both in Q8K128 blocks: many tokens.
+#import matmul
+#import tile_q8k128
+#import tile_sum

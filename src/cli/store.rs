@@ -1,0 +1,89 @@
+//! Files the program keeps between runs: a few small texts in the user's cache directory.
+//!
+//! Nothing depends on them: a directory that is missing, full or read-only costs a warning and the time to measure again.
+
+use super::common::note;
+use crate::host::Store;
+use etcetera::BaseStrategy;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The most bytes of a text that are read.
+const LIMIT: u64 = 1 << 20;
+
+/// A directory of texts.
+#[derive(Debug)]
+struct Files {
+    dir: PathBuf,
+}
+
+/// The directory given, or `isobit` in the user's cache directory; `None` where the system knows no such place.
+pub fn open(dir: Option<&Path>) -> Option<Arc<dyn Store>> {
+    let dir = match dir {
+        Some(dir) => dir.to_path_buf(),
+        None => etcetera::choose_base_strategy().ok()?.cache_dir().join("isobit"),
+    };
+    Some(Arc::new(Files { dir }))
+}
+
+impl Store for Files {
+    fn get(&self, name: &str) -> Option<String> {
+        let path = self.dir.join(name);
+        let mut bytes = Vec::new();
+        match std::fs::File::open(&path).and_then(|f| f.take(LIMIT).read_to_end(&mut bytes)) {
+            // what is not UTF-8 is not JSON either, and is warned of as that
+            Ok(_) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => {
+                self.warn(&format!("warning: {}: {e}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// Writes under a temporary name and renames, so that no reader meets half a file.
+    fn put(&self, name: &str, text: &str) {
+        let path = self.dir.join(name);
+        let temporary = self.dir.join(format!("{name}.{}.tmp", std::process::id()));
+        let written = std::fs::create_dir_all(&self.dir)
+            .and_then(|()| std::fs::write(&temporary, text))
+            .and_then(|()| std::fs::rename(&temporary, &path));
+        if let Err(e) = written {
+            // the first error is the one to report; the file may not even exist
+            let _ = std::fs::remove_file(&temporary);
+            self.warn(&format!("warning: {} was not written: {e}", path.display()));
+        }
+    }
+
+    fn warn(&self, line: &str) {
+        note!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_again_and_no_other_file_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        let store = open(Some(&inner)).unwrap();
+        assert_eq!(store.get("x.json"), None);
+        store.put("x.json", "one");
+        store.put("x.json", "two");
+        assert_eq!(store.get("x.json").as_deref(), Some("two"));
+        assert_eq!(std::fs::read_dir(&inner).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let store = open(Some(&file)).unwrap();
+        store.put("x.json", "one");
+        assert_eq!(store.get("x.json"), None);
+    }
+}

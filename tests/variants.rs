@@ -1,0 +1,163 @@
+//! Variants of the linear kernels: each is forced in turn and must leave the words the twins leave, and give the golden
+//! digest; and what the tuner remembers, and what it does when its memory is broken.
+
+#[cfg(not(feature = "gpu"))]
+#[test]
+#[ignore = "this build has no gpu feature, and so no variants"]
+fn every_variant_gives_the_same_words() {}
+
+#[cfg(feature = "gpu")]
+mod common;
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use super::common::{cpu, gpus_with, none, run, same};
+    use futures::executor::block_on;
+    use isobit::cases;
+    use isobit::formats::{Container, LoadMode};
+    use isobit::fuse::Fuse;
+    use isobit::generate::tokenizer::Tokenizer;
+    use isobit::generate::verify::{Script, prompt, verify};
+    use isobit::generate::{Session, SessionOptions};
+    use isobit::host::variants::{self, Forced};
+    use isobit::host::{GpuOptions, Store, Tune, adapters, connect};
+    use isobit::models::{Hyper, PlanOptions};
+    use isobit::ops::cache::CacheType;
+    use isobit::record::{Device, Op};
+    use isobit::simd::Level;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    /// Operations with more than one variant.
+    fn ops() -> Vec<Op> {
+        cases::ops().into_iter().filter(|&op| variants::of(op).len() > 1).collect()
+    }
+
+    /// Names of all variants.
+    fn names() -> Vec<&'static str> {
+        let mut names: Vec<&str> = ops().iter().flat_map(|&op| variants::of(op).iter().map(|v| v.name)).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn forcing(name: &str) -> GpuOptions {
+        let variants = vec![Forced::parse(name).expect("a variant's name")];
+        GpuOptions { variants, ..GpuOptions::default() }
+    }
+
+    #[test]
+    fn every_variant_of_every_operation_leaves_the_words_the_twins_leave() {
+        assert!(names().len() >= 3 && ops().len() >= 9, "{:?} of {} operations", names(), ops().len());
+        let mut failures = Vec::new();
+        for name in names() {
+            for mut gpu in gpus_with(&forcing(name)) {
+                for op in ops() {
+                    let list = cases::of(op);
+                    let (expected, found) = (run(&mut cpu(Some(Level::detect()), 0), &list), run(&mut gpu, &list));
+                    for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
+                        failures.extend(same(case, expected, found).err().map(|e| format!("{name}: {e}")));
+                    }
+                }
+            }
+        }
+        none(&failures);
+    }
+
+    /// SHA-256 of `tests/verify.rs` for f16 keys and values.
+    const GOLDEN: &str = "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54";
+
+    fn embedded() -> Container {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf");
+        Container::open(&file, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn options() -> SessionOptions {
+        let (k_type, v_type) = (CacheType::F16, CacheType::F16);
+        let max_binding_words = usize::MAX / 8;
+        let plan = PlanOptions { n_ctx: 128, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, max_binding_words };
+        SessionOptions { plan, memory: None, fuse: Fuse::On }
+    }
+
+    fn assert_golden(gpus: impl IntoIterator<Item = isobit::host::GpuDevice>) {
+        let mut devices: Vec<Box<dyn Device>> = vec![Box::new(cpu(Some(Level::detect()), 0))];
+        devices.extend(gpus.into_iter().map(|g| Box::new(g) as Box<dyn Device>));
+        let c = embedded();
+        let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+        let tokenizer = Tokenizer::from_gguf(&c.meta).ok();
+        let script = Script { prompt: prompt(tokenizer.as_ref(), h.vocab, 64), generate: 64, batches: vec![7, 64] };
+        let r = block_on(verify(&mut devices, &c, &h, options(), &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));
+        assert_eq!(r.mismatches, 0, "{:?}", r.first);
+        assert!(r.ok(), "{:?} against {}", r.digests, r.digest);
+        assert_eq!(r.digest, GOLDEN);
+    }
+
+    #[test]
+    fn every_variant_gives_the_golden_digest() {
+        for name in names() {
+            assert_golden(gpus_with(&forcing(name)));
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Kept {
+        texts: Mutex<BTreeMap<String, String>>,
+        warnings: Mutex<Vec<String>>,
+    }
+
+    impl Store for Kept {
+        fn get(&self, name: &str) -> Option<String> {
+            self.texts.lock().unwrap().get(name).cloned()
+        }
+        fn put(&self, name: &str, text: &str) {
+            self.texts.lock().unwrap().insert(name.into(), text.into());
+        }
+        fn warn(&self, line: &str) {
+            self.warnings.lock().unwrap().push(line.into());
+        }
+    }
+
+    #[test]
+    fn tuned_devices_give_the_golden_digest_and_remember_what_they_measured() {
+        let kept = Arc::new(Kept::default());
+        let tuning = |tune| GpuOptions { tune, store: Some(kept.clone() as Arc<dyn Store>), ..GpuOptions::default() };
+        let gpus = gpus_with(&tuning(Tune::Now));
+        let found = gpus.len();
+        assert_golden(gpus);
+        let measured = kept.texts.lock().unwrap().clone();
+        assert_eq!(measured.len(), found, "a text for each adapter");
+        for text in measured.values() {
+            assert!(text.contains("\"exact\": true") && text.contains("q4k_matvec k="), "{text}");
+            assert!(names().iter().any(|n| text.contains(&format!("\"{n}\""))), "{text}");
+        }
+        // what is remembered is neither measured nor written again, and the probe is not run again
+        for adapter in block_on(adapters()) {
+            let (mut gpu, verdict) = block_on(connect(&adapter, tuning(Tune::Auto))).expect("it opened before");
+            assert!(verdict.exact() && verdict.words == 0, "{verdict:?}");
+            let (c, h) = (embedded(), Hyper::read(&embedded()).expect("read before"));
+            block_on(Session::new(&mut gpu, &c, &h, options(), |_| {})).unwrap_or_else(|e| panic!("{e:#}"));
+        }
+        assert_eq!(*kept.texts.lock().unwrap(), measured);
+        assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_broken_memory_costs_one_warning_for_each_adapter_and_is_replaced() {
+        let kept = Arc::new(Kept::default());
+        let tuning = GpuOptions { tune: Tune::Auto, store: Some(kept.clone()), ..GpuOptions::default() };
+        let count = gpus_with(&tuning).len();
+        kept.texts.lock().unwrap().values_mut().for_each(|text| text.truncate(text.len() / 2));
+        assert_eq!(gpus_with(&tuning).len(), count);
+        assert_eq!(kept.warnings.lock().unwrap().len(), count, "{kept:?}");
+        gpus_with(&tuning);
+        assert_eq!(kept.warnings.lock().unwrap().len(), count, "the broken texts were not replaced: {kept:?}");
+    }
+
+    #[test]
+    fn a_binding_limit_below_the_probes_buffers_does_not_keep_a_device_from_opening() {
+        for gpu in gpus_with(&GpuOptions { max_binding: Some(4096), ..GpuOptions::default() }) {
+            assert_eq!(gpu.info().max_binding_words, 1024);
+        }
+    }
+}
