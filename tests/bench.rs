@@ -313,7 +313,7 @@ fn synthetic_models_need_no_file_and_are_the_same_every_time() {
 fn operations_are_checked_before_they_are_timed() {
     let ran = quick("json", &["--ops", "--synthetic", "llama-tiny", "-p", "8"]).exits(0);
     let rows = ran.rows();
-    for op in ["embed_q4k", "q4k_matvec", "q6k_matvec", "attention[f16,f16]", "rms_norm"] {
+    for op in ["embed_q4k", "q4k_matvec", "q6k_matvec", "attention_quantize[f16,f16]", "norm_quantize"] {
         let row = rows.iter().find(|r| r["op"] == op).unwrap_or_else(|| panic!("no {op}: {ran:#?}"));
         assert!(row["words_checked"].as_u64().unwrap() > 0 && row["us"].as_f64().unwrap() > 0.0, "{row}");
     }
