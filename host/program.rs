@@ -106,10 +106,7 @@ impl Program {
                 layout: &kinds[kind].layout,
                 entries: &entries,
             });
-            let choice = match variants::forced(forced, c.op) {
-                Some(v) => [v; variants::CLASSES.len()],
-                None => variants::untuned(c.op),
-            };
+            let choice = variants::initial(forced, c.op, &c.args);
             commands.push(Compiled { kind, bind_group, choice });
         }
         let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);

@@ -3,6 +3,8 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
+use crate::ops::attention::{AttentionParams, unit_heads};
+use crate::ops::cache::CacheType;
 use crate::record::{Args, Op};
 
 /// One shader of an operation.
@@ -12,7 +14,7 @@ pub struct Variant {
     pub name: &'static str,
     /// how its shader's file name ends
     suffix: &'static str,
-    /// tokens a workgroup makes
+    /// tokens a workgroup makes; 0: as many as make 32 rows with the heads of a unit
     tokens: u32,
 }
 
@@ -24,11 +26,15 @@ const fn variant(name: &'static str, suffix: &'static str, tokens: u32) -> Varia
 const LINEAR: &[Variant] =
     &[variant("matvec", "matvec", 1), variant("matvec4", "matvec4", 1), variant("matmul", "matmul", 32)];
 
-/// Linear operations of two weight types, for short steps.
-const PAIR: &[Variant] = &[variant("matvec", "matvec", 1), variant("matvec4", "matvec4", 1)];
-
 /// Gate and up rows with what follows them, for short steps.
 const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1), variant("matvec4", "gate_up4", 1)];
+
+/// Attention: a unit of heads of one token a workgroup, and a tile of 32 (head, token) rows.
+const ATTENTION: &[Variant] = &[variant("plain", "attention", 1), variant("tile", "attention_tile", 0)];
+
+/// Attention that ends in activation blocks.
+const ATTENTION_QUANTIZE: &[Variant] =
+    &[variant("plain", "attention_quantize", 1), variant("tile", "attention_quantize_tile", 0)];
 
 /// Everything else: the shader of the operation's own name.
 const ONLY: &[Variant] = &[variant("", "", 1)];
@@ -36,11 +42,19 @@ const ONLY: &[Variant] = &[variant("", "", 1)];
 /// The variants of an operation, at least one; the first is the shader of the operation's own name.
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
-        Op::Matvec(_) => LINEAR,
-        Op::MatvecPair(..) => PAIR,
+        Op::Matvec(_) | Op::MatvecPair(..) => LINEAR,
         Op::GateUp(_) => GATE_UP,
+        // the tile unpacks no codes
+        Op::Attention(k, v) if is_float(k) && is_float(v) => ATTENTION,
+        Op::Attention(..) => &ATTENTION[..1],
+        Op::AttentionQuantize(k, v) if is_float(k) && is_float(v) => ATTENTION_QUANTIZE,
+        Op::AttentionQuantize(..) => &ATTENTION_QUANTIZE[..1],
         _ => ONLY,
     }
+}
+
+fn is_float(t: CacheType) -> bool {
+    matches!(t, CacheType::F32 | CacheType::F16)
 }
 
 impl Variant {
@@ -53,8 +67,30 @@ impl Variant {
     /// Workgroups of the dispatch.
     pub(super) fn groups(&self, args: &Args) -> [u32; 3] {
         let [x, y, z] = args.groups();
-        [x, y.div_ceil(self.tokens), z]
+        let tokens = match (self.tokens, attention_of(args)) {
+            (0, Some(p)) => tile_tokens(p.head_dim),
+            (n, _) => n,
+        };
+        [x, y.div_ceil(tokens), z]
     }
+
+    /// Whether the variant can run a command; the first of an operation can run all.
+    fn serves(&self, args: &Args) -> bool {
+        self.tokens > 0 || attention_of(args).is_some_and(|p| p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
+    }
+}
+
+fn attention_of(args: &Args) -> Option<AttentionParams> {
+    match args {
+        Args::Attention(p) => Some(*p),
+        Args::AttentionQuantize(p) => Some(p.attention()),
+        _ => None,
+    }
+}
+
+/// Tokens of a tile of attention: with the heads of a unit, at most 32 rows.
+fn tile_tokens(head_dim: u32) -> u32 {
+    32 / unit_heads(head_dim).next_power_of_two()
 }
 
 /// Numbers of tokens that are told apart: one, a few, many. The tuner measures each at the number given.
@@ -72,13 +108,20 @@ pub(super) fn class(n_tokens: u32) -> usize {
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
-/// Before anything is measured: four rows a lane for one token, tiles for more.
+/// Before anything is measured: four rows a lane for one token, tiles for more; tiles of attention for many.
 pub(super) fn untuned(op: Op) -> Choice {
     match op {
-        Op::Matvec(_) => [1, 2, 2],
-        Op::MatvecPair(..) | Op::GateUp(_) => [1; CLASSES.len()],
+        Op::Matvec(_) | Op::MatvecPair(..) => [1, 2, 2],
+        Op::GateUp(_) => [1; CLASSES.len()],
+        _ if of(op).iter().any(|v| v.name == "tile") => [0, 0, 1],
         _ => [0; CLASSES.len()],
     }
+}
+
+/// What a command starts with: what is forced, or the untuned choice; the first variant where that cannot run it.
+pub(super) fn initial(list: &[Forced], op: Op, args: &Args) -> Choice {
+    let wanted = forced(list, op).map_or_else(|| untuned(op), |v| [v; CLASSES.len()]);
+    wanted.map(|v| if of(op)[v].serves(args) { v } else { 0 })
 }
 
 /// What `--variant` asks for: a variant for one operation, or for all that have one of the name.
@@ -96,12 +139,13 @@ impl Forced {
             Some((op, name)) => (Some(op), name),
             None => (None, word),
         };
-        let has_variants = |stem: &str| [LINEAR, GATE_UP].iter().any(|list| stem.ends_with(list[0].suffix));
+        let lists = [LINEAR, GATE_UP, ATTENTION, ATTENTION_QUANTIZE];
+        let has_variants = |stem: &str| lists.iter().any(|list| stem.ends_with(list[0].suffix));
         if op.is_some_and(|op| !super::shaders::SHADERS.iter().any(|s| s.name == op && has_variants(op))) {
             return Err(format!("no operation {} has variants; name one as q4k_matvec", op.unwrap_or_default()));
         }
-        if !LINEAR.iter().any(|v| v.name == name) {
-            let known: Vec<&str> = LINEAR.iter().map(|v| v.name).collect();
+        let known: Vec<&str> = LINEAR.iter().chain(ATTENTION).map(|v| v.name).collect();
+        if !known.contains(&name) {
             return Err(format!("no variant {name}; there are {}", known.join(", ")));
         }
         Ok(Forced { op: op.map(Into::into), name: name.into() })
@@ -137,8 +181,33 @@ mod tests {
         // a kernel for short steps has no tiles
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
-        assert!(Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul"));
+        assert!(Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul, plain, tile"));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
+    }
+
+    #[test]
+    fn attention_is_tiled_for_many_tokens_where_the_tile_serves_the_command() {
+        let p = AttentionParams {
+            n_tokens: 70,
+            pos: 0,
+            heads: 8,
+            kv_heads: 2,
+            head_dim: 64,
+            page_first: 0,
+            page_len: 128,
+            scale: 0.125,
+        };
+        let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
+        let tile = [Forced::parse("attention=tile").unwrap()];
+        let start = |list: &[Forced], k, head_dim| {
+            initial(list, Op::Attention(k, f16), &Args::Attention(AttentionParams { head_dim, ..p }))
+        };
+        assert_eq!(start(&[], f16, 64), [0, 0, 1]);
+        assert_eq!(start(&tile, f16, 64), [1, 1, 1]);
+        assert_eq!((start(&[], codes, 64), start(&tile, codes, 64)), ([0; 3], [0; 3]));
+        assert_eq!((start(&tile, f16, 256), start(&tile, f16, 2)), ([0; 3], [0; 3]));
+        assert_eq!([2, 32, 40, 64, 128].map(tile_tokens), [8, 8, 8, 16, 32]);
+        assert_eq!(ATTENTION[1].groups(&Args::Attention(p)), [4, 5, 1]);
     }
 
     #[test]

@@ -854,7 +854,7 @@ fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
 type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
 
 fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
-    const SHAPES: [AttentionShape; 19] = [
+    const SHAPES: [AttentionShape; 25] = [
         // every head size; grouped and plain heads
         (2, 2, 1, 0, 64, 3, 2),
         (32, 4, 2, 0, 64, 7, 1),
@@ -879,6 +879,13 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         (64, 2, 1, 64, 64, 300, 2),
         // a page that no query has reached
         (64, 2, 1, 64, 64, 20, 2),
+        // tiles of tokens: heads of a unit with keys of their own, a unit that is not full, rows that end in another page
+        (64, 4, 2, 0, 128, 0, 40),
+        (64, 3, 3, 0, 64, 50, 20),
+        (32, 6, 2, 64, 64, 50, 30),
+        (40, 3, 3, 0, 128, 60, 9),
+        (96, 2, 1, 0, 64, 30, 40),
+        (128, 4, 1, 64, 64, 60, 35),
     ];
     let mut list = Vec::new();
     let mut one = |shape: AttentionShape, q: Fill, k: Fill, v: Fill| {

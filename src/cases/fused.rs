@@ -116,6 +116,7 @@ pub(super) fn matvec_pair(ta: BlockType, tb: BlockType) -> Vec<Case> {
         for k in [256, 512, 1024, 1280, 2304] {
             one((64, 33), k, 2, false, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
         }
+        one((64, 33), 512, 37, true, Weights::Raw(4), Fill::Random(5));
         for rows in [(32, 1), (32, 32), (96, 70), (160, 31)] {
             one(rows, 512, 1, false, Weights::Encoded(Fill::Prime), Fill::Random(rows.0 as u64));
             one(rows, 512, 5, true, Weights::Raw(rows.1 as u64), Fill::Prime);
