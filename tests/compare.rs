@@ -152,6 +152,26 @@ fn how_many_tokens_are_computed_at_once_changes_nothing() {
 }
 
 #[test]
+fn one_model_at_a_time_gives_the_same_object_to_the_last_digit() {
+    let b = format!("{TINY}/tiny-stories-Q4_0.gguf");
+    let few = ["-c", "64", "--chunks", "3"];
+    let both = json(Q4_K_M, &b, &few);
+    let in_turn = json(Q4_K_M, &b, &[&few[..], &["--one-at-a-time"]].concat());
+    assert_eq!(both, in_turn);
+    assert!(number(&both, "/kl/mean") > 0.0);
+    // a window of one scored token, and a place that cannot hold the logits
+    json(Q4_K_M, &b, &["-c", "4", "--chunks", "2", "--one-at-a-time"]);
+    let file = valid();
+    let args = ["compare", Q4_K_M, &b, "-f", &file, "-c", "64", "--chunks", "1", "--device", "cpu", "--one-at-a-time"];
+    if cfg!(unix) {
+        let ran = command(&args).env("TMPDIR", "/nowhere").output().unwrap();
+        let err = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(2), "{err}");
+        assert!(err.contains("keeping A's logits in /nowhere (TMPDIR names another place)"), "{err}");
+    }
+}
+
+#[test]
 fn one_window_says_that_nothing_can_be_said() {
     let out = ok(compare(&format!("{TINY}/tiny-stories-Q4_0.gguf"), Q4_K_M, &["-c", "64", "--chunks", "1"]));
     assert!(out.contains("One window has no standard error"), "{out}");

@@ -107,6 +107,12 @@ impl BlockType {
         }
     }
 
+    /// The type of a name in any case, with or without the underscore before K: `q4_k`, `q4k`, `Q8K128`.
+    pub fn parse(name: &str) -> Option<BlockType> {
+        let plain = |s: &str| s.to_lowercase().replace('_', "");
+        BlockType::ALL.into_iter().find(|t| plain(t.name()) == plain(name))
+    }
+
     /// Bytes of a row of `elems` elements, or `None` when that is not a whole number of blocks (or does not fit
     /// `usize`).
     pub const fn row_bytes(self, elems: usize) -> Option<usize> {

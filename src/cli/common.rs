@@ -531,23 +531,6 @@ pub fn unescape(text: &str) -> anyhow::Result<String> {
     String::from_utf8(out).context("--escape: the bytes written as \\xHH do not make UTF-8 text")
 }
 
-/// Writes a file so that its name holds either what it held before or all of the new bytes: a neighbour is written,
-/// synced and renamed, and removed when that fails.
-pub fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    use std::io::Write;
-    let name = path.file_name().with_context(|| format!("{}: not a file name", path.display()))?;
-    let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
-    let write = || {
-        let mut file = std::fs::File::create(&part)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&part, path)
-    };
-    write().with_context(|| path.display().to_string()).inspect_err(|_| {
-        let _ = std::fs::remove_file(&part);
-    })
-}
-
 /// `1 token`, `2 tokens`.
 pub fn tokens(n: usize) -> String {
     if n == 1 { "1 token".into() } else { format!("{n} tokens") }

@@ -1,10 +1,12 @@
 //! `isobit compare`: two models over the same windows of a text, and whether they differ.
 //!
 //! The windows are those of `isobit perplexity`, so its figures come out again, digit for digit. Both models are
-//! loaded and walk each window side by side, some tokens at a time, so that logits take little memory.
+//! loaded and walk each window side by side, some tokens at a time, so that logits take little memory. With
+//! `--one-at-a-time` A walks them all first, and its logits wait in a file without a name, which the system removes with
+//! the process.
 
-use super::common::{self, EngineArgs, Load, note};
-use crate::formats::Container;
+use super::common::{self, EngineArgs, Load, Opened, note};
+use crate::formats::{Container, output};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::{Session, Want};
 use crate::models::Hyper;
@@ -15,7 +17,8 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -37,6 +40,9 @@ pub struct CompareArgs {
     /// Draw the running perplexity and difference to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Load B when A is done, for models that do not fit in memory together; A's logits wait in a temporary file
+    #[arg(long)]
+    one_at_a_time: bool,
     /// Type of A's cached keys, where it is not that of --ctk
     #[arg(long, value_name = "TYPE", value_parser = common::cache_type)]
     ctk_a: Option<CacheType>,
@@ -108,39 +114,44 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     }
 
     let vocab = sides[0].hyper.vocab;
-    let at_once = (LOGITS / 4 / vocab).clamp(1, ctx);
-    let devices = args.engine.devices();
-    let mut opened = [devices.open(&args.device)?, devices.open(&args.device)?];
-    let device_name = opened[0].device.info().name;
-    let mut sessions = Vec::with_capacity(2);
-    for (side, opened) in sides.iter().zip(&mut opened) {
-        let mut options = args.engine.session(ctx, at_once);
-        (options.plan.k_type, options.plan.v_type) = (side.ctk, side.ctv);
-        // what the first model took is gone from what the second may take
-        options.memory = common::share_of_memory(std::slice::from_ref(opened));
-        let bar = common::load_bar(&side.container);
-        let ticking = bar.clone();
-        let progress = move |n| ticking.inc(n);
-        let new = Session::new(opened.device.as_mut(), &side.container, &side.hyper, options, progress);
-        let session = pollster::block_on(new)
-            .with_context(|| format!("{} (both models are loaded at the same time)", side.name))?;
-        bar.finish_and_clear();
-        sessions.push(session);
-    }
-    note!("{} against {}: {chunks} windows of {ctx} on {device_name}", sides[1].name, sides[0].name);
-    common::catch_interrupt()?;
-    let bar = common::bar(chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}");
-
     let bos = sides[0].tokenizer.bos().filter(|_| sides[0].tokenizer.adds_bos());
-    let first = ctx / 2;
+    if let Some(bos) = bos {
+        ids.iter_mut().step_by(ctx).for_each(|first| *first = bos);
+    }
+    ids.truncate(chunks * ctx);
+    let windows = Windows { ids, ctx, vocab, at_once: (LOGITS / 4 / vocab).clamp(1, ctx) };
+    let devices = args.engine.devices();
+    let mut opened = devices.open(&args.device)?;
+    let device_name = opened.device.info().name;
+    let a = load(&args, &sides[0], &mut opened, &windows)?;
+    let about = format!("{} against {}: {chunks} windows of {ctx} on {device_name}", sides[1].name, sides[0].name);
+    let mut second;
+    let (a, b, bar) = if args.one_at_a_time {
+        let bytes = chunks as u64 * windows.scored() as u64 * vocab as u64 * 4;
+        note!("{about}, one model at a time ({} of logits in a temporary file)", super::inspect::size(bytes));
+        common::catch_interrupt()?;
+        let bar = common::bar(2 * chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}");
+        let Some(kept) = keep(a, &windows, &bar)? else {
+            bar.finish_and_clear();
+            note!("interrupted before B was loaded: nothing is known");
+            return Ok(ExitCode::from(130));
+        };
+        drop(opened);
+        second = devices.open(&args.device)?;
+        (Logits::Kept(kept), load(&args, &sides[1], &mut second, &windows)?, bar)
+    } else {
+        second = devices.open(&args.device)?;
+        let b = load(&args, &sides[1], &mut second, &windows)
+            .context("both models are loaded at the same time; --one-at-a-time needs the memory of one")?;
+        note!("{about}");
+        common::catch_interrupt()?;
+        (Logits::Live(a), b, common::bar(chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}"))
+    };
+    let mut sources = [a, Logits::Live(b)];
     let mut comparison = Comparison::default();
     let mut stopped = false;
-    for chunk in 0..chunks {
-        let window = &mut ids[chunk * ctx..][..ctx];
-        if let Some(bos) = bos {
-            window[0] = bos;
-        }
-        match score(&mut sessions, window, first, at_once, vocab)? {
+    for window in windows.all() {
+        match score(&mut sources, window, &windows)? {
             Some(tokens) => comparison.add(&tokens),
             None => {
                 stopped = true;
@@ -161,7 +172,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         note!("interrupted after {} of {chunks} windows", figures.windows);
     }
     if let Some(path) = &args.svg {
-        common::replace_file(path, running_plot(&sides, &comparison)?.as_bytes())?;
+        output::replace_file(path, running_plot(&sides, &comparison)?.as_bytes())?;
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -201,37 +212,127 @@ fn same_ids(sides: &[Side; 2], text: &str) -> anyhow::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Scores one window; `None` when Ctrl-C was pressed before it was done.
-///
-/// The models take turns, some tokens at a time. How a window is cut never changes a bit of the logits.
-fn score(
-    sessions: &mut [Session],
-    window: &[u32],
-    first: usize,
-    at_once: usize,
+/// The text as both models are fed it.
+struct Windows {
+    /// whole windows, each beginning as the models want
+    ids: Vec<u32>,
+    ctx: usize,
     vocab: usize,
-) -> anyhow::Result<Option<Vec<TokenPair>>> {
-    let fed = &window[..window.len() - 1];
-    let mut tokens = Vec::with_capacity(fed.len() - first);
-    let mut rows: [Vec<f32>; 2] = Default::default();
-    sessions.iter_mut().for_each(Session::reset);
-    let (mut from, mut to) = (0, (first + at_once).min(fed.len()));
-    while from < to {
-        let scored = from.max(first);
-        for (session, rows) in sessions.iter_mut().zip(&mut rows) {
+    /// tokens whose logits are held at once
+    at_once: usize,
+}
+
+impl Windows {
+    fn all(&self) -> impl Iterator<Item = &[u32]> {
+        self.ids.chunks_exact(self.ctx)
+    }
+
+    /// The first token of a window whose logits are scored: the second half is.
+    fn first(&self) -> usize {
+        self.ctx / 2
+    }
+
+    /// Logits rows scored in a window: the last token is fed to nobody.
+    fn scored(&self) -> usize {
+        self.ctx - 1 - self.first()
+    }
+
+    /// (from, to, first scored) of the pieces a window is fed in. How it is cut never changes a bit of the logits.
+    fn pieces(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (fed, first) = (self.ctx - 1, self.first());
+        (first..fed).step_by(self.at_once).map(move |at| {
+            let from = if at == first { 0 } else { at };
+            (from, (at + self.at_once).min(fed), at)
+        })
+    }
+}
+
+/// Opens a session over one window.
+fn load<'d>(args: &CompareArgs, side: &Side, opened: &'d mut Opened, w: &Windows) -> anyhow::Result<Session<'d>> {
+    let mut options = args.engine.session(w.ctx, w.at_once);
+    (options.plan.k_type, options.plan.v_type) = (side.ctk, side.ctv);
+    // what the first model took is gone from what the second may take
+    options.memory = common::share_of_memory(std::slice::from_ref(opened));
+    let bar = common::load_bar(&side.container);
+    let ticking = bar.clone();
+    let progress = move |n| ticking.inc(n);
+    let new = Session::new(opened.device.as_mut(), &side.container, &side.hyper, options, progress);
+    let session = pollster::block_on(new).with_context(|| side.name.clone())?;
+    bar.finish_and_clear();
+    Ok(session)
+}
+
+/// Where a model's logits come from.
+enum Logits<'d> {
+    Live(Session<'d>),
+    /// in the order of the windows and their pieces
+    Kept(BufReader<File>),
+}
+
+impl Logits<'_> {
+    /// The logits of the scored tokens of a piece; the first piece of a window begins anew.
+    fn rows(
+        &mut self,
+        window: &[u32],
+        (from, to, scored): (usize, usize, usize),
+        vocab: usize,
+        rows: &mut Vec<f32>,
+    ) -> anyhow::Result<()> {
+        match self {
+            Logits::Live(session) => {
+                if from == 0 {
+                    session.reset();
+                }
+                rows.clear();
+                pollster::block_on(session.feed(&window[from..to], Want::From(scored - from), |_, logits| {
+                    rows.extend_from_slice(logits);
+                    Ok(())
+                }))
+            }
+            Logits::Kept(file) => {
+                rows.resize((to - scored) * vocab, 0.0);
+                file.read_exact(bytemuck::cast_slice_mut(rows)).context("reading A's logits from their temporary file")
+            }
+        }
+    }
+}
+
+/// Walks every window with the first model and keeps its logits; `None` when Ctrl-C was pressed.
+fn keep(session: Session, w: &Windows, bar: &indicatif::ProgressBar) -> anyhow::Result<Option<BufReader<File>>> {
+    let place = std::env::temp_dir();
+    let context = || format!("keeping A's logits in {} (TMPDIR names another place)", place.display());
+    let mut file = BufWriter::new(tempfile::tempfile().with_context(context)?);
+    let mut logits = Logits::Live(session);
+    let mut rows = Vec::new();
+    for window in w.all() {
+        for piece in w.pieces() {
             if common::interrupted() {
                 return Ok(None);
             }
-            rows.clear();
-            pollster::block_on(session.feed(&fed[from..to], Want::From(scored - from), |_, logits| {
-                rows.extend_from_slice(logits);
-                Ok(())
-            }))?;
+            logits.rows(window, piece, w.vocab, &mut rows)?;
+            file.write_all(bytemuck::cast_slice(&rows)).with_context(context)?;
+        }
+        bar.inc(1);
+    }
+    let mut file = file.into_inner().map_err(std::io::IntoInnerError::into_error).with_context(context)?;
+    file.rewind().with_context(context)?;
+    Ok(Some(BufReader::new(file)))
+}
+
+/// Scores one window; `None` when Ctrl-C was pressed before it was done. The models take turns.
+fn score(sources: &mut [Logits; 2], window: &[u32], w: &Windows) -> anyhow::Result<Option<Vec<TokenPair>>> {
+    let mut tokens = Vec::with_capacity(w.scored());
+    let mut rows: [Vec<f32>; 2] = Default::default();
+    for piece in w.pieces() {
+        for (source, rows) in sources.iter_mut().zip(&mut rows) {
+            if common::interrupted() {
+                return Ok(None);
+            }
+            source.rows(window, piece, w.vocab, rows)?;
         }
         let [a, b] = &rows;
-        let pairs = a.par_chunks_exact(vocab).zip(b.par_chunks_exact(vocab)).enumerate();
-        tokens.par_extend(pairs.map(|(i, (a, b))| TokenPair::new(a, b, window[scored + i + 1] as usize)));
-        (from, to) = (to, (to + at_once).min(fed.len()));
+        let pairs = a.par_chunks_exact(w.vocab).zip(b.par_chunks_exact(w.vocab)).enumerate();
+        tokens.par_extend(pairs.map(|(i, (a, b))| TokenPair::new(a, b, window[piece.2 + i + 1] as usize)));
     }
     Ok(Some(tokens))
 }

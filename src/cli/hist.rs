@@ -3,10 +3,11 @@
 use super::CheckFailed;
 use super::common::{self, Load, note};
 use crate::blocks::BlockType;
+use crate::formats::output::replace_file;
+use crate::formats::policy::Policy;
 use crate::study::errors::{DEFINITIONS, Errors, SPIKY, change};
 use crate::study::gate::{Gate, parse_type};
 use crate::study::measure::{self, Wanted};
-use crate::study::policy::Policy;
 use crate::study::report::{self, Study};
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -121,7 +122,7 @@ fn write_all(dir: &Path, s: &Study) -> anyhow::Result<()> {
         ("hist.json", format!("{}\n", report::json(s))),
         ("report.html", report::html(s)?),
     ];
-    files.iter().try_for_each(|(name, text)| common::replace_file(&dir.join(name), text.as_bytes()))
+    files.iter().try_for_each(|(name, text)| Ok(replace_file(&dir.join(name), text.as_bytes())?))
 }
 
 fn print(s: &Study, all: bool, out: &mut impl Write) -> anyhow::Result<()> {

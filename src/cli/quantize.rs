@@ -1,9 +1,11 @@
 //! `isobit quantize`: one model file into another.
 
 use super::common::{self, EngineArgs, Load, note};
+use crate::blocks::BlockType;
 use crate::formats::output::Staged;
+use crate::formats::policy::Policy;
 use crate::formats::{Container, Tensor};
-use crate::quantize::choose::{self, Mix, Pattern, Policy};
+use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::{self, Data, Encoder, Job, Options, Piece, Stopped, Target, Watch};
 use crate::simd::Level;
@@ -49,10 +51,10 @@ pub struct QuantizeArgs {
     leave_output_tensor: bool,
     /// Type of output.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
-    output_tensor_type: Option<crate::blocks::BlockType>,
+    output_tensor_type: Option<BlockType>,
     /// Type of token_embd.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
-    token_embedding_type: Option<crate::blocks::BlockType>,
+    token_embedding_type: Option<BlockType>,
     /// Quantise again what is quantised already
     #[arg(long)]
     allow_requantize: bool,
@@ -80,11 +82,11 @@ fn mix(s: &str) -> Result<Mix, String> {
 }
 
 fn policy(s: &str) -> Result<Policy, String> {
-    Policy::parse(s).ok_or_else(|| format!("expected one of {}", choose::POLICIES))
+    Policy::parse(s).ok_or_else(|| format!("expected one of {}", Policy::NAMES))
 }
 
-fn block(s: &str) -> Result<crate::blocks::BlockType, String> {
-    choose::block(s).ok_or_else(|| format!("expected one of {}", choose::MIXES))
+fn block(s: &str) -> Result<BlockType, String> {
+    BlockType::parse(s).ok_or_else(|| format!("expected one of {}", choose::MIXES))
 }
 
 fn target(s: &str) -> Result<Target, String> {

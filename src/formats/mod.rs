@@ -19,6 +19,7 @@ pub mod meta;
 pub mod names;
 pub mod output;
 pub mod packed;
+pub mod policy;
 pub mod safetensors;
 pub mod source;
 pub mod synthetic;

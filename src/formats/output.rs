@@ -71,6 +71,24 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives a small file new bytes: its name holds what it held before or all of them, at any moment.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), FormatError> {
+    // of this process alone, so that two of them never write one neighbour
+    let part = beside(path, &format!(".{}.part", std::process::id()));
+    let write = || {
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&part, path)?;
+        sync_dir(path.parent().unwrap_or(Path::new(".")))
+    };
+    write().map_err(|e| {
+        // the first error is the one to report; the neighbour may not even be there
+        let _ = remove(&part);
+        FormatError::io(path, "writing it", e)
+    })
+}
+
 impl Staged {
     /// Whether an unfinished model waits for this name.
     pub fn waiting(out: &Path) -> bool {
@@ -318,6 +336,20 @@ mod tests {
         staged.commit().unwrap();
         assert_eq!(fs::read(&out).unwrap(), b"new");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_failure_leaves_the_old_one_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.html");
+        for text in ["first", "second"] {
+            replace_file(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), text.as_bytes());
+        }
+        fs::create_dir(dir.path().join("taken")).unwrap();
+        let error = replace_file(&dir.path().join("taken"), b"x").unwrap_err().to_string();
+        assert!(error.contains("taken") && error.contains("writing it"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

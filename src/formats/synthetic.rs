@@ -7,8 +7,9 @@
 //! finite through every layer and logits spread like a trained model's; their mean is zero. There is no tokeniser.
 
 use super::error::FormatError;
+use super::meta::{Meta, Value};
 use super::source::Source;
-use super::{Container, gguf};
+use super::{Container, Dtype, gguf, gguf_write};
 use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 use std::path::PathBuf;
@@ -96,27 +97,17 @@ impl Synthetic {
     /// The model, its tensors made when they are read.
     pub fn container(&self) -> Result<Container, FormatError> {
         let list = self.tensors();
-        let mut head = self.metadata(list.len());
-        let mut data = 0u64;
-        for t in &list {
-            head.text(&t.name);
-            let dims: &[u64] = if t.rows == 1 { &[t.cols] } else { &[t.cols, t.rows] };
-            head.bytes.extend((dims.len() as u32).to_le_bytes());
-            dims.iter().for_each(|d| head.bytes.extend(d.to_le_bytes()));
-            let id = super::Dtype::from_block(t.ty).and_then(super::Dtype::ggml_id).unwrap_or(0);
-            head.bytes.extend(id.to_le_bytes());
-            head.bytes.extend(data.to_le_bytes());
-            data += t.bytes().next_multiple_of(ALIGNMENT);
-        }
-        head.bytes.resize(head.bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
-        let mut at = head.bytes.len() as u64;
-        let mut made = Vec::new();
-        for t in list {
-            let len = t.bytes();
-            made.push((at, Generator::new(&t)));
-            at += len.next_multiple_of(ALIGNMENT);
-        }
         let name = format!("<synthetic {}>", self.name());
+        let entry = |t: &Tensor| {
+            let dtype = Dtype::from_block(t.ty)
+                .ok_or_else(|| FormatError::unsupported(&name, t.ty.name(), "give another mix"))?;
+            let shape = if t.rows == 1 { vec![t.cols] } else { vec![t.cols, t.rows] };
+            Ok(gguf_write::Entry { name: t.name.clone(), dtype, shape })
+        };
+        let entries = list.iter().map(entry).collect::<Result<Vec<_>, FormatError>>()?;
+        let head = gguf_write::head(&name, &self.metadata(), &entries)?;
+        let at = head.file_len;
+        let made = head.offsets.into_iter().zip(list.iter().map(Generator::new)).collect();
         let source = Source::generated(&name, at, Generated { head: head.bytes, tensors: made });
         let parsed = gguf::parse(&source, 0)?;
         Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
@@ -163,67 +154,27 @@ impl Synthetic {
         list
     }
 
-    fn metadata(&self, tensors: usize) -> Head {
+    fn metadata(&self) -> Meta {
         let s = &self.shape;
-        let mut m = Head::default();
-        m.string("general.architecture", "llama");
-        m.string("general.name", &format!("synthetic {}", self.name()));
-        m.u32("llama.block_count", s.layers);
-        m.u32("llama.context_length", s.ctx);
-        m.u32("llama.embedding_length", s.dim);
-        m.u32("llama.feed_forward_length", s.ffn);
-        m.u32("llama.attention.head_count", s.heads);
-        m.u32("llama.attention.head_count_kv", s.kv_heads);
-        m.u32("llama.rope.dimension_count", s.dim / s.heads);
-        m.u32("llama.vocab_size", s.vocab);
-        m.u32("general.file_type", MIXES[self.mix].2);
-        m.f32("llama.rope.freq_base", 10000.0);
-        m.f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
-        let mut all = Head::default();
-        all.bytes.extend(b"GGUF");
-        all.bytes.extend(3u32.to_le_bytes());
-        all.bytes.extend((tensors as u64).to_le_bytes());
-        all.bytes.extend(m.count.to_le_bytes());
-        all.bytes.extend(m.bytes);
-        all
-    }
-}
-
-/// Tensors start at multiples of this; the format's default.
-const ALIGNMENT: u64 = 32;
-
-/// Key-value pairs as GGUF stores them.
-#[derive(Default)]
-struct Head {
-    bytes: Vec<u8>,
-    count: u64,
-}
-
-impl Head {
-    fn text(&mut self, s: &str) {
-        self.bytes.extend((s.len() as u64).to_le_bytes());
-        self.bytes.extend(s.as_bytes());
-    }
-
-    fn key(&mut self, key: &str, value_type: u32) {
-        self.count += 1;
-        self.text(key);
-        self.bytes.extend(value_type.to_le_bytes());
-    }
-
-    fn u32(&mut self, key: &str, value: u32) {
-        self.key(key, 4);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn f32(&mut self, key: &str, value: f32) {
-        self.key(key, 6);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn string(&mut self, key: &str, value: &str) {
-        self.key(key, 8);
-        self.text(value);
+        let sizes = [
+            ("block_count", s.layers),
+            ("context_length", s.ctx),
+            ("embedding_length", s.dim),
+            ("feed_forward_length", s.ffn),
+            ("attention.head_count", s.heads),
+            ("attention.head_count_kv", s.kv_heads),
+            ("rope.dimension_count", s.dim / s.heads),
+            ("vocab_size", s.vocab),
+        ];
+        let mut m = Meta::default();
+        let mut put = |key: &str, value: Value| m.entries.push((key.to_string(), value));
+        put("general.architecture", Value::Str("llama".into()));
+        put("general.name", Value::Str(format!("synthetic {}", self.name())));
+        sizes.iter().for_each(|(key, v)| put(&format!("llama.{key}"), Value::U32(*v)));
+        put("general.file_type", Value::U32(MIXES[self.mix].2));
+        put("llama.rope.freq_base", Value::F32(10000.0));
+        put("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        m
     }
 }
 

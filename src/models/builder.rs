@@ -6,7 +6,7 @@
 
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
-use crate::formats::{Container, ContainerKind, Tensor};
+use crate::formats::{Container, ContainerKind, Tensor, names};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -68,34 +68,13 @@ pub fn positions(h: &Hyper, n_ctx: usize) -> usize {
 /// A tensor's name in either kind of file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
 /// `("attn_q", Some(0), "weight")`.
 pub(super) fn tensor_name(gguf: bool, what: &str, layer: Option<usize>, suffix: &str) -> String {
-    let hf = match what {
-        "token_embd" => "embed_tokens",
-        "output_norm" => "norm",
-        "output" => "lm_head",
-        "attn_norm" => "input_layernorm",
-        "attn_qkv" => "self_attn.qkv_proj",
-        "attn_q" => "self_attn.q_proj",
-        "attn_k" => "self_attn.k_proj",
-        "attn_v" => "self_attn.v_proj",
-        "attn_q_norm" => "self_attn.q_norm",
-        "attn_k_norm" => "self_attn.k_norm",
-        "attn_output" => "self_attn.o_proj",
-        "ffn_norm" => "post_attention_layernorm",
-        "ffn_gate" => "mlp.gate_proj",
-        "ffn_up" => "mlp.up_proj",
-        "ffn_gate_up" => "mlp.gate_up_proj",
-        "ffn_down" => "mlp.down_proj",
-        other => unreachable!("no tensor is called {other}"),
-    };
     // GGUF has one name for the feed-forward's first matrix, fused or not
-    let what = if what == "ffn_gate_up" { "ffn_up" } else { what };
-    match (gguf, layer) {
-        (true, Some(l)) => format!("blk.{l}.{what}.{suffix}"),
-        (true, None) => format!("{what}.{suffix}"),
-        (false, Some(l)) => format!("model.layers.{l}.{hf}.{suffix}"),
-        (false, None) if what == "output" => format!("{hf}.{suffix}"),
-        (false, None) => format!("model.{hf}.{suffix}"),
-    }
+    let (what, arch) = if what == "ffn_gate_up" { ("ffn_up", "phi3") } else { (what, "llama") };
+    let name = match layer {
+        Some(l) => format!("blk.{l}.{what}.{suffix}"),
+        None => format!("{what}.{suffix}"),
+    };
+    if gguf { name } else { names::to_hf(arch, &name).unwrap_or_else(|| unreachable!("no tensor is called {name}")) }
 }
 
 /// A matrix in one or several buffers of whole row blocks.

@@ -4,6 +4,7 @@
 
 use crate::blocks::BlockType;
 use crate::formats::names;
+use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};
 use fancy_regex::Regex;
 
@@ -31,7 +32,7 @@ impl Mix {
             "q4_k_m" => Mix::Q4KM,
             "q5_k_m" => Mix::Q5KM,
             "copy" => Mix::Copy,
-            other => Mix::Plain(block(other)?),
+            other => Mix::Plain(BlockType::parse(other)?),
         })
     }
 
@@ -66,70 +67,15 @@ impl Mix {
     }
 }
 
-/// A block type by name, with or without the underscore before K: `q4_k`, `q4k`, `Q8K128`.
-pub fn block(name: &str) -> Option<BlockType> {
-    let plain = |s: &str| s.to_lowercase().replace('_', "");
-    BlockType::ALL.into_iter().find(|t| plain(t.name()) == plain(name))
-}
-
-/// nibble's routing of packed files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Policy {
-    /// nothing in Q8K128
-    Off,
-    /// the first layer's q, k and v
-    Layer0Qkv,
-    /// those of the first four layers
-    EarlyQkv,
-    /// those of every layer
-    Qkv,
-    /// those and the output projections
-    Attn,
-    /// everything but mlp.down_proj
-    Q8k,
-    /// everything
-    All,
-}
-
-/// The names of the policies, for help and messages.
-pub const POLICIES: &str = "off, layer0-qkv, early-qkv, qkv, attn, q8k, all";
-
-impl Policy {
-    /// The policy of a name or alias, in any case of letters, `_` for `-` allowed.
-    pub fn parse(name: &str) -> Option<Policy> {
-        Some(match name.to_lowercase().replace('_', "-").as_str() {
-            "off" | "0" | "false" => Policy::Off,
-            "layer0-qkv" | "l0-qkv" => Policy::Layer0Qkv,
-            "early-qkv" | "layers0-3-qkv" | "0-3-qkv" => Policy::EarlyQkv,
-            "qkv" | "all-qkv" => Policy::Qkv,
-            "attn" | "attention" | "self-attn" => Policy::Attn,
-            "q8k" | "q8k-layers" | "non-down" => Policy::Q8k,
-            "all" => Policy::All,
-            _ => return None,
-        })
-    }
-
-    /// The packed type of a matrix: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
-    pub fn pick(self, hf_name: &str) -> BlockType {
-        let layer = names::layer_of(hf_name);
-        let has = |parts: &[&str]| parts.iter().any(|p| hf_name.contains(p));
-        // models without the fused matrix have three
-        let qkv = has(&["self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]);
-        let down = has(&["mlp.down_proj"]);
-        let chosen = match self {
-            Policy::Off => false,
-            Policy::Layer0Qkv => qkv && layer == Some(0),
-            Policy::EarlyQkv => qkv && layer.is_some_and(|l| l < 4),
-            Policy::Qkv => qkv,
-            Policy::Attn => qkv || has(&["self_attn.o_proj"]),
-            Policy::Q8k => !down,
-            Policy::All => true,
-        };
-        match (chosen, down) {
-            (true, _) => BlockType::Q8K128,
-            (false, true) => BlockType::Q4_K,
-            (false, false) => BlockType::Q8_K,
-        }
+/// The packed type of a matrix by nibble's routing: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
+/// A matrix whose name is none of those of [`place`] is among all that are not down projections.
+pub fn by_policy(policy: Policy, hf_name: &str) -> BlockType {
+    let place = place(hf_name);
+    let chosen = place.map_or(matches!(policy, Policy::Q8k | Policy::All), |p| policy.selects(p));
+    match (chosen, place.map(|p| p.group)) {
+        (true, _) => BlockType::Q8K128,
+        (false, Some(Group::Down)) => BlockType::Q4_K,
+        (false, _) => BlockType::Q8_K,
     }
 }
 
@@ -151,7 +97,7 @@ impl Pattern {
         let regex = Regex::new(&format!("(?i){re}")).map_err(|e| anyhow::anyhow!("pattern {re:?}: {e}"))?;
         let ty = match ty.to_lowercase().as_str() {
             "keep" => None,
-            _ => Some(block(ty).with_context(|| format!("type {ty:?}: expected keep or one of {MIXES}"))?),
+            _ => Some(BlockType::parse(ty).with_context(|| format!("type {ty:?}: expected keep or one of {MIXES}"))?),
         };
         Ok(Pattern { regex, ty })
     }
@@ -262,21 +208,19 @@ mod tests {
     fn policies_pick_what_their_names_say() {
         use Policy::*;
         let name = |l: usize, part: &str| format!("model.layers.{l}.{part}.weight");
-        let q8k128 = |p: Policy, n: &str| p.pick(n) == BlockType::Q8K128;
+        let q8k128 = |p: Policy, n: &str| by_policy(p, n) == BlockType::Q8K128;
         for qkv in ["self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"] {
             let layers = |p: Policy| (0..6).filter(|l| q8k128(p, &name(*l, qkv))).count();
             assert_eq!([Off, Layer0Qkv, EarlyQkv, Qkv, Attn, Q8k, All].map(layers), [0, 1, 4, 6, 6, 6, 6]);
         }
         let o = |p: Policy| q8k128(p, &name(5, "self_attn.o_proj"));
         assert_eq!([Off, Qkv, Attn, Q8k, All].map(o), [false, false, true, true, true]);
-        let down = |p: Policy| p.pick(&name(5, "mlp.down_proj"));
+        let down = |p: Policy| by_policy(p, &name(5, "mlp.down_proj"));
         assert_eq!([Off, Attn, Q8k].map(down), [BlockType::Q4_K; 3]);
         assert_eq!(down(All), BlockType::Q8K128);
-        assert_eq!(Off.pick("lm_head.weight"), BlockType::Q8_K);
-        assert_eq!(Policy::parse("Layer0_QKV"), Some(Layer0Qkv));
-        assert_eq!(Policy::parse("0-3-qkv"), Some(EarlyQkv));
-        assert_eq!(Policy::parse("non-down"), Some(Q8k));
-        assert_eq!(Policy::parse("some"), None);
+        assert_eq!(by_policy(Off, "lm_head.weight"), BlockType::Q8_K);
+        assert_eq!(by_policy(All, "some.matrix.weight"), BlockType::Q8K128);
+        assert_eq!(by_policy(Attn, "some.matrix.weight"), BlockType::Q8_K);
     }
 
     #[test]
@@ -291,8 +235,6 @@ mod tests {
             assert!(Pattern::file(bad).is_err(), "{bad}");
         }
         assert!(Pattern::flag("attn_v").is_err());
-        assert_eq!(block("q8k128"), Some(BlockType::Q8K128));
-        assert_eq!((block("Q4K"), block("q4_k"), block("q4_1")), (Some(BlockType::Q4_K), Some(BlockType::Q4_K), None));
     }
 
     #[test]

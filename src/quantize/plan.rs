@@ -1,6 +1,6 @@
 //! What becomes of each tensor: names, types, places.
 
-use super::choose::{self, Mix, Model, Pattern, Policy};
+use super::choose::{self, Mix, Model, Pattern};
 use super::convert::{self, Converted};
 use super::{Data, Job, Piece};
 use crate::blocks::BlockType;
@@ -8,6 +8,7 @@ use crate::formats::gguf_write::{self, Entry};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::output::Layout;
 use crate::formats::packed::{self, Kind};
+use crate::formats::policy::Policy;
 use crate::formats::{Container, ContainerKind, Dtype, Tensor, names, safetensors};
 use anyhow::{Context, bail, ensure};
 use xxhash_rust::xxh3::xxh3_128;
@@ -384,7 +385,7 @@ fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'st
         (Some(None), ..) => return Ok((None, None)),
         (Some(Some(ty)), ..) | (None, Some(ty), _) => ty,
         (None, None, Some(Mix::Plain(ty))) => ty,
-        (None, None, _) => o.policy.pick(hf),
+        (None, None, _) => choose::by_policy(o.policy, hf),
     };
     if t.dtype.block() == Some(chosen) && is_float(t.dtype) {
         return Ok((None, None));

@@ -6,8 +6,8 @@
 
 use super::errors::change;
 use super::measure::{Summary, TypeSummary};
-use super::policy::Group;
 use crate::blocks::BlockType;
+use crate::formats::policy::Group;
 use anyhow::{Context, bail, ensure};
 
 /// A figure of a group under a type, `base` being the baseline.
@@ -22,7 +22,7 @@ enum Unit {
     Percent,
 }
 
-const METRICS: [(&str, Unit, Figure); 14] = [
+const METRICS: [(&str, Unit, Figure); 15] = [
     ("rmse", Unit::Plain, |_, s| s.errors.rmse()),
     ("mae", Unit::Plain, |_, s| s.errors.mae()),
     ("max", Unit::Plain, |_, s| s.errors.max),
@@ -32,6 +32,7 @@ const METRICS: [(&str, Unit, Figure); 14] = [
     ("spiky", Unit::Plain, |_, s| s.errors.spiky as f64),
     ("improved", Unit::Plain, |_, s| s.improved as f64),
     ("worse", Unit::Plain, |_, s| s.worse as f64),
+    ("not_improved", Unit::Plain, |_, s| (s.layers - s.improved) as f64),
     ("rmse_change", Unit::Percent, |b, s| change(b.errors.rmse(), s.errors.rmse())),
     ("mae_change", Unit::Percent, |b, s| change(b.errors.mae(), s.errors.mae())),
     ("max_change", Unit::Percent, |b, s| change(b.errors.max, s.errors.max)),
@@ -177,8 +178,7 @@ impl Gate {
 
 /// The type of a name, capitals or not (`q4_k`, `Q8K128`; `q8k` and the like too).
 pub fn parse_type(name: &str) -> anyhow::Result<BlockType> {
-    let plain = |s: &str| s.to_lowercase().replace('_', "");
-    BlockType::ALL.into_iter().find(|t| plain(t.name()) == plain(name)).with_context(|| {
+    BlockType::parse(name).with_context(|| {
         let names: Vec<String> = BlockType::ALL.iter().map(|t| t.name().to_lowercase()).collect();
         format!("unknown type {name:?}: one of {}", names.join(", "))
     })
@@ -220,6 +220,7 @@ mod tests {
         assert_eq!(ask("model.rmse<1e0"), [true, false]);
         assert_eq!(ask("model.rmse@Q8_K == 1"), [true]);
         assert_eq!(ask(" qkv.improved != 3 "), [false, true]);
+        assert_eq!(ask("qkv.not_improved > 0"), [false, true]);
     }
 
     #[test]

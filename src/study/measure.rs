@@ -4,8 +4,8 @@
 //! model, and statistics are added in the order of the pieces, so they do not depend on the number of threads.
 
 use super::errors::Errors;
-use super::policy::{Group, Place, Policy, place};
 use crate::blocks::BlockType;
+use crate::formats::policy::{Group, Place, Policy, place};
 use crate::formats::{Container, Tensor};
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;

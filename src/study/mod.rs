@@ -8,5 +8,4 @@ pub mod gate;
 pub mod measure;
 pub mod pair;
 pub mod plot;
-pub mod policy;
 pub mod report;

@@ -4,9 +4,9 @@
 
 use super::errors::{BINS, DEFINITIONS, Errors, change, edges};
 use super::gate::Finding;
-use super::measure::{Skipped, Summary, TensorErrors, Wanted};
+use super::measure::{Skipped, Summary, TensorErrors, TypeSummary, Wanted};
 use super::plot::{self, COLOURS, GRID, INK, Lines, Series, hex};
-use super::policy::Group;
+use crate::formats::policy::Group;
 use anyhow::Context;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::{Value, json};
@@ -261,18 +261,30 @@ pub fn sentences(s: &Study) -> Vec<String> {
         base.nrmse() * 100.0,
         s.bits(0)
     )];
-    for (i, t) in model.types.iter().enumerate().skip(1) {
-        let c = change(base.rmse(), t.errors.rmse());
+    let compared = |base: &TypeSummary, t: &TypeSummary| {
+        let c = change(base.errors.rmse(), t.errors.rmse());
         let word = if c < 0.0 { "below" } else { "above" };
         let how = if c == 0.0 { "equal to".to_string() } else { format!("{:.2} % {word}", c.abs()) };
-        out.push(format!(
-            "{}: root mean square error {:.4e}, {how} {}'s, lower in {} and higher in {} of {} layers (each group of a layer counted), at {:.3} bits a weight.",
-            s.type_name(i),
+        format!(
+            "root mean square error {:.4e}, {how} {}'s, lower in {} and higher in {} of {} layers",
             t.errors.rmse(),
             s.type_name(0),
             t.improved,
             t.worse,
-            t.layers,
+            t.layers
+        )
+    };
+    for (i, t) in model.types.iter().enumerate().skip(1) {
+        // a policy's own tensors first: in the whole model they may be lost among the others
+        let groups = s.summaries.iter().filter(|g| s.wanted.policy.is_some() && g.group.is_some());
+        for g in groups {
+            out.push(format!("{} in {}: {}.", s.type_name(i), g.name(), compared(&g.types[0], &g.types[i])));
+        }
+        let whole = if s.wanted.policy.is_some() { " in the whole model" } else { "" };
+        out.push(format!(
+            "{}{whole}: {} (each group of a layer counted), at {:.3} bits a weight.",
+            s.type_name(i),
+            compared(&model.types[0], t),
             s.bits(i)
         ));
     }
@@ -299,11 +311,11 @@ fn style() -> String {
          h1{font-size:26px;margin:0}h2{font-size:19px;margin:36px 0 10px}p{margin:6px 0;max-width:110ch}\
          .soft{color:var(--soft)}.good{color:var(--good)}.bad{color:var(--bad)}\
          .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;overflow-x:auto}\
-         .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:14px}\
+         .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,480px),1fr));gap:14px}\
          svg{width:100%;height:auto;display:block}\
-         table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
+         table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}\
          th{font-weight:600;text-align:right;color:var(--soft);font-size:13px}td{text-align:right}\
-         th,td{padding:4px 10px;border-bottom:1px solid var(--line);white-space:nowrap}\
+         th,td{padding:4px 6px;border-bottom:1px solid var(--line);white-space:nowrap}\
          th.l,td.l{text-align:left}tr.first td{border-top:2px solid var(--line)}\
          summary{cursor:pointer;padding:6px 0}dt{font-weight:600}dd{margin:0 0 8px;max-width:90ch}"
     )
@@ -342,14 +354,14 @@ fn figure_heads() -> Markup {
 fn group_table(s: &Study) -> Markup {
     html! {
         table {
-            tr { th.l { "group" } th.l { "type" } (figure_heads()) th { "layers improved" } }
+            tr { th.l { "group" } th.l { "type" } (figure_heads()) th { "improved" } }
             @for g in &s.summaries {
                 @for (i, t) in g.types.iter().enumerate() {
                     tr class=(if i == 0 { "first" } else { "" }) {
                         td.l { @if i == 0 { b { (g.name()) } " " span.soft { (g.tensors) (if g.tensors == 1 { " tensor" } else { " tensors" }) } } }
                         td.l { (s.type_name(i)) }
                         (figure_cells(&g.types[0].errors, &t.errors, i == 0))
-                        td { @if i > 0 { (t.improved) " of " (t.layers) } }
+                        td { @if i > 0 { (t.improved) " of " (t.layers) " layers" } }
                     }
                 }
             }
@@ -481,8 +493,8 @@ pub fn html(s: &Study) -> anyhow::Result<String> {
 mod tests {
     use super::*;
     use crate::blocks::BlockType;
+    use crate::formats::policy::place;
     use crate::study::measure::summarise;
-    use crate::study::policy::place;
 
     fn study() -> Study {
         let types = vec![BlockType::Q8_K, BlockType::Q8K128];

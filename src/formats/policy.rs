@@ -1,7 +1,10 @@
 //! Which part of a model a tensor is, and which tensors a policy gives the new type.
 //!
 //! Names only: nothing is read. Knows the names of GGUF files (`blk.0.attn_q.weight`) and of Hugging Face checkpoints
-//! (`model.layers.0.self_attn.q_proj.weight`), with fused qkv and gate/up projections too.
+//! (`model.layers.0.self_attn.q_proj.weight`), with fused qkv and gate/up projections too. `quantize` packs by it and
+//! `hist` measures by it, so that a policy means one thing.
+
+use super::names::layer_of;
 
 /// The parts of a model that errors are summed up by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,11 +57,9 @@ pub fn place(name: &str) -> Option<Place> {
         "token_embd" | "model.embed_tokens" => return Some(Place { group: Group::Embed, layer: None }),
         _ => {}
     }
-    let rest = stem.strip_prefix("blk.").or_else(|| stem.strip_prefix("model.layers."))?;
-    let (layer, part) = rest.split_once('.')?;
-    let layer = Some(layer.parse().ok()?);
-    // experts are numbered between the two (`mlp.experts.3.up_proj`), or one tensor holds them all
-    let last = part.rsplit('.').next().unwrap_or(part);
+    let layer = Some(layer_of(stem)?);
+    // experts are numbered before it (`mlp.experts.3.up_proj`), or one tensor holds them all
+    let last = stem.rsplit('.').next().unwrap_or(stem);
     let group = match last.trim_end_matches("_exps").trim_end_matches("_shexp") {
         "attn_q" | "attn_k" | "attn_v" | "attn_qkv" | "q_proj" | "k_proj" | "v_proj" | "qkv_proj" => Group::Qkv,
         "attn_output" | "o_proj" => Group::O,
@@ -178,7 +179,16 @@ mod tests {
         // six layers of four groups, one head, one embedding
         assert_eq!(counts, [0, 1, 4, 6, 12, 19, 25]);
         assert!(Policy::NAMES.split(", ").all(|n| Policy::parse(n).unwrap().name() == n));
-        assert_eq!(Policy::parse("LAYERS0_3_QKV"), Some(Policy::EarlyQkv));
+        for (alias, policy) in [
+            ("LAYERS0_3_QKV", Policy::EarlyQkv),
+            ("0-3-qkv", Policy::EarlyQkv),
+            ("l0_qkv", Policy::Layer0Qkv),
+            ("self-attn", Policy::Attn),
+            ("non-down", Policy::Q8k),
+            ("false", Policy::Off),
+        ] {
+            assert_eq!(Policy::parse(alias), Some(policy), "{alias}");
+        }
         assert_eq!(Policy::parse("most"), None);
     }
 }
