@@ -288,15 +288,18 @@ impl Device for CpuDevice {
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         async move {
             self.buffers = Vec::new();
-            // the loader packs with rayon; these threads end with it
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(self.team.threads())
-                .build()
+            // The loader packs with rayon; these threads end with it. A WebAssembly module starts none.
+            let pool = (!cfg!(target_family = "wasm"))
+                .then(|| rayon::ThreadPoolBuilder::new().num_threads(self.team.threads()).build())
+                .transpose()
                 .context("cannot start the threads that pack the weights; use fewer (-t)")?;
             for b in &plan.buffers {
                 let mut words = Words::zeroed(b.words);
                 if b.role.is_weight() {
-                    pool.install(|| weights.fill(b, &mut words))?;
+                    match &pool {
+                        Some(pool) => pool.install(|| weights.fill(b, &mut words)),
+                        None => weights.fill(b, &mut words),
+                    }?;
                 }
                 self.buffers.push(words);
             }

@@ -22,6 +22,8 @@
 pub mod bench;
 pub mod blocks;
 pub mod cases;
+// a program on a system, which a WebAssembly module is not
+#[cfg(not(target_family = "wasm"))]
 pub mod cli;
 pub mod cpu;
 pub mod formats;

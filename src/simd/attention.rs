@@ -25,6 +25,10 @@ use keys::{Digits, coded_scores, float_scores, max_of};
 use rows::RowLanes;
 use values::{Rows, weigh};
 
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::wasm::Simd128;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
 
@@ -253,16 +257,35 @@ fn tile_avx512<const T: usize, const U: usize, const W: usize>(page: Page, rows:
     tile::<_, T, U, W>(v, page, rows);
 }
 
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn tile_neon<const T: usize, const U: usize, const W: usize>(page: Page, rows: &mut [Row; T]) {
+    // SAFETY: this function's own target features.
+    let v = unsafe { Neon::<false>::new() };
+    tile::<_, T, U, W>(v, page, rows);
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+fn tile_neon_dot<const T: usize, const U: usize, const W: usize>(page: Page, rows: &mut [Row; T]) {
+    // SAFETY: this function's own target features.
+    let v = unsafe { Neon::<true>::new() };
+    tile::<_, T, U, W>(v, page, rows);
+}
+
 /// Any number of rows that share a key-value head, in tiles. The caller has checked the level.
 fn run(level: Level, page: Page, rows: &mut [Row]) {
-    let wide = if level == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
-    let (eights, rest) = rows.split_at_mut(wide);
     #[cfg(target_arch = "x86_64")]
-    for rows in eights.as_chunks_mut::<TILE>().0 {
-        // SAFETY: the caller checked that the level is available.
-        unsafe { tile_avx512::<8, 2, 2>(page, rows) }
-    }
-    let (fours, rest) = rest.as_chunks_mut::<4>();
+    let rows = {
+        let wide = if level == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
+        let (eights, rest) = rows.split_at_mut(wide);
+        for rows in eights.as_chunks_mut::<TILE>().0 {
+            // SAFETY: the caller checked that the level is available.
+            unsafe { tile_avx512::<8, 2, 2>(page, rows) }
+        }
+        rest
+    };
+    let (fours, rest) = rows.as_chunks_mut::<4>();
     for rows in fours {
         match level {
             Level::Portable => tile::<_, 4, 1, 1>(Portable, page, rows),
@@ -272,7 +295,14 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { tile_avx512::<4, 4, 4>(page, rows) },
-            #[cfg(not(target_arch = "x86_64"))]
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { tile_neon::<4, 4, 4>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => unsafe { tile_neon_dot::<4, 4, 4>(page, rows) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => tile::<_, 4, 2, 2>(Simd128, page, rows),
             _ => unreachable!("only available levels come here"),
         }
     }
@@ -286,7 +316,14 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { tile_avx512::<2, 4, 8>(page, rows) },
-            #[cfg(not(target_arch = "x86_64"))]
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { tile_neon::<2, 8, 8>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => unsafe { tile_neon_dot::<2, 8, 8>(page, rows) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => tile::<_, 2, 4, 4>(Simd128, page, rows),
             _ => unreachable!("only available levels come here"),
         }
     }
@@ -300,7 +337,14 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { tile_avx512::<1, 4, 8>(page, rows) },
-            #[cfg(not(target_arch = "x86_64"))]
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { tile_neon::<1, 8, 8>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => unsafe { tile_neon_dot::<1, 8, 8>(page, rows) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => tile::<_, 1, 8, 8>(Simd128, page, rows),
             _ => unreachable!("only available levels come here"),
         }
     }

@@ -14,6 +14,10 @@ use crate::ops::tq3::{
     HUGE, TQ3_0_EDGE, TQ3_0_INNER, TQ3_0_OUTER, TQ3_0_ZERO, TQ3_1_EDGES, TQ3_1_LEVELS, TQ3_1_SHIFT, TQ3_1_TRIES,
 };
 
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::wasm::Simd128;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
 
@@ -378,6 +382,20 @@ fn write_heads_avx512(
     write_heads(unsafe { Avx512::new() }, t, p, place, heads, x, cache);
 }
 
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn write_heads_neon(
+    t: CacheType,
+    p: &CacheWriteParams,
+    place: Place,
+    heads: (usize, usize),
+    x: &[f32],
+    cache: &mut [u32],
+) {
+    // SAFETY: this function's own target features.
+    write_heads(unsafe { Neon::<false>::new() }, t, p, place, heads, x, cache);
+}
+
 fn write(level: Level, t: CacheType, p: &CacheWriteParams, keys: bool, x: &[f32], cache: &mut [u32]) {
     /// Elements below which waking another thread costs more than it brings.
     const SMALL: usize = 1 << 14;
@@ -400,7 +418,11 @@ fn write(level: Level, t: CacheType, p: &CacheWriteParams, keys: bool, x: &[f32]
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { write_heads_avx512(t, p, place, of, x, cache) },
-        #[cfg(not(target_arch = "x86_64"))]
+        // SAFETY: as above; it takes no dots, so both levels share it.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonDot => unsafe { write_heads_neon(t, p, place, of, x, cache) },
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        Level::Simd128 => write_heads(Simd128, t, p, place, of, x, cache),
         _ => unreachable!("only available levels come here"),
     };
     let least = if n < SMALL { heads } else { 1 };

@@ -130,15 +130,14 @@ pub fn swiglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
     );
     assert!(level.is_available(), "swiglu: this CPU does not have {}", level.name());
     match level {
-        Level::Portable => swiglu_body(gate, up, y),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { swiglu_avx2(gate, up, y) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { swiglu_avx512(gate, up, y) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("only available levels come here"),
+        // the other levels' instructions are always on for their targets
+        _ => swiglu_body(gate, up, y),
     }
 }
 
@@ -156,15 +155,14 @@ pub fn rms_norm_row(level: Level, p: &RmsNormParams, x: &[f32], w: &[f32], y: &m
     );
     assert!(level.is_available(), "rms_norm: this CPU does not have {}", level.name());
     match level {
-        Level::Portable => rms_norm_body(p, x, w, y),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { rms_norm_avx2(p, x, w, y) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { rms_norm_avx512(p, x, w, y) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("only available levels come here"),
+        // as for swiglu
+        _ => rms_norm_body(p, x, w, y),
     }
 }
 

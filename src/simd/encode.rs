@@ -45,6 +45,7 @@ pub fn encode_row(level: Level, ty: BlockType, x: &[f32], out: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `level` is available.
         Level::Avx2 => unsafe { encode_avx2(ty, x, out) },
+        Level::Neon | Level::NeonDot | Level::Simd128 => encode_body(ty, x, out),
         _ => ty.encode_row(x, out),
     }
 }

@@ -21,6 +21,7 @@ pub(super) trait Quantised {
     const GROUPS: usize;
 
     /// Whether one token is quicker when all 32 rows of a word are taken at once.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "measured, and so used, on x86-64 only"))]
     const JOINED: bool;
     /// Whether a tile of tokens is quicker as four tokens and pairs of vectors (with a dot instruction).
     const PAIRED: bool;

@@ -13,6 +13,7 @@ mod encode_k;
 pub mod fused;
 mod kernels;
 mod lanes;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 mod pair;
 pub mod peak;
 mod portable;
@@ -25,6 +26,10 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod wasm;
 
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
@@ -59,11 +64,18 @@ pub enum Level {
     AvxVnni,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI
     Avx512,
+    /// AArch64 with NEON
+    Neon,
+    /// NEON with the dot-product extension
+    NeonDot,
+    /// WebAssembly compiled with simd128
+    Simd128,
 }
 
 impl Level {
-    /// Every level, from the slowest to the fastest.
-    pub const ALL: [Level; 4] = [Level::Portable, Level::Avx2, Level::AvxVnni, Level::Avx512];
+    /// Every level of every architecture; those of one from the slowest to the fastest.
+    pub const ALL: [Level; 7] =
+        [Level::Portable, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Neon, Level::NeonDot, Level::Simd128];
 
     /// The best level of this CPU, or the one `ISOBIT_SIMD` names when the CPU has it. What the variable asks for in vain
     /// is logged once as a warning. The answer does not change while the process lives.
@@ -120,7 +132,12 @@ impl Level {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => Level::Neon.is_available() && std::arch::is_aarch64_feature_detected!("dotprod"),
+            Level::Simd128 => cfg!(all(target_arch = "wasm32", target_feature = "simd128")),
+            // those of other architectures
             _ => false,
         }
     }
@@ -132,6 +149,9 @@ impl Level {
             Level::Avx2 => "avx2",
             Level::AvxVnni => "avxvnni",
             Level::Avx512 => "avx512",
+            Level::Neon => "neon",
+            Level::NeonDot => "neon-dot",
+            Level::Simd128 => "simd128",
         }
     }
 
@@ -230,15 +250,14 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
     assert!(act.len() >= words, "act_quantize: room for {} words, expected {words}", act.len());
     let (blocks, _) = act[..words].as_chunks_mut::<ACT_BLOCK_WORDS>();
     let run = |first: usize, blocks: &mut [ActBlock]| match level {
-        Level::Portable => quantise_groups(x, k, digits, first, blocks),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { quantise_groups_avx2(x, k, digits, first, blocks) },
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { quantise_groups_avx512(x, k, digits, first, blocks) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("only available levels come here"),
+        // the other levels' instructions are always on for their targets
+        _ => quantise_groups(x, k, digits, first, blocks),
     };
     team::chunks_mut(blocks, digits, TASK, run);
 }
@@ -372,8 +391,10 @@ impl QuantisedJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match (self.digits, left) {
-                    // a larger portable tile with two digits has more sums than registers
-                    (2, _) if self.level == Level::Portable => self.tile::<F, 1, 2>(row_block, token, out),
+                    // a larger tile with two digits has more sums than registers
+                    (2, _) if matches!(self.level, Level::Portable | Level::Simd128) => {
+                        self.tile::<F, 1, 2>(row_block, token, out)
+                    }
                     (1, 8..) if self.level == Level::Avx512 && !F::PAIRED => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
@@ -412,7 +433,18 @@ impl QuantisedJob<'_> {
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(w, act, groups, seg) },
-            #[cfg(not(target_arch = "x86_64"))]
+            // SAFETY: `matvec` asserted that the level is available.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { quantised_neon::<F, T, D>(w, act, groups, seg) },
+            // SAFETY: `matvec` asserted that the level is available.
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 if T == 1 => {
+                kernels::quantised::<_, F, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg)
+            }
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => kernels::quantised::<_, F, T, D, 8>(wasm::Simd128, w, act, groups, seg),
             _ => unreachable!("only available levels come here"),
         };
         for (i, y) in y.iter().enumerate() {
@@ -468,6 +500,47 @@ fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
     kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg)
 }
 
+/// As many rows at a time as leave the sums in the 32 registers there are.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn quantised_neon_any<F: Quantised, const DOT: bool, const T: usize, const D: usize>(
+    v: neon::Neon<DOT>,
+    w: &[Word],
+    act: &[ActBlock],
+    groups: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    match const { T * D } {
+        1 => kernels::quantised::<_, F, T, D, 2>(pair::Pair(pair::Pair(v)), w, act, groups, seg),
+        2..=4 => kernels::quantised::<_, F, T, D, 4>(pair::Pair(v), w, act, groups, seg),
+        _ => kernels::quantised::<_, F, T, D, 8>(v, w, act, groups, seg),
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn quantised_neon<F: Quantised, const T: usize, const D: usize>(
+    w: &[Word],
+    act: &[ActBlock],
+    groups: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    // SAFETY: this function's own target features.
+    quantised_neon_any::<F, false, T, D>(unsafe { neon::Neon::new() }, w, act, groups, seg)
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+fn quantised_neon_dot<F: Quantised, const T: usize, const D: usize>(
+    w: &[Word],
+    act: &[ActBlock],
+    groups: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    // SAFETY: this function's own target features.
+    quantised_neon_any::<F, true, T, D>(unsafe { neon::Neon::new() }, w, act, groups, seg)
+}
+
 /// A matrix with float weights and its activations.
 struct FloatsJob<'a> {
     level: Level,
@@ -517,7 +590,16 @@ impl FloatsJob<'_> {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             (Level::Avx512, _) => unsafe { floats_avx512::<F, T>(w, x, k, seg) },
-            #[cfg(not(target_arch = "x86_64"))]
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            (Level::Neon | Level::NeonDot, 1) => unsafe { floats_neon::<F, T, 8>(w, x, k, seg) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            (Level::Neon | Level::NeonDot, _) => unsafe { floats_neon::<F, T, 4>(w, x, k, seg) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            (Level::Simd128, 1) => kernels::floats::<_, F, T, 8>(wasm::Simd128, w, x, k, seg),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            (Level::Simd128, _) => kernels::floats::<_, F, T, 2>(wasm::Simd128, w, x, k, seg),
             _ => unreachable!("only available levels come here"),
         };
         for (i, y) in y.iter().enumerate() {
@@ -549,6 +631,19 @@ fn floats_avx512<F: Floats, const T: usize>(w: &[Word], x: &[f32], k: usize, seg
     kernels::floats::<_, F, T, 2>(v, w, x, k, seg)
 }
 
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn floats_neon<F: Floats, const T: usize, const P: usize>(
+    w: &[Word],
+    x: &[f32],
+    k: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
+    // SAFETY: this function's own target features.
+    let v = unsafe { neon::Neon::<false>::new() };
+    kernels::floats::<_, F, T, P>(v, w, x, k, seg)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -576,7 +671,7 @@ mod tests {
         for level in Level::ALL {
             assert_eq!(Level::parse(level.name()), Some(level));
         }
-        assert_eq!(Level::parse("neon"), None);
+        assert_eq!(Level::parse("sse9"), None);
         assert!(Level::available().contains(&Level::Portable));
     }
 

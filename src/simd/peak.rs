@@ -8,6 +8,10 @@ use super::portable::Narrow;
 use crate::ops::linear::ROW_BLOCK;
 use std::hint::black_box;
 
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::wasm::Simd128;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
 
@@ -24,6 +28,7 @@ pub fn ops_per_round(level: Level) -> usize {
         Level::Portable => Narrow::N,
         Level::Avx2 | Level::AvxVnni => 8,
         Level::Avx512 => 16,
+        Level::Neon | Level::NeonDot | Level::Simd128 => 4,
     };
     2 * 4 * lanes * SUMS
 }
@@ -74,6 +79,20 @@ fn dots_avx512(rounds: usize) -> i32 {
     dots_body(unsafe { Avx512::new() }, rounds)
 }
 
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn dots_neon(rounds: usize) -> i32 {
+    // SAFETY: this function's own target features.
+    dots_body(unsafe { Neon::<false>::new() }, rounds)
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+fn dots_neon_dot(rounds: usize) -> i32 {
+    // SAFETY: this function's own target features.
+    dots_body(unsafe { Neon::<true>::new() }, rounds)
+}
+
 /// Int8 dots with the level's own instruction, [`ops_per_round`] operations a round. Panics when this CPU does not have
 /// `level`.
 pub fn dots(level: Level, rounds: usize) -> i32 {
@@ -89,7 +108,14 @@ pub fn dots(level: Level, rounds: usize) -> i32 {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { dots_avx512(rounds) },
-        #[cfg(not(target_arch = "x86_64"))]
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => unsafe { dots_neon(rounds) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonDot => unsafe { dots_neon_dot(rounds) },
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        Level::Simd128 => dots_body(Simd128, rounds),
         _ => unreachable!("only available levels come here"),
     }
 }
@@ -115,12 +141,11 @@ fn read_avx2(words: &[u64]) -> u64 {
 /// Reads every word once with the widest loads of the best level; returns their wrapping sum.
 pub fn read(words: &[u64]) -> u64 {
     match Level::detect() {
-        Level::Portable => read_body(words),
-        // SAFETY: every other level of this architecture includes AVX2.
+        // SAFETY: the level is available, and each of these includes AVX2.
         #[cfg(target_arch = "x86_64")]
-        _ => unsafe { read_avx2(words) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("only available levels come here"),
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 => unsafe { read_avx2(words) },
+        // the other levels' instructions are always on for their targets
+        _ => read_body(words),
     }
 }
 

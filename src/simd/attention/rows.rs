@@ -27,7 +27,7 @@ const BYTES: [u8; 16] = {
 };
 
 /// tq3's levels of the four two-bit codes, those above the shift in tq3_1 and (for it alone) those below.
-const fn levels(one: bool, below: bool) -> [f32; 4] {
+pub(in crate::simd) const fn levels(one: bool, below: bool) -> [f32; 4] {
     let mut t = [-TQ3_0_OUTER, -TQ3_0_INNER, TQ3_0_INNER, TQ3_0_OUTER];
     let mut code = 0;
     while one && code < 4 {
@@ -59,7 +59,7 @@ static BY_NIBBLE: [[u32; 4]; 16] = {
     let mut t = [[0; 4]; 16];
     let mut i = 0;
     while i < 64 {
-        t[i / 4][i % 4] = (i as u32 / 4 >> (i % 4) & 1) << 31;
+        t[i / 4][i % 4] = ((i as u32 / 4) >> (i % 4) & 1) << 31;
         i += 1;
     }
     t
@@ -436,9 +436,9 @@ fn select(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
 
 /// tq3_1's levels, each with the bits of `flip` inverted, by four bits, of which bit `sign`, 2 or 3, is the sign and the
 /// other one without meaning.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 #[inline(always)]
-const fn sign_at(sign: u32, flip: u8) -> [u8; 16] {
+pub(in crate::simd) const fn sign_at(sign: u32, flip: u8) -> [u8; 16] {
     let mut t = [0; 16];
     let mut code = 0;
     while code < 16 {
