@@ -18,7 +18,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::{Session, SessionOptions, Want};
 use isobit::limits;
-use isobit::models::{Hyper, PlanOptions};
+use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::CacheType;
 use isobit::record::{Args, Command, Op, Rows, Step};
 use isobit::simd::Level;
@@ -69,6 +69,7 @@ fn options(prompt: usize) -> SessionOptions {
         digits: 1,
         k_type: CacheType::F16,
         v_type: CacheType::F16,
+        recent: Recent::Auto,
         max_binding_words: usize::MAX / 8,
     };
     SessionOptions { plan, memory: None, fuse: Fuse::default() }

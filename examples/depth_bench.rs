@@ -27,7 +27,7 @@ use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
+use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
 use isobit::record::{Args, Device, Op};
 use std::path::PathBuf;
@@ -67,17 +67,20 @@ struct Cli {
     threads: usize,
 }
 
-type Pair = (CacheType, CacheType);
+type Pair = (CacheType, CacheType, Recent);
 
+/// `K/V`, or `K/V+r64` with the f16 copy of recent positions.
 fn pair(s: &str) -> Result<Pair, String> {
     let known = || CacheType::ALL.map(CacheType::name).join(", ");
     let one = |name: &str| CacheType::parse(name).ok_or_else(|| format!("{name} is none of {}", known()));
+    let (s, recent) = s.strip_suffix("+r64").map_or((s, Recent::Off), |s| (s, Recent::On));
     let (k, v) = s.split_once('/').unwrap_or((s, s));
-    Ok((one(k)?, one(v)?))
+    Ok((one(k)?, one(v)?, recent))
 }
 
-fn title((k, v): Pair) -> String {
-    if k == v { k.name().to_string() } else { format!("{}/{}", k.name(), v.name()) }
+fn title((k, v, recent): Pair) -> String {
+    let types = if k == v { k.name().to_string() } else { format!("{}/{}", k.name(), v.name()) };
+    format!("{types}{}", if recent.applies(k, v) { "+r64" } else { "" })
 }
 
 fn open(cli: &Cli) -> anyhow::Result<Box<dyn Device>> {
@@ -141,9 +144,12 @@ async fn fill(session: &mut Session<'_>) -> anyhow::Result<()> {
     let writes: Vec<_> = session
         .commands()
         .iter()
-        .filter_map(|c| match c.args {
-            Args::CacheWrite(p) => Some((c.op, p, c.outputs()[0])),
-            _ => None,
+        .flat_map(|c| match (c.op, c.args, c.outputs()) {
+            (_, Args::CacheWrite(p), &[page]) => vec![(c.op, p, page)],
+            (Op::RopeCacheWrite(k, v), Args::RopeCacheWrite(p), &[_, keys, values]) => {
+                vec![(Op::CacheWriteK(k), p.write(0..0), keys), (Op::CacheWriteV(v), p.write(0..0), values)]
+            }
+            _ => vec![],
         })
         .collect();
     ensure!(!writes.is_empty(), "the plan writes no cache");
@@ -214,7 +220,7 @@ fn run() -> anyhow::Result<()> {
     }
     let name = devices.first().context("--types is empty")?.info().name;
     let mut sessions = Vec::new();
-    for (device, &(k_type, v_type)) in devices.iter_mut().zip(&cli.types) {
+    for (device, &(k_type, v_type, recent)) in devices.iter_mut().zip(&cli.types) {
         let plan = PlanOptions {
             n_ctx: deepest + n + 64,
             ubatch: 1,
@@ -222,6 +228,7 @@ fn run() -> anyhow::Result<()> {
             digits: 1,
             k_type,
             v_type,
+            recent,
             max_binding_words: usize::MAX / 8,
         };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
@@ -230,8 +237,8 @@ fn run() -> anyhow::Result<()> {
             fill(&mut s).await?;
             anyhow::Ok(s)
         });
-        sessions.push(session.with_context(|| title((k_type, v_type)))?);
-        eprintln!("{} loaded and filled", title((k_type, v_type)));
+        sessions.push(session.with_context(|| title((k_type, v_type, recent)))?);
+        eprintln!("{} loaded and filled", title((k_type, v_type, recent)));
     }
 
     let command: Vec<String> = std::env::args().skip(1).collect();
@@ -254,7 +261,7 @@ fn run() -> anyhow::Result<()> {
                 eprintln!("depth {depth} round {round} {}: {speed:.2} tokens/s", title(cli.types[i]));
             }
         }
-        for (i, (found, &(k, v))) in speeds.iter().zip(&cli.types).enumerate() {
+        for (i, (found, &(k, v, recent))) in speeds.iter().zip(&cli.types).enumerate() {
             let words = |t: CacheType| t.words(hyper.head_dim).unwrap_or(0);
             // token i of n attends to depth + WARM_UP + i + 1 positions
             let positions = (depth + WARM_UP) as f64 + (n + 1) as f64 / 2.0;
@@ -266,7 +273,7 @@ fn run() -> anyhow::Result<()> {
             let (bytes_before, speed_before) = *shallow[i].get_or_insert((bytes, speed));
             let added = (bytes - bytes_before) / (1.0 / speed - 1.0 / speed_before) / 1e9;
             let added = if added.is_finite() && added > 0.0 { format!("{added:.2}") } else { "-".to_string() };
-            let (name, range) = (title((k, v)), format!("{low:.2}-{high:.2}"));
+            let (name, range) = (title((k, v, recent)), format!("{low:.2}-{high:.2}"));
             let ratio = format!("{:.2} | {ratio_low:.2}-{ratio_high:.2}", median(&ratios));
             let (megabytes, rate) = (bytes / 1e6, bytes * speed / 1e9);
             println!("| {depth} | {name} | {speed:.2} | {range} | {ratio} | {megabytes:.3} | {rate:.2} | {added} |");
@@ -285,7 +292,15 @@ mod tests {
         let once = noise(SAMPLE * row, 5);
         let all: Vec<f32> = once.iter().copied().cycle().take(len * row).collect();
         let (n, page_first) = (len as u32, 128);
-        let p = CacheWriteParams { n_tokens: n, pos: page_first, kv_heads: 3, head_dim: 64, page_first, page_len: n };
+        let p = CacheWriteParams {
+            n_tokens: n,
+            pos: page_first,
+            kv_heads: 3,
+            head_dim: 64,
+            page_first,
+            page_len: n,
+            ring: 0,
+        };
         for t in CacheType::ALL {
             let words = len * 3 * t.words(64).expect("a head of 64");
             let (mut k, mut v) = (vec![0; words], vec![0; words]);

@@ -15,7 +15,8 @@
 //!   than the error of a perplexity itself, because both caches score the same tokens
 //! - KL: mean over the scored positions of the divergence of the whole softmax from that of the f32 cache, in f64
 //! - top-1: how often both caches find the same token the likeliest
-//! - bytes: what one token takes in the cache, all layers, keys and values
+//! - recent: whether the query's own chunk of 64 positions is read from an f16 copy (`+r64` in `--pairs`)
+//! - bytes: what one token takes in the cache, all layers, keys and values, without that copy
 //!
 //! f32/f32 is run again as any other pair and must show zeros: it shows that the measure compares what it should.
 //! The numbers do not depend on the device or the number of threads. Nothing here is timed.
@@ -28,7 +29,7 @@ use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::verify::argmax;
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
+use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::CacheType;
 use isobit::record::Device;
 use std::path::PathBuf;
@@ -38,7 +39,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The pairs worth having: the plain types, one side at a time, both sides, and fine keys with coarse values.
 const PAIRS: &str = "f32/f32,f16/f16,q8_0/q8_0,q8_0r/q8_0r,q4_0/f16,q4_0r/f16,tq3_0/f16,tq3_1/f16,f16/q4_0,f16/tq3_0,\
-                     f16/tq3_1,q4_0/q4_0,q4_0r/q4_0r,q8_0r/tq3_1,q4_0r/tq3_1,tq3_0/tq3_0,tq3_1/tq3_1";
+                     f16/tq3_1,q4_0/q4_0,q4_0r/q4_0r,q8_0r/tq3_1,q4_0r/tq3_1,tq3_0/tq3_0,tq3_1/tq3_1,\
+                     q4_0/q4_0+r64,tq3_1/f16+r64,tq3_1/tq3_1+r64";
 
 /// Bytes of reference logits kept at once; more windows are done in several batches.
 const REFERENCE_BYTES: usize = 512 << 20;
@@ -60,7 +62,7 @@ struct Cli {
     /// Windows to score, from the start; 0: all
     #[arg(long, default_value_t = 0)]
     chunks: usize,
-    /// Key type / value type
+    /// Key type / value type, `+r64` behind it for the f16 copy of recent positions
     #[arg(long, default_value = PAIRS, value_delimiter = ',', value_parser = pair, hide_default_value = true)]
     pairs: Vec<Pair>,
     /// cpu, gpu (the first real one), or an index of `isobit devices`
@@ -71,13 +73,15 @@ struct Cli {
     threads: usize,
 }
 
-type Pair = (CacheType, CacheType);
+type Pair = (CacheType, CacheType, Recent);
 
+/// `K/V`, or `K/V+r64` with the f16 copy of recent positions.
 fn pair(s: &str) -> Result<Pair, String> {
     let known = || CacheType::ALL.map(CacheType::name).join(", ");
     let one = |name: &str| CacheType::parse(name).ok_or_else(|| format!("{name} is none of {}", known()));
+    let (s, recent) = s.strip_suffix("+r64").map_or((s, Recent::Off), |s| (s, Recent::On));
     let (k, v) = s.split_once('/').unwrap_or((s, s));
-    Ok((one(k)?, one(v)?))
+    Ok((one(k)?, one(v)?, recent))
 }
 
 /// The device named on the command line; on the CPU with one thread, as many of them run side by side.
@@ -177,7 +181,7 @@ impl Task<'_> {
     fn feed(
         &self,
         device: &mut dyn Device,
-        (k_type, v_type): Pair,
+        (k_type, v_type, recent): Pair,
         windows: &[Vec<u32>],
         mut row: impl FnMut(usize, u32, &[f32]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -188,6 +192,7 @@ impl Task<'_> {
             digits: 1,
             k_type,
             v_type,
+            recent,
             max_binding_words: usize::MAX / 8,
         };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
@@ -211,7 +216,7 @@ impl Task<'_> {
         let share: Vec<&[Vec<u32>]> = windows.chunks(windows.len().div_ceil(self.workers)).collect();
         let parts = self.spread(share.len(), |device, i| {
             let mut found = Vec::with_capacity(share[i].len() * self.rows());
-            self.feed(device, (CacheType::F32, CacheType::F32), share[i], |_, _, l| {
+            self.feed(device, (CacheType::F32, CacheType::F32, Recent::Off), share[i], |_, _, l| {
                 found.push(Reference { logits: l.to_vec(), lse: lse(l) });
                 Ok(())
             })?;
@@ -340,24 +345,25 @@ fn table(task: &Task, cli: &Cli, windows: &[Vec<u32>]) -> anyhow::Result<()> {
         eprintln!("ctx {ctx}: batch {b} of {} windows, f32 cache", windows.len());
         let reference = task.reference(windows)?;
         let found = task.spread(cli.pairs.len(), |device, i| {
-            let (k, v) = cli.pairs[i];
+            let (k, v, recent) = cli.pairs[i];
             let s = task.score(device, cli.pairs[i], windows, &reference)?;
-            eprintln!("ctx {ctx}: {}/{} perplexity {:.4}, {} s", k.name(), v.name(), s.perplexity(), seconds());
+            eprintln!("ctx {ctx}: {} perplexity {:.4}, {} s", recent.title(k, v), s.perplexity(), seconds());
             Ok(s)
         })?;
         scores.iter_mut().zip(&found).for_each(|(sum, s)| sum.add(s));
     }
     let tokens = scores.first().map_or(0, |s| s.tokens);
     println!("Context {ctx}: {} windows, {tokens} tokens scored.\n", windows.len());
-    println!("| K | V | bytes/token | perplexity | change % | ± | KL | top-1 % |");
-    println!("|---|---|---:|---:|---:|---:|---:|---:|");
-    for (&(k, v), s) in cli.pairs.iter().zip(&scores) {
+    println!("| K | V | recent | bytes/token | perplexity | change % | ± | KL | top-1 % |");
+    println!("|---|---|---|---:|---:|---:|---:|---:|---:|");
+    for (&(k, v, recent), s) in cli.pairs.iter().zip(&scores) {
         let words = |t: CacheType| t.words(task.hyper.head_dim).unwrap_or(0);
         let (change, error) = s.change_percent();
         println!(
-            "| {} | {} | {} | {:.4} | {change:+.4} | {error:.4} | {:.2e} | {:.2} |",
+            "| {} | {} | {} | {} | {:.4} | {change:+.4} | {error:.4} | {:.2e} | {:.2} |",
             k.name(),
             v.name(),
+            if recent.applies(k, v) { "f16" } else { "" },
             task.hyper.cache_bytes(words(k), words(v)),
             s.perplexity(),
             s.mean(s.kl),

@@ -4,7 +4,7 @@ use super::faults::{Faults, HostError};
 use super::program::{Program, SLOT};
 use super::tune::{Memory, Store, Tune};
 use super::variants::Forced;
-use crate::ops::attention::AttentionParams;
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
 use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -301,7 +301,8 @@ fn work_of(args: &Args) -> u64 {
 }
 
 fn work_of_attention(p: &AttentionParams) -> u64 {
-    let positions = u64::from(p.page_len.min(p.pos + p.n_tokens));
+    let most = if p.scope == SCOPE_OWN { CHUNK as u32 } else { p.page_len };
+    let positions = u64::from(most.min(p.pos + p.n_tokens));
     u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * 2 * positions
 }
 

@@ -214,7 +214,9 @@ impl Kind {
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants: &self.op.constants(),
-                    ..Default::default()
+                    // no shader reads what it has not written; the zeros, element by element in GLSL, take GL drivers
+                    // half a minute to compile
+                    zero_initialize_workgroup_memory: false,
                 },
                 cache: None,
             })

@@ -3,7 +3,7 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
-use crate::ops::attention::{AttentionParams, unit_heads};
+use crate::ops::attention::{AttentionParams, SCOPE_ALL, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Op};
 
@@ -76,7 +76,8 @@ impl Variant {
 
     /// Whether the variant can run a command; the first of an operation can run all.
     fn serves(&self, args: &Args) -> bool {
-        self.tokens > 0 || attention_of(args).is_some_and(|p| p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
+        self.tokens > 0 || attention_of(args)
+            .is_some_and(|p| p.scope == SCOPE_ALL && p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
     }
 }
 
@@ -196,6 +197,7 @@ mod tests {
             page_first: 0,
             page_len: 128,
             scale: 0.125,
+            scope: SCOPE_ALL,
         };
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];

@@ -10,6 +10,7 @@ struct Params {
     page_first: u32,
     page_len: u32,
     scale: f32,
+    scope: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

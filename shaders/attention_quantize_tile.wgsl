@@ -12,6 +12,7 @@ struct Params {
     page_first: u32,
     page_len: u32,
     scale: f32,
+    scope: u32,
     digits: u32,
 }
 

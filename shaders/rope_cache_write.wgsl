@@ -1,5 +1,5 @@
 // Rotary position embedding of queries and keys, keys and values into the cache: one workgroup a head of a token, key
-// heads first, then value heads, then query heads.
+// heads first, then value heads, then query heads (which a ring page does without).
 #import cache_row
 #import cache_places
 #import rope_pair
@@ -14,6 +14,7 @@ struct Params {
     half_split: u32,
     page_first: u32,
     page_len: u32,
+    ring: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -40,7 +41,10 @@ fn put(head: u32, pos: u32, words: u32, i: u32, word: u32) {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
-    let pos = p.pos + wid.y - p.page_first;
+    var pos = p.pos + wid.y - p.page_first;
+    if p.ring == 1u {
+        pos %= p.page_len;
+    }
     if pos >= p.page_len {
         return;
     }

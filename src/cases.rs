@@ -11,7 +11,7 @@ use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::AttentionParams;
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
@@ -787,10 +787,15 @@ fn rope() -> Vec<Case> {
     list
 }
 
+/// Index of a position in a page or ring, where it has one.
+fn place(ring: u32, first: usize, page: usize, pos: usize) -> Option<usize> {
+    if ring == 1 { Some(pos % page) } else { (first..first + page).contains(&pos).then(|| pos - first) }
+}
+
 fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
     let keys = matches!(op, Op::CacheWriteK(_));
     let mut list = Vec::new();
-    let mut one = |kv_heads: usize, hd: usize, first: usize, page: usize, pos: usize, n: usize, x: Fill| {
+    let mut with = |ring: u32, kv_heads: usize, hd: usize, first: usize, page: usize, pos: usize, n: usize, x: Fill| {
         let Some(words) = t.words(hd) else { return };
         let p = CacheWriteParams {
             n_tokens: 0,
@@ -799,9 +804,10 @@ fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
             head_dim: hd as u32,
             page_first: first as u32,
             page_len: page as u32,
+            ring,
         };
         let mut ranges = Vec::new();
-        for at in (pos..pos + n).filter(|p| (first..first + page).contains(p)).map(|p| p - first) {
+        for at in (pos..pos + n).filter_map(|p| place(ring, first, page, p)) {
             for head in 0..kv_heads {
                 if keys {
                     let base = ((head * page + at) / 32 * words) * 32 + at % 32;
@@ -814,7 +820,8 @@ fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
         }
         list.push(case(
             format!(
-                "kv_heads={kv_heads} head_dim={hd} page={first}..{} pos={pos} tokens={n} x={}",
+                "kv_heads={kv_heads} head_dim={hd} {}={first}..{} pos={pos} tokens={n} x={}",
+                if ring == 1 { "ring" } else { "page" },
                 first + page,
                 x.name()
             ),
@@ -824,6 +831,13 @@ fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
             vec![read("x", bits(&x.make(n * kv_heads * hd))), written("cache", kv_heads * page * words, ranges)],
         ));
     };
+    // a ring: its first turn, over its end, a whole turn and more chunks than one
+    for (hd, page, pos, n) in
+        [(64, 128, 62, 4), (2, 64, 64, 1), (96, 128, 126, 5), (128, 192, 190, 70), (256, 128, 300, 65)]
+    {
+        with(1, 2, hd, 0, page, pos, n, Fill::Random(pos as u64));
+    }
+    let mut one = |kv_heads, hd, first, page, pos, n, x| with(0, kv_heads, hd, first, page, pos, n, x);
     for hd in [2, 32, 40, 64, 80, 96, 128, 256] {
         one(2, hd, 0, 64, 31, 2, Fill::Random(hd as u64));
         one(3, hd, 64, 128, 100, 1, Fill::Prime);
@@ -887,8 +901,34 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         (96, 2, 1, 0, 64, 30, 40),
         (128, 4, 1, 64, 64, 60, 35),
     ];
+    // some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step
+    const OLDER: [AttentionShape; 11] = [
+        (64, 4, 2, 0, 128, 66, 3),
+        (64, 2, 1, 0, 64, 62, 4),
+        (96, 2, 1, 0, 64, 130, 2),
+        (96, 6, 2, 64, 64, 126, 4),
+        (128, 4, 1, 128, 128, 190, 4),
+        (256, 2, 2, 0, 128, 128, 2),
+        (256, 2, 1, 64, 64, 300, 2),
+        (64, 4, 2, 0, 128, 10, 3),
+        (32, 8, 4, 0, 192, 191, 2),
+        (40, 3, 3, 0, 64, 70, 2),
+        (64, 3, 1, 0, 192, 120, 80),
+    ];
+    // a ring: the first chunk, over a chunk's end, over the ring's end, several turns on, more chunks than two
+    const OWN: [AttentionShape; 9] = [
+        (64, 4, 2, 0, 64, 0, 5),
+        (64, 4, 2, 0, 128, 62, 4),
+        (64, 2, 1, 0, 128, 126, 4),
+        (96, 6, 2, 0, 192, 190, 70),
+        (128, 4, 1, 0, 128, 1000, 1),
+        (256, 2, 2, 0, 128, 255, 3),
+        (2, 2, 1, 0, 64, 64, 1),
+        (40, 3, 3, 0, 64, 127, 1),
+        (32, 8, 4, 0, 128, 60, 8),
+    ];
     let mut list = Vec::new();
-    let mut one = |shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
+    let mut with = |scope: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
         let (hd, heads, kv_heads, first, page, pos, n) = shape;
         let (Some(kwords), Some(vwords)) = (kt.words(hd), vt.words(hd)) else { return };
         let p = AttentionParams {
@@ -900,15 +940,19 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
             page_first: first as u32,
             page_len: page as u32,
             scale: (1.0 / (hd as f64).sqrt()) as f32,
+            scope,
         };
-        let live = (pos + n).saturating_sub(first).min(page);
+        let ring = scope == SCOPE_OWN;
+        let written_from = if ring { pos / CHUNK * CHUNK } else { first };
+        let live = if ring { pos + n - written_from } else { (pos + n).saturating_sub(first).min(page) };
         let w = CacheWriteParams {
             n_tokens: live as u32,
-            pos: first as u32,
+            pos: written_from as u32,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
             page_first: first as u32,
             page_len: page as u32,
+            ring: ring.into(),
         };
         let mut keys = vec![UNSEEN; kv_heads * page * kwords];
         let mut values = vec![UNSEEN; kv_heads * page * vwords];
@@ -925,7 +969,10 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         let (mut carried, mut out) = (Vec::new(), Vec::new());
         for row in 0..n * heads {
             let query = pos + row / heads;
-            if query >= first + page {
+            let own = query / CHUNK * CHUNK;
+            if scope == SCOPE_OLDER && own <= first {
+                continue;
+            } else if !ring && (scope == SCOPE_OLDER || query >= first + page) {
                 carried.push(row * (hd + 2)..(row + 1) * (hd + 2));
             } else if query >= first {
                 out.push(row * hd..(row + 1) * hd);
@@ -933,7 +980,8 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         }
         list.push(case(
             format!(
-                "head_dim={hd} heads={heads}/{kv_heads} page={first}..{} pos={pos} tokens={n} q={} k={} v={}",
+                "head_dim={hd} heads={heads}/{kv_heads} {}={first}..{} pos={pos} tokens={n} q={} k={} v={}",
+                ["page", "older", "ring"][scope as usize],
                 first + page,
                 q.name(),
                 k.name(),
@@ -946,7 +994,7 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
                 read("q", bits(&q.make(n * heads * hd))),
                 read("k", keys),
                 read("v", values),
-                if first == 0 {
+                if first == 0 && !ring {
                     written("carried", n * heads * (hd + 2), carried)
                 } else {
                     replaced("carried", bits(&state), carried)
@@ -955,6 +1003,15 @@ fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
             ],
         ));
     };
+    for (i, shape) in (1u64..).zip(OLDER) {
+        with(SCOPE_OLDER, shape, Fill::Prime, Fill::Prime, Fill::Random(i));
+    }
+    for (i, shape) in (1u64..).zip(OWN) {
+        if vt.rotation(64) == 0 {
+            with(SCOPE_OWN, shape, Fill::Random(0x200 + i), Fill::Prime, Fill::Random(i));
+        }
+    }
+    let mut one = |shape, q, k, v| with(SCOPE_ALL, shape, q, k, v);
     for (i, shape) in (1u64..).zip(SHAPES) {
         // scores of a few units, as a model has them: random ones alone would leave one position all the weight
         one(shape, Fill::Prime, Fill::Prime, Fill::Random(i));

@@ -210,8 +210,9 @@ impl Fuser<'_> {
             pages.push((kt, vt, p, pair[0].binds[1], pair[1].binds[1]));
         }
         let (Some(v), Some(first)) = (v, pages.first()) else { return false };
-        // every position must lie in one page, or a query would not be rotated
-        let whole = pages.iter().try_fold(0, |end, p| (p.2.page_first == end).then(|| end + p.2.page_len));
+        // every position must lie in one page beside the ring, or a query would not be rotated
+        let mut plain = pages.iter().filter(|p| p.2.ring == 0);
+        let whole = plain.try_fold(0, |end, p| (p.2.page_first == end).then(|| end + p.2.page_len)).filter(|&n| n > 0);
         let (width, kv_width) = (pq.heads * pq.head_dim, pk.heads * pk.head_dim);
         if whole.is_none() || first.2.kv_heads != pk.heads || first.2.head_dim != pk.head_dim {
             return false;
@@ -254,6 +255,7 @@ impl Fuser<'_> {
                 half_split: pq.half_split,
                 page_first: p.page_first,
                 page_len: p.page_len,
+                ring: p.ring,
             }),
             binds: vec![table, qkv, q, keys, values],
             label: "rope_cache".into(),

@@ -7,7 +7,7 @@ use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::{AttentionParams, unit_heads};
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OLDER, unit_heads};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
@@ -58,6 +58,8 @@ pub enum Role {
     Input,
     /// Keys and values; lives as long as the session.
     Cache,
+    /// An f16 copy of the keys or values of recent positions; lives as long as the session.
+    Recent,
     /// Intermediate results.
     Scratch,
 }
@@ -321,13 +323,15 @@ impl Command {
             Args::ActQuantize(p) => p.n_tokens = n,
             Args::Rope(p) => p.n_tokens = n,
             Args::CacheWrite(p) => {
-                if p.page_first >= end || p.page_first + p.page_len <= pos {
+                if p.ring == 0 && (p.page_first >= end || p.page_first + p.page_len <= pos) {
                     return None;
                 }
                 (p.n_tokens, p.pos) = (n, pos);
             }
             Args::Attention(p) => {
-                if p.page_first >= end {
+                // older chunks end before that of the last token
+                let seen = if p.scope == SCOPE_OLDER { (end - 1) / CHUNK as u32 * CHUNK as u32 } else { end };
+                if p.page_first >= seen {
                     return None;
                 }
                 (p.n_tokens, p.pos) = (n, pos);
@@ -347,7 +351,7 @@ impl Command {
             Args::NormQuantize(p) => p.n_tokens = n,
             Args::SwigluQuantize(p) => p.n_tokens = n,
             Args::RopeCacheWrite(p) => {
-                if p.page_first >= end || p.page_first + p.page_len <= pos {
+                if p.ring == 0 && (p.page_first >= end || p.page_first + p.page_len <= pos) {
                     return None;
                 }
                 (p.n_tokens, p.pos) = (n, pos);
@@ -418,7 +422,7 @@ impl Args {
             Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
             Args::NormQuantize(p) => (1, p.n_tokens),
             Args::SwigluQuantize(p) => (p.dim.div_ceil(128), p.n_tokens),
-            Args::RopeCacheWrite(p) => (p.heads + 2 * p.kv_heads, p.n_tokens),
+            Args::RopeCacheWrite(p) => (2 * p.kv_heads + if p.ring == 1 { 0 } else { p.heads }, p.n_tokens),
             Args::LinearPair(p) => (p.rows.div_ceil(32), p.n_tokens),
             Args::GateUp(p) => (p.dim.div_ceil(128), p.n_tokens),
         };

@@ -3,7 +3,7 @@
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::Container;
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
+use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::CacheType;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +48,7 @@ fn allocations(types: (CacheType, CacheType), threads: usize, n: u32) -> u64 {
         digits: 1,
         k_type: types.0,
         v_type: types.1,
+        recent: Recent::Auto,
         max_binding_words: usize::MAX / 8,
     };
     pollster::block_on(async {

@@ -1,7 +1,7 @@
 //! Attention, SwiGLU and RMS norm of every SIMD level against the plain twins: every word equal, nothing written that
 //! the twin does not write.
 
-use isobit::ops::attention::{AttentionParams, attention as twin_attention, head as twin_head};
+use isobit::ops::attention::{AttentionParams, SCOPE_ALL, attention as twin_attention, head as twin_head};
 use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
 use isobit::ops::exact::canon;
 use isobit::ops::rms_norm::{RmsNormParams, row as twin_norm};
@@ -112,6 +112,7 @@ impl Cache {
                     head_dim: head_dim as u32,
                     page_first: (page * page_len) as u32,
                     page_len: page_len as u32,
+                    ring: 0,
                 };
                 let words = |t: CacheType| kv_heads * page_len * t.words(head_dim).unwrap();
                 // what a page holds past the last position must not matter: a finite value in every type
@@ -134,6 +135,7 @@ impl Cache {
             page_first: (page * self.page_len) as u32,
             page_len: self.page_len as u32,
             scale: (1.0 / (self.head_dim as f64).sqrt()) as f32,
+            scope: SCOPE_ALL,
         }
     }
 }

@@ -183,11 +183,11 @@ mod table {
             Op::ActQuantize => args!(ActQuantize, ActQuantizeParams { n_tokens, k, digits }),
             Op::Rope => args!(Rope, RopeParams { n_tokens, heads, head_dim, n_rot, half_split }),
             Op::CacheWriteK(_) | Op::CacheWriteV(_) => {
-                args!(CacheWrite, CacheWriteParams { n_tokens, pos, kv_heads, head_dim, page_first, page_len })
+                args!(CacheWrite, CacheWriteParams { n_tokens, pos, kv_heads, head_dim, page_first, page_len, ring })
             }
             Op::Attention(..) => args!(
                 Attention,
-                AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale }
+                AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope }
             ),
             Op::AttentionQuantize(..) => args!(
                 AttentionQuantize,
@@ -200,6 +200,7 @@ mod table {
                     page_first,
                     page_len,
                     scale,
+                    scope,
                     digits
                 }
             ),
@@ -222,7 +223,8 @@ mod table {
                     n_rot,
                     half_split,
                     page_first,
-                    page_len
+                    page_len,
+                    ring
                 }
             ),
             Op::MatvecPair(..) => {

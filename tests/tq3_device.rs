@@ -2,7 +2,7 @@
 
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
-use isobit::models::{Hyper, PlanOptions, build};
+use isobit::models::{Hyper, PlanOptions, Recent, build, recent_positions};
 use isobit::ops::cache::{CacheType, CacheWriteParams};
 use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
 use std::path::Path;
@@ -33,7 +33,8 @@ fn encode(device: &mut dyn Device, t: CacheType) -> Vec<[u8; 14]> {
     let page = rows.next_multiple_of(64);
     let words = t.words(64).expect("64 is a multiple of 32");
     assert_eq!(words * 4, 28, "3.5 bits a value");
-    let p = CacheWriteParams { n_tokens: 0, pos: 0, kv_heads: 1, head_dim: 64, page_first: 0, page_len: page as u32 };
+    let (page_first, page_len) = (0, page as u32);
+    let p = CacheWriteParams { n_tokens: 0, pos: 0, kv_heads: 1, head_dim: 64, page_first, page_len, ring: 0 };
     let input: Vec<u32> = golden("input.f32").chunks_exact(4).map(|b| u32_at(b, 0)).collect();
     assert_eq!(input.len(), BLOCKS * 32);
     let plan = Plan {
@@ -176,7 +177,7 @@ fn at_64k_positions_the_cache_takes_3_5_bits_a_value() {
         Container::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf"), LoadMode::Read)
             .expect("opens");
     let h = Hyper::read(&c).expect("hyperparameters");
-    let bytes = |t: CacheType| {
+    let bytes = |t: CacheType, role: Role| {
         let o = PlanOptions {
             n_ctx: 65536,
             ubatch: 16,
@@ -184,15 +185,20 @@ fn at_64k_positions_the_cache_takes_3_5_bits_a_value() {
             digits: 1,
             k_type: t,
             v_type: t,
+            recent: Recent::Auto,
             max_binding_words: usize::MAX / 8,
         };
         let plan = build(&c, &h, &o).expect("the plan is made").plan;
         // what a device allocates: one buffer per declaration
-        plan.buffers.iter().filter(|b| b.role == Role::Cache).map(|b| b.words * 4).sum::<usize>()
+        plan.buffers.iter().filter(|b| b.role == role).map(|b| b.words * 4).sum::<usize>()
     };
     let values = 65536 * 2 * h.kv_heads * h.head_dim * h.layers;
-    assert_eq!(bytes(CacheType::TQ3_1) * 8, values * 7 / 2);
-    assert_eq!(bytes(CacheType::TQ3_0), bytes(CacheType::TQ3_1));
-    let ratio = bytes(CacheType::F16) as f64 / bytes(CacheType::TQ3_1) as f64;
+    let cache = |t| bytes(t, Role::Cache);
+    assert_eq!(cache(CacheType::TQ3_1) * 8, values * 7 / 2);
+    assert_eq!(cache(CacheType::TQ3_0), cache(CacheType::TQ3_1));
+    let ratio = cache(CacheType::F16) as f64 / cache(CacheType::TQ3_1) as f64;
     assert!((ratio - 64.0 / 14.0).abs() < 1e-9, "{ratio}");
+    // the f16 copy of recent positions comes on top, the same for every context
+    assert_eq!(bytes(CacheType::TQ3_1, Role::Recent), values / 65536 * recent_positions(16) * 2);
+    assert_eq!(bytes(CacheType::Q4_0, Role::Recent), 0);
 }

@@ -21,7 +21,7 @@ mod gpu {
     use isobit::generate::{Session, SessionOptions};
     use isobit::host::variants::{self, Forced};
     use isobit::host::{GpuOptions, Store, Tune, adapters, connect};
-    use isobit::models::{Hyper, PlanOptions};
+    use isobit::models::{Hyper, PlanOptions, Recent};
     use isobit::ops::cache::CacheType;
     use isobit::record::{Device, Op};
     use isobit::simd::Level;
@@ -76,7 +76,8 @@ mod gpu {
     fn options() -> SessionOptions {
         let (k_type, v_type) = (CacheType::F16, CacheType::F16);
         let max_binding_words = usize::MAX / 8;
-        let plan = PlanOptions { n_ctx: 128, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, max_binding_words };
+        let recent = Recent::Auto;
+        let plan = PlanOptions { n_ctx: 128, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
         SessionOptions { plan, memory: None, fuse: Fuse::On }
     }
 

@@ -7,7 +7,7 @@ use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::verify::{Report, Script, prompt, verify};
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
+use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::CacheType;
 use isobit::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
 use isobit::simd::Level;
@@ -16,16 +16,35 @@ use std::path::{Path, PathBuf};
 #[path = "../examples/synth_model.rs"]
 mod synth;
 
-/// SHA-256 over the logits of 64 generated tokens after the fixed prompt, on the embedded model, by types of keys and values.
-const GOLDEN: [(CacheType, CacheType, &str); 8] = [
-    (CacheType::F32, CacheType::F32, "97822464b637920aaa3f2ef1b18f0635285ab487b347ed45b53f7d9316ec107e"),
-    (CacheType::F16, CacheType::F16, "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54"),
-    (CacheType::Q8_0, CacheType::Q8_0, "fb45495c41dca1a4272cb017ffe6d2d279ac2ea1458978bc80bf41bfb3d9e270"),
-    (CacheType::Q4_0, CacheType::Q4_0, "4e6d8577ddad4ae53113ca356be1906a8f7cc63fb0baf7309913e3c09ac711d7"),
-    (CacheType::TQ3_0, CacheType::F16, "68c3525b90a77d9c69fe8245a4838f994941c045b86d7a458bb369029eaa15d5"),
-    (CacheType::TQ3_1, CacheType::TQ3_1, "315b1723b0a56e65113ba05edacf37b48c0e243aab33abfd050a818dda3c87bb"),
-    (CacheType::Q4_0R, CacheType::TQ3_1, "105b962d1267552c3cbc0818ed2db9b7ed0b39b1fbf86a84e2fcace702fb290b"),
-    (CacheType::Q8_0R, CacheType::Q8_0R, "6144851f6395c0826bbac72648f045b67b27d51ca9c5bccfd4ba97a7bf6c9c72"),
+/// SHA-256 over the logits of 64 generated tokens after the fixed prompt, on the embedded model, by types of keys and values
+/// and by whether a query's own chunk is read from an f16 copy.
+const GOLDEN: [(CacheType, CacheType, Recent, &str); 11] = [
+    (CacheType::F32, CacheType::F32, Recent::Off, "97822464b637920aaa3f2ef1b18f0635285ab487b347ed45b53f7d9316ec107e"),
+    (CacheType::F16, CacheType::F16, Recent::Off, "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54"),
+    (CacheType::Q8_0, CacheType::Q8_0, Recent::Off, "fb45495c41dca1a4272cb017ffe6d2d279ac2ea1458978bc80bf41bfb3d9e270"),
+    (CacheType::Q4_0, CacheType::Q4_0, Recent::Off, "4e6d8577ddad4ae53113ca356be1906a8f7cc63fb0baf7309913e3c09ac711d7"),
+    (CacheType::TQ3_0, CacheType::F16, Recent::Off, "68c3525b90a77d9c69fe8245a4838f994941c045b86d7a458bb369029eaa15d5"),
+    (
+        CacheType::TQ3_1,
+        CacheType::TQ3_1,
+        Recent::Off,
+        "315b1723b0a56e65113ba05edacf37b48c0e243aab33abfd050a818dda3c87bb",
+    ),
+    (
+        CacheType::Q4_0R,
+        CacheType::TQ3_1,
+        Recent::Off,
+        "105b962d1267552c3cbc0818ed2db9b7ed0b39b1fbf86a84e2fcace702fb290b",
+    ),
+    (
+        CacheType::Q8_0R,
+        CacheType::Q8_0R,
+        Recent::Off,
+        "6144851f6395c0826bbac72648f045b67b27d51ca9c5bccfd4ba97a7bf6c9c72",
+    ),
+    (CacheType::TQ3_1, CacheType::TQ3_1, Recent::On, "8a71aab1322475cd385012e7dce66f48511fee396f1a64cbe1214710999eefc7"),
+    (CacheType::Q4_0R, CacheType::TQ3_1, Recent::On, "43e77a685c057136978890cde02765487c13b14aa2e1ccd9583637e1ee796d37"),
+    (CacheType::Q4_0, CacheType::Q4_0, Recent::On, "22d58611215754f5ea89b3cf2d4319bdb38435379c77369b8dae2c65964a7523"),
 ];
 
 fn root(name: &str) -> PathBuf {
@@ -41,7 +60,8 @@ fn embedded() -> Container {
 }
 
 fn options(n_ctx: usize, digits: usize, k_type: CacheType, v_type: CacheType) -> SessionOptions {
-    let plan = PlanOptions { n_ctx, ubatch: 64, max_out: 1, digits, k_type, v_type, max_binding_words: usize::MAX / 8 };
+    let (recent, max_binding_words) = (Recent::Auto, usize::MAX / 8);
+    let plan = PlanOptions { n_ctx, ubatch: 64, max_out: 1, digits, k_type, v_type, recent, max_binding_words };
     SessionOptions { plan, memory: None, fuse: Fuse::On }
 }
 
@@ -91,64 +111,105 @@ fn assert_same(r: &Report) {
     assert!(r.words > 0 && r.commands > 0);
 }
 
-fn golden(keys: CacheType, values: CacheType, batches: &[usize]) {
+fn golden(keys: CacheType, values: CacheType, recent: Recent, batches: &[usize]) {
     let c = embedded();
     let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
     devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), 3)));
     devices.extend(gpus(None));
-    let r = run(&mut devices, &c, options(128, 1, keys, values), &script(&c, 64, 64, batches));
+    let mut o = options(128, 1, keys, values);
+    o.plan.recent = recent;
+    let r = run(&mut devices, &c, o, &script(&c, 64, 64, batches));
     println!(
-        "{}/{}: {} commands, {} words, {} devices, digest {}",
-        keys.name(),
-        values.name(),
+        "{}: {} commands, {} words, {} devices, digest {}",
+        recent.title(keys, values),
         r.commands,
         r.words,
         devices.len(),
         r.digest
     );
     assert_same(&r);
-    let expected = GOLDEN.iter().find(|(k, v, _)| (*k, *v) == (keys, values)).expect("the pair has a digest").2;
-    assert_eq!(r.digest, expected, "the golden digest of {}/{}", keys.name(), values.name());
+    let expected =
+        GOLDEN.iter().find(|(k, v, r, _)| (*k, *v, *r) == (keys, values, recent)).expect("it has a digest").3;
+    assert_eq!(r.digest, expected, "the golden digest of {}", recent.title(keys, values));
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_an_f32_cache() {
-    golden(CacheType::F32, CacheType::F32, &[]);
+    golden(CacheType::F32, CacheType::F32, Recent::Off, &[]);
 }
 
 #[test]
 fn every_device_and_batch_split_gives_the_golden_digest_with_an_f16_cache() {
-    golden(CacheType::F16, CacheType::F16, &[0, 1, 3, 7, 64]);
+    golden(CacheType::F16, CacheType::F16, Recent::Off, &[0, 1, 3, 7, 64]);
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_a_q8_0_cache() {
-    golden(CacheType::Q8_0, CacheType::Q8_0, &[7]);
+    golden(CacheType::Q8_0, CacheType::Q8_0, Recent::Off, &[7]);
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_a_q4_0_cache() {
-    golden(CacheType::Q4_0, CacheType::Q4_0, &[7]);
+    golden(CacheType::Q4_0, CacheType::Q4_0, Recent::Off, &[7]);
 }
 
 #[test]
 fn every_device_and_batch_split_gives_the_golden_digest_with_published_tq3_0_keys() {
-    golden(CacheType::TQ3_0, CacheType::F16, &[0, 7]);
+    golden(CacheType::TQ3_0, CacheType::F16, Recent::Off, &[0, 7]);
 }
 
 #[test]
 fn every_device_and_batch_split_gives_the_golden_digest_with_a_tq3_1_cache() {
-    golden(CacheType::TQ3_1, CacheType::TQ3_1, &[0, 1, 3, 7, 64]);
+    golden(CacheType::TQ3_1, CacheType::TQ3_1, Recent::Off, &[0, 1, 3, 7, 64]);
 }
 
 #[test]
 fn every_device_and_batch_split_gives_the_golden_digest_with_rotated_keys_and_tq3_1_values() {
-    golden(CacheType::Q4_0R, CacheType::TQ3_1, &[0, 7]);
+    golden(CacheType::Q4_0R, CacheType::TQ3_1, Recent::Off, &[0, 7]);
 }
 
 #[test]
 fn every_device_gives_the_golden_digest_with_a_rotated_q8_0_cache() {
-    golden(CacheType::Q8_0R, CacheType::Q8_0R, &[7]);
+    golden(CacheType::Q8_0R, CacheType::Q8_0R, Recent::Off, &[7]);
+}
+
+#[test]
+fn every_device_and_batch_split_gives_the_golden_digest_with_tq3_1_and_an_f16_copy_of_recent_positions() {
+    assert!(Recent::Auto.applies(CacheType::TQ3_1, CacheType::TQ3_1));
+    golden(CacheType::TQ3_1, CacheType::TQ3_1, Recent::On, &[0, 1, 3, 7, 64]);
+}
+
+#[test]
+fn every_device_gives_the_golden_digest_with_rotated_keys_and_an_f16_copy_of_recent_positions() {
+    golden(CacheType::Q4_0R, CacheType::TQ3_1, Recent::On, &[7]);
+}
+
+#[test]
+fn every_device_gives_the_golden_digest_with_q4_0_and_an_f16_copy_of_recent_positions() {
+    assert!(!Recent::Auto.applies(CacheType::Q4_0, CacheType::Q4_0));
+    golden(CacheType::Q4_0, CacheType::Q4_0, Recent::On, &[7]);
+}
+
+#[test]
+fn an_f16_copy_of_an_f16_cache_changes_no_bit_and_one_of_a_tq3_1_cache_does_not_depend_on_pages_or_the_ring() {
+    let c = embedded();
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let digest = |types: (CacheType, CacheType), recent, ubatch, max_binding| {
+        let level = Some(Level::detect());
+        let mut d = CpuDevice::new(CpuOptions { level, threads: 0, max_binding }).expect("threads start");
+        let mut o = options(512, 1, types.0, types.1);
+        (o.plan.recent, o.plan.ubatch) = (recent, ubatch);
+        let mut s = pollster::block_on(Session::new(&mut d, &c, &h, o, |_| {})).expect("loads");
+        pollster::block_on(isobit::generate::verify::digest_of(&mut s, &script(&c, 300, 8, &[]), 0)).expect("runs")
+    };
+    let f16 = (CacheType::F16, CacheType::F16);
+    assert_eq!(digest(f16, Recent::On, 64, None), digest(f16, Recent::Off, 64, None));
+    let tq3 = (CacheType::TQ3_1, CacheType::TQ3_1);
+    let whole = digest(tq3, Recent::Auto, 512, None);
+    // rings of 64, 128 and 576 positions; pages of 64 and a few more
+    assert_eq!(digest(tq3, Recent::Auto, 1, None), whole);
+    assert_eq!(digest(tq3, Recent::Auto, 50, Some(96 << 10)), whole);
+    assert_ne!(digest(tq3, Recent::Off, 512, None), whole);
 }
 
 #[test]

@@ -12,6 +12,11 @@ override v_type: u32 = 0u;
 
 const LANES: u32 = 128u;
 
+// What p.scope says that a query sees: every position up to its own (0); the chunks before its own; its own chunk, in a
+// ring of p.page_len positions.
+const SCOPE_OLDER: u32 = 1u;
+const SCOPE_OWN: u32 = 2u;
+
 var<workgroup> low_digits: array<u32, 64>;
 var<workgroup> high_digits: array<u32, 64>;
 var<workgroup> scores: array<f32, 256>;
@@ -223,9 +228,22 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
     let elements = heads * hd;
     let at = token * p.heads + head0;
     let last_pos = p.pos + token;
-    if p.page_first > last_pos {
+    let own = last_pos & ~63u;
+    // positions it sees, from start to stop in the page; those of a ring are one chunk
+    var start = 0u;
+    var stop = last_pos + 1u;
+    if p.scope == SCOPE_OLDER {
+        stop = own;
+    }
+    if p.page_first >= stop {
         return false;
     }
+    stop = min(stop - p.page_first, p.page_len);
+    if p.scope == SCOPE_OWN {
+        start = own % p.page_len;
+        stop = start + last_pos - own + 1u;
+    }
+    let begins = select(p.page_first, own, p.scope == SCOPE_OWN) == 0u;
     for (var e = lane; e < elements; e += LANES) {
         row[e] = q[at * hd + e];
     }
@@ -254,7 +272,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
     var m = 0.0;
     var l = 0.0;
     var o = array<f32, 2>(0.0, 0.0);
-    if p.page_first > 0u {
+    if !begins {
         m = carried[state];
         l = carried[state + 1u];
         for (var j = 0u; j < 2u; j++) {
@@ -263,11 +281,10 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
             }
         }
     }
-    let end = min(last_pos + 1u - p.page_first, p.page_len);
-    for (var chunk = 0u; chunk < end; chunk += 64u) {
-        let n = min(end - chunk, 64u);
+    for (var chunk = start; chunk < stop; chunk += 64u) {
+        let n = min(stop - chunk, 64u);
         let pos = chunk + (lane & 63u);
-        let live = pos < end;
+        let live = pos < stop;
         for (var j = 0u; j < 2u; j++) {
             let h = score_head + 2u * j;
             if h < heads {
@@ -353,7 +370,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
         let y0 = B(B(part_sum[y] + part_sum[y + 4u]) + B(part_sum[y + 2u] + part_sum[y + 6u]));
         let y1 = B(B(part_sum[y + 1u] + part_sum[y + 5u]) + B(part_sum[y + 3u] + part_sum[y + 7u]));
         let lc = B(y0 + y1);
-        if p.page_first == 0u && chunk == 0u {
+        if begins && chunk == start {
             m = mc;
             l = lc;
             o = oc;
@@ -370,7 +387,24 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
         // the next chunk's scores may be written before all have read these maxima, but not its maxima: a barrier lies
         // between
     }
-    if last_pos >= p.page_first + p.page_len {
+    let end = p.page_first + p.page_len;
+    if p.scope == SCOPE_OLDER || (p.scope != SCOPE_OWN && last_pos >= end) {
+        if p.scope == SCOPE_OLDER && own <= end {
+            // no older chunk follows
+            workgroupBarrier();
+            for (var j = 0u; j < 2u; j++) {
+                if lane + LANES * j < elements {
+                    row[lane + LANES * j] = o[j];
+                }
+            }
+            unrotate(rotating, elements, rotation(v_type, hd));
+            workgroupBarrier();
+            for (var j = 0u; j < 2u; j++) {
+                if lane + LANES * j < elements {
+                    o[j] = canon(row[lane + LANES * j]);
+                }
+            }
+        }
         for (var j = 0u; j < 2u; j++) {
             let e = lane + LANES * j;
             if e < elements {

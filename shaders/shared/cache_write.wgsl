@@ -9,6 +9,7 @@ struct Params {
     head_dim: u32,
     page_first: u32,
     page_len: u32,
+    ring: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -24,7 +25,10 @@ fn put(head: u32, pos: u32, words: u32, i: u32, word: u32) {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
-    let pos = p.pos + wid.y - p.page_first;
+    var pos = p.pos + wid.y - p.page_first;
+    if p.ring == 1u {
+        pos %= p.page_len;
+    }
     if pos >= p.page_len {
         return;
     }

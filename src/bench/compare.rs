@@ -88,6 +88,7 @@ fn task(row: &Value) -> Vec<String> {
         ["model_n_params", "n_prompt", "n_gen", "n_depth", "type_k", "type_v"].map(|k| text(row, k)).into();
     list.extend(text(row, "model_type").split(' ').enumerate().filter(|(i, _)| *i != 1).map(|(_, w)| w.to_string()));
     list.push(row["activations"].as_u64().unwrap_or(8).to_string());
+    list.push(row["kv_recent"].as_bool().unwrap_or(false).to_string());
     list
 }
 
@@ -143,7 +144,8 @@ fn pair(x: &Value, y: &Value) -> Pair {
     let mut name = format!("{} {}", text(x, "model_type"), test_name(x));
     let (k, v) = (text(x, "type_k"), text(x, "type_v"));
     if (k.as_str(), v.as_str()) != ("f16", "f16") {
-        let _ = write!(name, " {k}/{v}");
+        let recent = if x["kv_recent"] == true { "+r64" } else { "" };
+        let _ = write!(name, " {k}/{v}{recent}");
     }
     let (here, there) = (label(x), label(y));
     let _ = if here == there { write!(name, ", {here}") } else { write!(name, ", {here} -> {there}") };

@@ -10,7 +10,7 @@ use crate::blocks::pack;
 use crate::formats::Container;
 use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
-use crate::models::Built;
+use crate::models::{Built, RECENT_CHUNK, recent_positions};
 use crate::record::{Command, Op, Role, Rows, Step};
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
@@ -104,6 +104,16 @@ impl<'d, 'c> Bench<'d, 'c> {
         digest_of(&mut self.session, &script, 0).await
     }
 
+    /// Makes the f16 copy of recent positions what it was when positions up to `first` were computed for the first time:
+    /// those of the chunk that `first` continues, computed again. Without a copy there is nothing to do.
+    async fn go_back(&mut self, first: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+        let begun = first % RECENT_CHUNK;
+        if self.session.built().recent_words > 0 && begun > 0 {
+            self.feed(first - begun, begun, begun, stop).await?;
+        }
+        Ok(())
+    }
+
     /// Feeds the tokens of positions `first..first + n`, at most `batch` at once; the last logits are kept.
     async fn feed(&mut self, first: usize, n: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
         self.session.reset();
@@ -125,6 +135,7 @@ impl<'d, 'c> Bench<'d, 'c> {
     /// Computes positions up to `depth`, unless they are there.
     async fn fill(&mut self, depth: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
         if self.filled < depth {
+            self.go_back(self.filled, stop).await?;
             self.feed(self.filled, depth - self.filled, batch, stop).await?;
             self.filled = depth;
         }
@@ -136,6 +147,7 @@ impl<'d, 'c> Bench<'d, 'c> {
         let Test { prompt, generate, depth } = *test;
         self.fill(depth, r.batch, r.stop).await?;
         if r.warm_up {
+            self.go_back(depth, r.stop).await?;
             if prompt > 0 {
                 self.feed(depth, prompt, r.batch, r.stop).await?;
             } else {
@@ -146,6 +158,7 @@ impl<'d, 'c> Bench<'d, 'c> {
         let (mut host, mut commands, mut joules) = (Duration::ZERO, 0, Some(0.0));
         for _ in 0..r.repetitions {
             ensure!(!(r.stop)(), Interrupted);
+            self.go_back(depth, r.stop).await?;
             std::thread::sleep(r.delay);
             self.session.device().take_stats();
             let before = (r.energy)();
@@ -290,6 +303,11 @@ pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) ->
     }
     // every page holds the same words for a position
     c.bytes += (built.cache_words / built.n_ctx.max(1)) as u64 * 4 * (step.pos + step.n_tokens) as u64;
+    // the own chunk of every token from the f16 copy, of whose positions as many words belong to each
+    let last = step.pos + step.n_tokens;
+    let own = if built.recent_words > 0 { last - step.pos / RECENT_CHUNK * RECENT_CHUNK } else { 0 };
+    let positions = recent_positions(built.plan.max_tokens);
+    c.bytes += (built.recent_words / positions) as u64 * 4 * own as u64;
     Ok(c)
 }
 

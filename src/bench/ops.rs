@@ -9,7 +9,7 @@ use super::measure::{ids, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::formats::Container;
 use crate::generate::{Session, Want};
-use crate::models::Built;
+use crate::models::{Built, RECENT_CHUNK, recent_positions};
 use crate::record::{Args, Command, Device, Op, Role, Rows, Step};
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -144,6 +144,12 @@ fn work(
             // written: the step's positions; read: all up to the last
             Role::Cache if command.outputs().contains(&id) => size * n / built.n_ctx as u64,
             Role::Cache => size * (step.pos + step.n_tokens) as u64 / built.n_ctx as u64,
+            // written: as above; read: at most the chunks of the step's tokens
+            Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens) as u64,
+            Role::Recent => {
+                let own = step.pos / RECENT_CHUNK * RECENT_CHUNK;
+                size * (step.pos + step.n_tokens - own) as u64 / recent_positions(plan.max_tokens) as u64
+            }
             _ => size * n / most,
         };
     }

@@ -62,12 +62,13 @@ impl Entry<'_> {
 fn entry(row: &Value) -> Entry<'_> {
     let text = |k: &str| row[k].as_str().unwrap_or("").to_string();
     let (k, v) = (text("type_k"), text("type_v"));
+    let recent = if row["kv_recent"] == true { "+r64" } else { "" };
     Entry {
         row,
         device: label(row),
         model: text("model_type"),
         test: test_name(row),
-        cache: if k == v { k } else { format!("{k}/{v}") },
+        cache: format!("{}{recent}", if k == v { k } else { format!("{k}/{v}") }),
         speed: row["avg_ts"].as_f64().unwrap_or(0.0),
         spread: row["stddev_ts"].as_f64().unwrap_or(0.0),
     }

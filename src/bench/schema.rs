@@ -94,6 +94,8 @@ pub struct Config {
     pub k: String,
     /// type of values
     pub v: String,
+    /// whether a query's own chunk is read from an f16 copy
+    pub recent: bool,
     /// `-ngl` as given; 0 on the CPU
     pub gpu_layers: usize,
     /// bits of the activations
@@ -232,6 +234,7 @@ impl Row {
             ("adapter", "TEXT", text(&d.adapter)),
             ("driver", "TEXT", text(&d.driver)),
             ("activations", "INTEGER", json!(c.activations)),
+            ("kv_recent", "BOOL", json!(c.recent)),
             ("n_ctx", "INTEGER", json!(c.n_ctx)),
             ("digest", "TEXT", text(&self.digest)),
             ("last_logits", "TEXT", text(&r.last_logits)),
@@ -369,7 +372,7 @@ impl Writer {
     /// Names, and whether numbers stand in them.
     fn md_columns(&self) -> Vec<(&'static str, bool)> {
         let mut list = vec![("model", false), ("size", true), ("params", true), ("backend", false), ("ngl", true)];
-        let optional = ["device", "threads", "n_batch", "n_ubatch", "type_k", "type_v", "activations"];
+        let optional = ["device", "threads", "n_batch", "n_ubatch", "type_k", "type_v", "kv_recent", "activations"];
         list.extend(optional.into_iter().filter(|n| self.varied.0.contains(n)).map(|n| (n, n != "device")));
         list.extend([("test", true), ("t/s", true), ("% of limit", true), ("p50 ms", true), ("p99 ms", true)]);
         list.push(("digest", false));
@@ -397,6 +400,7 @@ impl Writer {
             "n_ubatch" => row.config.ubatch.to_string(),
             "type_k" => row.config.k.clone(),
             "type_v" => row.config.v.clone(),
+            "kv_recent" => if row.config.recent { "r64" } else { "-" }.to_string(),
             "activations" => row.config.activations.to_string(),
             "test" => row.test.to_string(),
             "t/s" => match &row.error {

@@ -1,7 +1,7 @@
 //! Cases of the fused operations: the shapes and inputs of the operations they are made of.
 
 use super::{
-    Case, Fill, Rng, Weights, act_blocks, all, bits, case, input, read, replaced, rope_table, tokens, written,
+    Case, Fill, Rng, Weights, act_blocks, all, bits, case, input, place, read, replaced, rope_table, tokens, written,
 };
 use crate::blocks::BlockType;
 use crate::ops::cache::CacheType;
@@ -167,12 +167,13 @@ pub(super) fn gate_up(t: BlockType) -> Vec<Case> {
 pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
     let mut list = Vec::new();
     type Heads = (usize, usize, usize, usize);
-    let mut one = |(heads, kv_heads, hd, n_rot): Heads,
-                   half_split: u32,
-                   first: usize,
-                   page: usize,
-                   at: (usize, usize),
-                   x| {
+    let mut with = |ring: u32,
+                    (heads, kv_heads, hd, n_rot): Heads,
+                    half_split: u32,
+                    first: usize,
+                    page: usize,
+                    at: (usize, usize),
+                    x| {
         let (Some(kw), Some(vw)) = (kt.words(hd), vt.words(hd)) else { return };
         let (pos, n) = at;
         let x: Fill = x;
@@ -186,11 +187,13 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
             half_split,
             page_first: first as u32,
             page_len: page as u32,
+            ring,
         };
         let (mut q, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for t in (0..n).filter(|t| (first..first + page).contains(&(pos + t))) {
-            let at = pos + t - first;
-            q.push(t * heads * hd..(t + 1) * heads * hd);
+        for (t, at) in (0..n).filter_map(|t| Some(t).zip(place(ring, first, page, pos + t))) {
+            if ring == 0 {
+                q.push(t * heads * hd..(t + 1) * heads * hd);
+            }
             for head in 0..kv_heads {
                 let base = ((head * page + at) / 32 * kw) * 32 + at % 32;
                 keys.extend((0..kw).map(|i| base + i * 32..base + i * 32 + 1));
@@ -200,8 +203,9 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
         }
         list.push(case(
             format!(
-                "heads={heads}/{kv_heads} head_dim={hd} n_rot={n_rot} half_split={half_split} page={first}..{} pos={pos} \
+                "heads={heads}/{kv_heads} head_dim={hd} n_rot={n_rot} half_split={half_split} {}={first}..{} pos={pos} \
                  tokens={n} x={}",
+                if ring == 1 { "ring" } else { "page" },
                 first + page,
                 x.name()
             ),
@@ -217,6 +221,12 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
             ],
         ));
     };
+    for (shape, page, at) in
+        [((4, 2, 64, 64), 128, (126, 5)), ((6, 2, 96, 24), 192, (190, 70)), ((2, 2, 256, 256), 64, (64, 1))]
+    {
+        with(1, shape, 1, 0, page, at, Fill::Random(shape.2 as u64));
+    }
+    let mut one = |shape, half_split, first, page, at, x| with(0, shape, half_split, first, page, at, x);
     for half_split in [0, 1] {
         for shape in [
             (1, 1, 2, 2),

@@ -10,7 +10,7 @@ use crate::bench::{Limits, compare, ops, report};
 use crate::formats::Container;
 use crate::formats::synthetic::Synthetic;
 use crate::generate::{Session, SessionOptions};
-use crate::models::{Hyper, PlanOptions};
+use crate::models::{Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 use crate::record::Device;
 use crate::simd::Level;
@@ -137,6 +137,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TYPE", alias = "cache-type-v", value_delimiter = ',', default_value = "same")]
     #[arg(value_parser = value_type, help_heading = "Engine")]
     ctv: Vec<ValueType>,
+    /// Read the query's own chunk of 64 positions from an f16 copy: auto (where K or V is tq3_1), on, off
+    #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "auto", value_parser = common::recent)]
+    #[arg(help_heading = "Engine")]
+    kv_recent: Vec<Recent>,
     /// Bits of the activations: 8, 16
     #[arg(long, value_name = "BITS", value_delimiter = ',', default_value = "8", value_parser = ["8", "16"])]
     #[arg(hide_possible_values = true, help_heading = "Engine")]
@@ -240,11 +244,21 @@ impl BenchArgs {
             for ubatch in flat(&self.ubatch) {
                 for &k in &self.ctk {
                     for v in self.ctv.iter().map(|v| v.0.unwrap_or(k)) {
-                        for activations in &self.activations {
+                        for (activations, recent) in
+                            self.kv_recent.iter().flat_map(|r| self.activations.iter().map(move |a| (a, r)))
+                        {
                             let activations = if activations == "16" { 16 } else { 8 };
                             let names = (k.name().to_string(), v.name().to_string());
-                            let config =
-                                Config { batch, ubatch, activations, k: names.0, v: names.1, ..Config::default() };
+                            let recent = recent.applies(k, v);
+                            let config = Config {
+                                batch,
+                                ubatch,
+                                activations,
+                                k: names.0,
+                                v: names.1,
+                                recent,
+                                ..Config::default()
+                            };
                             if !list.iter().any(|(c, ..)| *c == config) {
                                 list.push((config, k, v));
                             }
@@ -276,6 +290,7 @@ impl BenchArgs {
         add("n_ubatch", differ(&|c| c.ubatch.to_string()) || configs.iter().any(|(c, ..)| c.ubatch != default.ubatch));
         add("type_k", configs.iter().any(|(c, ..)| f16(&c.k)));
         add("type_v", configs.iter().any(|(c, ..)| f16(&c.v)));
+        add("kv_recent", configs.iter().any(|(c, ..)| c.recent));
         add("activations", configs.iter().any(|(c, ..)| c.activations != default.activations));
         Varied(v)
     }
@@ -654,7 +669,8 @@ impl<'a> Run<'a> {
     fn plan(config: &Config, (k_type, v_type): (CacheType, CacheType), n_ctx: usize, max_out: usize) -> PlanOptions {
         let digits = if config.activations == 16 { 2 } else { 1 };
         let ubatch = config.ubatch.min(n_ctx);
-        PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, max_binding_words: usize::MAX / 8 }
+        let recent = if config.recent { Recent::On } else { Recent::Off };
+        PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, recent, max_binding_words: usize::MAX / 8 }
     }
 
     /// The digest of every configuration on the device of `--reference`.
@@ -851,7 +867,8 @@ fn positions(tests: &[Test]) -> usize {
 /// What a digest is of: the model's name and size, what changes logits, and the test (none: the fixed sequence).
 fn key(c: &Container, config: &Config, test: &str) -> String {
     let name = c.files[0].display();
-    format!("{name} {} {} {} {} {test}", c.total_bytes(), config.k, config.v, config.activations)
+    let Config { k, v, recent, activations, .. } = config;
+    format!("{name} {} {k} {v} {recent} {activations} {test}", c.total_bytes())
 }
 
 /// `llama 1B Q4_K - Medium`, as llama-bench names models.

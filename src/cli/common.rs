@@ -7,7 +7,7 @@ use crate::generate::SessionOptions;
 use crate::generate::tokenizer::Tokenizer;
 #[cfg(feature = "gpu")]
 use crate::host;
-use crate::models::{Hyper, PlanOptions};
+use crate::models::{Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 use crate::record::Device;
 use crate::simd::Level;
@@ -150,6 +150,14 @@ fn fuse(s: &str) -> Result<Fuse, String> {
     }
 }
 
+/// A clap value parser.
+pub fn recent(s: &str) -> Result<Recent, String> {
+    Recent::parse(s).ok_or_else(|| "expected auto, on or off".into())
+}
+
+/// `--ubatch` where it is not given.
+pub const DEFAULT_UBATCH: usize = 512;
+
 #[derive(Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
@@ -165,8 +173,13 @@ pub struct EngineArgs {
     #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-v", value_parser = cache_type)]
     #[arg(env = "ISOBIT_CTV", hide_env_values = true)]
     pub ctv: CacheType,
+    /// Read the query's own chunk of 64 positions from an f16 copy: auto (where K or V is tq3_1), on, off
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = recent, env = "ISOBIT_KV_RECENT")]
+    #[arg(hide_env_values = true)]
+    pub kv_recent: Recent,
     /// Tokens computed at once, at most (also -ub); never changes a bit of the result
-    #[arg(long, default_value = "512", value_name = "N", alias = "ubatch-size", value_parser = whole::<1, 65535>)]
+    #[arg(long, default_value_t = DEFAULT_UBATCH, value_name = "N", alias = "ubatch-size")]
+    #[arg(value_parser = whole::<1, 65535>)]
     #[arg(env = "ISOBIT_UBATCH", hide_env_values = true, allow_negative_numbers = true)]
     pub ubatch: usize,
     /// Bits of the activations that meet quantised weights: 8 or 16
@@ -207,11 +220,17 @@ impl EngineArgs {
                 digits: if self.activations == "16" { 2 } else { 1 },
                 k_type: self.ctk,
                 v_type: self.ctv,
+                recent: self.kv_recent,
                 max_binding_words: usize::MAX / 8,
             },
             memory: None,
             fuse: self.fuse,
         }
+    }
+
+    /// Whether plans have an f16 copy of recent positions.
+    pub fn recent(&self) -> bool {
+        self.kv_recent.applies(self.ctk, self.ctv)
     }
 
     /// The context: as asked, or the model's own up to 4096.

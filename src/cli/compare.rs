@@ -9,7 +9,7 @@ use super::common::{self, EngineArgs, Load, Opened, note};
 use crate::formats::{Container, output};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::{Session, Want};
-use crate::models::Hyper;
+use crate::models::{Hyper, Recent};
 use crate::ops::cache::CacheType;
 use crate::study::pair::{Comparison, Estimate, Figures, TokenPair, Verdict};
 use crate::study::plot::{self, Lines, Series};
@@ -55,6 +55,12 @@ pub struct CompareArgs {
     /// Type of B's cached values
     #[arg(long, value_name = "TYPE", value_parser = common::cache_type)]
     ctv_b: Option<CacheType>,
+    /// --kv-recent of A, where it is not that of both
+    #[arg(long, value_name = "WHEN", value_parser = common::recent)]
+    kv_recent_a: Option<Recent>,
+    /// --kv-recent of B
+    #[arg(long, value_name = "WHEN", value_parser = common::recent)]
+    kv_recent_b: Option<Recent>,
     /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
     #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
     #[arg(value_parser = common::word)]
@@ -78,19 +84,32 @@ struct Side {
     tokenizer: Tokenizer,
     ctk: CacheType,
     ctv: CacheType,
+    recent: Recent,
+}
+
+impl Side {
+    /// `f16, q8_0`, with `+r64` where recent positions are read from an f16 copy.
+    fn cache(&self) -> String {
+        self.recent.title(self.ctk, self.ctv).replace('/', ", ")
+    }
 }
 
 /// Logits held of each model at once, in bytes.
 const LOGITS: usize = 32 << 20;
 
 pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
-    let side = |path: &Path, ctk: Option<CacheType>, ctv: Option<CacheType>| -> anyhow::Result<Side> {
+    type Types = (Option<CacheType>, Option<CacheType>, Option<Recent>);
+    let side = |path: &Path, (ctk, ctv, recent): Types| -> anyhow::Result<Side> {
         let container = common::open(Some(path), args.load_mode)?;
         let (hyper, tokenizer) = common::read_all(&container)?;
         let (ctk, ctv) = (ctk.unwrap_or(args.engine.ctk), ctv.unwrap_or(args.engine.ctv));
-        Ok(Side { name: path.display().to_string(), container, hyper, tokenizer, ctk, ctv })
+        let recent = recent.unwrap_or(args.engine.kv_recent);
+        Ok(Side { name: path.display().to_string(), container, hyper, tokenizer, ctk, ctv, recent })
     };
-    let sides = [side(&args.a, args.ctk_a, args.ctv_a)?, side(&args.b, args.ctk_b, args.ctv_b)?];
+    let sides = [
+        side(&args.a, (args.ctk_a, args.ctv_a, args.kv_recent_a))?,
+        side(&args.b, (args.ctk_b, args.ctv_b, args.kv_recent_b))?,
+    ];
     let longest = sides[0].hyper.context.min(sides[1].hyper.context);
     let ctx = if args.engine.ctx > 0 { args.engine.ctx } else { longest.min(512) };
     if ctx > longest {
@@ -250,7 +269,7 @@ impl Windows {
 /// Opens a session over one window.
 fn load<'d>(args: &CompareArgs, side: &Side, opened: &'d mut Opened, w: &Windows) -> anyhow::Result<Session<'d>> {
     let mut options = args.engine.session(w.ctx, w.at_once);
-    (options.plan.k_type, options.plan.v_type) = (side.ctk, side.ctv);
+    (options.plan.k_type, options.plan.v_type, options.plan.recent) = (side.ctk, side.ctv, side.recent);
     // what the first model took is gone from what the second may take
     options.memory = common::share_of_memory(std::slice::from_ref(opened));
     let bar = common::load_bar(&side.container);
@@ -400,7 +419,7 @@ fn error(e: Option<f64>, digits: usize) -> String {
 fn print(sides: &[Side; 2], f: &Figures, out: &mut impl Write) -> anyhow::Result<()> {
     let line = |s: &str| super::one_line(s);
     for (i, (s, letter)) in sides.iter().zip(["A", "B"]).enumerate() {
-        writeln!(out, "{letter}: {} (cache {}, {})", line(&s.name), s.ctk.name(), s.ctv.name())?;
+        writeln!(out, "{letter}: {} (cache {})", line(&s.name), s.cache())?;
         writeln!(out, "   PPL = {:.4} +/- {:.5}, mean NLL {:.6}", f.ppl[i], f.ppl_error[i], f.nll[i])?;
     }
     let (nll, ppl, kl) = (f.nll_difference, f.ppl_difference, f.kl);
@@ -427,7 +446,8 @@ fn print(sides: &[Side; 2], f: &Figures, out: &mut impl Write) -> anyhow::Result
 fn json(sides: &[Side; 2], c: &Comparison, f: &Figures, about: serde_json::Value) -> serde_json::Value {
     let side = |i: usize| {
         let s = &sides[i];
-        serde_json::json!({"model": s.name, "ctk": s.ctk.name(), "ctv": s.ctv.name(), "ppl": f.ppl[i],
+        serde_json::json!({"model": s.name, "ctk": s.ctk.name(), "ctv": s.ctv.name(),
+            "kv_recent": s.recent.applies(s.ctk, s.ctv), "ppl": f.ppl[i],
             "ppl_stderr": f.ppl_error[i], "nll": f.nll[i]})
     };
     let estimate = |e: Estimate| serde_json::json!({"mean": e.mean, "stderr": e.error});

@@ -1,7 +1,7 @@
 //! `isobit devices`: adapters, limits, features, whether each is exact, and what a cached token costs.
 
 use super::common::{self, Load, memory};
-use super::inspect::{cache_bytes, cells, size};
+use super::inspect::{cache_bytes, cells, recent_bytes, size};
 use super::one_line;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::models::Hyper;
@@ -46,6 +46,9 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
         let mut v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory("MemTotal:") }, "adapters": adapters });
         let key = if hyper.is_some() { "cache_bytes_per_token" } else { "cache_bytes_per_1024_values" };
         v[key] = cache.iter().map(|(n, b)| (n.to_string(), (*b).into())).collect::<serde_json::Map<_, _>>().into();
+        if let Some(h) = &hyper {
+            v["recent_bytes"] = recent_bytes(h).into();
+        }
         writeln!(out, "{v}")?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -91,7 +94,13 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
         }
     }
     match &a.model {
-        Some(m) => writeln!(out, "cache bytes per token of {}: {}", one_line(&m.to_string_lossy()), cells(&cache))?,
+        Some(m) => {
+            writeln!(out, "cache bytes per token of {}: {}", one_line(&m.to_string_lossy()), cells(&cache))?;
+            if let Some(bytes) = hyper.as_ref().and_then(recent_bytes) {
+                let ubatch = common::DEFAULT_UBATCH;
+                writeln!(out, "f16 copy of its recent positions (--kv-recent): {bytes} bytes with --ubatch {ubatch}")?;
+            }
+        }
         None => writeln!(out, "cache bytes per {TABLE_VALUES} values (heads of {TABLE_HEAD}): {}", cells(&cache))?,
     }
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use super::common::{self, Load};
 use crate::formats::{Container, ContainerKind, Tensor};
-use crate::models::Hyper;
+use crate::models::{Hyper, recent_positions};
 use crate::ops::cache::CacheType;
 use clap::Args;
 use std::collections::BTreeMap;
@@ -66,6 +66,7 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
             "runs": hyper.is_ok(),
             "why_not": hyper.as_ref().err().map(|e| format!("{e:#}")),
             "cache_bytes_per_token": cache.iter().map(|(n, b)| (n.to_string(), serde_json::json!(b))).collect::<serde_json::Map<_, _>>(),
+            "recent_bytes": hyper.as_ref().ok().and_then(recent_bytes),
             "tensors": tensors,
         });
         writeln!(out, "{v}")?;
@@ -103,6 +104,13 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
             let window = h.window.map_or(String::new(), |w| format!(" window={w}"));
             writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
             writeln!(out, "[{tag}] cache bytes per token: {}", cells(&cache))?;
+            if let Some(bytes) = recent_bytes(h) {
+                let ubatch = common::DEFAULT_UBATCH;
+                writeln!(
+                    out,
+                    "[{tag}] f16 copy of recent positions (--kv-recent): {bytes} bytes with --ubatch {ubatch}"
+                )?;
+            }
         }
         Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
     }
@@ -122,6 +130,13 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
 pub fn cache_bytes(h: Option<&Hyper>) -> Vec<(&'static str, Option<usize>)> {
     let of = |t: &CacheType| h.and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w)));
     CacheType::ALL.iter().map(|t| (t.name(), of(t))).collect()
+}
+
+/// Bytes of the f16 copy of recent positions (`--kv-recent`) at the default `--ubatch`, whatever the context; `None` where
+/// f16 does not fit the heads.
+pub fn recent_bytes(h: &Hyper) -> Option<usize> {
+    let words = CacheType::F16.words(h.head_dim)?;
+    Some(h.cache_bytes(words, words) * recent_positions(common::DEFAULT_UBATCH))
 }
 
 /// `f32 4096, f16 2048, q4_0 -`.

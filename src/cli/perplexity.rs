@@ -98,7 +98,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     if a.json {
         let v = serde_json::json!({"ppl": ppl, "nll": mean, "stderr": stderr, "tokens": tokens, "chunks": chunks, "ctx": ctx,
-            "device": device_name, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "activations": a.engine.activations, "tokens_per_second": per_second});
+            "device": device_name, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "kv_recent": a.engine.recent(), "activations": a.engine.activations, "tokens_per_second": per_second});
         writeln!(out, "{v}")?;
     } else {
         writeln!(out, "Final estimate: PPL = {ppl:.4} +/- {stderr:.5}")?;

@@ -102,7 +102,7 @@ fn print(a: &VerifyArgs, names: &[String], r: &Report) -> anyhow::Result<()> {
         let digests: Vec<_> =
             r.digests.iter().map(|(d, n, h)| serde_json::json!({"device": d, "pieces": n, "digest": h})).collect();
         let v = serde_json::json!({
-            "ok": r.ok(), "devices": names, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "activations": a.engine.activations,
+            "ok": r.ok(), "devices": names, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "kv_recent": a.engine.recent(), "activations": a.engine.activations,
             "commands_compared": r.commands, "words_compared": r.words, "mismatches": r.mismatches,
             "first_mismatch": first, "digest": r.digest, "digests": digests,
         });

@@ -123,7 +123,8 @@ impl<'d> Session<'d> {
         step
     }
 
-    /// Marks `n` tokens as seen, after their step was run command by command.
+    /// Marks `n` tokens as seen, after their step was run command by command. Where the plan has an f16 copy of recent
+    /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins.
     pub fn advance(&mut self, n: usize) {
         self.pos += n;
     }
@@ -195,16 +196,18 @@ fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
         plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
     };
     let (weights, cache) = (bytes(Role::is_weight), bytes(|r| *r == Role::Cache));
+    let recent = bytes(|r| *r == Role::Recent);
     let total = bytes(|_| true);
     let free = memory.unwrap_or(u64::MAX);
     ensure!(
         total <= free,
-        "{} of memory are needed (weights {}, cache {}, work {}), {} are available; use a smaller context (-c), a smaller \
+        "{} of memory are needed (weights {}, cache {}{}, work {}), {} are available; use a smaller context (-c), a smaller \
          cache type (--ctk, --ctv), fewer tokens at once (--ubatch) or a smaller model",
         gib(total),
         gib(weights),
         gib(cache),
-        gib(total - weights - cache),
+        if recent > 0 { format!(", f16 copy of recent positions {}", gib(recent)) } else { String::new() },
+        gib(total - weights - cache - recent),
         gib(free)
     );
     Ok(())

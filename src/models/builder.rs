@@ -10,7 +10,7 @@ use crate::formats::{Container, ContainerKind, Tensor, names};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::AttentionParams;
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
 use crate::ops::linear::{LinearParams, act_words};
@@ -41,8 +41,54 @@ pub struct PlanOptions {
     pub k_type: CacheType,
     /// type of cached values
     pub v_type: CacheType,
+    /// whether a query reads its own chunk from an f16 copy
+    pub recent: Recent,
     /// largest buffer the device can bind, in words
     pub max_binding_words: usize,
+}
+
+/// Whether a query reads the keys and values of its own chunk of 64 positions from an f16 copy rather than from the cache
+/// (`docs/exactness.md` section 6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recent {
+    /// where keys or values are tq3_1
+    #[default]
+    Auto,
+    /// always
+    On,
+    /// never
+    Off,
+}
+
+impl Recent {
+    /// By its command-line name.
+    pub fn parse(name: &str) -> Option<Recent> {
+        [("auto", Recent::Auto), ("on", Recent::On), ("off", Recent::Off)]
+            .into_iter()
+            .find(|r| r.0 == name)
+            .map(|r| r.1)
+    }
+
+    /// Whether a cache of these types has the copy.
+    pub fn applies(self, k: CacheType, v: CacheType) -> bool {
+        match self {
+            Recent::Auto => [k, v].contains(&CacheType::TQ3_1),
+            on => on == Recent::On,
+        }
+    }
+
+    /// The types for messages: `tq3_1/tq3_1`, with `+r64` where a cache of them has the copy.
+    pub fn title(self, k: CacheType, v: CacheType) -> String {
+        format!("{}/{}{}", k.name(), v.name(), if self.applies(k, v) { "+r64" } else { "" })
+    }
+}
+
+/// Positions of a chunk: a sequence may be taken up again where one begins without what came before in the f16 copy.
+pub const RECENT_CHUNK: usize = CHUNK;
+
+/// Positions in the f16 copy's ring: the chunks that a step of `ubatch` tokens may touch.
+pub fn recent_positions(ubatch: usize) -> usize {
+    (CHUNK - 1 + ubatch).next_multiple_of(CHUNK)
 }
 
 /// A plan and the buffers the host writes.
@@ -58,6 +104,8 @@ pub struct Built {
     pub n_ctx: usize,
     /// words of all cache pages together
     pub cache_words: usize,
+    /// words of all f16 copies of recent positions together, the same for every context; 0 where there are none
+    pub recent_words: usize,
 }
 
 /// Positions a session asked for `n_ctx` has: whole chunks of 64, but no more than the attention window.
@@ -136,6 +184,9 @@ struct Pages {
     ranges: Vec<(usize, usize)>,
     keys: Vec<BufId>,
     values: Vec<BufId>,
+    /// positions of the ring of recent f16 keys and values, 0 for none, and the two buffers
+    ring: usize,
+    recent: [BufId; 2],
 }
 
 /// Makes a plan step by step. Weights are claimed where they are used.
@@ -155,6 +206,7 @@ pub(super) struct Builder<'a> {
     /// words of a cached key and value, per head
     cached: (usize, usize),
     cache_words: usize,
+    recent_words: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -206,6 +258,7 @@ impl<'a> Builder<'a> {
             pages: Pages::default(),
             cached,
             cache_words: 0,
+            recent_words: 0,
         };
         b.lay_out()?;
         b.embed = b.matrix("token_embd", h.dim, h.vocab)?;
@@ -250,7 +303,11 @@ impl<'a> Builder<'a> {
         );
         let page = n_ctx.min(page_limit);
         self.pages.ranges = (0..n_ctx).step_by(page).map(|first| (first, page.min(n_ctx - first))).collect();
-        let state_words = if self.pages.ranges.len() > 1 { t * h.heads * (h.head_dim + 2) } else { 4 };
+        if o.recent.applies(o.k_type, o.v_type) {
+            self.pages.ring = recent_positions(t);
+        }
+        let carries = self.pages.ranges.len() > 1 || self.pages.ring > 0;
+        let state_words = if carries { t * h.heads * (h.head_dim + 2) } else { 4 };
         self.work.state = self.scratch("attention_state", state_words)?;
         Ok(())
     }
@@ -266,6 +323,14 @@ impl<'a> Builder<'a> {
             self.pages.keys.push(keys);
             self.pages.values.push(values);
             self.cache_words += words.0 + words.1;
+        }
+        if self.pages.ring > 0 {
+            let words =
+                self.h.kv_heads * self.pages.ring * cache_words(CacheType::F16, self.h.head_dim, "--kv-recent")?;
+            for (id, what) in ["keys", "values"].into_iter().enumerate() {
+                self.pages.recent[id] = self.buffer(&format!("layer {l} {what} recent"), words, Role::Recent)?;
+                self.recent_words += words;
+            }
         }
         Ok(())
     }
@@ -305,7 +370,8 @@ impl<'a> Builder<'a> {
             max_out: r,
         };
         let (ids, rope) = (self.work.ids, self.work.rope);
-        Ok(Built { plan, ids, rope, n_ctx: positions(h, self.o.n_ctx), cache_words: self.cache_words })
+        let n_ctx = positions(h, self.o.n_ctx);
+        Ok(Built { plan, ids, rope, n_ctx, cache_words: self.cache_words, recent_words: self.recent_words })
     }
 
     fn buffer(&mut self, name: &str, words: usize, role: Role) -> anyhow::Result<BufId> {
@@ -470,10 +536,19 @@ impl<'a> Builder<'a> {
         self.push(label, Op::Rope, Args::Rope(p), vec![self.work.rope, x]);
     }
 
-    /// Writes k and v to the cache; then attended = softmax(q · K / sqrt(head_dim)) · V over all positions so far.
+    /// Writes k and v to the cache; then attended = softmax(q · K / sqrt(head_dim)) · V over all positions so far: those of
+    /// each page, or the older chunks of each page and then the query's own chunk from the ring.
     pub fn attend(&mut self, q: BufId, k: BufId, v: BufId) {
         let (h, w, pages) = (self.h, self.work, std::mem::take(&mut self.pages));
-        for (i, &(first, len)) in pages.ranges.iter().enumerate() {
+        let (types, ring) = ((self.o.k_type, self.o.v_type), pages.ring > 0);
+        let scope = if ring { SCOPE_OLDER } else { SCOPE_ALL };
+        let mut list: Vec<_> =
+            pages.ranges.iter().enumerate().map(|(i, &r)| (types, r, scope, pages.keys[i], pages.values[i])).collect();
+        if ring {
+            let [keys, values] = pages.recent;
+            list.push(((CacheType::F16, CacheType::F16), (0, pages.ring), SCOPE_OWN, keys, values));
+        }
+        for &((kt, vt), (first, len), scope, keys, values) in &list {
             let p = CacheWriteParams {
                 n_tokens: 0,
                 pos: 0,
@@ -481,11 +556,12 @@ impl<'a> Builder<'a> {
                 head_dim: h.head_dim as u32,
                 page_first: first as u32,
                 page_len: len as u32,
+                ring: u32::from(scope == SCOPE_OWN),
             };
-            self.push("k_cache", Op::CacheWriteK(self.o.k_type), Args::CacheWrite(p), vec![k, pages.keys[i]]);
-            self.push("v_cache", Op::CacheWriteV(self.o.v_type), Args::CacheWrite(p), vec![v, pages.values[i]]);
+            self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, keys]);
+            self.push("v_cache", Op::CacheWriteV(vt), Args::CacheWrite(p), vec![v, values]);
         }
-        for (i, &(first, len)) in pages.ranges.iter().enumerate() {
+        for ((kt, vt), (first, len), scope, keys, values) in list {
             let p = AttentionParams {
                 n_tokens: 0,
                 pos: 0,
@@ -495,9 +571,10 @@ impl<'a> Builder<'a> {
                 page_first: first as u32,
                 page_len: len as u32,
                 scale: (1.0 / libm::sqrt(h.head_dim as f64)) as f32,
+                scope,
             };
-            let binds = vec![q, pages.keys[i], pages.values[i], w.state, w.attended];
-            self.push("attention", Op::Attention(self.o.k_type, self.o.v_type), Args::Attention(p), binds);
+            let binds = vec![q, keys, values, w.state, w.attended];
+            self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);
         }
         self.pages = pages;
     }

@@ -8,7 +8,7 @@ mod qwen;
 mod rope;
 pub mod weights;
 
-pub use builder::{Built, PlanOptions, positions};
+pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, positions, recent_positions};
 pub use hyper::{Family, Hyper};
 pub use rope::RopeTable;
 pub use weights::{Weights, rope_table};

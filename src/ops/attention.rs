@@ -3,9 +3,17 @@
 use crate::ops::cache::{CacheType, element, tq3_block};
 use crate::ops::exact::{SCALE_MIN, canon, f16_to_f32, fdiv, fexp, i2f, round_away, tree_sum};
 use crate::ops::tq3;
+use std::ops::Range;
 
 /// Positions in a chunk.
 pub const CHUNK: usize = 64;
+
+/// `scope`: a query sees every position up to its own.
+pub const SCOPE_ALL: u32 = 0;
+/// `scope`: a query sees the chunks before its own; what it has gathered stays in the state.
+pub const SCOPE_OLDER: u32 = 1;
+/// `scope`: a query sees its own chunk, in a ring of `page_len` positions, and joins it to what the state holds.
+pub const SCOPE_OWN: u32 = 2;
 
 /// Heads that a workgroup of the shader has: neighbours that make 128 outputs, four at most, at least one.
 pub fn unit_heads(head_dim: u32) -> u32 {
@@ -31,10 +39,54 @@ pub struct AttentionParams {
     pub page_len: u32,
     /// f32(1 / sqrt(head_dim))
     pub scale: f32,
+    /// which positions a query sees: `SCOPE_ALL`, `SCOPE_OLDER` or `SCOPE_OWN` (whose values are of a type that does not
+    /// rotate, and whose `page_first` is 0: position p lies at index p % `page_len`)
+    pub scope: u32,
+}
+
+/// What is done with what a query has gathered after a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaves {
+    /// the output is complete
+    Output,
+    /// the state, for the next page
+    State,
+    /// the state, rotated back: no page with older chunks follows
+    Unrotated,
+}
+
+impl AttentionParams {
+    /// What the query at position `query` sees of this page, counted from `page_first`; whole chunks but for the last.
+    pub fn sees(&self, query: usize) -> Range<usize> {
+        let own = query / CHUNK * CHUNK;
+        let within = |end: usize| end.saturating_sub(self.page_first as usize).min(self.page_len as usize);
+        match self.scope {
+            SCOPE_OWN => own..query + 1,
+            SCOPE_OLDER => 0..within(own),
+            _ => 0..within(query + 1),
+        }
+    }
+
+    /// Whether this page holds the first chunk that the query sees, so that no state comes before it.
+    pub fn begins(&self, query: usize) -> bool {
+        if self.scope == SCOPE_OWN { query < CHUNK } else { self.page_first == 0 }
+    }
+
+    /// What becomes of a query that sees something of this page.
+    pub fn leaves(&self, query: usize) -> Leaves {
+        let end = (self.page_first + self.page_len) as usize;
+        match self.scope {
+            SCOPE_OWN => Leaves::Output,
+            SCOPE_OLDER if query / CHUNK * CHUNK <= end => Leaves::Unrotated,
+            SCOPE_ALL if query < end => Leaves::Output,
+            _ => Leaves::State,
+        }
+    }
 }
 
 /// `q`: `[token][heads][head_dim]`; `k`, `v`: one page of the cache; `state`: `[token][heads][m, l, o[head_dim]]`,
-/// carried from page to page; `out`: `[token][heads][head_dim]`, written by the page that holds the query's position.
+/// carried from page to page; `out`: `[token][heads][head_dim]`, written by the page that holds the query's position
+/// (`SCOPE_OLDER` never writes it).
 pub fn attention(
     types: (CacheType, CacheType),
     p: &AttentionParams,
@@ -64,10 +116,11 @@ pub fn head(
     out: &mut [f32],
 ) {
     let hd = p.head_dim as usize;
-    let (page, first) = (p.page_len as usize, p.page_first as usize);
+    let page = p.page_len as usize;
     let kv_head = row % p.heads as usize / (p.heads / p.kv_heads) as usize;
     let query = p.pos as usize + row / p.heads as usize;
-    if first > query {
+    let seen = p.sees(query);
+    if seen.is_empty() {
         return;
     }
     let mut rotated = [0f32; 256];
@@ -77,20 +130,21 @@ pub fn head(
     let q = &*q;
     let digits = QueryDigits::new(q);
     let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; 256]);
-    let mut fresh = first == 0;
+    let mut fresh = p.begins(query);
     if !fresh {
         (m, l) = (state[0], state[1]);
         o[..hd].copy_from_slice(&state[2..]);
     }
     let kwords = kt.words(hd).expect("checked by the model");
     let vwords = vt.words(hd).expect("checked by the model");
-    let last = query.min(first + page - 1);
-    for chunk in (first..=last).step_by(CHUNK) {
-        let n = CHUNK.min(last + 1 - chunk);
+    for chunk in seen.clone().step_by(CHUNK) {
+        let n = CHUNK.min(seen.end - chunk);
+        // only in a ring may positions lie past the page
+        let start = chunk % page;
         let mut s = [0f32; CHUNK];
         let mut mc = f32::MIN;
         for i in 0..n {
-            let at = chunk - first + i;
+            let at = start + i;
             let base = ((kv_head * page / 32 + at / 32) * kwords) * 32 + at % 32;
             s[i] = score(kt, p, q, &digits, |w| k[base + w * 32]);
             mc = mc.max(s[i]);
@@ -101,7 +155,7 @@ pub fn head(
         }
         let mut oc = [0f32; 256];
         for i in 0..n {
-            let base = (kv_head * page + chunk - first + i) * vwords;
+            let base = (kv_head * page + start + i) * vwords;
             for e in 0..hd {
                 oc[e] += probs[i] * element(vt, hd / 32, |w| v[base + w], e);
             }
@@ -120,7 +174,8 @@ pub fn head(
             m = new;
         }
     }
-    if query < first + page {
+    let leaves = p.leaves(query);
+    if leaves == Leaves::Output {
         // one rotation back per output, whatever the number of positions
         let inv = fdiv(1.0, l);
         for e in 0..hd {
@@ -131,6 +186,10 @@ pub fn head(
             out[e] = canon(o[e]);
         }
     } else {
+        if leaves == Leaves::Unrotated {
+            vt.unrotate(&mut o[..hd]);
+            o[..hd].iter_mut().for_each(|o| *o = canon(*o));
+        }
         (state[0], state[1]) = (m, l);
         state[2..].copy_from_slice(&o[..hd]);
     }

@@ -2,7 +2,7 @@
 //! hold whole or that hold 128 outputs whole.
 
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
-use crate::ops::attention::{AttentionParams, attention};
+use crate::ops::attention::{AttentionParams, SCOPE_OLDER, SCOPE_OWN, attention};
 use crate::ops::cache::CacheType;
 use crate::ops::linear::act_words;
 
@@ -25,17 +25,20 @@ pub struct AttentionQuantizeParams {
     pub page_len: u32,
     /// f32(1 / sqrt(head_dim))
     pub scale: f32,
+    /// which positions a query sees, never `SCOPE_OLDER`
+    pub scope: u32,
     /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
     pub digits: u32,
 }
 
 impl AttentionQuantizeParams {
-    /// Both operations in one, or `None` where blocks of 128 would cross the units of heads that a workgroup has.
+    /// Both operations in one, or `None` where blocks of 128 would cross the units of heads that a workgroup has,
+    /// and where nothing is finished.
     pub fn new(p: &AttentionParams, digits: u32) -> Option<AttentionQuantizeParams> {
         let (heads, hd) = (p.heads, p.head_dim);
         let whole = matches!(hd, 128 | 256) || (matches!(hd, 32 | 64) && (heads * hd).is_multiple_of(128));
-        let AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale } = *p;
-        whole.then_some(AttentionQuantizeParams {
+        let AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope } = *p;
+        (whole && scope != SCOPE_OLDER).then_some(AttentionQuantizeParams {
             n_tokens,
             pos,
             heads,
@@ -44,19 +47,23 @@ impl AttentionQuantizeParams {
             page_first,
             page_len,
             scale,
+            scope,
             digits,
         })
     }
 
     /// The first of the two operations.
     pub fn attention(&self) -> AttentionParams {
-        let AttentionQuantizeParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, .. } =
-            *self;
-        AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale }
+        let &AttentionQuantizeParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, .. } = self;
+        let (scale, scope) = (self.scale, self.scope);
+        AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope }
     }
 
-    /// The rows whose position lies in this page: those that are finished, and quantised, by it.
+    /// The rows whose position lies in this page (in a ring: every row): those that are finished, and quantised, by it.
     pub fn finished(&self) -> std::ops::Range<usize> {
+        if self.scope == SCOPE_OWN {
+            return 0..self.n_tokens as usize;
+        }
         let first = self.page_first.saturating_sub(self.pos).min(self.n_tokens);
         let end = (self.page_first + self.page_len).saturating_sub(self.pos).min(self.n_tokens);
         first as usize..end as usize

@@ -4,6 +4,7 @@
 
 use crate::ops::exact::{SCALE_MIN, f16_to_f32, f32_to_f16, fdiv, round_away};
 use crate::ops::tq3;
+use std::ops::Range;
 
 /// What a cached key or value is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -123,6 +124,24 @@ pub struct CacheWriteParams {
     pub page_first: u32,
     /// positions in this page (a multiple of 64); rows outside the page are left alone
     pub page_len: u32,
+    /// 1: the page is a ring (`page_first` 0, at most `page_len` rows), position p lies at index p % `page_len`
+    pub ring: u32,
+}
+
+impl CacheWriteParams {
+    /// The rows that are written.
+    pub fn rows(&self) -> Range<usize> {
+        if self.ring == 1 {
+            return 0..self.n_tokens as usize;
+        }
+        let at = |pos: u32| pos.saturating_sub(self.pos).min(self.n_tokens) as usize;
+        at(self.page_first)..at(self.page_first + self.page_len)
+    }
+
+    /// Index in the page of one of those rows.
+    pub fn index(&self, row: usize) -> usize {
+        (self.pos as usize + row - self.page_first as usize) % self.page_len as usize
+    }
 }
 
 /// `x`: `[token][kv_heads][head_dim]`; `cache`: one page of keys.
@@ -146,11 +165,8 @@ fn write(
 ) {
     let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
     let words = t.words(hd).expect("the model checked that the type can hold this head");
-    for tok in 0..p.n_tokens as usize {
-        let pos = (p.pos as usize + tok).wrapping_sub(p.page_first as usize);
-        if pos >= p.page_len as usize {
-            continue;
-        }
+    for tok in p.rows() {
+        let pos = p.index(tok);
         for head in 0..heads {
             let mut row = [0f32; 256];
             let row = &mut row[..hd];

@@ -25,6 +25,8 @@ pub struct RopeCacheWriteParams {
     pub page_first: u32,
     /// positions in this page; rows outside it are left alone, their queries too
     pub page_len: u32,
+    /// 1: the page is a ring as in `cache_write`; every row is written, and queries are left alone
+    pub ring: u32,
 }
 
 impl RopeCacheWriteParams {
@@ -33,10 +35,9 @@ impl RopeCacheWriteParams {
         ((self.heads * self.head_dim) as usize, (self.kv_heads * self.head_dim) as usize)
     }
 
-    /// The rows whose positions lie in the page.
+    /// The rows whose positions lie in the page; all of them in a ring.
     pub fn rows(&self) -> std::ops::Range<usize> {
-        let at = |pos: u32| pos.saturating_sub(self.pos).min(self.n_tokens) as usize;
-        at(self.page_first)..at(self.page_first + self.page_len)
+        self.write(0..self.n_tokens as usize).rows()
     }
 
     /// `rope` of one row of `heads` heads.
@@ -54,6 +55,7 @@ impl RopeCacheWriteParams {
             head_dim: self.head_dim,
             page_first: self.page_first,
             page_len: self.page_len,
+            ring: self.ring,
         }
     }
 }
@@ -74,9 +76,11 @@ pub fn rope_cache_write(
     for t in p.rows() {
         let row = &qkv[t * (width + 2 * kv_width)..][..width + 2 * kv_width];
         let table = &table[t * p.n_rot as usize..][..p.n_rot as usize];
-        let q = &mut q[t * width..][..width];
-        q.copy_from_slice(&row[..width]);
-        rope(&p.rope(p.heads), table, q);
+        if p.ring == 0 {
+            let q = &mut q[t * width..][..width];
+            q.copy_from_slice(&row[..width]);
+            rope(&p.rope(p.heads), table, q);
+        }
         key.copy_from_slice(&row[width..width + kv_width]);
         rope(&p.rope(p.kv_heads), table, &mut key);
         cache_write_k(kt, &p.write(t..t + 1), &key, keys);

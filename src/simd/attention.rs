@@ -18,7 +18,7 @@ use super::Level;
 use super::elementwise::{canon, fexp, tree_sum};
 use super::portable::Portable;
 use super::team;
-use crate::ops::attention::{AttentionParams, CHUNK};
+use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
 use crate::ops::cache::CacheType;
 use crate::ops::exact::fdiv;
 use keys::{Digits, coded_scores, float_scores, max_of};
@@ -64,8 +64,9 @@ struct Carried {
     m: f32,
     l: f32,
     o: Head,
-    /// positions of this page the row sees
-    seen: usize,
+    /// positions the row sees, from and to, counted as `AttentionParams::sees` does
+    from: usize,
+    to: usize,
     fresh: bool,
 }
 
@@ -84,7 +85,7 @@ struct Page<'a> {
 fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page: Page, rows: &mut [Row; T]) {
     let Page { types: (kt, vt), p, k, v: values } = page;
     let hd = p.head_dim as usize;
-    let (positions, first) = (p.page_len as usize, p.page_first as usize);
+    let positions = p.page_len as usize;
     let kv_head = rows[0].row % p.heads as usize / (p.heads / p.kv_heads) as usize;
     let (kwords, vwords) = (words(kt, hd), words(vt, hd));
     let (keys, _) = k[kv_head * positions * kwords..][..positions * kwords].as_chunks::<BLOCK>();
@@ -93,15 +94,18 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut q: [&[f32]; T] = [&[]; T];
     let mut digits = [Digits::ZERO; T];
     let mut scale = [p.scale; T];
-    let mut carried = [Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], seen: 0, fresh: first == 0 }; T];
-    let mut seen_by_any = 0;
+    let mut carried =
+        [Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false }; T];
+    // the positions that any row sees
+    let (mut from, mut to) = (usize::MAX, 0);
     for t in 0..T {
         q[t] = rows[t].q;
         let c = &mut carried[t];
         let query = p.pos as usize + rows[t].row / p.heads as usize;
-        c.seen = (query + 1).saturating_sub(first).min(positions);
-        seen_by_any = seen_by_any.max(c.seen);
-        if c.seen > 0 && !c.fresh {
+        let sees = p.sees(query);
+        (c.from, c.to, c.fresh) = (sees.start, sees.end, p.begins(query));
+        (from, to) = (from.min(c.from), to.max(c.to));
+        if c.to > 0 && !c.fresh {
             let state = &rows[t].state[..hd + 2];
             (c.m, c.l) = (state[0], state[1]);
             c.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
@@ -124,8 +128,10 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut probs = [[0f32; CHUNK]; T];
     let mut oc = [[[0f32; BLOCK]; MAX_HEAD / BLOCK]; T];
     let mut scales = [[0f32; MAX_HEAD / BLOCK]; CHUNK];
-    for chunk in (0..seen_by_any).step_by(CHUNK) {
-        let (_, keys) = keys.split_at(chunk / BLOCK * kwords);
+    for chunk in (from..to).step_by(CHUNK) {
+        // only in a ring may positions lie past the page
+        let start = chunk % positions;
+        let (_, keys) = keys.split_at(start / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
         match kt {
             CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, &mut s),
@@ -142,12 +148,12 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         let (mut mc, mut n) = ([0f32; T], [0; T]);
         let mut even = true;
         for t in 0..T {
-            n[t] = carried[t].seen.saturating_sub(chunk).min(CHUNK);
+            n[t] = if carried[t].from > chunk { 0 } else { carried[t].to.saturating_sub(chunk).min(CHUNK) };
             mc[t] = probabilities(s[t].as_flattened(), scale[t], n[t], &mut probs[t]);
             even &= n[t] == n[0];
         }
-        let values = &values[chunk * vwords..];
-        let words = &values[..(seen_by_any - chunk).min(CHUNK) * vwords];
+        let values = &values[start * vwords..];
+        let words = &values[..(to - chunk).min(CHUNK) * vwords];
         let rows = Rows { words, stride: vwords, head_dim: hd };
         match vt {
             // only this type can hold an infinity, which +0 would make a NaN of for a row that must not see it
@@ -170,7 +176,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W>(v, &rows, &probs, &mut scales, &mut oc),
         }
         for t in 0..T {
-            if carried[t].seen > chunk {
+            if n[t] > 0 {
                 join(&mut carried[t], mc[t], &mut probs[t], &oc[t], hd);
             }
         }
@@ -181,9 +187,10 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         let query = p.pos as usize + *row / p.heads as usize;
         let c = &carried[t];
         let o = &c.o.as_flattened()[..hd];
-        if c.seen == 0 {
+        let leaves = p.leaves(query);
+        if c.to == 0 {
             continue;
-        } else if query < first + positions {
+        } else if leaves == Leaves::Output {
             let inv = fdiv(1.0, c.l);
             for (out, o) in out.iter_mut().zip(o) {
                 *out = o * inv;
@@ -194,7 +201,14 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             }
         } else {
             (state[0], state[1]) = (c.m, c.l);
-            state[2..hd + 2].copy_from_slice(o);
+            let state = &mut state[2..hd + 2];
+            state.copy_from_slice(o);
+            if leaves == Leaves::Unrotated {
+                rotate::unrotate(v, vt, state);
+                for o in state.iter_mut() {
+                    *o = canon(*o);
+                }
+            }
         }
     }
 }

@@ -275,9 +275,8 @@ fn write_heads<V: RowLanes>(
 ) {
     let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
     // tokens whose position lies in the page
-    let from = p.page_first.saturating_sub(p.pos).min(p.n_tokens) as usize;
-    let to = (p.page_first + p.page_len).saturating_sub(p.pos).min(p.n_tokens) as usize;
-    let n_rows = to.saturating_sub(from) * n_heads;
+    let from = p.rows().start;
+    let n_rows = p.rows().len() * n_heads;
     let stride = place.stride();
     let blocks = hd / BLOCK;
     // so many rows at a time, whole rows
@@ -295,7 +294,7 @@ fn write_heads<V: RowLanes>(
         }
         let at = |r: usize| {
             let (token, head) = (from + (start + r) / n_heads, (start + r) % n_heads);
-            place.base(head, p.pos as usize + token - p.page_first as usize)
+            place.base(head, p.index(token))
         };
         match t {
             CacheType::F32 => {

@@ -130,9 +130,11 @@ pub fn rope_cache_write(
             rope(&p.rope(heads), &table[t * n_rot..], x);
         }
     };
-    team::chunks_mut(&mut q[rows.start * width..rows.end * width], width, TASK, |first, q| {
-        turned(p.heads, 0, first, q)
-    });
+    if p.ring == 0 {
+        team::chunks_mut(&mut q[rows.start * width..rows.end * width], width, TASK, |first, q| {
+            turned(p.heads, 0, first, q)
+        });
+    }
     with_scratch(2 * n * kv_width, |scratch| {
         let (k, v) = scratch.split_at_mut(n * kv_width);
         team::chunks_mut(k, kv_width, TASK, |first, k| turned(p.kv_heads, width, first, k));
