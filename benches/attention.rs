@@ -7,7 +7,7 @@
 //! runs of at least 50 ms after a warm-up; the best is printed, with the spread to the worst. Each result is compared
 //! with the first level's, bit for bit, before it is timed.
 
-use isobit::ops::attention::AttentionParams;
+use isobit::ops::attention::{AttentionParams, SCOPE_ALL};
 use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
 use isobit::simd::{self, Level, attention};
 use std::time::{Duration, Instant};
@@ -75,6 +75,7 @@ fn written(t: CacheType, head_dim: usize) {
         head_dim: head_dim as u32,
         page_first: 0,
         page_len: page_len as u32,
+        ring: 0,
     };
     let x = pattern(KV_HEADS * head_dim, 4);
     let words = KV_HEADS * page_len * t.words(head_dim).expect("a head of 64 or 128");
@@ -100,6 +101,7 @@ fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, s
         head_dim: head_dim as u32,
         page_first: 0,
         page_len: depth as u32,
+        ring: 0,
     };
     let words = KV_HEADS * depth * t.words(head_dim).expect("a head of 64 or 128");
     let (mut k, mut v) = (vec![0; words], vec![0; words]);
@@ -114,6 +116,7 @@ fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, s
         page_first: 0,
         page_len: depth as u32,
         scale: 1.0 / (head_dim as f32).sqrt(),
+        scope: SCOPE_ALL,
     };
     let n = n_tokens * KV_HEADS * sharing * head_dim;
     let q = pattern(n, 3);

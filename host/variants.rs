@@ -76,8 +76,9 @@ impl Variant {
 
     /// Whether the variant can run a command; the first of an operation can run all.
     fn serves(&self, args: &Args) -> bool {
-        self.tokens > 0 || attention_of(args)
-            .is_some_and(|p| p.scope == SCOPE_ALL && p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
+        self.tokens > 0
+            || attention_of(args)
+                .is_some_and(|p| p.scope == SCOPE_ALL && p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
     }
 }
 

@@ -92,7 +92,9 @@ mod gpu {
             absent("there is no adapter");
         }
         let options = || GpuOptions { max_binding: Some(max_binding), ..GpuOptions::default() };
-        list.iter().map(|a| block_on(connect(a, options())).unwrap_or_else(|e| panic!("{}: {e}", a.title())).0).collect()
+        list.iter()
+            .map(|a| block_on(connect(a, options())).unwrap_or_else(|e| panic!("{}: {e}", a.title())).0)
+            .collect()
     }
 
     #[test]

@@ -42,8 +42,18 @@ const GOLDEN: [(CacheType, CacheType, Recent, &str); 11] = [
         Recent::Off,
         "6144851f6395c0826bbac72648f045b67b27d51ca9c5bccfd4ba97a7bf6c9c72",
     ),
-    (CacheType::TQ3_1, CacheType::TQ3_1, Recent::On, "8a71aab1322475cd385012e7dce66f48511fee396f1a64cbe1214710999eefc7"),
-    (CacheType::Q4_0R, CacheType::TQ3_1, Recent::On, "43e77a685c057136978890cde02765487c13b14aa2e1ccd9583637e1ee796d37"),
+    (
+        CacheType::TQ3_1,
+        CacheType::TQ3_1,
+        Recent::On,
+        "8a71aab1322475cd385012e7dce66f48511fee396f1a64cbe1214710999eefc7",
+    ),
+    (
+        CacheType::Q4_0R,
+        CacheType::TQ3_1,
+        Recent::On,
+        "43e77a685c057136978890cde02765487c13b14aa2e1ccd9583637e1ee796d37",
+    ),
     (CacheType::Q4_0, CacheType::Q4_0, Recent::On, "22d58611215754f5ea89b3cf2d4319bdb38435379c77369b8dae2c65964a7523"),
 ];
 

@@ -11,9 +11,9 @@ mod inspect;
 mod perplexity;
 mod quantize;
 mod run;
-mod system;
 #[cfg(feature = "gpu")]
 mod store;
+mod system;
 mod tokenize;
 mod verify;
 
