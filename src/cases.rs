@@ -1041,7 +1041,8 @@ fn attention_quantize(kt: CacheType, vt: CacheType) -> Vec<Case> {
         let mut buffers = case.buffers;
         buffers.pop();
         let finished = stepped.finished();
-        let ranges = if finished.is_empty() { vec![] } else { vec![finished.start * words..finished.end * words] };
+        let rows = (!finished.is_empty()).then_some(finished.start * words..finished.end * words);
+        let ranges = rows.into_iter().collect();
         buffers.push(written("blocks", case.step.n_tokens * words, ranges));
         list.push(Case {
             name: format!("{} digits={digits}", case.name.replacen("attention[", "attention_quantize[", 1)),

@@ -164,9 +164,9 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
             .context("both models are loaded at the same time; --one-at-a-time needs the memory of one")?;
         note!("{about}");
         common::catch_interrupt()?;
-        (Logits::Live(a), b, common::bar(chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}"))
+        (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}"))
     };
-    let mut sources = [a, Logits::Live(b)];
+    let mut sources = [a, Logits::Live(Box::new(b))];
     let mut comparison = Comparison::default();
     let mut stopped = false;
     for window in windows.all() {
@@ -283,7 +283,7 @@ fn load<'d>(args: &CompareArgs, side: &Side, opened: &'d mut Opened, w: &Windows
 
 /// Where a model's logits come from.
 enum Logits<'d> {
-    Live(Session<'d>),
+    Live(Box<Session<'d>>),
     /// in the order of the windows and their pieces
     Kept(BufReader<File>),
 }
@@ -321,7 +321,7 @@ fn keep(session: Session, w: &Windows, bar: &indicatif::ProgressBar) -> anyhow::
     let place = std::env::temp_dir();
     let context = || format!("keeping A's logits in {} (TMPDIR names another place)", place.display());
     let mut file = BufWriter::new(tempfile::tempfile().with_context(context)?);
-    let mut logits = Logits::Live(session);
+    let mut logits = Logits::Live(Box::new(session));
     let mut rows = Vec::new();
     for window in w.all() {
         for piece in w.pieces() {
