@@ -29,7 +29,9 @@ mod gpu {
     const SECONDS: f64 = 0.02;
 
     /// Stem of a decode kernel, words of a row of k elements.
-    const KERNELS: [(&str, fn(u32) -> u32); 4] = [
+    type Kernel = (&'static str, fn(u32) -> u32);
+
+    const KERNELS: [Kernel; 4] = [
         ("q4k_matvec4", |k| k / 256 * 36),
         ("q6k_matvec4", |k| k / 256 * 53),
         ("q8_0_matvec4", |k| k / 128 * 34),
