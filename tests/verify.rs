@@ -218,7 +218,7 @@ fn an_f16_copy_of_an_f16_cache_changes_no_bit_and_one_of_a_tq3_1_cache_does_not_
     let whole = digest(tq3, Recent::Auto, 512, None);
     // rings of 64, 128 and 576 positions; pages of 64 and a few more
     assert_eq!(digest(tq3, Recent::Auto, 1, None), whole);
-    assert_eq!(digest(tq3, Recent::Auto, 50, Some(96 << 10)), whole);
+    assert_eq!(digest(tq3, Recent::Auto, 30, Some(96 << 10)), whole);
     assert_ne!(digest(tq3, Recent::Off, 512, None), whole);
 }
 

@@ -173,7 +173,7 @@ pub struct EngineArgs {
     #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-v", value_parser = cache_type)]
     #[arg(env = "ISOBIT_CTV", hide_env_values = true)]
     pub ctv: CacheType,
-    /// Read the query's own chunk of 64 positions from an f16 copy: auto (where K or V is tq3_1), on, off
+    /// Read a query's own 64 positions from an f16 copy: auto (with tq3_1), on, off
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = recent, env = "ISOBIT_KV_RECENT")]
     #[arg(hide_env_values = true)]
     pub kv_recent: Recent,
