@@ -19,8 +19,8 @@ pub fn decode_floats(level: Level, ty: BlockType, bytes: &[u8], out: &mut [f32])
     assert_eq!(ty.row_bytes(out.len()), Some(bytes.len()), "decode_floats: bytes of {} {}", out.len(), ty.name());
     match (level, ty) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: both levels have AVX2 and F16C, and `level` is available.
-        (Level::Avx2 | Level::Avx512, _) => unsafe { decode_avx2(ty, bytes, out) },
+        // SAFETY: all of them have AVX2 and F16C, and `level` is available.
+        (Level::Avx2 | Level::AvxVnni | Level::Avx512, _) => unsafe { decode_avx2(ty, bytes, out) },
         _ => decode_body(ty, bytes, out),
     }
     // the exponent's bits are all set in infinities and NaN alone
@@ -37,14 +37,14 @@ pub fn encode_row(level: Level, ty: BlockType, x: &[f32], out: &mut [u8]) {
     assert!(level.is_available(), "encode_row: this CPU does not have {}", level.name());
     match level {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: both levels have AVX2, and `level` is available.
-        Level::Avx512 | Level::Avx2 if super::encode_k::takes(ty) => unsafe { super::encode_k::encode(ty, x, out) },
+        // SAFETY: all of them have AVX2, and `level` is available.
+        Level::Avx512 | Level::AvxVnni | Level::Avx2 if super::encode_k::takes(ty) => unsafe { super::encode_k::encode(ty, x, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `level` is available.
         Level::Avx512 => unsafe { encode_avx512(ty, x, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `level` is available.
-        Level::Avx2 => unsafe { encode_avx2(ty, x, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe { encode_avx2(ty, x, out) },
         Level::Neon | Level::NeonDot | Level::Simd128 => encode_body(ty, x, out),
         _ => ty.encode_row(x, out),
     }
