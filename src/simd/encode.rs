@@ -38,7 +38,9 @@ pub fn encode_row(level: Level, ty: BlockType, x: &[f32], out: &mut [u8]) {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: all of them have AVX2, and `level` is available.
-        Level::Avx512 | Level::AvxVnni | Level::Avx2 if super::encode_k::takes(ty) => unsafe { super::encode_k::encode(ty, x, out) },
+        Level::Avx512 | Level::AvxVnni | Level::Avx2 if super::encode_k::takes(ty) => unsafe {
+            super::encode_k::encode(ty, x, out)
+        },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `level` is available.
         Level::Avx512 => unsafe { encode_avx512(ty, x, out) },
