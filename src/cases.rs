@@ -11,9 +11,7 @@ use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
-use crate::ops::attention_quantize::AttentionQuantizeParams;
-use crate::ops::cache::{self, CacheType, CacheWriteParams};
+use crate::ops::cache::CacheType;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{EncodeParams, unit};
 use crate::ops::exact::{SCALE_MIN, canon};
@@ -28,6 +26,7 @@ use crate::ops::swiglu::SwigluParams;
 use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows, Step, WeightSource};
 use std::ops::Range;
 
+mod attention;
 mod fused;
 
 /// Words after the live part of every written buffer; they hold [`SENTINEL`] before and after.
@@ -133,9 +132,9 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::ActQuantize => quantise(),
         Op::Rope => rope(),
         Op::Encode(t) => encode(t),
-        Op::CacheWriteK(t) | Op::CacheWriteV(t) => cache_write(op, t),
-        Op::Attention(k, v) => attention(k, v),
-        Op::AttentionQuantize(k, v) => attention_quantize(k, v),
+        Op::CacheWriteK(t) | Op::CacheWriteV(t) => attention::cache_write(op, t),
+        Op::Attention(k, v) => attention::attention(k, v),
+        Op::AttentionQuantize(k, v) => attention::attention_quantize(k, v),
         Op::Swiglu => swiglu(),
         Op::Add => add(),
         Op::AddBias => add_bias(),
@@ -783,274 +782,6 @@ fn rope() -> Vec<Case> {
         for x in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
             one(3, 64, 48, half_split, 2, x);
         }
-    }
-    list
-}
-
-/// Index of a position in a page or ring, where it has one.
-fn place(ring: u32, first: usize, page: usize, pos: usize) -> Option<usize> {
-    if ring == 1 { Some(pos % page) } else { (first..first + page).contains(&pos).then(|| pos - first) }
-}
-
-fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
-    let keys = matches!(op, Op::CacheWriteK(_));
-    let mut list = Vec::new();
-    let mut with = |ring: u32, kv_heads: usize, hd: usize, first: usize, page: usize, pos: usize, n: usize, x: Fill| {
-        let Some(words) = t.words(hd) else { return };
-        let p = CacheWriteParams {
-            n_tokens: 0,
-            pos: 0,
-            kv_heads: kv_heads as u32,
-            head_dim: hd as u32,
-            page_first: first as u32,
-            page_len: page as u32,
-            ring,
-        };
-        let mut ranges = Vec::new();
-        for at in (pos..pos + n).filter_map(|p| place(ring, first, page, p)) {
-            for head in 0..kv_heads {
-                if keys {
-                    let base = ((head * page + at) / 32 * words) * 32 + at % 32;
-                    ranges.extend((0..words).map(|i| base + i * 32..base + i * 32 + 1));
-                } else {
-                    let base = (head * page + at) * words;
-                    ranges.push(base..base + words);
-                }
-            }
-        }
-        list.push(case(
-            format!(
-                "kv_heads={kv_heads} head_dim={hd} {}={first}..{} pos={pos} tokens={n} x={}",
-                if ring == 1 { "ring" } else { "page" },
-                first + page,
-                x.name()
-            ),
-            op,
-            Args::CacheWrite(p),
-            Step { pos, ..tokens(n) },
-            vec![read("x", bits(&x.make(n * kv_heads * hd))), written("cache", kv_heads * page * words, ranges)],
-        ));
-    };
-    // a ring: its first turn, over its end, a whole turn and more chunks than one
-    for (hd, page, pos, n) in
-        [(64, 128, 62, 4), (2, 64, 64, 1), (96, 128, 126, 5), (128, 192, 190, 70), (256, 128, 300, 65)]
-    {
-        with(1, 2, hd, 0, page, pos, n, Fill::Random(pos as u64));
-    }
-    let mut one = |kv_heads, hd, first, page, pos, n, x| with(0, kv_heads, hd, first, page, pos, n, x);
-    for hd in [2, 32, 40, 64, 80, 96, 128, 256] {
-        one(2, hd, 0, 64, 31, 2, Fill::Random(hd as u64));
-        one(3, hd, 64, 128, 100, 1, Fill::Prime);
-    }
-    // inside, across both ends, around the whole page, before it, after it
-    for (first, pos, n) in
-        [(0, 0, 5), (0, 62, 4), (64, 62, 4), (64, 126, 5), (64, 60, 72), (64, 59, 5), (64, 128, 3), (128, 128, 64)]
-    {
-        one(2, 64, first, 64, pos, n, Fill::Prime);
-    }
-    for x in [
-        Fill::Zeros,
-        Fill::Full,
-        Fill::Extremes,
-        Fill::Tiny,
-        Fill::Ties(1),
-        Fill::NibbleTies,
-        Fill::HalfTies,
-        Fill::Outliers,
-        Fill::Sweep,
-    ] {
-        one(2, 96, 0, 64, 3, 3, x);
-    }
-    list
-}
-
-/// A query step against one page: (head_dim, heads, kv_heads, page_first, page_len, pos, n_tokens).
-type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
-
-fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
-    const SHAPES: [AttentionShape; 25] = [
-        // every head size; grouped and plain heads
-        (2, 2, 1, 0, 64, 3, 2),
-        (32, 4, 2, 0, 64, 7, 1),
-        (40, 3, 3, 0, 64, 7, 2),
-        (64, 4, 2, 0, 64, 0, 1),
-        (96, 6, 2, 0, 64, 40, 2),
-        (128, 4, 1, 0, 128, 70, 1),
-        (256, 2, 2, 0, 64, 20, 2),
-        // from the first position, over chunk boundaries, to the end of the page
-        (64, 4, 2, 0, 64, 0, 5),
-        (64, 3, 1, 0, 128, 60, 8),
-        (64, 2, 1, 0, 128, 127, 1),
-        (64, 2, 1, 0, 192, 126, 4),
-        // over the end of the first page: some rows finish, others are carried
-        (64, 2, 1, 0, 64, 62, 4),
-        (96, 2, 1, 0, 64, 100, 2),
-        // second page: rows before it, first row, chunk boundary, last row, beyond it
-        (64, 2, 1, 64, 64, 62, 4),
-        (64, 4, 2, 64, 64, 64, 1),
-        (128, 2, 2, 128, 128, 190, 4),
-        (256, 2, 1, 64, 64, 126, 4),
-        (64, 2, 1, 64, 64, 300, 2),
-        // a page that no query has reached
-        (64, 2, 1, 64, 64, 20, 2),
-        // tiles of tokens: heads of a unit with keys of their own, a unit that is not full, rows that end in another page
-        (64, 4, 2, 0, 128, 0, 40),
-        (64, 3, 3, 0, 64, 50, 20),
-        (32, 6, 2, 64, 64, 50, 30),
-        (40, 3, 3, 0, 128, 60, 9),
-        (96, 2, 1, 0, 64, 30, 40),
-        (128, 4, 1, 64, 64, 60, 35),
-    ];
-    // some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step
-    const OLDER: [AttentionShape; 11] = [
-        (64, 4, 2, 0, 128, 66, 3),
-        (64, 2, 1, 0, 64, 62, 4),
-        (96, 2, 1, 0, 64, 130, 2),
-        (96, 6, 2, 64, 64, 126, 4),
-        (128, 4, 1, 128, 128, 190, 4),
-        (256, 2, 2, 0, 128, 128, 2),
-        (256, 2, 1, 64, 64, 300, 2),
-        (64, 4, 2, 0, 128, 10, 3),
-        (32, 8, 4, 0, 192, 191, 2),
-        (40, 3, 3, 0, 64, 70, 2),
-        (64, 3, 1, 0, 192, 120, 80),
-    ];
-    // a ring: the first chunk, over a chunk's end, over the ring's end, several turns on, more chunks than two
-    const OWN: [AttentionShape; 9] = [
-        (64, 4, 2, 0, 64, 0, 5),
-        (64, 4, 2, 0, 128, 62, 4),
-        (64, 2, 1, 0, 128, 126, 4),
-        (96, 6, 2, 0, 192, 190, 70),
-        (128, 4, 1, 0, 128, 1000, 1),
-        (256, 2, 2, 0, 128, 255, 3),
-        (2, 2, 1, 0, 64, 64, 1),
-        (40, 3, 3, 0, 64, 127, 1),
-        (32, 8, 4, 0, 128, 60, 8),
-    ];
-    let mut list = Vec::new();
-    let mut with = |scope: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
-        let (hd, heads, kv_heads, first, page, pos, n) = shape;
-        let (Some(kwords), Some(vwords)) = (kt.words(hd), vt.words(hd)) else { return };
-        let p = AttentionParams {
-            n_tokens: 0,
-            pos: 0,
-            heads: heads as u32,
-            kv_heads: kv_heads as u32,
-            head_dim: hd as u32,
-            page_first: first as u32,
-            page_len: page as u32,
-            scale: (1.0 / (hd as f64).sqrt()) as f32,
-            scope,
-        };
-        let ring = scope == SCOPE_OWN;
-        let written_from = if ring { pos / CHUNK * CHUNK } else { first };
-        let live = if ring { pos + n - written_from } else { (pos + n).saturating_sub(first).min(page) };
-        let w = CacheWriteParams {
-            n_tokens: live as u32,
-            pos: written_from as u32,
-            kv_heads: kv_heads as u32,
-            head_dim: hd as u32,
-            page_first: first as u32,
-            page_len: page as u32,
-            ring: ring.into(),
-        };
-        let mut keys = vec![UNSEEN; kv_heads * page * kwords];
-        let mut values = vec![UNSEEN; kv_heads * page * vwords];
-        cache::cache_write_k(kt, &w, &k.make(live * kv_heads * hd), &mut keys);
-        cache::cache_write_v(vt, &w, &v.make(live * kv_heads * hd), &mut values);
-        // what earlier pages left: maxima above, near and far below this page's
-        let mut rng = Rng(pos as u64);
-        let mut state = Vec::new();
-        for row in 0..n * heads {
-            state.push([3.0, -200.0, 0.25, 400.0, -1.5][row % 5]);
-            state.push(1.0 + rng.below(63) as f32 * 0.9);
-            state.extend((0..hd).map(|_| rng.float()));
-        }
-        let (mut carried, mut out) = (Vec::new(), Vec::new());
-        for row in 0..n * heads {
-            let query = pos + row / heads;
-            let own = query / CHUNK * CHUNK;
-            if scope == SCOPE_OLDER && own <= first {
-                continue;
-            } else if !ring && (scope == SCOPE_OLDER || query >= first + page) {
-                carried.push(row * (hd + 2)..(row + 1) * (hd + 2));
-            } else if query >= first {
-                out.push(row * hd..(row + 1) * hd);
-            }
-        }
-        list.push(case(
-            format!(
-                "head_dim={hd} heads={heads}/{kv_heads} {}={first}..{} pos={pos} tokens={n} q={} k={} v={}",
-                ["page", "older", "ring"][scope as usize],
-                first + page,
-                q.name(),
-                k.name(),
-                v.name()
-            ),
-            Op::Attention(kt, vt),
-            Args::Attention(p),
-            Step { pos, ..tokens(n) },
-            vec![
-                read("q", bits(&q.make(n * heads * hd))),
-                read("k", keys),
-                read("v", values),
-                if first == 0 && !ring {
-                    written("carried", n * heads * (hd + 2), carried)
-                } else {
-                    replaced("carried", bits(&state), carried)
-                },
-                written("out", n * heads * hd, out),
-            ],
-        ));
-    };
-    for (i, shape) in (1u64..).zip(OLDER) {
-        with(SCOPE_OLDER, shape, Fill::Prime, Fill::Prime, Fill::Random(i));
-    }
-    for (i, shape) in (1u64..).zip(OWN) {
-        if vt.rotation(64) == 0 {
-            with(SCOPE_OWN, shape, Fill::Random(0x200 + i), Fill::Prime, Fill::Random(i));
-        }
-    }
-    let mut one = |shape, q, k, v| with(SCOPE_ALL, shape, q, k, v);
-    for (i, shape) in (1u64..).zip(SHAPES) {
-        // scores of a few units, as a model has them: random ones alone would leave one position all the weight
-        one(shape, Fill::Prime, Fill::Prime, Fill::Random(i));
-        one(shape, Fill::Random(0x100 + i), Fill::Prime, Fill::Prime);
-    }
-    let plain = (64, 4, 2, 0, 128, 66, 3);
-    one(plain, Fill::Zeros, Fill::Prime, Fill::Random(1));
-    one(plain, Fill::Prime, Fill::Zeros, Fill::Random(2));
-    one(plain, Fill::Full, Fill::Full, Fill::Extremes);
-    one(plain, Fill::Extremes, Fill::Sweep, Fill::Sweep);
-    one(plain, Fill::Tiny, Fill::Outliers, Fill::Outliers);
-    one(plain, Fill::Outliers, Fill::Tiny, Fill::Tiny);
-    one(plain, Fill::Sweep, Fill::Extremes, Fill::Zeros);
-    list
-}
-
-/// The cases of `attention` whose heads make whole groups of 128, with one digit and with two.
-fn attention_quantize(kt: CacheType, vt: CacheType) -> Vec<Case> {
-    let mut list = Vec::new();
-    for (i, case) in attention(kt, vt).into_iter().enumerate() {
-        let Args::Attention(p) = case.args else { unreachable!("of attention") };
-        let digits = 1 + i as u32 % 2;
-        let Some(fused) = AttentionQuantizeParams::new(&p, digits) else { continue };
-        let stepped =
-            AttentionQuantizeParams { n_tokens: case.step.n_tokens as u32, pos: case.step.pos as u32, ..fused };
-        let words = act_words((p.heads * p.head_dim) as usize, digits as usize);
-        let mut buffers = case.buffers;
-        buffers.pop();
-        let finished = stepped.finished();
-        let rows = (!finished.is_empty()).then_some(finished.start * words..finished.end * words);
-        let ranges = rows.into_iter().collect();
-        buffers.push(written("blocks", case.step.n_tokens * words, ranges));
-        list.push(Case {
-            name: format!("{} digits={digits}", case.name.replacen("attention[", "attention_quantize[", 1)),
-            op: Op::AttentionQuantize(kt, vt),
-            args: Args::AttentionQuantize(fused),
-            buffers,
-            ..case
-        });
     }
     list
 }

@@ -4,6 +4,8 @@
 //! The checkpoints are synthetic, written by `examples/synth_model.rs` when a test runs; `tests/data/arch` holds what
 //! transformers makes of the same ones.
 
+mod common;
+
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
@@ -243,31 +245,6 @@ fn both_file_forms_tokenise_alike() {
     }
 }
 
-/// Every adapter; without one the reason is printed, and with REQUIRE_GPU=1 that is a failure.
-#[cfg(feature = "gpu")]
-fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
-    let mut list: Vec<Box<dyn Device>> = Vec::new();
-    for a in pollster::block_on(isobit::host::adapters()) {
-        let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
-        let (gpu, verdict) =
-            pollster::block_on(isobit::host::connect(&a, options)).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
-        println!("adapter {}: {verdict:?}", a.title());
-        assert!(verdict.exact(), "{}: {verdict:?}", a.title());
-        list.push(Box::new(gpu));
-    }
-    if list.is_empty() {
-        println!("NO ADAPTER: only the CPU is compared");
-        assert_ne!(std::env::var("REQUIRE_GPU").as_deref(), Ok("1"), "REQUIRE_GPU=1 and no adapter");
-    }
-    list
-}
-
-#[cfg(not(feature = "gpu"))]
-fn gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
-    println!("BUILT WITHOUT gpu: only the CPU is compared");
-    Vec::new()
-}
-
 fn cpu(level: Option<Level>, max_binding: Option<u64>) -> Box<dyn Device> {
     Box::new(CpuDevice::new(CpuOptions { level, threads: 0, max_binding }).expect("threads start"))
 }
@@ -280,7 +257,7 @@ fn same_words_everywhere(args: &str, digits: usize, cache: CacheType, max_bindin
     let h = hyper(&c);
     let mut devices = vec![cpu(Some(Level::detect()), max_binding), cpu(None, max_binding)];
     devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), max_binding)));
-    devices.extend(gpus(max_binding));
+    devices.extend(common::boxed_gpus(max_binding));
     let tok = Tokenizer::from_gguf(&c.meta).unwrap_or_else(|e| panic!("{e:#}"));
     let script = Script { prompt: prompt(Some(&tok), h.vocab, 40), generate: 4, batches: vec![0, 3] };
     let r = pollster::block_on(verify(&mut devices, &c, &h, o, &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));

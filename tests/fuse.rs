@@ -140,7 +140,7 @@ fn same_logits(c: &Container, cache: (CacheType, CacheType), digits: usize, max_
         devices.push(Box::new(cpu(Some(level), max_binding)));
     }
     if max_binding.is_none() {
-        devices.extend(common::gpus().into_iter().map(|d| Box::new(d) as Box<dyn Device>));
+        devices.extend(common::boxed_gpus(None));
     }
     for device in &mut devices {
         let name = device.info().name;
@@ -191,7 +191,7 @@ fn the_statistics_of_a_device_count_the_commands_of_a_token() {
     let c = embedded();
     let h = Hyper::read(&c).expect("hyperparameters");
     let mut devices: Vec<Box<dyn Device>> = vec![Box::new(cpu(Some(Level::detect()), None))];
-    devices.extend(common::gpus().into_iter().map(|d| Box::new(d) as Box<dyn Device>));
+    devices.extend(common::boxed_gpus(None));
     for mut device in devices {
         let name = device.info().name;
         let mut s = pollster::block_on(Session::new(device.as_mut(), &c, &h, options(F16, 1, Fuse::On), |_| {}))

@@ -1,5 +1,7 @@
 //! One model, many devices, the same words: golden digests, models of awkward shape, and proof that a difference is found.
 
+mod common;
+
 use futures::future::LocalBoxFuture;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
@@ -79,31 +81,6 @@ fn cpu(level: Option<Level>, threads: usize) -> Box<dyn Device> {
     Box::new(CpuDevice::new(CpuOptions { level, threads, max_binding: None }).expect("threads start"))
 }
 
-/// Every adapter, opened. Without one the reason is printed; with REQUIRE_GPU=1 that is a failure.
-#[cfg(feature = "gpu")]
-fn gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
-    let mut list: Vec<Box<dyn Device>> = Vec::new();
-    for a in pollster::block_on(isobit::host::adapters()) {
-        let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
-        let (gpu, verdict) =
-            pollster::block_on(isobit::host::connect(&a, options)).unwrap_or_else(|e| panic!("{}: {e}", a.title()));
-        println!("adapter {}: {verdict:?}", a.title());
-        assert!(verdict.exact(), "{}: {verdict:?}", a.title());
-        list.push(Box::new(gpu));
-    }
-    if list.is_empty() {
-        println!("NO ADAPTER: only the CPU is compared");
-        assert_ne!(std::env::var("REQUIRE_GPU").as_deref(), Ok("1"), "REQUIRE_GPU=1 and no adapter");
-    }
-    list
-}
-
-#[cfg(not(feature = "gpu"))]
-fn gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
-    println!("BUILT WITHOUT gpu: only the CPU is compared");
-    Vec::new()
-}
-
 fn run(devices: &mut [Box<dyn Device>], c: &Container, o: SessionOptions, script: &Script) -> Report {
     let h = Hyper::read(c).unwrap_or_else(|e| panic!("{e:#}"));
     pollster::block_on(verify(devices, c, &h, o, script, || {})).unwrap_or_else(|e| panic!("{e:#}"))
@@ -125,7 +102,7 @@ fn golden(keys: CacheType, values: CacheType, recent: Recent, batches: &[usize])
     let c = embedded();
     let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
     devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), 3)));
-    devices.extend(gpus(None));
+    devices.extend(common::boxed_gpus(None));
     let mut o = options(128, 1, keys, values);
     o.plan.recent = recent;
     let r = run(&mut devices, &c, o, &script(&c, 64, 64, batches));
@@ -226,7 +203,7 @@ fn an_f16_copy_of_an_f16_cache_changes_no_bit_and_one_of_a_tq3_1_cache_does_not_
 fn sixteen_bit_activations_and_mixed_caches_agree_too() {
     let c = embedded();
     let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
-    devices.extend(gpus(None));
+    devices.extend(common::boxed_gpus(None));
     let r = run(&mut devices, &c, options(64, 2, CacheType::Q8_0, CacheType::F16), &script(&c, 24, 8, &[5]));
     assert_same(&r);
 }
@@ -240,7 +217,7 @@ fn the_other_weight_types_agree() {
             .expect("the model is written");
         let c = open(&path);
         let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
-        devices.extend(gpus(None));
+        devices.extend(common::boxed_gpus(None));
         let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 12, 4, &[5]));
         println!("{ty}: {} words, digest {}", r.words, r.digest);
         assert_same(&r);
@@ -256,7 +233,7 @@ fn rows_that_are_no_multiple_of_128_agree() {
             .expect("the model is written");
         let c = open(&path);
         let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
-        devices.extend(gpus(None));
+        devices.extend(common::boxed_gpus(None));
         let r = run(&mut devices, &c, options(64, 2, CacheType::F16, CacheType::F32), &script(&c, 12, 4, &[5]));
         assert_same(&r);
     }
@@ -272,7 +249,7 @@ fn the_small_files_of_other_writers_agree() {
     ] {
         let c = open(&root("tests/data/gguf").join(name));
         let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
-        devices.extend(gpus(None));
+        devices.extend(common::boxed_gpus(None));
         let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 8, &[1, 7]));
         println!("{name}: {} words, digest {}", r.words, r.digest);
         assert_same(&r);
@@ -288,7 +265,7 @@ fn a_model_of_157_million_parameters_with_rows_beyond_the_binding_limit_agrees()
     let c = open(&path);
     assert!(c.tensor("token_embd.weight").expect("there").bytes > 128 << 20);
     let mut devices = vec![cpu(Some(Level::detect()), 0)];
-    devices.extend(gpus(Some(128 << 20)));
+    devices.extend(common::boxed_gpus(Some(128 << 20)));
     if devices.len() == 1 {
         // still a comparison: a split plan on another level
         let small = CpuOptions { level: Some(Level::Portable), threads: 1, max_binding: Some(128 << 20) };
@@ -318,7 +295,7 @@ fn splitting_weights_and_cache_into_many_parts_changes_no_bit() {
             as Box<dyn Device>
     };
     let mut devices = vec![small(Some(Level::detect())), small(None)];
-    devices.extend(gpus(Some(limit)));
+    devices.extend(common::boxed_gpus(Some(limit)));
     let mut split = o;
     split.plan.ubatch = 16;
     let mut r = run(&mut devices, &c, split, &Script { batches: vec![0, 7], ..script });

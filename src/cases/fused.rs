@@ -1,7 +1,8 @@
 //! Cases of the fused operations: the shapes and inputs of the operations they are made of.
 
+use super::attention::place;
 use super::{
-    Case, Fill, Rng, Weights, act_blocks, all, bits, case, input, place, read, replaced, rope_table, tokens, written,
+    Case, Fill, Rng, Weights, act_blocks, all, bits, case, input, read, replaced, rope_table, tokens, written,
 };
 use crate::blocks::BlockType;
 use crate::ops::cache::CacheType;

@@ -63,6 +63,20 @@ pub fn gpus() -> Vec<CpuDevice> {
     Vec::new()
 }
 
+/// Every adapter as a plain device, with a binding limit to pretend.
+#[cfg(feature = "gpu")]
+pub fn boxed_gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
+    let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
+    gpus_with(&options).into_iter().map(|d| Box::new(d) as Box<dyn Device>).collect()
+}
+
+/// Without the feature there is no host layer to test.
+#[cfg(not(feature = "gpu"))]
+pub fn boxed_gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
+    absent("this build has no gpu feature");
+    Vec::new()
+}
+
 /// Runs cases on a device, as one plan; gives all words of all buffers after each.
 pub fn run(device: &mut dyn Device, cases: &[Case]) -> Vec<Words> {
     let name = device.info().name;
