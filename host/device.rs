@@ -93,6 +93,10 @@ impl GpuDevice {
         }
         let program = program?;
         self.faults.check()?;
+        self.program = Some(program);
+        // before the buffers are filled: what is measured writes to them
+        self.tune().await?;
+        let program = self.program()?;
         let mut words = Vec::new();
         for (id, b) in program.plan.buffers.iter().enumerate() {
             if !b.role.is_weight() {
@@ -112,9 +116,7 @@ impl GpuDevice {
             // bounds the staging memory to one part
             self.wait().await?;
         }
-        self.program = Some(program);
-        self.tune().await?;
-        self.program()?.prepare(self.parallel);
+        program.prepare(self.parallel);
         Ok(self.faults.check()?)
     }
 

@@ -118,7 +118,7 @@ async fn best(
         entries: &entries,
     });
     let (mut times, mut found) = (1u32, f64::INFINITY);
-    for run in 0..=RUNS {
+    for run in 0..=RUNS + 1 {
         let start = Instant::now();
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         {
@@ -132,11 +132,12 @@ async fn best(
         gpu.queue.submit([encoder.finish()]);
         gpu.wait().await?;
         let seconds = start.elapsed().as_secs_f64() / f64::from(times);
-        // the first run also compiles, clears and warms up: it only says how many fill the time
-        if run == 0 {
-            times = (SECONDS / seconds * 4.0).ceil().clamp(1.0, 4096.0) as u32;
-        } else {
-            found = found.min(seconds);
+        match run {
+            // compiles, clears the buffers and warms up
+            0 => {}
+            // says how many dispatches fill the time
+            1 => times = (SECONDS / seconds).ceil().clamp(1.0, 4096.0) as u32,
+            _ => found = found.min(seconds),
         }
     }
     Ok(found)

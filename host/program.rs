@@ -6,7 +6,7 @@
 
 use super::faults::HostError;
 use super::shaders::{self, Binding, Shader};
-use super::variants::{self, Choice, Forced, Variant};
+use super::variants::{self, CLASSES, Choice, Forced, Variant};
 use crate::record::{Args, BufId, Op, Plan, Role};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -115,8 +115,11 @@ impl Program {
 
     /// Makes every pipeline that a step may need with the choices as they are; in parallel where the backend allows it.
     pub fn prepare(&self, parallel: bool) {
-        let mut wanted: Vec<(usize, usize)> =
-            self.commands.iter().flat_map(|c| c.choice.map(|variant| (c.kind, variant))).collect();
+        let mut wanted = Vec::new();
+        for (compiled, c) in self.commands.iter().zip(&self.plan.recording.commands) {
+            let met = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
+            wanted.extend(met.map(|class| (compiled.kind, compiled.choice[class])));
+        }
         wanted.sort();
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {

@@ -6,8 +6,8 @@
 use super::device::GpuDevice;
 use super::faults::HostError;
 use super::shaders::SHADERS;
-use super::variants::{self, CLASSES, Choice};
-use crate::record::{Args, Command, Rows, Step};
+use super::variants::{self, CLASSES};
+use crate::record::{Args, Command, Step};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ struct Page {
     about: String,
     /// the float probe found no wrong word
     exact: bool,
-    /// shape to the names of the variants for one, a few and many tokens
-    choices: BTreeMap<String, [String; CLASSES.len()]>,
+    /// shape to the names of the variants for one, a few and many tokens, as far as they were measured
+    choices: BTreeMap<String, [Option<String>; CLASSES.len()]>,
 }
 
 /// The page of one adapter, and where it is kept.
@@ -117,7 +117,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// After this long the shapes left keep the untuned choice and are measured in another run, unless measuring is asked for.
+/// After this long no other shape is begun: the rest keep the untuned choice and are measured in another run, unless
+/// measuring is asked for.
 const BUDGET: Duration = Duration::from_secs(4);
 
 /// Commands of one shape that a round runs for one token, so that their weights do not stay in a cache.
@@ -155,22 +156,33 @@ impl GpuDevice {
         let mut news = false;
         for (shape, commands) in shapes {
             let op = self.program()?.plan.recording.commands[commands[0]].op;
-            let remembered = self.memory.page.choices.get(&shape).filter(|_| self.options.tune == Tune::Auto);
+            let remembered = self.memory.page.choices.get(&shape).cloned().unwrap_or_default();
             let place = |name: &String| variants::of(op).iter().position(|v| v.name == name);
-            let choice = match remembered.map(|names| names.each_ref().map(place)) {
-                Some([Some(one), Some(few), Some(many)]) => [one, few, many],
-                _ if self.options.tune == Tune::Auto && started.elapsed() > BUDGET => continue,
-                _ => {
-                    let choice = self.measure(&commands).await?;
-                    let names = choice.map(|v| variants::of(op)[v].name.to_string());
-                    log::info!("tuned {shape}: {}", names.join(", "));
-                    self.memory.page.choices.insert(shape, names);
-                    news = true;
-                    choice
+            let mut found = remembered.each_ref().map(|name| name.as_ref().and_then(place));
+            if self.options.tune == Tune::Now {
+                found = [None; CLASSES.len()];
+            }
+            let plan = &self.program()?.plan;
+            let asked = (0..CLASSES.len()).map(|class| {
+                let met = |&&c: &&usize| variants::tokens_in(class, &plan.recording.commands[c], plan).is_some();
+                found[class].is_none() && commands.iter().any(|c| met(&c))
+            });
+            let asked: Vec<bool> = asked.collect();
+            let late = self.options.tune == Tune::Auto && started.elapsed() > BUDGET;
+            if asked.contains(&true) && !late {
+                for class in (0..CLASSES.len()).filter(|&class| asked[class]) {
+                    found[class] = self.measure(class, &commands).await?;
                 }
-            };
+                let names = found.map(|v| v.map(|v| variants::of(op)[v].name.to_string()));
+                log::info!("tuned {shape}: {}", names.each_ref().map(|n| n.as_deref().unwrap_or("-")).join(", "));
+                self.memory.page.choices.insert(shape, names);
+                news = true;
+            }
             let program = self.program.as_mut().expect("tune is called with a plan");
-            commands.iter().for_each(|&c| program.commands[c].choice = choice);
+            for &c in &commands {
+                let choice = &mut program.commands[c].choice;
+                choice.iter_mut().zip(found).for_each(|(choice, found)| *choice = found.unwrap_or(*choice));
+            }
         }
         if news {
             self.memory.save();
@@ -178,55 +190,49 @@ impl GpuDevice {
         Ok(())
     }
 
-    /// The fastest variant of each class for commands of one shape.
-    async fn measure(&mut self, commands: &[usize]) -> Result<Choice, HostError> {
+    /// The fastest variant for commands of one shape in a class; `None` where no step gives any of them so many tokens.
+    async fn measure(&mut self, class: usize, commands: &[usize]) -> Result<Option<usize>, HostError> {
         let plan = &self.program()?.plan;
-        let (op, rows) = (plan.recording.commands[commands[0]].op, plan.recording.commands[commands[0]].rows);
-        let most = if rows == Rows::Outputs { plan.max_out } else { plan.max_tokens };
-        let mut choice = variants::untuned(op);
-        for (class, tokens) in CLASSES.into_iter().enumerate() {
-            let n = tokens.min(most);
-            if variants::class(n as u32) != class {
-                continue;
-            }
-            let n_out = n.min(self.program()?.plan.max_out);
-            let active = self.write_arena(&Step { n_tokens: n, n_out, ..Step::default() })?;
-            let chosen: Vec<_> = active
-                .into_iter()
-                .filter(|(i, _)| commands.contains(i))
-                .take(if class == 0 { ROTATION } else { 1 })
-                .collect();
-            if chosen.is_empty() {
-                // no step of so many tokens runs it
-                continue;
-            }
-            let mut best = vec![Duration::MAX; variants::of(op).len()];
-            // the first round compiles and is not counted
-            for round in 0..=ROUNDS {
-                let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
-                for (variant, best) in best.iter_mut().enumerate() {
-                    // no hope: twice the time of another
-                    if round > 1 && *best > leader.saturating_mul(2) {
-                        continue;
-                    }
-                    let start = Instant::now();
-                    let mut encoder = self.device.create_command_encoder(&Default::default());
-                    {
-                        let mut pass = encoder.begin_compute_pass(&Default::default());
-                        for (i, args) in &chosen {
-                            self.program()?.dispatch_variant(&mut pass, *i, args, variant);
-                        }
-                    }
-                    self.queue.submit([encoder.finish()]);
-                    self.wait().await?;
-                    if round > 0 {
-                        *best = start.elapsed().min(*best);
+        let all = &plan.recording.commands;
+        let Some(n) = commands.iter().find_map(|&c| variants::tokens_in(class, &all[c], plan)) else {
+            return Ok(None);
+        };
+        let op = all[commands[0]].op;
+        let n_out = n.min(plan.max_out);
+        let active = self.write_arena(&Step { n_tokens: n, n_out, ..Step::default() })?;
+        let chosen: Vec<_> = active
+            .into_iter()
+            .filter(|(i, _)| commands.contains(i))
+            .take(if class == 0 { ROTATION } else { 1 })
+            .collect();
+        if chosen.is_empty() {
+            return Ok(None);
+        }
+        let mut best = vec![Duration::MAX; variants::of(op).len()];
+        // the first round compiles and is not counted
+        for round in 0..=ROUNDS {
+            let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
+            for (variant, best) in best.iter_mut().enumerate() {
+                // no hope: twice the time of another
+                if round > 1 && *best > leader.saturating_mul(2) {
+                    continue;
+                }
+                let start = Instant::now();
+                let mut encoder = self.device.create_command_encoder(&Default::default());
+                {
+                    let mut pass = encoder.begin_compute_pass(&Default::default());
+                    for (i, args) in &chosen {
+                        self.program()?.dispatch_variant(&mut pass, *i, args, variant);
                     }
                 }
+                self.queue.submit([encoder.finish()]);
+                self.wait().await?;
+                if round > 0 {
+                    *best = start.elapsed().min(*best);
+                }
             }
-            choice[class] = (0..best.len()).min_by_key(|&v| best[v]).unwrap_or(choice[class]);
         }
-        Ok(choice)
+        Ok((0..best.len()).min_by_key(|&v| best[v]))
     }
 }
 
@@ -265,7 +271,7 @@ mod tests {
         let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
         let mut memory = open("1.0");
         assert!(!memory.exact());
-        memory.page.choices.insert("x".into(), ["matvec".into(), "matmul".into(), "matmul".into()]);
+        memory.page.choices.insert("x".into(), [Some("matvec".into()), None, Some("matmul".into())]);
         memory.set_exact(true);
         assert_eq!(open("1.0").page, memory.page);
         assert!(open("1.0").exact() && !open("1.1").exact());

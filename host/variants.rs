@@ -5,7 +5,7 @@
 
 use crate::ops::attention::{AttentionParams, SCOPE_ALL, unit_heads};
 use crate::ops::cache::CacheType;
-use crate::record::{Args, Op};
+use crate::record::{Args, Command, Op, Plan, Rows};
 
 /// One shader of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +107,19 @@ pub(super) fn class(n_tokens: u32) -> usize {
     }
 }
 
+/// The number of tokens a class is measured at for a command: that of [`CLASSES`], or the nearest that a step of the plan
+/// gives the command. `None`: no step gives it so many.
+pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize> {
+    let (least, most) = match c.rows {
+        Rows::Outputs => (1, plan.max_out.min(plan.max_tokens)),
+        Rows::TokensUpTo(most) => (1, plan.max_tokens.min(most)),
+        Rows::TokensAbove(few) => (few + 1, plan.max_tokens),
+        Rows::Tokens | Rows::Heads(_) => (1, plan.max_tokens),
+    };
+    let n = CLASSES[class].min(most).max(least);
+    (n <= most && self::class(n as u32) == class).then_some(n)
+}
+
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
@@ -123,6 +136,14 @@ pub(super) fn untuned(op: Op) -> Choice {
 /// What a command starts with: what is forced, or the untuned choice; the first variant where that cannot run it.
 pub(super) fn initial(list: &[Forced], op: Op, args: &Args) -> Choice {
     let wanted = forced(list, op).map_or_else(|| untuned(op), |v| [v; CLASSES.len()]);
+    if forced(list, op).is_some_and(|v| !of(op)[v].serves(args)) {
+        log::warn!(
+            "{}: the variant {} cannot run this shape, {} does",
+            op.title(),
+            of(op)[wanted[0]].name,
+            of(op)[0].name
+        );
+    }
     wanted.map(|v| if of(op)[v].serves(args) { v } else { 0 })
 }
 
@@ -142,11 +163,15 @@ impl Forced {
             None => (None, word),
         };
         let lists = [LINEAR, GATE_UP, ATTENTION, ATTENTION_QUANTIZE];
-        let has_variants = |stem: &str| lists.iter().any(|list| stem.ends_with(list[0].suffix));
-        if op.is_some_and(|op| !super::shaders::SHADERS.iter().any(|s| s.name == op && has_variants(op))) {
-            return Err(format!("no operation {} has variants; name one as q4k_matvec", op.unwrap_or_default()));
-        }
-        let known: Vec<&str> = LINEAR.iter().chain(ATTENTION).map(|v| v.name).collect();
+        let known: Vec<&str> = match op {
+            None => LINEAR.iter().chain(ATTENTION).map(|v| v.name).collect(),
+            Some(op) => {
+                let list = lists.into_iter().find(|list| op.ends_with(list[0].suffix));
+                let list = list.filter(|_| super::shaders::SHADERS.iter().any(|s| s.name == op));
+                let no_such = || format!("no operation {op} has variants; name one as q4k_matvec");
+                list.ok_or_else(no_such)?.iter().map(|v| v.name).collect()
+            }
+        };
         if !known.contains(&name) {
             return Err(format!("no variant {name}; there are {}", known.join(", ")));
         }
@@ -185,6 +210,10 @@ mod tests {
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
         assert!(Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul, plain, tile"));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
+        // a variant of other operations would be forced on nothing
+        for word in ["q4k_gate_up=matmul", "q4k_matvec=tile", "attention=matmul"] {
+            assert!(Forced::parse(word).unwrap_err().starts_with("no variant"), "{word}");
+        }
     }
 
     #[test]

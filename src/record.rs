@@ -174,15 +174,17 @@ impl Op {
             Op::NormQuantize => "norm_quantize",
             Op::SwigluQuantize => "swiglu_quantize",
             Op::RopeCacheWrite(..) => "rope_cache_write",
-            Op::MatvecPair(BlockType::Q5_K, _) => "q5k_q6k_matvec",
-            Op::MatvecPair(..) => "q4k_q6k_matvec",
+            Op::MatvecPair(BlockType::Q4_K, BlockType::Q6_K) => "q4k_q6k_matvec",
+            Op::MatvecPair(BlockType::Q5_K, BlockType::Q6_K) => "q5k_q6k_matvec",
+            Op::MatvecPair(a, b) => panic!("there is no kernel for rows of {} and {}", a.name(), b.name()),
             Op::GateUp(t) => match t {
                 BlockType::Q8_0 => "q8_0_gate_up",
                 BlockType::Q4_0 => "q4_0_gate_up",
                 BlockType::Q5_K => "q5k_gate_up",
                 BlockType::Q6_K => "q6k_gate_up",
                 BlockType::Q8_K | BlockType::Q8K128 => "q8k128_gate_up",
-                _ => "q4k_gate_up",
+                BlockType::Q4_K => "q4k_gate_up",
+                other => panic!("{} has no gate_up kernel", other.name()),
             },
         }
     }

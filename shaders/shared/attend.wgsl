@@ -4,6 +4,7 @@
 // bindings `q`, `k`, `v`, `carried`, and calls `attend`, which leaves finished outputs in `row`.
 #import exact
 #import cache_types
+#import unit_heads
 #import rotate
 #import tq3
 
@@ -26,11 +27,6 @@ var<workgroup> part_max: array<f32, 32>;
 var<workgroup> part_sum: array<f32, 32>;
 // values of some positions, element by element of the unit
 var<workgroup> tile: array<f32, 2048>;
-
-// Heads of a unit; src/ops/attention.rs has the same.
-fn unit_heads() -> u32 {
-    return clamp(128u / p.head_dim, 1u, 4u);
-}
 
 // Splits the queries of `heads` heads (in `row`) into two int8 digits; part_sum[h] becomes head h's scale.
 fn query_digits(lane: u32, heads: u32) {

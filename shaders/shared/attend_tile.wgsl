@@ -7,6 +7,7 @@
 #import exact
 #import vec4_exact
 #import cache_types
+#import unit_heads
 
 override k_type: u32 = 0u;
 override v_type: u32 = 0u;
@@ -39,11 +40,6 @@ var<private> my_head: u32;
 var<private> my_token: u32;
 var<private> quad: u32;
 
-// Heads of a unit; src/ops/attention.rs has the same.
-fn unit_heads() -> u32 {
-    return clamp(128u / p.head_dim, 1u, 4u);
-}
-
 // Tokens of a tile; host/variants.rs has the same.
 fn tile_tokens() -> u32 {
     let unit = unit_heads();
@@ -75,9 +71,11 @@ fn stage_queries(lane: u32, e0: u32, quads: u32) {
     for (var i = lane; i < ROWS * 4u; i += LANES) {
         let head = (i >> 2u) / tokens;
         let token = token_of(i >> 2u);
+        var x = vec4<f32>();
         if (i & 3u) < quads && head < heads && token < p.n_tokens {
-            scores[i] = q[((token * p.heads + head0 + head) * p.head_dim + e0) / 4u + (i & 3u)];
+            x = q[((token * p.heads + head0 + head) * p.head_dim + e0) / 4u + (i & 3u)];
         }
+        scores[i] = x;
     }
 }
 
@@ -265,6 +263,12 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     my_head = my_row / tile_tokens();
     my_token = token_of(my_row);
     let wide = p.head_dim > 64u;
+    // rows that there are not, or that see nothing yet, are read with the others
+    for (var row = lane; row < ROWS; row += LANES) {
+        sums[row] = vec2<f32>();
+        weights[row] = vec2<f32>();
+    }
+    workgroupBarrier();
     if p.page_first > 0u {
         for (var row = lane; row < ROWS; row += LANES) {
             let head = row / tile_tokens();

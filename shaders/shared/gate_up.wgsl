@@ -3,14 +3,7 @@
 // group_value as for `matvec`.
 #import exact
 
-struct Params {
-    n_tokens: u32,
-    k: u32,
-    dim: u32,
-    digits: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
+#import gate_up_params
 #import matvec_io
 @group(0) @binding(3) var<storage, read_write> blocks: array<u32>; // (tokens, groups of dim, digits, 37)
 #import silu

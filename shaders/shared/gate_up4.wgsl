@@ -1,14 +1,7 @@
 // The kernel of gate_up with four rows a thread: 128 gate rows and the 128 up rows beside them in a workgroup of 64.
 const T = 1u;
 
-struct Params {
-    n_tokens: u32,
-    k: u32,
-    dim: u32,
-    digits: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
+#import gate_up_params
 #import tile
 @group(0) @binding(3) var<storage, read_write> blocks: array<u32>; // (tokens, groups of dim, digits, 37)
 #import silu

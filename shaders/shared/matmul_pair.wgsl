@@ -1,18 +1,7 @@
 // The kernel of matvec_pair for many tokens: tiles as in matmul, functions as in matvec_pair4.
 const T = 4u;
 
-struct Params {
-    n_tokens: u32,
-    k: u32,
-    rows: u32,
-    digits: u32,
-    y_stride: u32,
-    y_offset: u32,
-    residual: u32,
-    border: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
+#import pair_params
 #import tile
 #import tile_store
 

@@ -2,9 +2,7 @@
 // The importing shader brings the tile of its type.
 const T = 1u;
 #import linear_params
-#import tile_store
-
-var<workgroup> sums: array<vec4<f32>, 64>; // (segments, lanes)
+#import join4
 
 @compute @workgroup_size(8, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
@@ -17,13 +15,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     for (var g = lid.y * seg; g < end; g++) {
         add_group(row, g);
     }
-    sums[lid.y * 8u + lid.x] = acc[0];
-    workgroupBarrier();
-    if lid.y == 0u {
-        var total = vec4<f32>();
-        for (var s = 0u; s < 8u; s++) {
-            total = B4(total + sums[s * 8u + lid.x]);
-        }
-        store(wid.x * 32u + lid.x * 4u, wid.y, total);
-    }
+    join4(wid.x, lid.x, lid.y, wid.y);
 }

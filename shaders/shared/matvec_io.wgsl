@@ -13,14 +13,4 @@ fn digits_value(low: i32, high: i32) -> f32 {
     return B(B(i2f(high) * 128.0) + i2f(low));
 }
 
-// Sum of the activation codes of sixteenth i of the block at a.
-fn sum16(a: u32, i: u32) -> i32 {
-    let pair = bitcast<i32>(act[a + 33u + (i >> 1u)]);
-    return select((pair << 16u) >> 16u, pair >> 16u, (i & 1u) == 1u);
-}
-
-// Sum of the activation codes of 32-block b of the block at a.
-fn sum32(a: u32, b: u32) -> i32 {
-    let pair = bitcast<i32>(act[a + 33u + b]);
-    return ((pair << 16u) >> 16u) + (pair >> 16u);
-}
+#import act_sums

@@ -5,18 +5,7 @@
 //   fn first_value(row: u32, g: u32, a: u32) -> f32, fn second_value likewise
 #import exact
 
-struct Params {
-    n_tokens: u32,
-    k: u32,
-    rows: u32,
-    digits: u32,
-    y_stride: u32,
-    y_offset: u32,
-    residual: u32,
-    border: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
+#import pair_params
 #import matvec_io
 #import segments
 

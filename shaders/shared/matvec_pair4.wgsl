@@ -3,22 +3,9 @@
 //   fn first_values(row: u32, g: u32), fn second_values       fill value
 const T = 1u;
 
-struct Params {
-    n_tokens: u32,
-    k: u32,
-    rows: u32,
-    digits: u32,
-    y_stride: u32,
-    y_offset: u32,
-    residual: u32,
-    border: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
+#import pair_params
 #import tile
-#import tile_store
-
-var<workgroup> sums: array<vec4<f32>, 64>; // (segments, lanes)
+#import join4
 
 @compute @workgroup_size(8, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
@@ -41,13 +28,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             add_value(g);
         }
     }
-    sums[lid.y * 8u + lid.x] = acc[0];
-    workgroupBarrier();
-    if lid.y == 0u {
-        var total = vec4<f32>();
-        for (var s = 0u; s < 8u; s++) {
-            total = B4(total + sums[s * 8u + lid.x]);
-        }
-        store(wid.x * 32u + lid.x * 4u, wid.y, total);
-    }
+    join4(wid.x, lid.x, lid.y, wid.y);
 }

@@ -38,17 +38,7 @@ fn add_digit(digit: u32, sum: vec4<i32>, before: vec4<f32>) -> vec4<f32> {
     return B4(B4(v * 128.0) + before);
 }
 
-// Sum of the activation codes of sixteenth i of the block at a.
-fn sum16(a: u32, i: u32) -> i32 {
-    let pair = bitcast<i32>(act[a + 33u + (i >> 1u)]);
-    return select((pair << 16u) >> 16u, pair >> 16u, (i & 1u) == 1u);
-}
-
-// Sum of the activation codes of 32-block b of the block at a.
-fn sum32(a: u32, b: u32) -> i32 {
-    let pair = bitcast<i32>(act[a + 33u + b]);
-    return ((pair << 16u) >> 16u) + (pair >> 16u);
-}
+#import act_sums
 
 // Adds the value of group g to the sum of the segment.
 fn add_value(g: u32) {

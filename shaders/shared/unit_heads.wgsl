@@ -1,0 +1,4 @@
+// Heads that a workgroup of attention has: as many neighbours as make 128 outputs (twin: ops::attention::unit_heads).
+fn unit_heads() -> u32 {
+    return clamp(128u / p.head_dim, 1u, 4u);
+}
