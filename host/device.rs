@@ -94,6 +94,15 @@ impl GpuDevice {
         let program = program?;
         self.faults.check()?;
         self.program = Some(program);
+        let ready = self.make_ready(weights).await;
+        if ready.is_err() {
+            self.unload();
+        }
+        ready
+    }
+
+    /// Chooses the plan's variants, writes every weight into its place and compiles what is not yet compiled.
+    async fn make_ready(&mut self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         // before the buffers are filled: what is measured writes to them
         self.tune().await?;
         let program = self.program()?;

@@ -158,13 +158,14 @@ impl Shared {
                 }
                 self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
             }
-            if self.stop.load(Ordering::Acquire) {
-                return;
-            }
             let open = |gate| if gate & CLOSED == 0 { Some(gate + 1) } else { None };
             let entered = self.gate.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, open);
             seen = entered.unwrap_or_else(|closed| closed) / JOB;
             if entered.is_err() {
+                // looked at only now: the gate that says so is closed for good, and `seen` will not change again
+                if self.stop.load(Ordering::Acquire) {
+                    return;
+                }
                 continue;
             }
             // SAFETY: this worker is inside: the job is there, and the borrow behind it lives until it has left.
