@@ -1,5 +1,5 @@
-//! SIMD levels against the twins over the whole case table, and on the embedded model against
-//! the golden digests: one program without a file or a GPU, so that it also runs where the tests cannot, under an emulator
+//! SIMD levels against the twins over the whole case table, their encoders against the plain ones, and on the embedded
+//! model against the golden digests: one program without a file or a GPU, so that it also runs where the tests cannot, under an emulator
 //! of another CPU and as a WebAssembly module.
 //!
 //!     cargo run --release --example levels -- neon,neon-dot
@@ -11,46 +11,23 @@
 mod common;
 
 use anyhow::{Context, ensure};
+use common::golden::GOLDEN;
+use common::rows::{QUANTISED, awkward};
 use common::{cpu, run, same};
+use isobit::blocks::BlockType;
 use isobit::cases;
 use isobit::formats::Container;
 use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::verify::{Script, digest_of, prompt};
 use isobit::generate::{Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::CacheType;
+use isobit::models::{Hyper, PlanOptions};
 use isobit::record::Device;
-use isobit::simd::Level;
+use isobit::simd::{Level, encode};
 use std::borrow::Cow;
 use std::process::ExitCode;
 
 static MODEL: &[u8] = include_bytes!("../assets/tiny-stories-Q4_K_M.gguf");
-
-/// Where the golden digests stand.
-const GOLDEN: &str = include_str!("../tests/verify.rs");
-
-/// Cache types with a golden digest, and whether a query's own chunk is read from its f16 copy.
-const CACHES: [(CacheType, CacheType, Recent); 11] = [
-    (CacheType::F32, CacheType::F32, Recent::Off),
-    (CacheType::F16, CacheType::F16, Recent::Off),
-    (CacheType::Q8_0, CacheType::Q8_0, Recent::Off),
-    (CacheType::Q4_0, CacheType::Q4_0, Recent::Off),
-    (CacheType::TQ3_0, CacheType::F16, Recent::Off),
-    (CacheType::TQ3_1, CacheType::TQ3_1, Recent::Off),
-    (CacheType::Q4_0R, CacheType::TQ3_1, Recent::Off),
-    (CacheType::Q8_0R, CacheType::Q8_0R, Recent::Off),
-    (CacheType::TQ3_1, CacheType::TQ3_1, Recent::On),
-    (CacheType::Q4_0R, CacheType::TQ3_1, Recent::On),
-    (CacheType::Q4_0, CacheType::Q4_0, Recent::On),
-];
-
-/// Whether the table of `tests/verify.rs` has this digest for these types.
-fn is_golden((k, v, recent): (CacheType, CacheType, Recent), digest: &str) -> bool {
-    let table: String = GOLDEN.split_whitespace().collect();
-    let row = format!("(CacheType::{k:?},CacheType::{v:?},Recent::{recent:?},\"{digest}\"");
-    digest.len() == 64 && table.contains(&row)
-}
 
 /// Walks the case table; every word of every buffer must be the twins'.
 fn case_table(levels: &[Level], threads: usize) -> anyhow::Result<()> {
@@ -75,6 +52,40 @@ fn case_table(levels: &[Level], threads: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Encodes awkward rows in every type, and decodes every f16 and bf16: the bytes and bits of the plain code.
+fn encoders(levels: &[Level]) -> anyhow::Result<()> {
+    let x = awkward();
+    let mut bytes = 0;
+    for ty in QUANTISED {
+        let mut want = vec![0; ty.row_bytes(x.len()).context("whole blocks")?];
+        ty.encode_row(&x, &mut want);
+        for level in levels {
+            let mut found = vec![0xaa; want.len()];
+            encode::encode_row(*level, ty, &x, &mut found);
+            let differs = want.iter().zip(&found).position(|(a, b)| a != b);
+            ensure!(differs.is_none(), "{}: encoding {}: byte {differs:?} differs", level.name(), ty.name());
+        }
+        bytes += want.len();
+    }
+    let patterns: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    for ty in [BlockType::F16, BlockType::BF16] {
+        let mut want = vec![0.0f32; 1 << 16];
+        ty.decode_row(&patterns, &mut want);
+        for level in levels {
+            let mut found = vec![0.0f32; 1 << 16];
+            let bad = encode::decode_floats(*level, ty, &patterns, &mut found);
+            let same = want.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits());
+            ensure!(same, "{}: decoding {}: a value differs", level.name(), ty.name());
+            ensure!(bad == want.iter().position(|v| !v.is_finite()), "{}: the first bad element", level.name());
+        }
+    }
+    println!(
+        "encoders: {} types, {bytes} bytes, and every f16 and bf16, the plain code's at every level",
+        QUANTISED.len()
+    );
+    Ok(())
+}
+
 /// 64 tokens after the fixed prompt of 64, with every pair of cache types that has a golden digest.
 async fn digests(level: Option<Level>, threads: usize) -> anyhow::Result<()> {
     let c = Container::from_bytes("<embedded>", Cow::Borrowed(MODEL))?;
@@ -84,7 +95,7 @@ async fn digests(level: Option<Level>, threads: usize) -> anyhow::Result<()> {
         generate: 64,
         batches: vec![],
     };
-    for (k_type, v_type, recent) in CACHES {
+    for (k_type, v_type, recent, expected) in GOLDEN {
         let max_binding_words = usize::MAX / 8;
         let plan =
             PlanOptions { n_ctx: 128, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
@@ -94,7 +105,7 @@ async fn digests(level: Option<Level>, threads: usize) -> anyhow::Result<()> {
         let mut session = Session::new(&mut device, &c, &h, options, |_| {}).await?;
         let digest = digest_of(&mut session, &script, 64).await?;
         let types = recent.title(k_type, v_type);
-        ensure!(is_golden((k_type, v_type, recent), &digest), "{name}: {types} gives {digest}, not the golden digest");
+        ensure!(digest == expected, "{name}: {types} gives {digest}, not {expected}");
         println!("{name}: {types} {digest}");
     }
     Ok(())
@@ -114,6 +125,7 @@ fn check() -> anyhow::Result<()> {
     }
     // a WebAssembly module has no threads
     let threads = if cfg!(target_family = "wasm") { 1 } else { 3 };
+    encoders(&levels)?;
     case_table(&levels, threads)?;
     for level in levels {
         futures::executor::block_on(digests(Some(level), threads))?;

@@ -11,7 +11,7 @@ mod common;
 
 #[cfg(feature = "gpu")]
 mod gpu {
-    use super::common::{cpu, gpus_with, none, run, same};
+    use super::common::{cpu, golden, gpus_with, none, run, same};
     use futures::executor::block_on;
     use isobit::cases;
     use isobit::formats::{Container, LoadMode};
@@ -65,9 +65,6 @@ mod gpu {
         none(&failures);
     }
 
-    /// SHA-256 of `tests/verify.rs` for f16 keys and values.
-    const GOLDEN: &str = "faa7fd3bf824ae8222df7329edd608bf1b1b31802933fd48db64ab511b69ba54";
-
     fn embedded() -> Container {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf");
         Container::open(&file, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))
@@ -92,7 +89,7 @@ mod gpu {
         let r = block_on(verify(&mut devices, &c, &h, options(), &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));
         assert_eq!(r.mismatches, 0, "{:?}", r.first);
         assert!(r.ok(), "{:?} against {}", r.digests, r.digest);
-        assert_eq!(r.digest, GOLDEN);
+        assert_eq!(r.digest, golden::digest(CacheType::F16, CacheType::F16, Recent::Off));
     }
 
     #[test]
@@ -142,6 +139,23 @@ mod gpu {
         }
         assert_eq!(*kept.texts.lock().unwrap(), measured);
         assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn measuring_leaves_no_trace_in_what_a_plan_computes() {
+        let linear = |op: &Op| matches!(op, Op::Matvec(_) | Op::MatvecPair(..) | Op::GateUp(_));
+        let mut failures = Vec::new();
+        for mut gpu in gpus_with(&GpuOptions { tune: Tune::Now, ..GpuOptions::default() }) {
+            for op in ops().into_iter().filter(linear) {
+                // among them those that add to what they find, which the tuner's runs would have changed
+                let list = cases::of(op);
+                let (expected, found) = (run(&mut cpu(Some(Level::detect()), 0), &list), run(&mut gpu, &list));
+                for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
+                    failures.extend(same(case, expected, found).err());
+                }
+            }
+        }
+        none(&failures);
     }
 
     #[test]

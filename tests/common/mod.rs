@@ -1,6 +1,9 @@
 //! What the tests share: the devices there are, running a batch of cases on one, and the comparator.
 #![allow(dead_code, reason = "each test target uses another part of this module")]
 
+pub mod golden;
+pub mod rows;
+
 use futures::executor::block_on;
 use isobit::cases::{Access, Batch, Case};
 use isobit::cpu::{CpuDevice, CpuOptions};
