@@ -213,8 +213,8 @@ impl GpuDevice {
         for round in 0..=ROUNDS {
             let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
             for (variant, best) in best.iter_mut().enumerate() {
-                // no hope: twice the time of another
-                if round > 1 && *best > leader.saturating_mul(2) {
+                // no hope: another shape of step, or twice the time of another
+                if !variants::of(op)[variant].hopes(class) || round > 1 && *best > leader.saturating_mul(2) {
                     continue;
                 }
                 let start = Instant::now();

@@ -3,6 +3,7 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
+use crate::blocks::BlockType;
 use crate::ops::attention::{AttentionParams, SCOPE_ALL, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Command, Op, Plan, Rows};
@@ -16,33 +17,43 @@ pub struct Variant {
     suffix: &'static str,
     /// tokens a workgroup makes; 0: as many as make 32 rows with the heads of a unit
     tokens: u32,
+    /// the classes of steps it may be the fastest for, which the tuner measures it in
+    hope: [bool; CLASSES.len()],
 }
 
-const fn variant(name: &'static str, suffix: &'static str, tokens: u32) -> Variant {
-    Variant { name, suffix, tokens }
+const fn variant(name: &'static str, suffix: &'static str, tokens: u32, hope: [u8; CLASSES.len()]) -> Variant {
+    Variant { name, suffix, tokens, hope: [hope[0] == 1, hope[1] == 1, hope[2] == 1] }
 }
 
-/// The linear operations: a lane for a row and a segment, four rows a lane, and a tile of 32 rows by 32 tokens.
-const LINEAR: &[Variant] =
-    &[variant("matvec", "matvec", 1), variant("matvec4", "matvec4", 1), variant("matmul", "matmul", 32)];
+/// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, and
+/// that of 32 with codes and activations in workgroup memory.
+const LINEAR: &[Variant] = &[
+    variant("matvec", "matvec", 1, [1, 0, 0]),
+    variant("matvec4", "matvec4", 1, [1, 1, 0]),
+    variant("matmul", "matmul", 32, [0, 1, 1]),
+    variant("matmul8", "matmul8", 8, [0, 1, 1]),
+    variant("staged", "staged", 32, [0, 0, 1]),
+];
 
 /// Gate and up rows with what follows them, for short steps.
-const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1), variant("matvec4", "gate_up4", 1)];
+const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1, [1; 3]), variant("matvec4", "gate_up4", 1, [1; 3])];
 
 /// Attention: a unit of heads of one token a workgroup, and a tile of 32 (head, token) rows.
-const ATTENTION: &[Variant] = &[variant("plain", "attention", 1), variant("tile", "attention_tile", 0)];
+const ATTENTION: &[Variant] = &[variant("plain", "attention", 1, [1; 3]), variant("tile", "attention_tile", 0, [1; 3])];
 
 /// Attention that ends in activation blocks.
 const ATTENTION_QUANTIZE: &[Variant] =
-    &[variant("plain", "attention_quantize", 1), variant("tile", "attention_quantize_tile", 0)];
+    &[variant("plain", "attention_quantize", 1, [1; 3]), variant("tile", "attention_quantize_tile", 0, [1; 3])];
 
 /// Everything else: the shader of the operation's own name.
-const ONLY: &[Variant] = &[variant("", "", 1)];
+const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
 
 /// The variants of an operation, at least one; the first is the shader of the operation's own name.
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
-        Op::Matvec(_) | Op::MatvecPair(..) => LINEAR,
+        // there are no codes to unpack, and two types to unpack
+        Op::Matvec(BlockType::F32 | BlockType::F16 | BlockType::BF16) | Op::MatvecPair(..) => &LINEAR[..4],
+        Op::Matvec(_) => LINEAR,
         Op::GateUp(_) => GATE_UP,
         // the tile unpacks no codes
         Op::Attention(k, v) if is_float(k) && is_float(v) => ATTENTION,
@@ -62,6 +73,11 @@ impl Variant {
     pub fn stem(&self, op: Op) -> String {
         let kind = op.stem().strip_suffix(of(op)[0].suffix).expect("the first variant is the operation's own shader");
         format!("{kind}{}", self.suffix)
+    }
+
+    /// Whether the tuner measures the variant for a class of steps.
+    pub(super) fn hopes(&self, class: usize) -> bool {
+        self.hope[class]
     }
 
     /// Workgroups of the dispatch.
@@ -123,10 +139,10 @@ pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize>
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
-/// Before anything is measured: four rows a lane for one token, tiles for more; tiles of attention for many.
+/// Before anything is measured: four rows a lane for one token, small tiles for a few and tiles for many.
 pub(super) fn untuned(op: Op) -> Choice {
     match op {
-        Op::Matvec(_) | Op::MatvecPair(..) => [1, 2, 2],
+        Op::Matvec(_) | Op::MatvecPair(..) => [1, 3, 2],
         Op::GateUp(_) => [1; CLASSES.len()],
         _ if of(op).iter().any(|v| v.name == "tile") => [0, 0, 1],
         _ => [0; CLASSES.len()],
@@ -193,7 +209,6 @@ pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::BlockType;
 
     #[test]
     fn a_forced_variant_is_found_by_name_and_by_operation() {
@@ -208,7 +223,9 @@ mod tests {
         // a kernel for short steps has no tiles
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
-        assert!(Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul, plain, tile"));
+        assert!(
+            Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul, matmul8, staged, plain, tile")
+        );
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
         for word in ["q4k_gate_up=matmul", "q4k_matvec=tile", "attention=matmul"] {

@@ -1,6 +1,5 @@
-// Prefill: a thread makes 4 rows of 4 tokens and walks the segments, a workgroup 32 rows of 32 tokens.
-// The importing shader brings the tile of its type.
-const T = 4u;
+// A thread makes 4 rows of T tokens and walks the segments, a workgroup 32 rows of 8 T tokens.
+// The importing shader gives T and brings the tile of its type.
 #import linear_params
 #import tile_store
 

@@ -1,8 +1,8 @@
 // The kernel of matvec_pair for many tokens: tiles as in matmul, functions as in matvec_pair4.
-const T = 4u;
-
+// The importing shader gives T.
 #import pair_params
 #import tile
+#import act_direct
 #import tile_store
 
 @compute @workgroup_size(8, 8)

@@ -13,4 +13,5 @@ fn digits_value(low: i32, high: i32) -> f32 {
     return B(B(i2f(high) * 128.0) + i2f(low));
 }
 
+#import act_word
 #import act_sums

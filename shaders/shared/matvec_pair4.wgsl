@@ -5,6 +5,7 @@ const T = 1u;
 
 #import pair_params
 #import tile
+#import act_direct
 #import join4
 
 @compute @workgroup_size(8, 8)

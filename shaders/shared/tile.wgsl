@@ -1,5 +1,8 @@
 // Linear with four rows and T tokens a thread: what every weight type shares (docs/exactness.md section 4).
-// The importing shader gives T and the parameters p (with n_tokens, k and digits), the rest of its text the type:
+// The importing shader gives T, the parameters p (with n_tokens, k and digits) and where activations are read:
+//   fn act_at(t: u32, g: u32) -> u32           index of the block of token t of the thread and group g
+//   fn act_word(i: u32) -> u32                 a word of a block
+// The rest of its text is the type:
 //   fn row_words() -> u32                      words of one packed row
 //   fn group_values(row: u32, g: u32)          fills value; row: index in w of the first word of the thread's rows
 // (two of them, under other names, where a matrix has rows of two types).
@@ -17,11 +20,6 @@ var<private> first: u32;
 
 #import vec4_exact
 
-// Index of the activation block of token t of the thread and group g; past the last token, the last.
-fn act_at(t: u32, g: u32) -> u32 {
-    return (min(first + t, p.n_tokens - 1u) * ((p.k + 127u) / 128u) + g) * p.digits * 37u;
-}
-
 // The dot products of four rows' codes with four activation codes.
 fn dots(codes: vec4<u32>, a: u32) -> vec4<i32> {
     return vec4<i32>(
@@ -38,11 +36,17 @@ fn add_digit(digit: u32, sum: vec4<i32>, before: vec4<f32>) -> vec4<f32> {
     return B4(B4(v * 128.0) + before);
 }
 
+// Four codes each of four rows, from two places of a group.
+struct Codes {
+    low: vec4<u32>,
+    high: vec4<u32>,
+}
+
 #import act_sums
 
 // Adds the value of group g to the sum of the segment.
 fn add_value(g: u32) {
     for (var t = 0u; t < T; t++) {
-        acc[t] = B4(acc[t] + B4(bitcast<f32>(act[act_at(t, g)]) * value[t]));
+        acc[t] = B4(acc[t] + B4(bitcast<f32>(act_word(act_at(t, g))) * value[t]));
     }
 }

@@ -1,13 +1,8 @@
 // Groups of Q4_K and Q5_K, four rows at a time. The importing text gives
-//   fn k_row_words() -> u32
-//   const BLOCK: u32                                                words of a superblock
-//   fn codes(row: u32, half: u32, j: u32, i: u32) -> Codes          four codes each of sub-blocks j and j + 1
+//   const BLOCK: u32                                           words of a superblock
+//   fn k_codes(row: u32, half: u32, n: u32) -> Codes           pair n of a half: word n & 7 of sub-blocks j and j + 1,
+//                                                              j = n / 8 * 2
 #import tile
-
-struct Codes {
-    even: vec4<u32>,
-    odd: vec4<u32>,
-}
 
 fn byte_of(x: vec4<u32>, i: u32) -> vec4<i32> {
     return vec4<i32>((x >> vec4<u32>(8u * i)) & vec4<u32>(255u));
@@ -40,11 +35,11 @@ fn k_values(rows: u32, g: u32) {
             var even: array<vec4<i32>, T>;
             var odd: array<vec4<i32>, T>;
             for (var i = 0u; i < 8u; i++) {
-                let c = codes(row, half, j, i);
+                let c = k_codes(row, half, 4u * j + i);
                 for (var t = 0u; t < T; t++) {
                     let a = act_at(t, g) + digit * 37u + 1u + 8u * j + i;
-                    even[t] += dots(c.even, act[a]);
-                    odd[t] += dots(c.odd, act[a + 8u]);
+                    even[t] += dots(c.low, act_word(a));
+                    odd[t] += dots(c.high, act_word(a + 8u));
                 }
             }
             for (var t = 0u; t < T; t++) {

@@ -1,55 +1,7 @@
-// Groups of Q6_K, four rows at a time. A word of ql holds four codes' low nibbles of one quarter and of the one after
-// the next; the -32 of a code is taken out through the activation sums.
-#import tile
+// Q6_K, unpacked by every thread that meets it.
+#import unpack_q6k
+#import tile_q6k_values
 
-fn q6k_row_words() -> u32 {
-    return p.k / 256u * 53u;
-}
-
-// Byte i of each, signed.
-fn scale_of(x: vec4<u32>, i: u32) -> vec4<i32> {
-    return bitcast<vec4<i32>>(x << vec4<u32>(24u - 8u * i)) >> vec4<u32>(24u);
-}
-
-fn q6k_values(rows: u32, g: u32) {
-    let row = rows + (g >> 1u) * (53u * 8u);
-    let half = g & 1u;
-    let scales_low = w[row + (1u + 2u * half) * 8u];
-    let scales_high = w[row + (2u + 2u * half) * 8u];
-    var v: array<vec4<f32>, T>;
-    for (var digit = 0u; digit < p.digits; digit++) {
-        var s: array<vec4<i32>, T>;
-        // quarters 0 and 2, then 1 and 3, each by halves of 16 (a scale each)
-        for (var part = 0u; part < 4u; part++) {
-            let n = part & 1u;
-            let quarter = part >> 1u;
-            var low: array<vec4<i32>, T>;
-            var high: array<vec4<i32>, T>;
-            for (var i = 4u * n; i < 4u * n + 4u; i++) {
-                let ql = w[row + (5u + 16u * half + 8u * quarter + i) * 8u];
-                let qh = w[row + (37u + 8u * half + i) * 8u] >> vec4<u32>(2u * quarter);
-                let a_codes = (ql & vec4<u32>(0x0f0f0f0fu)) | ((qh & vec4<u32>(0x03030303u)) << vec4<u32>(4u));
-                let b_codes = ((ql >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu)) | (qh & vec4<u32>(0x30303030u));
-                for (var t = 0u; t < T; t++) {
-                    let a = act_at(t, g) + digit * 37u + 1u + 8u * quarter + i;
-                    low[t] += dots(a_codes, act[a]);
-                    high[t] += dots(b_codes, act[a + 16u]);
-                }
-            }
-            let low_scale = scale_of(scales_low, part);
-            let high_scale = scale_of(scales_high, part);
-            for (var t = 0u; t < T; t++) {
-                let a = act_at(t, g) + digit * 37u;
-                s[t] += low_scale * (low[t] - 32 * sum16(a, 2u * quarter + n));
-                s[t] += high_scale * (high[t] - 32 * sum16(a, 2u * quarter + n + 4u));
-            }
-        }
-        for (var t = 0u; t < T; t++) {
-            v[t] = add_digit(digit, s[t], v[t]);
-        }
-    }
-    let d = f16_to_f32_4(low_half(w[row]));
-    for (var t = 0u; t < T; t++) {
-        value[t] = B4(d * v[t]);
-    }
+fn q6k_codes(row: u32, half: u32, n: u32) -> Codes {
+    return unpack_q6k(row, half, n);
 }

@@ -1,0 +1,18 @@
+// y = W a, both in Q8K128 blocks: many tokens, through workgroup memory.
+#import staged
+#import unpack_q8k128
+#import tile_q8k128_values
+
+const APART = 16u;
+
+fn place(n: u32) -> u32 {
+    return n;
+}
+
+fn stage(row: u32, g: u32, n: u32) -> Codes {
+    return unpack(row + g * (33u * 8u), n);
+}
+
+fn codes(group: u32, n: u32) -> Codes {
+    return staged(n);
+}

@@ -1,0 +1,11 @@
+// Q8_0: eight words of codes a block.
+const GROUP = 34u;
+
+// What the codes lie above their value.
+const ABOVE = 0;
+
+// Pair n (0..16) of the group: words n & 3 and (n & 3) + 4 of block n / 4.
+fn unpack(group: u32, n: u32) -> Codes {
+    let at = group + (2u + n + (n & 12u)) * 8u;
+    return Codes(w[at], w[at + 32u]);
+}

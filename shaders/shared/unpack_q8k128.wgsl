@@ -1,0 +1,7 @@
+// Q8K128: 32 words of codes behind the scale.
+
+// Pair n (0..16) of the group: words n and n + 16.
+fn unpack(group: u32, n: u32) -> Codes {
+    let at = group + (1u + n) * 8u;
+    return Codes(w[at], w[at + 128u]);
+}
