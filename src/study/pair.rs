@@ -51,10 +51,11 @@ impl TokenPair {
             cross += e * (x - y);
         }
         let (log_a, log_b) = (libm::log(sum_a), libm::log(sum_b));
+        let kl = cross / sum_a + (log_b - log_a);
         TokenPair {
             nll: [log_a - f64::from(a[target] - max_a), log_b - f64::from(b[target] - max_b)],
-            // never negative but by rounding
-            kl: (cross / sum_a + (log_b - log_a)).max(0.0),
+            // never negative but by rounding; what is not a number stays so
+            kl: if kl < 0.0 { 0.0 } else { kl },
             same_top: top(a) == top(b),
         }
     }
@@ -348,6 +349,15 @@ mod tests {
         let running = c.running();
         assert!((running[0].0[0] - 2.0f64.sqrt()).abs() < 1e-15 && (running[1].0[1] - 2.0).abs() < 1e-15);
         assert_eq!((running[0].1.error, running[1].1), (None, f.nll_difference));
+    }
+
+    #[test]
+    fn a_logit_that_is_not_a_number_does_not_look_like_no_divergence() {
+        let good = [0.5f32, 1.0, -2.0];
+        for bad in [[0.5, f32::NAN, -2.0], [f32::NAN; 3]] {
+            assert!(TokenPair::new(&good, &bad, 0).kl.is_nan() && TokenPair::new(&bad, &good, 0).kl.is_nan());
+        }
+        assert_eq!(TokenPair::new(&good, &good, 0).kl, 0.0);
     }
 
     #[test]
