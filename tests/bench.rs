@@ -153,6 +153,7 @@ fn json_has_llama_benchs_columns_in_order_then_the_samples_then_ours() {
         assert_eq!(r["type_v"], "q8_0", "values follow the keys unless told otherwise");
         assert!(r["error"].is_null() && r["digest"].as_str().unwrap().len() == 64);
         assert!(r["bytes_per_token"].as_f64().unwrap() > 1000.0 && r["dispatches_per_token"].as_f64().unwrap() > 1.0);
+        assert!(r["host_us_per_token"].is_null(), "the CPU does not count it");
         let generates = r["n_gen"] != 0;
         assert_eq!(r["p50_ns"].is_u64(), generates);
         assert_eq!(r["ttft_ns"].is_u64(), r["n_prompt"] != 0);
