@@ -91,8 +91,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DEVICE", value_parser = common::word)]
     reference: Option<String>,
 
-    /// Prompt tokens; 0: no such test
-    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_parser = numbers::<{1 << 24}>)]
+    // no default_value: `--ops` must know whether 512 was asked for
+    /// Prompt tokens; 0: no such test [default: 512]
+    #[arg(short = 'p', long, value_name = "N", value_parser = numbers::<{1 << 24}>)]
     #[arg(help_heading = "Tests")]
     n_prompt: Vec<Numbers>,
     /// Generated tokens; 0: no such test
@@ -272,7 +273,13 @@ impl BenchArgs {
 
     fn tests(&self) -> Vec<Test> {
         let flat = |v: &[Numbers]| -> Vec<usize> { v.iter().flat_map(|n| n.0.clone()).collect() };
-        grid::tests(&flat(&self.n_prompt), &flat(&self.n_gen), &self.pairs, &flat(&self.n_depth))
+        let prompts = if self.n_prompt.is_empty() { vec![512] } else { flat(&self.n_prompt) };
+        grid::tests(&prompts, &flat(&self.n_gen), &self.pairs, &flat(&self.n_depth))
+    }
+
+    /// The prompt of `--ops`: 64 tokens unless `-p` says otherwise, as the twin computes every one of them.
+    fn ops_tokens(&self) -> usize {
+        self.n_prompt.iter().flat_map(|n| n.0.clone()).filter(|&n| n > 0).min().unwrap_or(64)
     }
 
     /// The columns of the Markdown table that tell rows of this run apart.
@@ -613,9 +620,7 @@ impl<'a> Run<'a> {
             }
             return Ok(());
         }
-        // prompts of 64 tokens unless -p says otherwise: the twin computes every one of them
-        let given = self.a.n_prompt.iter().flat_map(|n| n.0.clone()).filter(|&n| n > 0 && n != 512).min();
-        let tokens = given.unwrap_or(64);
+        let tokens = self.a.ops_tokens();
         let depth = self.a.n_depth.iter().flat_map(|n| n.0.clone()).max().unwrap_or(0);
         for source in self.a.sources() {
             let c = source.open()?;
@@ -889,4 +894,33 @@ fn describe(source: &Source, c: &Container, h: &Hyper) -> schema::Model {
         _ => ty,
     };
     schema::Model { filename: source.name(), kind: format!("{} {class} {ty}", h.arch), size: c.total_bytes(), params }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn parsed(words: &[&str]) -> BenchArgs {
+        Line::try_parse_from([&["bench"], words].concat()).unwrap_or_else(|e| panic!("{e}")).bench
+    }
+
+    #[test]
+    fn a_prompt_of_512_tokens_is_a_default_of_the_tests_and_a_wish_for_operations() {
+        let prompts = |a: &BenchArgs| a.tests().iter().map(|t| t.prompt).filter(|&p| p > 0).collect::<Vec<_>>();
+        for (words, tests, ops) in [
+            (&[][..], &[512][..], 64),
+            (&["-p", "512"], &[512], 512),
+            (&["-p", "0"], &[], 64),
+            (&["-p", "128,0,32"], &[128, 32], 32),
+        ] {
+            let a = parsed(words);
+            assert_eq!((prompts(&a), a.ops_tokens()), (tests.to_vec(), ops), "{words:?}");
+        }
+    }
 }
