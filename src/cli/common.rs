@@ -520,6 +520,14 @@ pub fn text(prompt: Option<&str>, file: Option<&Path>) -> anyhow::Result<String>
         .map_err(|e| anyhow::anyhow!("{name}: not UTF-8 text: byte {} is wrong", e.utf8_error().valid_up_to()))
 }
 
+/// Hours of work must not end in a folder that is not there.
+pub fn folder_is_there(flag: &str, file: &Path) -> anyhow::Result<()> {
+    let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(dir.is_dir(), "{flag} {}: no directory {}", file.display(), dir.display());
+    ensure!(!file.is_dir(), "{flag} {}: a directory is in the way", file.display());
+    Ok(())
+}
+
 /// All bytes, or one more than is allowed.
 fn limited(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
