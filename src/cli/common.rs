@@ -1,5 +1,6 @@
 //! What several subcommands share: opening a model, choosing a device, options of the engine, progress.
 
+use crate::bench::schema::Kernels;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, ContainerKind, LoadMode};
 use crate::fuse::Fuse;
@@ -226,6 +227,21 @@ impl EngineArgs {
             memory: None,
             fuse: self.fuse,
         }
+    }
+
+    /// What decides which kernels run, from flags and the environment.
+    pub fn kernels(&self) -> Kernels {
+        let fuse = match self.fuse {
+            Fuse::On => "on",
+            Fuse::Wide => "wide",
+            Fuse::Off => "off",
+        };
+        let tune = match self.tune {
+            TuneWhen::Auto => "auto",
+            TuneWhen::Now => "now",
+            TuneWhen::Off => "off",
+        };
+        Kernels { fuse: fuse.into(), variant: self.variants.join(","), tune: tune.into() }
     }
 
     /// Whether plans have an f16 copy of recent positions.
