@@ -30,7 +30,7 @@ fn compare(a: &str, b: &str, more: &[&str]) -> Output {
     let file = valid();
     let mut args = vec!["compare", a, b, "-f", &file, "--device", "cpu"];
     args.extend(more);
-    isobit(&args).output().unwrap()
+    isobit(args).output().unwrap()
 }
 
 fn json(a: &str, b: &str, more: &[&str]) -> Value {
@@ -79,7 +79,7 @@ fn both_perplexities_are_those_of_isobit_perplexity_to_the_last_digit() {
         let file = valid();
         let mut args = vec!["perplexity", model, "-f", &file, "--device", "cpu", "--json"];
         args.extend(window);
-        let alone: Value = serde_json::from_str(&ok(isobit(&args).output().unwrap())).unwrap();
+        let alone: Value = serde_json::from_str(&ok(isobit(args).output().unwrap())).unwrap();
         for (here, there) in [("ppl", "ppl"), ("nll", "nll"), ("ppl_stderr", "stderr")] {
             assert_eq!(v[side][here], alone[there], "{side} {here}");
         }
@@ -137,7 +137,7 @@ fn how_many_tokens_are_computed_at_once_changes_nothing() {
         let mut other = if more[0] == "--device" {
             let file = valid();
             let args = ["compare", &f16, Q4_K_M, "-f", &file, "-c", "64", "--chunks", "2", "--json", more[0], more[1]];
-            serde_json::from_str(&ok(isobit(&args).output().unwrap())).unwrap()
+            serde_json::from_str(&ok(isobit(args).output().unwrap())).unwrap()
         } else {
             run(&more)
         };
@@ -159,7 +159,7 @@ fn one_model_at_a_time_gives_the_same_object_to_the_last_digit() {
     let file = valid();
     let args = ["compare", Q4_K_M, &b, "-f", &file, "-c", "64", "--chunks", "1", "--device", "cpu", "--one-at-a-time"];
     if cfg!(unix) {
-        let ran = isobit(&args).env("TMPDIR", "/nowhere").output().unwrap();
+        let ran = isobit(args).env("TMPDIR", "/nowhere").output().unwrap();
         let err = text(&ran.stderr);
         assert_eq!(ran.status.code(), Some(2), "{err}");
         assert!(err.contains("keeping A's logits in /nowhere (TMPDIR names another place)"), "{err}");
@@ -229,7 +229,7 @@ fn texts_and_windows_that_do_not_do_are_refused() {
     let short = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(short.path(), "Once upon a time").unwrap();
     let args = ["compare", Q4_K_M, Q4_K_M, "-f", short.path().to_str().unwrap(), "--device", "cpu"];
-    assert!(refused(isobit(&args).output().unwrap()).contains("do not fill one window of 512"));
+    assert!(refused(isobit(args).output().unwrap()).contains("do not fill one window of 512"));
     assert!(refused(compare(Q4_K_M, Q4_K_M, &["-c", "3"])).contains("at least 4"));
     assert!(refused(compare(Q4_K_M, "/nowhere.gguf", &[])).contains("/nowhere.gguf"));
 }
@@ -241,7 +241,7 @@ fn ctrl_c_prints_what_is_known_so_far() {
     let file = valid();
     // the twins are slow, so there is time
     let args = ["compare", Q4_K_M, Q4_K_M, "-f", &file, "-c", "8", "--device", "cpu:scalar"];
-    let mut child = isobit(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = isobit(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = child.stderr.take().unwrap();
     let mut heard = String::new();
     let mut byte = [0u8];

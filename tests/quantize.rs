@@ -215,7 +215,7 @@ fn killed_at_random(delays: usize, seed: u64) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let delay = whole.mul_f64((state >> 40) as f64 / (1 << 24) as f64 * 1.2);
         let args = ["quantize", &f16, &out, "q4_k_m", "--resume"];
-        let mut child = program::isobit(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = program::isobit(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(delay);
         // it may have ended by itself
         let _ = child.kill();
@@ -377,8 +377,7 @@ fn the_log_says_what_every_tensor_is() {
     let dir = tempfile::tempdir().unwrap();
     let out = at(dir.path(), "p");
     ok(&["quantize", &tiny("hf"), &out, "--to", "packed"]);
-    let o =
-        program::isobit(&["run", &out, "-p", "A", "-n", "1", "-d", "cpu"]).env("RUST_LOG", "info").output().unwrap();
+    let o = program::isobit(["run", &out, "-p", "A", "-n", "1", "-d", "cpu"]).env("RUST_LOG", "info").output().unwrap();
     let err = String::from_utf8_lossy(&o.stderr);
     for line in [
         "model.layers.0.self_attn.q_proj.weight: Q8K128",
