@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "common/program.rs"]
+mod program;
+
 /// llama-bench's columns, in its order.
 const COLUMNS: [&str; 42] = [
     "build_commit",
@@ -62,13 +65,8 @@ struct Ran {
 }
 
 fn command(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_isobit"));
-    c.arg("bench").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for v in ["MODEL", "CTX_SIZE", "CTK", "CTV", "UBATCH", "ACTIVATIONS", "THREADS", "DEVICE", "SIMD", "LOAD_MODE"] {
-        c.env_remove(format!("ISOBIT_{v}"));
-    }
-    // Mesa's Vulkan layer otherwise complains of a missing display on our stderr
-    c.env("NODEVICE_SELECT", "1").env_remove("RUST_LOG");
+    let mut c = program::isobit(["bench"]);
+    c.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
     c
 }
 
@@ -113,11 +111,7 @@ fn keys(object: &str) -> Vec<String> {
 
 /// The first adapter, or a printed reason why there is none.
 fn adapter() -> Option<String> {
-    let o = Command::new(env!("CARGO_BIN_EXE_isobit"))
-        .args(["devices", "--json"])
-        .env("NODEVICE_SELECT", "1")
-        .output()
-        .expect("the program starts");
+    let o = program::isobit(["devices", "--json"]).output().expect("the program starts");
     let v: Value = serde_json::from_slice(&o.stdout).expect("one JSON object");
     let found = v["adapters"].as_array().and_then(|a| a.first()).map(|a| a["index"].to_string());
     if found.is_none() {
@@ -153,6 +147,7 @@ fn json_has_llama_benchs_columns_in_order_then_the_samples_then_ours() {
         assert_eq!(r["type_v"], "q8_0", "values follow the keys unless told otherwise");
         assert!(r["error"].is_null() && r["digest"].as_str().unwrap().len() == 64);
         assert!(r["bytes_per_token"].as_f64().unwrap() > 1000.0 && r["dispatches_per_token"].as_f64().unwrap() > 1.0);
+        assert!(r["host_us_per_token"].is_null(), "the CPU does not count it");
         let generates = r["n_gen"] != 0;
         assert_eq!(r["p50_ns"].is_u64(), generates);
         assert_eq!(r["ttft_ns"].is_u64(), r["n_prompt"] != 0);
@@ -236,8 +231,14 @@ fn digests_do_not_depend_on_level_threads_batch_or_repetition_and_do_on_the_cach
     }
     let first = |k: &str| rows.iter().find(|r| r["type_k"] == k).unwrap()["digest"].clone();
     assert_ne!(first("f16"), first("tq3_1"));
-    assert_eq!(rows[0]["digest_check"], "first");
-    assert_eq!(rows.last().unwrap()["digest_check"], "same");
+    // the first device of all is compared with nobody, itself least of all: not for another batch, ubatch or test
+    let (first, others): (Vec<&Value>, Vec<&Value>) = rows.iter().partition(|r| r["device"] == rows[0]["device"]);
+    assert_eq!((first.len(), others.len()), (16, 80));
+    let same = format!("same as {}", rows[0]["device"].as_str().unwrap());
+    for check in ["digest_check", "logits_check"] {
+        assert!(first.iter().all(|r| r[check] == "not compared"), "{check}");
+        assert!(others.iter().all(|r| r[check] == same.as_str()), "{check}");
+    }
 }
 
 #[test]
@@ -259,11 +260,70 @@ fn a_digest_that_differs_marks_the_row_and_exits_with_1() {
     ])
     .exits(1);
     let rows = ran.rows();
-    assert_eq!((&rows[0]["digest_check"], &rows[1]["digest_check"]), (&"first".into(), &"DIFFERENT".into()));
+    let different = |r: &Value, check: &str| r[check].as_str().is_some_and(|s| s.starts_with("DIFFERENT from CPU ("));
+    for check in ["digest_check", "logits_check"] {
+        assert!(rows[0][check] == "not compared" && different(&rows[1], check), "{rows:#?}");
+    }
     assert!(ran.err.contains("DIFFER"), "{}", ran.err);
-    // the reference is right, so the only device is wrong
+    // the reference is right, so the only device is wrong; its tests are checked as well as its digest
     let args = ["--reference", "cpu:scalar", "--plant-fault", "cpu", "-p", "8", "-n", "0"];
-    assert_eq!(quick("json", &args).exits(1).rows()[0]["digest_check"], "DIFFERENT");
+    let row = &quick("json", &args).exits(1).rows()[0];
+    assert!(different(row, "digest_check") && different(row, "logits_check"), "{row}");
+    let md = quick("md", &args).exits(1).out;
+    assert!(md.contains("DIFFERENT from CPU (scalar"), "{md}");
+}
+
+#[test]
+fn the_reference_checks_what_every_test_ends_with_as_far_as_it_may() {
+    let tests =
+        ["--reference", "cpu:scalar", "-p", "70,5", "-n", "5", "-pg", "6,2", "-d", "0,100", "-ctk", "f16,tq3_1"];
+    let rows = quick("json", &tests).exits(0).rows();
+    assert_eq!(rows.len(), 16);
+    for check in ["digest_check", "logits_check"] {
+        let same = |r: &Value| r[check].as_str().is_some_and(|s| s.starts_with("same as CPU (scalar"));
+        assert!(rows.iter().all(same), "{check}: {rows:#?}");
+    }
+    // no time at all: digests only, and it is said
+    let ran = quick("json", &[&tests[..], &["--reference-limit", "0"]].concat()).exits(0);
+    assert!(ran.rows().iter().all(|r| r["logits_check"] == "not compared" && r["digest_check"] != "not compared"));
+    assert!(ran.err.contains("by the digest alone are checked: pp5, tg5, pp6+tg2, pp70, pp5 @ d100"), "{}", ran.err);
+    let md = quick("md", &[&tests[..], &["--reference-limit", "0"]].concat()).exits(0).out;
+    assert!(md.contains("; last logits not compared"), "{md}");
+    // a device is no reference of itself, however it is named
+    let ran = quick("json", &["--reference", "cpu", "-p", "8", "-n", "0"]).exits(0);
+    assert_eq!(ran.rows()[0]["digest_check"], "not compared");
+    assert!(ran.err.contains("is the reference itself"), "{}", ran.err);
+}
+
+#[test]
+fn rows_say_which_kernels_were_chosen() {
+    let ran = quick("json", &["-p", "8", "-n", "0"]).exits(0);
+    let names = keys(&ran.out[..ran.out.find('}').expect("an object")]);
+    assert_eq!(names[names.len() - 3..], ["fuse", "variant", "tune"], "after all others");
+    let row = &ran.rows()[0];
+    assert_eq!([&row["fuse"], &row["variant"], &row["tune"]], [&Value::from("on"), &Value::Null, &Value::Null]);
+    let odd = |args: &[&str]| {
+        let mut c = command(args);
+        c.envs([("ISOBIT_FUSE", "off"), ("ISOBIT_TUNE", "off"), ("ISOBIT_VARIANT", "matmul,q4k_matvec=matvec4")]);
+        let o = c.output().expect("the program starts");
+        String::from_utf8(o.stdout).expect("text")
+    };
+    let csv = odd(&["--device", "cpu", "--no-limits", "-r", "1", "-p", "8", "-n", "0", "-o", "csv"]);
+    assert!(csv.lines().next().unwrap().ends_with(",fuse,variant,tune"), "{csv}");
+    assert!(csv.lines().nth(1).unwrap().ends_with(r#","off","","""#), "{csv}");
+    let Some(index) = adapter() else { return };
+    let grid = ["--device", &index, "--no-limits", "-r", "1", "-p", "8", "-n", "0", "-o"];
+    let rows: Vec<Value> = serde_json::from_str(&odd(&[&grid[..], &["json"]].concat())).expect("rows");
+    let kernels = ["fuse", "variant", "tune"].map(|k| rows[0][k].as_str().unwrap_or("-"));
+    assert_eq!(kernels, ["off", "matmul,q4k_matvec=matvec4", "off"]);
+    let sql = odd(&[&grid[..], &["sql"]].concat());
+    assert!(sql.contains("  fuse TEXT,\n  variant TEXT,\n  tune TEXT\n);"), "{sql}");
+    assert!(sql.contains(", 'off', 'matmul,q4k_matvec=matvec4', 'off');"), "{sql}");
+    let md = odd(&[&grid[..], &["md"]].concat());
+    assert!(
+        md.contains("| fuse | variant | tune |") && md.contains("| off | matmul,q4k_matvec=matvec4 | off |"),
+        "{md}"
+    );
 }
 
 #[test]
@@ -273,7 +333,8 @@ fn an_adapter_gives_the_cpus_digests_and_says_what_it_is() {
     let rows = bench(&args).exits(0).rows();
     assert_eq!(rows[2]["digest"], rows[0]["digest"]);
     assert_eq!(rows[3]["last_logits"], rows[1]["last_logits"]);
-    assert_eq!(rows[3]["digest_check"], "same");
+    let same = format!("same as {}", rows[0]["device"].as_str().unwrap());
+    assert_eq!([&rows[3]["digest_check"], &rows[3]["logits_check"]], [same.as_str(); 2]);
     for r in &rows {
         assert!(r["limit_read_gbs"].as_f64().unwrap() > 0.1 && r["limit_int8_gops"].as_f64().unwrap() > 0.1, "{r}");
         assert!(r["limit_percent"].as_f64().unwrap() > 0.0);
@@ -307,6 +368,11 @@ fn synthetic_models_need_no_file_and_are_the_same_every_time() {
     }
     assert_ne!(a[0]["digest"], a[2]["digest"]);
     assert_eq!(a[0]["model_type"], "llama 1M Q4_K - Medium");
+    let args = ["--synthetic", "phi3-tiny,qwen2-tiny,qwen3-tiny", "--reference", "cpu:scalar", "-p", "8", "-n", "1"];
+    let rows = quick("json", &args).exits(0).rows();
+    let kinds: Vec<&str> = rows.iter().step_by(2).map(|r| r["model_type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["phi3 2M Q4_K - Medium", "qwen2 1M Q4_K - Medium", "qwen3 1M Q4_K - Medium"]);
+    assert!(rows.iter().all(|r| r["logits_check"].as_str().unwrap().starts_with("same as ")), "{rows:#?}");
 }
 
 #[test]
@@ -317,6 +383,7 @@ fn operations_are_checked_before_they_are_timed() {
         let row = rows.iter().find(|r| r["op"] == op).unwrap_or_else(|| panic!("no {op}: {ran:#?}"));
         assert!(row["words_checked"].as_u64().unwrap() > 0 && row["us"].as_f64().unwrap() > 0.0, "{row}");
     }
+    assert!(rows.iter().all(|r| r["fuse"] == "on" && r["variant"].is_null()), "{rows:#?}");
     let one = rows.iter().filter(|r| r["op"] == "q4k_matvec").map(|r| r["n_tokens"].as_u64().unwrap());
     assert_eq!(one.collect::<std::collections::BTreeSet<_>>(), [1, 8].into());
 }
@@ -367,8 +434,13 @@ fn the_page_is_whole_or_not_there() {
     assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>") && text.contains("Generation by depth"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     let nowhere = dir.path().join("no/such/p.html");
-    let ran = quick("jsonl", &["-p", "8", "-n", "0", "--html", nowhere.to_str().unwrap()]).exits(2);
-    assert!(ran.err.lines().any(|l| l.starts_with("error: ") && l.contains("p.html")), "{ran:#?}");
+    // a folder in the way, and none: known before anything runs
+    for bad in [nowhere.to_str().unwrap(), dir.path().to_str().unwrap()] {
+        let ran = quick("jsonl", &["-p", "8", "-n", "0", "--html", bad]).exits(2);
+        assert_eq!(ran.out, "", "{ran:#?}");
+        let error = ran.err.lines().find(|l| l.starts_with("error: ")).unwrap_or_default();
+        assert!(error.contains("--html") && error.contains("director"), "{ran:#?}");
+    }
 }
 
 #[cfg(unix)]
@@ -408,6 +480,8 @@ fn what_cannot_run_is_refused_in_one_line() {
         (&["--compare", "/no/such/a.json", "/no/such/b.json"], 2, "/no/such/a.json"),
         (&["-o", "xml"], 2, "jsonl"),
         (&["-r", "0"], 2, "whole number"),
+        (&["--reference", "no-such-device", "--device", "cpu", "--no-limits"], 3, "no such adapter"),
+        (&["--ops", "--html", "p.html"], 2, "--ops has none"),
         (&["-ctk", "q9", "--device", "cpu"], 2, "tq3_1"),
     ] {
         let ran = bench(args).exits(code);

@@ -10,22 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+#[path = "common/program.rs"]
+mod program;
+
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
-const VARIABLES: [&str; 13] = [
-    "MODEL",
-    "LOAD_MODE",
-    "CTX_SIZE",
-    "CTK",
-    "CTV",
-    "UBATCH",
-    "ACTIVATIONS",
-    "THREADS",
-    "DEVICE",
-    "SIMD",
-    "SEED",
-    "TUNE",
-    "VARIANT",
-];
 
 /// A run that ended.
 #[derive(Debug)]
@@ -68,18 +56,9 @@ impl Ran {
     }
 }
 
-/// The program with these arguments, away from the caller's settings.
 fn command(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_isobit"));
-    c.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for v in VARIABLES {
-        c.env_remove(format!("ISOBIT_{v}"));
-    }
-    c.env_remove("RUST_LOG");
-    // what is measured stays out of the user's own cache
-    c.env("ISOBIT_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache"));
-    // Mesa's Vulkan layer otherwise complains of a missing display on our stderr
-    c.env("NODEVICE_SELECT", "1");
+    let mut c = program::isobit(args);
+    c.stdout(Stdio::piped()).stderr(Stdio::piped());
     c
 }
 

@@ -1,21 +1,16 @@
 //! `isobit compare` as a user meets it: the figures of `isobit perplexity` come out again, a model against itself is
 //! exactly zero, and what cannot be compared is refused.
 
+use program::isobit;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+#[path = "common/program.rs"]
+mod program;
+
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny");
 const Q4_K_M: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
-
-fn command(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_isobit"));
-    c.args(args).stdin(Stdio::null()).env_remove("RUST_LOG").env("NODEVICE_SELECT", "1");
-    for v in ["MODEL", "LOAD_MODE", "CTX_SIZE", "CTK", "CTV", "UBATCH", "ACTIVATIONS", "THREADS", "DEVICE", "SIMD"] {
-        c.env_remove(format!("ISOBIT_{v}"));
-    }
-    c
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -35,7 +30,7 @@ fn compare(a: &str, b: &str, more: &[&str]) -> Output {
     let file = valid();
     let mut args = vec!["compare", a, b, "-f", &file, "--device", "cpu"];
     args.extend(more);
-    command(&args).output().unwrap()
+    isobit(args).output().unwrap()
 }
 
 fn json(a: &str, b: &str, more: &[&str]) -> Value {
@@ -84,7 +79,7 @@ fn both_perplexities_are_those_of_isobit_perplexity_to_the_last_digit() {
         let file = valid();
         let mut args = vec!["perplexity", model, "-f", &file, "--device", "cpu", "--json"];
         args.extend(window);
-        let alone: Value = serde_json::from_str(&ok(command(&args).output().unwrap())).unwrap();
+        let alone: Value = serde_json::from_str(&ok(isobit(args).output().unwrap())).unwrap();
         for (here, there) in [("ppl", "ppl"), ("nll", "nll"), ("ppl_stderr", "stderr")] {
             assert_eq!(v[side][here], alone[there], "{side} {here}");
         }
@@ -142,7 +137,7 @@ fn how_many_tokens_are_computed_at_once_changes_nothing() {
         let mut other = if more[0] == "--device" {
             let file = valid();
             let args = ["compare", &f16, Q4_K_M, "-f", &file, "-c", "64", "--chunks", "2", "--json", more[0], more[1]];
-            serde_json::from_str(&ok(command(&args).output().unwrap())).unwrap()
+            serde_json::from_str(&ok(isobit(args).output().unwrap())).unwrap()
         } else {
             run(&more)
         };
@@ -164,7 +159,7 @@ fn one_model_at_a_time_gives_the_same_object_to_the_last_digit() {
     let file = valid();
     let args = ["compare", Q4_K_M, &b, "-f", &file, "-c", "64", "--chunks", "1", "--device", "cpu", "--one-at-a-time"];
     if cfg!(unix) {
-        let ran = command(&args).env("TMPDIR", "/nowhere").output().unwrap();
+        let ran = isobit(args).env("TMPDIR", "/nowhere").output().unwrap();
         let err = text(&ran.stderr);
         assert_eq!(ran.status.code(), Some(2), "{err}");
         assert!(err.contains("keeping A's logits in /nowhere (TMPDIR names another place)"), "{err}");
@@ -234,7 +229,7 @@ fn texts_and_windows_that_do_not_do_are_refused() {
     let short = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(short.path(), "Once upon a time").unwrap();
     let args = ["compare", Q4_K_M, Q4_K_M, "-f", short.path().to_str().unwrap(), "--device", "cpu"];
-    assert!(refused(command(&args).output().unwrap()).contains("do not fill one window of 512"));
+    assert!(refused(isobit(args).output().unwrap()).contains("do not fill one window of 512"));
     assert!(refused(compare(Q4_K_M, Q4_K_M, &["-c", "3"])).contains("at least 4"));
     assert!(refused(compare(Q4_K_M, "/nowhere.gguf", &[])).contains("/nowhere.gguf"));
 }
@@ -246,7 +241,7 @@ fn ctrl_c_prints_what_is_known_so_far() {
     let file = valid();
     // the twins are slow, so there is time
     let args = ["compare", Q4_K_M, Q4_K_M, "-f", &file, "-c", "8", "--device", "cpu:scalar"];
-    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = isobit(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = child.stderr.take().unwrap();
     let mut heard = String::new();
     let mut byte = [0u8];

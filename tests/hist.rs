@@ -3,12 +3,15 @@
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
+
+#[path = "common/program.rs"]
+mod program;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny");
 
 fn isobit(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_isobit")).arg("hist").args(args).env_remove("RUST_LOG").output().unwrap()
+    program::isobit(["hist"]).args(args).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -304,8 +307,7 @@ fn figures_do_not_depend_on_the_number_of_threads() {
     phi3(dir.path(), 2);
     let run = |threads: &str| {
         let args = ["hist", dir.path().to_str().unwrap(), "--json", "--types", "q8k,q4k"];
-        let ran =
-            Command::new(env!("CARGO_BIN_EXE_isobit")).args(args).env("RAYON_NUM_THREADS", threads).output().unwrap();
+        let ran = program::isobit(args).env("RAYON_NUM_THREADS", threads).output().unwrap();
         assert!(ran.status.success());
         text(&ran.stdout)
     };

@@ -8,8 +8,11 @@ use isobit::formats::{Container, FormatError, LoadMode, PackedFault, packed};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "common/program.rs"]
+mod program;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 const Q4_K_M: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
@@ -18,17 +21,8 @@ fn tiny(name: &str) -> String {
     format!("{DATA}/tiny/{name}")
 }
 
-fn command(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_isobit"));
-    c.args(args).stdin(Stdio::null()).env("NODEVICE_SELECT", "1").env_remove("RUST_LOG");
-    for v in ["MODEL", "DEVICE", "THREADS", "SIMD", "QUANTIZE_DEVICE", "Q8K128_POLICY", "LOAD_MODE"] {
-        c.env_remove(format!("ISOBIT_{v}"));
-    }
-    c
-}
-
 fn isobit(args: &[&str]) -> Output {
-    command(args).output().unwrap()
+    program::isobit(args).output().unwrap()
 }
 
 /// Runs it to success; gives stdout.
@@ -221,7 +215,7 @@ fn killed_at_random(delays: usize, seed: u64) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let delay = whole.mul_f64((state >> 40) as f64 / (1 << 24) as f64 * 1.2);
         let args = ["quantize", &f16, &out, "q4_k_m", "--resume"];
-        let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = program::isobit(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(delay);
         // it may have ended by itself
         let _ = child.kill();
@@ -258,7 +252,7 @@ fn killed_at_fifty_moments_the_old_file_or_the_new_one_is_there() {
 
 /// Starts a job and kills it when its journal has so many finished pieces. False when it was too fast.
 fn kill_after_pieces(args: &[&str], journal: &str, pieces: usize) -> bool {
-    let mut child = command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = program::isobit(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let lines = std::fs::read_to_string(journal).map_or(0, |t| t.lines().count());
@@ -383,7 +377,7 @@ fn the_log_says_what_every_tensor_is() {
     let dir = tempfile::tempdir().unwrap();
     let out = at(dir.path(), "p");
     ok(&["quantize", &tiny("hf"), &out, "--to", "packed"]);
-    let o = command(&["run", &out, "-p", "A", "-n", "1", "-d", "cpu"]).env("RUST_LOG", "info").output().unwrap();
+    let o = program::isobit(["run", &out, "-p", "A", "-n", "1", "-d", "cpu"]).env("RUST_LOG", "info").output().unwrap();
     let err = String::from_utf8_lossy(&o.stderr);
     for line in [
         "model.layers.0.self_attn.q_proj.weight: Q8K128",

@@ -5,27 +5,17 @@
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use tempfile::TempDir;
 
+#[path = "common/program.rs"]
+mod program;
 #[path = "../examples/synth_model.rs"]
 mod synth;
 
-/// A program without what the caller's environment would change.
-fn quiet(program: &str) -> Command {
-    let mut c = Command::new(program);
-    c.stdin(Stdio::null()).env("NODEVICE_SELECT", "1").env_remove("RUST_LOG");
-    for (v, _) in std::env::vars_os() {
-        if v.to_string_lossy().starts_with("ISOBIT_") {
-            c.env_remove(v);
-        }
-    }
-    c
-}
-
 /// Runs isobit to success; gives stdout.
 fn isobit(args: &[&str]) -> String {
-    let ran = quiet(env!("CARGO_BIN_EXE_isobit")).args(args).output().expect("it starts");
+    let ran = program::isobit(args).output().expect("it starts");
     assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).expect("text")
 }
@@ -127,7 +117,7 @@ fn a_converted_llama_differs_from_its_directory_by_the_order_of_sums_alone() {
 /// The study over a small synthetic Phi-3 and a few windows.
 #[cfg(unix)]
 fn study(out: &str, model: &str, more: &[(&str, &str)]) -> Output {
-    let mut c = quiet(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/q8k128_study.sh"));
+    let mut c = program::quiet(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/q8k128_study.sh"));
     c.args([out, model]).env("ISOBIT", env!("CARGO_BIN_EXE_isobit"));
     c.envs([("CTX", "64"), ("CHUNKS", "3"), ("ISOBIT_DEVICE", "cpu")]).envs(more.iter().copied());
     c.output().expect("it starts")

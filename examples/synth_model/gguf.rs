@@ -1,7 +1,7 @@
 //! The GGUF form of a synthetic model.
 
 use super::vocabulary::vocabulary;
-use super::{Arch, Mix, Model, Rope, Summary, write_tensor};
+use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::blocks::BlockType;
 use std::io::Write;
@@ -59,7 +59,7 @@ impl Metadata {
 }
 
 fn metadata(model: &Model) -> Result<Metadata> {
-    let (s, arch) = (&model.shape, model.arch.name());
+    let (s, arch) = (&model.shape, model.shape.arch.name());
     let key = |k: &str| format!("{arch}.{k}");
     let mut m = Metadata::default();
     m.string("general.architecture", arch);
@@ -78,7 +78,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.u32(&key("attention.value_length"), s.head_dim);
     }
     m.u32(&key("vocab_size"), s.vocab);
-    m.u32(&key("rope.dimension_count"), s.n_rot());
+    m.u32(&key("rope.dimension_count"), model.n_rot());
     match model.rope {
         Rope::Plain => {}
         Rope::Longrope => {
@@ -92,7 +92,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         }
         Rope::Llama3 => bail!("--rope llama3 is for --format hf"),
     }
-    let v = vocabulary(model.arch, s.vocab as usize);
+    let v = vocabulary(s.arch, s.vocab as usize);
     let bpe = !v.merges.is_empty();
     m.string("tokenizer.ggml.model", if bpe { "gpt2" } else { "llama" });
     m.string("tokenizer.ggml.pre", if bpe { "qwen2" } else { "default" });
@@ -111,22 +111,8 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
     m.bool("tokenizer.ggml.add_eos_token", false);
     m.u32("general.quantization_version", 2);
-    m.u32("general.file_type", file_type(model.mix));
+    m.u32("general.file_type", model.mix.types().file_type);
     Ok(m)
-}
-
-/// `general.file_type`: the number of the mix in llama.cpp.
-fn file_type(mix: Mix) -> u32 {
-    match mix {
-        Mix::F32 => 0,
-        Mix::F16 => 1,
-        Mix::Q40 => 2,
-        Mix::Q80 => 7,
-        Mix::Q4KM => 15,
-        Mix::Q5K => 16,
-        Mix::Q6K => 18,
-        Mix::Bf16 => 32,
-    }
 }
 
 /// The type's number in GGUF.

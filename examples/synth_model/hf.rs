@@ -44,8 +44,8 @@ fn name_of(t: &Tensor) -> Option<String> {
 }
 
 fn config(model: &Model) -> Value {
-    let (s, v) = (&model.shape, vocabulary(model.arch, model.shape.vocab as usize));
-    let class = match model.arch {
+    let (s, v) = (&model.shape, vocabulary(model.shape.arch, model.shape.vocab as usize));
+    let class = match model.shape.arch {
         Arch::Llama => "LlamaForCausalLM",
         Arch::Phi3 => "Phi3ForCausalLM",
         Arch::Qwen2 => "Qwen2ForCausalLM",
@@ -57,21 +57,21 @@ fn config(model: &Model) -> Value {
         _ => "float32",
     };
     let mut c = json!({
-        "architectures": [class], "model_type": model.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
+        "architectures": [class], "model_type": model.shape.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
         "hidden_size": s.dim, "intermediate_size": s.ffn, "num_hidden_layers": s.layers,
         "num_attention_heads": s.heads, "num_key_value_heads": s.kv_heads, "vocab_size": s.vocab,
         "max_position_embeddings": s.ctx, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": null,
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim || model.arch == Arch::Qwen3 {
+    if s.dim != s.heads * s.head_dim || model.shape.arch == Arch::Qwen3 {
         c["head_dim"] = s.head_dim.into();
     }
-    if model.arch == Arch::Phi3 {
+    if model.shape.arch == Arch::Phi3 {
         c["original_max_position_embeddings"] = model.original.into();
         c["sliding_window"] = Value::Null;
-        if s.n_rot() != s.head_dim {
-            c["partial_rotary_factor"] = s.rotary.into();
+        if model.n_rot() != s.head_dim {
+            c["partial_rotary_factor"] = model.rotary.into();
         }
     }
     c["rope_scaling"] = match model.rope {
@@ -112,7 +112,7 @@ fn write_shard(path: &Path, model: &Model, shard: &[(String, &Tensor)]) -> Resul
     for (_, t) in shard {
         let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
         let head_dim = model.shape.head_dim as usize;
-        write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.arch, head_dim, row) } else { row })?;
+        write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.shape.arch, head_dim, row) } else { row })?;
     }
     Ok(file.sync_all()?)
 }
@@ -154,7 +154,8 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize) -> Result<Summary> 
         weight_map.extend(shard.iter().map(|(name, _)| (name.clone(), Value::from(file.as_str()))));
         first += n;
     }
-    let (tokenizer, tokenizer_config) = tokenizer_json(model.arch, &vocabulary(model.arch, model.shape.vocab as usize));
+    let (tokenizer, tokenizer_config) =
+        tokenizer_json(model.shape.arch, &vocabulary(model.shape.arch, model.shape.vocab as usize));
     let mut files = vec![
         ("tokenizer.json", tokenizer),
         ("tokenizer_config.json", tokenizer_config),

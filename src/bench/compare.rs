@@ -8,6 +8,7 @@
 //! the interval holds 1.
 
 use super::{deviation, mean};
+use crate::stats::student95;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use std::fmt::Write;
@@ -93,7 +94,9 @@ fn task(row: &Value) -> Vec<String> {
 }
 
 fn place(row: &Value) -> Vec<String> {
-    ["devices", "device", "backends", "n_threads", "n_batch", "n_ubatch"].map(|k| text(row, k)).into()
+    ["devices", "device", "backends", "n_threads", "n_batch", "n_ubatch", "fuse", "variant", "tune"]
+        .map(|k| text(row, k))
+        .into()
 }
 
 fn samples(row: &Value) -> Vec<f64> {
@@ -136,7 +139,7 @@ fn pair(x: &Value, y: &Value) -> Pair {
         } else {
             f64::INFINITY
         };
-        ((va + vb).sqrt(), quantile(freedom))
+        ((va + vb).sqrt(), student95(freedom))
     });
     let digest = |row: &Value, key: &str| row[key].as_str().map(str::to_string);
     let both = ["digest", "last_logits"].map(|k| Some((digest(x, k)?, digest(y, k)?)));
@@ -147,7 +150,7 @@ fn pair(x: &Value, y: &Value) -> Pair {
         let recent = if x["kv_recent"] == true { "+r64" } else { "" };
         let _ = write!(name, " {k}/{v}{recent}");
     }
-    let (here, there) = (label(x), label(y));
+    let (here, there) = [x, y].map(|r| label(r) + &kernels(r)).into();
     let _ = if here == there { write!(name, ", {here}") } else { write!(name, ", {here} -> {there}") };
     Pair {
         name,
@@ -167,32 +170,20 @@ pub fn test_name(row: &Value) -> String {
     super::grid::Test { prompt: n("n_prompt"), generate: n("n_gen"), depth: n("n_depth") }.to_string()
 }
 
+/// What was asked of the kernels, where that is not the usual: ` fuse off, variant matmul`.
+fn kernels(row: &Value) -> String {
+    let odd: Vec<String> = [("fuse", "on"), ("variant", ""), ("tune", "auto")]
+        .into_iter()
+        .filter(|(key, usual)| ![*usual, ""].contains(&text(row, key).as_str()))
+        .map(|(key, _)| format!("{key} {}", text(row, key)))
+        .collect();
+    if odd.is_empty() { String::new() } else { format!(" {}", odd.join(", ")) }
+}
+
 /// The device of a row in few words.
 pub fn label(row: &Value) -> String {
     let device = text(row, "device");
     if device.is_empty() { text(row, "backends") } else { device }
-}
-
-/// The two-sided 95 % quantile of Student's t, between table values by 1/n.
-fn quantile(freedom: f64) -> f64 {
-    const TABLE: [(f64, f64); 12] = [
-        (1.0, 12.706),
-        (2.0, 4.303),
-        (3.0, 3.182),
-        (4.0, 2.776),
-        (5.0, 2.571),
-        (6.0, 2.447),
-        (8.0, 2.306),
-        (10.0, 2.228),
-        (15.0, 2.131),
-        (20.0, 2.086),
-        (30.0, 2.042),
-        (f64::INFINITY, 1.960),
-    ];
-    let f = freedom.max(1.0);
-    let after = TABLE.iter().position(|(n, _)| *n >= f).unwrap_or(TABLE.len() - 1);
-    let ((n0, t0), (n1, t1)) = (TABLE[after.saturating_sub(1)], TABLE[after]);
-    if n0 == n1 || f == n1 { t1 } else { t1 + (t0 - t1) * (1.0 / f - 1.0 / n1) / (1.0 / n0 - 1.0 / n1) }
 }
 
 impl Comparison {
@@ -302,12 +293,5 @@ mod tests {
             let e = format!("{:#}", parse(text).unwrap_err());
             assert!(e.contains(says), "{text}: {e}");
         }
-    }
-
-    #[test]
-    fn quantiles_are_those_of_the_table_and_fall_between_them() {
-        assert_eq!((quantile(4.0), quantile(0.5), quantile(f64::INFINITY)), (2.776, 12.706, 1.960));
-        // tables have 2.365 for 7 and 2.000 for 60
-        assert!((quantile(7.0) - 2.365).abs() < 0.01 && (quantile(60.0) - 2.0).abs() < 0.01);
     }
 }

@@ -105,6 +105,18 @@ impl<'d, 'c> Bench<'d, 'c> {
         digest_of(&mut self.session, &script, 0).await
     }
 
+    /// SHA-256 of the logits after so many tokens of the sequence that tests walk: with what a test of as many positions
+    /// ends, whatever of it was prompt. Only forward: as many tokens as the call before, or more.
+    pub async fn logits_after(&mut self, n: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<String> {
+        ensure!(n > 0 && n >= self.filled, "logits after {n} tokens, of which {} are computed", self.filled);
+        self.fill(n, batch, stop).await?;
+        Ok(self.last_logits())
+    }
+
+    fn last_logits(&self) -> String {
+        hex(&Sha256::digest(bytemuck::cast_slice::<f32, u8>(&self.last)))
+    }
+
     /// Makes the f16 copy of recent positions what it was when positions up to `first` were computed for the first time:
     /// those of the chunk that `first` continues, computed again. Without a copy there is nothing to do.
     async fn go_back(&mut self, first: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
@@ -183,7 +195,7 @@ impl<'d, 'c> Bench<'d, 'c> {
             let stats = self.session.device().take_stats();
             host += stats.host;
             commands += stats.commands;
-            let logits = hex(&Sha256::digest(bytemuck::cast_slice::<f32, u8>(&self.last)));
+            let logits = self.last_logits();
             if m.last_logits.is_empty() {
                 m.last_logits.clone_from(&logits);
             }
@@ -196,7 +208,8 @@ impl<'d, 'c> Bench<'d, 'c> {
         let tokens = (r.repetitions * test.tokens()) as f64;
         if commands > 0 {
             m.commands_per_token = commands as f64 / tokens;
-            m.host_ns_per_token = Some(host.as_nanos() as f64 / tokens);
+            // a device that does not count it leaves zero
+            m.host_ns_per_token = (!host.is_zero()).then(|| host.as_nanos() as f64 / tokens);
         }
         m.joules_per_token = joules.map(|j| j / tokens);
         Ok(m)

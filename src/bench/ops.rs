@@ -248,3 +248,23 @@ pub fn columns(device: &str, piece: &Piece, t: &Timed, limits: Option<Limits>) -
         ("limit_by", "TEXT", bound.map_or(Value::Null, |(r, c)| json!(if r >= c { "read" } else { "int8" }))),
     ]
 }
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+    use crate::blocks::BlockType;
+    use crate::cpu::{CpuDevice, CpuOptions};
+
+    #[test]
+    fn one_flipped_bit_is_found_and_nothing_is_timed() {
+        let mut twin = CpuDevice::new(CpuOptions { level: None, threads: 1, max_binding: None }).unwrap();
+        let piece = table(Op::Matvec(BlockType::Q4_K)).swap_remove(0);
+        pollster::block_on(async {
+            let mut words = expected(&mut twin, &piece).await.unwrap();
+            let timed = time(&mut twin, &piece, &words).await.unwrap().expect("the twin agrees with itself");
+            assert_eq!(timed.words, words.iter().map(Vec::len).sum::<usize>());
+            words[0][0] ^= 1;
+            assert_eq!(time(&mut twin, &piece, &words).await.unwrap().unwrap_err(), 1);
+        });
+    }
+}

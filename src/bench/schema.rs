@@ -102,17 +102,52 @@ pub struct Config {
     pub activations: usize,
     /// positions of the cache
     pub n_ctx: usize,
+    /// which kernels
+    pub kernels: Kernels,
 }
 
-/// How a digest compares with that of the run's other devices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What decides which kernels run. None of it changes a bit of a result, all of it changes speeds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kernels {
+    /// `on`, `wide`, `off`
+    pub fuse: String,
+    /// the variants forced, `matmul` or `q4k_matvec=matmul`, separated by commas; empty: none
+    pub variant: String,
+    /// when kernels are measured against each other: `auto`, `now`, `off`; empty on the CPU, which has no choice
+    pub tune: String,
+}
+
+impl Kernels {
+    /// As columns; null for what is empty.
+    pub fn columns(&self) -> [Column; 3] {
+        let text = |s: &str| if s.is_empty() { Value::Null } else { json!(s) };
+        [
+            ("fuse", "TEXT", text(&self.fuse)),
+            ("variant", "TEXT", text(&self.variant)),
+            ("tune", "TEXT", text(&self.tune)),
+        ]
+    }
+}
+
+/// How a digest compares with the first one of its task in the run.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Check {
-    /// nothing to compare with yet
-    First,
-    /// the same
-    Same,
-    /// another: this speed is of a wrong result
-    Different,
+    /// no other device has made one yet
+    None,
+    /// the same as this other device's
+    Same(String),
+    /// not the same as this device's: this speed is of a wrong result
+    Different(String),
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Check::None => f.write_str("not compared"),
+            Check::Same(by) => write!(f, "same as {by}"),
+            Check::Different(by) => write!(f, "DIFFERENT from {by}"),
+        }
+    }
 }
 
 /// One result.
@@ -142,14 +177,29 @@ pub struct Row {
     pub energy_source: Option<String>,
     /// SHA-256 of the logits of the fixed sequence
     pub digest: String,
-    /// that digest, and that of the last logits, against the run's other devices
-    pub check: Check,
+    /// that digest against the first of its task
+    pub digest_check: Check,
+    /// that of the last logits, likewise
+    pub logits_check: Check,
 }
 
 /// A column: its name, its SQL type, and its value. Those of type `JSON` are left out of CSV and SQL.
 pub type Column = (&'static str, &'static str, Value);
 
 impl Row {
+    /// Whether a digest is another than it was on the device before.
+    pub fn wrong(&self) -> bool {
+        [&self.digest_check, &self.logits_check].into_iter().any(|c| matches!(c, Check::Different(_)))
+    }
+
+    /// Both checks in few words.
+    fn checks(&self) -> String {
+        match (&self.digest_check, &self.logits_check) {
+            (digest, logits) if digest == logits || self.measured.is_none() => digest.to_string(),
+            (digest, logits) => format!("{digest}; last logits {logits}"),
+        }
+    }
+
     /// Share of the limit reached, in percent.
     pub fn percent(&self) -> Option<f64> {
         let m = self.measured.as_ref()?;
@@ -175,13 +225,8 @@ impl Row {
         let text = |s: &str| if s.is_empty() { Value::Null } else { json!(s) };
         let latency = |p| json!(percentile(&r.token_ns, p));
         let prompt: Vec<f64> = r.prompt_ns.iter().map(|&n| n as f64).collect();
-        let check = match self.check {
-            _ if self.digest.is_empty() => Value::Null,
-            Check::First => json!("first"),
-            Check::Same => json!("same"),
-            Check::Different => json!("DIFFERENT"),
-        };
-        vec![
+        let check = |c: &Check, of: &str| if of.is_empty() { Value::Null } else { json!(c.to_string()) };
+        let mut list = vec![
             ("build_commit", "TEXT", json!(b.commit)),
             ("build_number", "INTEGER", json!(0)),
             ("cpu_info", "TEXT", json!(b.cpu)),
@@ -238,7 +283,8 @@ impl Row {
             ("n_ctx", "INTEGER", json!(c.n_ctx)),
             ("digest", "TEXT", text(&self.digest)),
             ("last_logits", "TEXT", text(&r.last_logits)),
-            ("digest_check", "TEXT", check),
+            ("digest_check", "TEXT", check(&self.digest_check, &self.digest)),
+            ("logits_check", "TEXT", check(&self.logits_check, &r.last_logits)),
             ("limit_read_gbs", "REAL", some(d.limits.map(|l| l.read / 1e9))),
             ("limit_int8_gops", "REAL", some(d.limits.map(|l| l.int8 / 1e9))),
             ("limit_percent", "REAL", some(self.percent())),
@@ -255,7 +301,9 @@ impl Row {
             ("peak_memory", "INTEGER", json!(self.peak_memory)),
             ("joules_per_token", "REAL", some(r.joules_per_token)),
             ("energy_source", "TEXT", json!(self.energy_source)),
-        ]
+        ];
+        list.extend(c.kernels.columns());
+        list
     }
 
     /// The row as one JSON object in one line.
@@ -372,8 +420,21 @@ impl Writer {
     /// Names, and whether numbers stand in them.
     fn md_columns(&self) -> Vec<(&'static str, bool)> {
         let mut list = vec![("model", false), ("size", true), ("params", true), ("backend", false), ("ngl", true)];
-        let optional = ["device", "threads", "n_batch", "n_ubatch", "type_k", "type_v", "kv_recent", "activations"];
-        list.extend(optional.into_iter().filter(|n| self.varied.0.contains(n)).map(|n| (n, n != "device")));
+        // names, and whether their cells are ranged right
+        let optional = [
+            ("device", false),
+            ("threads", true),
+            ("n_batch", true),
+            ("n_ubatch", true),
+            ("type_k", true),
+            ("type_v", true),
+            ("kv_recent", true),
+            ("activations", true),
+            ("fuse", false),
+            ("variant", false),
+            ("tune", false),
+        ];
+        list.extend(optional.into_iter().filter(|(n, _)| self.varied.0.contains(n)));
         list.extend([("test", true), ("t/s", true), ("% of limit", true), ("p50 ms", true), ("p99 ms", true)]);
         list.push(("digest", false));
         list
@@ -410,12 +471,11 @@ impl Writer {
             "% of limit" => row.percent().map_or("-".into(), |p| format!("{p:.1}")),
             "p50 ms" => milli(50.0),
             "p99 ms" => milli(99.0),
-            _ => match row.check {
-                _ if row.digest.is_empty() => "-".into(),
-                Check::First => row.digest[..12].to_string(),
-                Check::Same => format!("{} same", &row.digest[..12]),
-                Check::Different => format!("{} DIFFERENT", &row.digest[..12]),
-            },
+            "fuse" => row.config.kernels.fuse.clone(),
+            "variant" => row.config.kernels.variant.clone(),
+            "tune" => row.config.kernels.tune.clone(),
+            _ if row.digest.is_empty() => "-".into(),
+            _ => format!("{} {}", &row.digest[..12], row.checks()),
         };
         let cells: Vec<String> = self.md_columns().iter().map(|(n, _)| cell(n).replace('|', "\\|")).collect();
         format!("| {} |\n", cells.join(" | "))

@@ -1,300 +1,32 @@
 //! `isobit bench`: speed of models on devices, as llama-bench measures it, with limits and digests beside it.
 
+mod args;
+mod checks;
+mod ops;
+
+pub use args::{BenchArgs, short_form};
+
 use super::CheckFailed;
 use super::common::{self, About, EngineArgs, Load, note};
 use super::system::{self, Energy};
-use crate::bench::grid::{self, Test};
+use crate::bench::grid::Test;
 use crate::bench::measure::{Bench, DIGEST_TOKENS, Interrupted, Measured, Routine};
-use crate::bench::schema::{self, Build, Check, Config, Format, Row, Varied, Writer};
-use crate::bench::{Limits, compare, ops, report};
-use crate::formats::Container;
+use crate::bench::schema::{self, Build, Check, Config, Kernels, Row, Writer};
+use crate::bench::{Limits, compare, report};
 use crate::formats::synthetic::Synthetic;
+use crate::formats::{Container, output};
 use crate::generate::{Session, SessionOptions};
 use crate::models::{Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
-use crate::record::Device;
 use crate::simd::Level;
 use anyhow::{Context, ensure};
-use clap::{Args, Parser};
+use checks::{Digests, Maker};
+use clap::Parser;
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// Numbers of one word.
-#[derive(Clone, Debug)]
-struct Numbers(Vec<usize>);
-
-fn numbers<const MAX: usize>(s: &str) -> Result<Numbers, String> {
-    grid::numbers(s, MAX).map(Numbers)
-}
-
-fn positive<const MAX: usize>(s: &str) -> Result<Numbers, String> {
-    let list = numbers::<MAX>(s)?;
-    if list.0.contains(&0) { Err(format!("expected numbers from 1 to {MAX}")) } else { Ok(list) }
-}
-
-fn pair(s: &str) -> Result<(usize, usize), String> {
-    let list = grid::numbers(s, 1 << 24)?;
-    match list[..] {
-        [p, g] if p + g > 0 => Ok((p, g)),
-        _ => Err("expected two numbers, PROMPT,GENERATED".into()),
-    }
-}
-
-fn format(s: &str) -> Result<Format, String> {
-    Format::parse(s).ok_or_else(|| "expected md, json, jsonl, csv or sql".into())
-}
-
-fn level(s: &str) -> Result<String, String> {
-    let known = || {
-        let names: Vec<&str> = Level::available().into_iter().map(Level::name).collect();
-        format!("this CPU has scalar, {}", names.join(", "))
-    };
-    let word = s.trim().to_lowercase();
-    let has = word == "scalar" || Level::parse(&word).is_some_and(Level::is_available);
-    if has { Ok(word) } else { Err(known()) }
-}
-
-fn on_or_off(s: &str) -> Result<bool, String> {
-    match s.to_lowercase().as_str() {
-        "1" | "on" | "auto" => Ok(true),
-        "0" | "off" => Ok(false),
-        _ => Err("expected on, off or auto".into()),
-    }
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Numbers are lists: 512, 128,512, 0-4096+1024, 128-1024*2; flags may be repeated.\n\nExamples:\n  isobit bench model.gguf --device cpu,gpu\n  isobit bench -m model.gguf -p 512 -n 128 -d 0,4096 -ctk f16,q8_0,tq3_1 -ctv f16 -o json > a.json\n  isobit bench --synthetic llama-7b --device gpu --html report.html\n  isobit bench --ops --synthetic llama-1b --simd avx2,avx512\n  isobit bench --compare a.json b.json\n\nExit code 1: digests differ, so one of the speeds is that of a wrong result. Fields: docs/bench.md."
-)]
-pub struct BenchArgs {
-    /// GGUF files or Hugging Face directories [default: the embedded story model]
-    #[arg(env = "ISOBIT_MODEL", hide_env_values = true)]
-    models: Vec<PathBuf>,
-    /// The same as MODEL
-    #[arg(short = 'm', long = "model", value_name = "MODEL")]
-    model_flags: Vec<PathBuf>,
-    /// A model by shape, generated in memory: llama-58m, llama-1b, llama-3b, llama-7b, llama-8b, with :TYPE (q4_k_m,
-    /// q4_k, q5_k, q6_k, q8_0, q4_0, f16, bf16, f32)
-    #[arg(long, value_name = "SHAPE[:TYPE]", value_delimiter = ',', value_parser = Synthetic::parse)]
-    synthetic: Vec<Synthetic>,
-    /// cpu, cpu:LEVEL, gpu, auto, an index of `isobit devices`, part of an adapter's name
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "auto", value_parser = common::word)]
-    device: Vec<String>,
-    /// Levels for `--device cpu`: scalar, portable, avx2, avx512, …
-    #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
-    simd: Vec<String>,
-    /// Also compute the digest on this device, first (say cpu)
-    #[arg(long, value_name = "DEVICE", value_parser = common::word)]
-    reference: Option<String>,
-
-    /// Prompt tokens; 0: no such test
-    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_parser = numbers::<{1 << 24}>)]
-    #[arg(help_heading = "Tests")]
-    n_prompt: Vec<Numbers>,
-    /// Generated tokens; 0: no such test
-    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_parser = numbers::<{1 << 24}>)]
-    #[arg(help_heading = "Tests")]
-    n_gen: Vec<Numbers>,
-    /// Prompt and generation in one test (also -pg)
-    #[arg(long = "pg", value_name = "PP,TG", value_parser = pair, help_heading = "Tests")]
-    pairs: Vec<(usize, usize)>,
-    /// Tokens in the cache before a test
-    #[arg(short = 'd', long, value_name = "N", default_value = "0", value_parser = numbers::<{1 << 24}>)]
-    #[arg(help_heading = "Tests")]
-    n_depth: Vec<Numbers>,
-    /// Timed repetitions
-    #[arg(short = 'r', long, value_name = "N", default_value = "5", value_parser = common::whole::<1, 100_000>)]
-    #[arg(help_heading = "Tests")]
-    repetitions: usize,
-    /// Seconds to wait before each repetition
-    #[arg(long, value_name = "S", default_value = "0", value_parser = common::whole::<0, 86400>)]
-    #[arg(help_heading = "Tests")]
-    delay: usize,
-    /// Do not run each test once before it is timed
-    #[arg(long, help_heading = "Tests")]
-    no_warmup: bool,
-    /// Do not measure the devices' limits
-    #[arg(long, help_heading = "Tests")]
-    no_limits: bool,
-
-    /// Tokens handed over at once
-    #[arg(short = 'b', long, value_name = "N", default_value = "2048", value_parser = positive::<{1 << 24}>)]
-    #[arg(help_heading = "Engine")]
-    batch_size: Vec<Numbers>,
-    /// Tokens computed at once (also -ub)
-    #[arg(long = "ubatch", value_name = "N", alias = "ubatch-size", default_value = "512")]
-    #[arg(value_parser = positive::<65535>, help_heading = "Engine")]
-    ubatch: Vec<Numbers>,
-    /// Types of cached keys (also -ctk): f32, f16, q8_0, q4_0, q8_0r, q4_0r, tq3_0, tq3_1
-    #[arg(long, value_name = "TYPE", alias = "cache-type-k", value_delimiter = ',', default_value = "f16")]
-    #[arg(value_parser = common::cache_type, help_heading = "Engine")]
-    ctk: Vec<CacheType>,
-    /// Types of cached values (also -ctv); `same`: the keys'
-    #[arg(long, value_name = "TYPE", alias = "cache-type-v", value_delimiter = ',', default_value = "same")]
-    #[arg(value_parser = value_type, help_heading = "Engine")]
-    ctv: Vec<ValueType>,
-    /// Read the query's own chunk of 64 positions from an f16 copy: auto (where K or V is tq3_1), on, off
-    #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "auto", value_parser = common::recent)]
-    #[arg(help_heading = "Engine")]
-    kv_recent: Vec<Recent>,
-    /// Bits of the activations: 8, 16
-    #[arg(long, value_name = "BITS", value_delimiter = ',', default_value = "8", value_parser = ["8", "16"])]
-    #[arg(hide_possible_values = true, help_heading = "Engine")]
-    activations: Vec<String>,
-    /// Worker threads of the CPU; 0: one per core
-    #[arg(short = 't', long, value_name = "N", default_value = "0", value_parser = numbers::<1024>)]
-    #[arg(help_heading = "Engine")]
-    threads: Vec<Numbers>,
-    /// Taken for llama-bench's sake (also -ngl): 0 means the CPU where no --device is given, else nothing
-    #[arg(long = "ngl", value_name = "N", alias = "n-gpu-layers", default_value = "99", value_parser = common::count)]
-    #[arg(help_heading = "Engine")]
-    gpu_layers: usize,
-    /// Taken for llama-bench's sake (also -fa): attention is always fused
-    #[arg(long = "flash-attn", value_name = "on|off", value_parser = on_or_off, help_heading = "Engine")]
-    flash_attn: Option<bool>,
-
-    /// md, json, jsonl, csv, sql
-    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "md", value_parser = format)]
-    #[arg(help_heading = "Output")]
-    output: Format,
-    /// The same on stderr (also -oe)
-    #[arg(long, value_name = "FORMAT", value_parser = format, help_heading = "Output")]
-    output_err: Option<Format>,
-    /// Say on stderr what runs
-    #[arg(long, help_heading = "Output")]
-    progress: bool,
-    /// Also write one page with charts
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    html: Option<PathBuf>,
-
-    /// Time each operation instead: of the model (`model`), or every case of the case table (`cases`)
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "model", help_heading = "Instead")]
-    #[arg(value_parser = ["model", "cases"], hide_possible_values = true, require_equals = true)]
-    ops: Option<String>,
-    /// Compare two files of rows (ours or llama-bench's; JSON or JSONL)
-    #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = "Instead")]
-    compare: Vec<PathBuf>,
-    /// Draw the page of --html from files of rows (JSON or JSONL)
-    #[arg(long, value_name = "FILE", requires = "html", help_heading = "Instead")]
-    from: Vec<PathBuf>,
-    /// Flip a bit of the logits' digest on this device, to see it found
-    #[arg(long, hide = true, value_name = "DEVICE")]
-    plant_fault: Option<String>,
-}
-
-/// A type of values, or that of the keys.
-#[derive(Clone, Copy)]
-struct ValueType(Option<CacheType>);
-
-fn value_type(s: &str) -> Result<ValueType, String> {
-    if s == "same" { Ok(ValueType(None)) } else { common::cache_type(s).map(|t| ValueType(Some(t))) }
-}
-
-/// What llama-bench's users type in one dash, as `main` rewrites it.
-pub fn short_form(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "-pg" => "--pg",
-        "-ngl" => "--ngl",
-        "-fa" => "--flash-attn",
-        "-oe" => "--output-err",
-        _ => return None,
-    })
-}
-
-impl BenchArgs {
-    /// Names of the models, each to be opened when its turn comes.
-    fn sources(&self) -> Vec<Source> {
-        // a model that only the environment names gives way to -m and --synthetic
-        let variable = std::env::var_os("ISOBIT_MODEL");
-        let typed = !matches!((&self.models[..], &variable), ([one], Some(v)) if one.as_os_str() == v.as_os_str());
-        let others = !self.model_flags.is_empty() || !self.synthetic.is_empty();
-        let named = if typed || !others { &self.models[..] } else { &[] };
-        let mut list: Vec<Source> = named.iter().chain(&self.model_flags).map(|p| Source::File(p.clone())).collect();
-        list.extend(self.synthetic.iter().map(|s| Source::Synthetic(*s)));
-        if list.is_empty() {
-            list.push(Source::Embedded);
-        }
-        list
-    }
-
-    /// `--device` and `--simd` as words of `--device`.
-    fn specs(&self) -> Vec<String> {
-        let mut list: Vec<String> = Vec::new();
-        for d in &self.device {
-            let levels = d.eq_ignore_ascii_case("cpu") || (d == "auto" && !self.simd.is_empty());
-            match d.as_str() {
-                "auto" if self.gpu_layers == 0 && self.simd.is_empty() => list.push("cpu".into()),
-                _ if levels && !self.simd.is_empty() => list.extend(self.simd.iter().map(|l| format!("cpu:{l}"))),
-                d => list.push(d.to_string()),
-            }
-        }
-        let mut seen = BTreeSet::new();
-        list.retain(|d| seen.insert(d.to_lowercase()));
-        list
-    }
-
-    fn configs(&self) -> Vec<(Config, CacheType, CacheType)> {
-        let flat = |v: &[Numbers]| -> Vec<usize> { v.iter().flat_map(|n| n.0.clone()).collect() };
-        let mut list: Vec<(Config, CacheType, CacheType)> = Vec::new();
-        for batch in flat(&self.batch_size) {
-            for ubatch in flat(&self.ubatch) {
-                for &k in &self.ctk {
-                    for v in self.ctv.iter().map(|v| v.0.unwrap_or(k)) {
-                        for (activations, recent) in
-                            self.kv_recent.iter().flat_map(|r| self.activations.iter().map(move |a| (a, r)))
-                        {
-                            let activations = if activations == "16" { 16 } else { 8 };
-                            let names = (k.name().to_string(), v.name().to_string());
-                            let recent = recent.applies(k, v);
-                            let config = Config {
-                                batch,
-                                ubatch,
-                                activations,
-                                k: names.0,
-                                v: names.1,
-                                recent,
-                                ..Config::default()
-                            };
-                            if !list.iter().any(|(c, ..)| *c == config) {
-                                list.push((config, k, v));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        list
-    }
-
-    fn tests(&self) -> Vec<Test> {
-        let flat = |v: &[Numbers]| -> Vec<usize> { v.iter().flat_map(|n| n.0.clone()).collect() };
-        grid::tests(&flat(&self.n_prompt), &flat(&self.n_gen), &self.pairs, &flat(&self.n_depth))
-    }
-
-    /// The columns of the Markdown table that tell rows of this run apart.
-    fn varied(&self, specs: &[String], threads: &[usize]) -> Varied {
-        let configs = self.configs();
-        let differ =
-            |f: &dyn Fn(&Config) -> String| configs.iter().map(|(c, ..)| f(c)).collect::<BTreeSet<_>>().len() > 1;
-        let default = Config { batch: 2048, ubatch: 512, activations: 8, ..Config::default() };
-        let f16 = |s: &str| s != "f16";
-        let mut v = BTreeSet::new();
-        let mut add = |name, when| v.extend(Some(name).filter(|_| when));
-        add("device", specs.len() > 1);
-        add("threads", threads.len() > 1);
-        add("n_batch", differ(&|c| c.batch.to_string()) || configs.iter().any(|(c, ..)| c.batch != default.batch));
-        add("n_ubatch", differ(&|c| c.ubatch.to_string()) || configs.iter().any(|(c, ..)| c.ubatch != default.ubatch));
-        add("type_k", configs.iter().any(|(c, ..)| f16(&c.k)));
-        add("type_v", configs.iter().any(|(c, ..)| f16(&c.v)));
-        add("kv_recent", configs.iter().any(|(c, ..)| c.recent));
-        add("activations", configs.iter().any(|(c, ..)| c.activations != default.activations));
-        Varied(v)
-    }
-}
 
 /// Where a model comes from.
 enum Source {
@@ -337,26 +69,22 @@ fn read_rows(path: &Path) -> anyhow::Result<Vec<Value>> {
     compare::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// Writes a file under a temporary name beside it, which becomes `path` when it is complete.
-fn write_whole(path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        // the first error is the one to report; the file may not even exist
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written.with_context(|| format!("--html {}", path.display()))
+/// Writes the page of `--html`.
+fn write_page(path: &Path, rows: &[Value]) -> anyhow::Result<()> {
+    output::replace_file(path, report::page(rows).as_bytes()).context("--html")
 }
 
 pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
     if let [first, second] = &a.compare[..] {
         return compare_files(first, second);
     }
+    if let Some(page) = &a.html {
+        ensure!(a.ops.is_none(), "--html draws the rows of tests; --ops has none (use -o)");
+        common::folder_is_there("--html", page)?;
+    }
     if let (false, Some(page)) = (a.from.is_empty(), &a.html) {
         let rows = a.from.iter().map(|p| read_rows(p)).collect::<anyhow::Result<Vec<_>>>()?.concat();
-        write_whole(page, &report::page(&rows))?;
+        write_page(page, &rows)?;
         note!("{}: {} rows drawn", page.display(), rows.len());
         return Ok(ExitCode::SUCCESS);
     }
@@ -405,7 +133,16 @@ struct Place {
     threads: usize,
     engine: EngineArgs,
     facts: schema::Device,
+    maker: Maker,
+    kernels: Kernels,
     main_memory: bool,
+}
+
+/// What `--reference` names.
+struct Reference {
+    spec: String,
+    engine: EngineArgs,
+    maker: Maker,
 }
 
 /// One call of the command.
@@ -417,8 +154,8 @@ struct Run<'a> {
     rows: Vec<Row>,
     out: Writer,
     err: Option<Writer>,
-    /// digests by what they are of; the first device's counts
-    digests: HashMap<String, String>,
+    reference: Option<Reference>,
+    digests: Digests,
     wrong: usize,
     failed: Option<anyhow::Error>,
 }
@@ -473,10 +210,12 @@ impl<'a> Run<'a> {
         if energy.is_none() {
             note!("energy: this system has no counter that may be read (powercap, battery); joules_per_token is null");
         }
-        let varied = a.varied(&specs, &threads);
+        let reference = a.reference.as_ref().map(|spec| Run::open_reference(spec, &places)).transpose()?;
+        let varied = a.varied(&specs, &threads, &engine(0)?.kernels());
         let out = Writer::new(a.output, varied.clone());
         let err = a.output_err.map(|f| Writer::new(f, varied));
-        Ok(Run { a, build, places, energy, rows: vec![], out, err, digests: HashMap::new(), wrong: 0, failed: None })
+        let digests = Digests::default();
+        Ok(Run { a, build, places, energy, rows: vec![], out, err, reference, digests, wrong: 0, failed: None })
     }
 
     fn place(
@@ -506,6 +245,12 @@ impl<'a> Run<'a> {
         if let Some(l) = limits {
             note!("{title}: reads {:.1} GB/s, int8 {:.0} GOP/s", l.read / 1e9, l.int8 / 1e9);
         }
+        let maker = Maker::new(&title, about.as_ref());
+        let mut kernels = engine.kernels();
+        if about.is_none() {
+            // choices among the kernels of a GPU
+            (kernels.variant, kernels.tune) = Default::default();
+        }
         let facts = match about {
             Some(about) => schema::Device {
                 spec: spec.into(),
@@ -520,7 +265,7 @@ impl<'a> Run<'a> {
                 schema::Device { spec: spec.into(), title, backend, limits, ..schema::Device::default() }
             }
         };
-        Ok(Place { spec: spec.into(), threads, engine, facts, main_memory })
+        Ok(Place { spec: spec.into(), threads, engine, facts, maker, kernels, main_memory })
     }
 
     /// Every model on every device with every option.
@@ -534,7 +279,7 @@ impl<'a> Run<'a> {
         if let Some(page) = &self.a.html {
             let rows: Vec<Value> =
                 self.rows.iter().map(|r| serde_json::from_str(&r.to_json())).collect::<Result<_, _>>()?;
-            write_whole(page, &report::page(&rows))?;
+            write_page(page, &rows)?;
         }
         match ended {
             Err(e) if e.is::<Interrupted>() => {
@@ -545,7 +290,7 @@ impl<'a> Run<'a> {
         }
         if self.wrong > 0 {
             anyhow::bail!(CheckFailed(format!(
-                "{} rows have digests that DIFFER from another device's: these speeds are of a wrong result",
+                "{} rows have digests that DIFFER from those computed before them: these speeds are of a wrong result",
                 self.wrong
             )));
         }
@@ -559,107 +304,10 @@ impl<'a> Run<'a> {
         for source in self.a.sources() {
             let c = source.open()?;
             let h = Hyper::read(&c)?;
-            if let Some(reference) = &self.a.reference {
-                self.reference(reference, &c, &h, tests)?;
-            }
+            self.refer(&c, &h, tests)?;
             for i in 0..self.places.len() {
                 for (config, k, v) in self.a.configs() {
                     self.group(i, &source, &c, &h, config, (k, v), tests)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// `--ops`: each operation on each device, checked against the twin, then timed.
-    fn ops(&mut self, table: bool) -> anyhow::Result<ExitCode> {
-        let mut out = std::io::stdout().lock();
-        let format = self.a.output;
-        write!(out, "{}", if format == Format::Json { "[\n" } else { "" })?;
-        let mut rows = 0;
-        let ended = self.each_op(table, &mut |columns| {
-            write!(out, "{}", schema::record(format, "isobit_ops", rows == 0, &columns))?;
-            rows += 1;
-            Ok(out.flush()?)
-        });
-        write!(std::io::stdout().lock(), "{}", if format == Format::Json { "\n]\n" } else { "" })?;
-        match ended {
-            Err(e) if e.is::<Interrupted>() => return Ok(ExitCode::from(130)),
-            other => other?,
-        }
-        if self.wrong > 0 {
-            anyhow::bail!(CheckFailed(format!(
-                "{} operations gave words that are not the twin's; they were not timed",
-                self.wrong
-            )));
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn each_op(
-        &mut self,
-        table: bool,
-        put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let one = engine(1)?;
-        let mut twin = one.devices().open("cpu:scalar")?.device;
-        let mut devices = Vec::new();
-        for p in &self.places {
-            devices.push(p.engine.devices().open(&p.spec)?.device);
-        }
-        if table {
-            for op in crate::cases::ops() {
-                self.pieces(ops::table(op), twin.as_mut(), &mut devices, put)?;
-            }
-            return Ok(());
-        }
-        // prompts of 64 tokens unless -p says otherwise: the twin computes every one of them
-        let given = self.a.n_prompt.iter().flat_map(|n| n.0.clone()).filter(|&n| n > 0 && n != 512).min();
-        let tokens = given.unwrap_or(64);
-        let depth = self.a.n_depth.iter().flat_map(|n| n.0.clone()).max().unwrap_or(0);
-        for source in self.a.sources() {
-            let c = source.open()?;
-            let h = Hyper::read(&c)?;
-            for (mut config, k, v) in self.a.configs() {
-                config.ubatch = tokens;
-                let opened = engine(0)?.devices().open("cpu")?;
-                let memory = common::share_of_memory(std::slice::from_ref(&opened));
-                let mut plan = Run::plan(&config, (k, v), depth.max(tokens) + 1, 1);
-                // matrices are split as the tightest device needs
-                for d in &devices {
-                    plan.max_binding_words = plan.max_binding_words.min(d.info().max_binding_words);
-                }
-                let mut device = opened.device;
-                let pieces = pollster::block_on(async {
-                    let options = SessionOptions { plan, memory, fuse: one.fuse };
-                    let mut session = Session::new(device.as_mut(), &c, &h, options, |_| {}).await?;
-                    ops::of_model(&mut session, &c, h.vocab, plan.digits, depth).await
-                })?;
-                drop(device);
-                self.pieces(pieces, twin.as_mut(), &mut devices, put)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn pieces(
-        &mut self,
-        list: Vec<ops::Piece>,
-        twin: &mut dyn Device,
-        devices: &mut [Box<dyn Device>],
-        put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        for piece in list {
-            ensure!(!common::interrupted(), Interrupted);
-            let expected = pollster::block_on(ops::expected(twin, &piece))?;
-            for (device, place) in devices.iter_mut().zip(&self.places) {
-                let title = &place.facts.title;
-                match pollster::block_on(ops::time(device.as_mut(), &piece, &expected))? {
-                    Ok(timed) => put(ops::columns(title, &piece, &timed, place.facts.limits))?,
-                    Err(words) => {
-                        note!("error: {title}: {}: {words} words are not the twin's; not timed", piece.case.name);
-                        self.wrong += 1;
-                    }
                 }
             }
         }
@@ -671,24 +319,6 @@ impl<'a> Run<'a> {
         let ubatch = config.ubatch.min(n_ctx);
         let recent = if config.recent { Recent::On } else { Recent::Off };
         PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, recent, max_binding_words: usize::MAX / 8 }
-    }
-
-    /// The digest of every configuration on the device of `--reference`.
-    fn reference(&mut self, spec: &str, c: &Container, h: &Hyper, tests: &[Test]) -> anyhow::Result<()> {
-        let engine = engine(0)?;
-        let n_ctx = positions(tests);
-        for (config, k, v) in self.a.configs() {
-            let opened = engine.devices().open(spec)?;
-            let memory = common::share_of_memory(std::slice::from_ref(&opened));
-            let options = SessionOptions { plan: Run::plan(&config, (k, v), n_ctx, 1), memory, fuse: engine.fuse };
-            let mut device = opened.device;
-            let digest = pollster::block_on(async {
-                let session = Session::new(device.as_mut(), c, h, options, |_| {}).await?;
-                Bench::new(session, c, h.vocab, options.plan.digits).digest().await
-            })?;
-            self.digests.insert(key(c, &config, ""), digest);
-        }
-        Ok(())
     }
 
     /// Loads a model on a device and runs every test. An error of the device is a row, and the next group goes on.
@@ -706,6 +336,7 @@ impl<'a> Run<'a> {
         config.threads = p.threads;
         config.gpu_layers = if p.facts.adapter.is_empty() { 0 } else { self.a.gpu_layers };
         config.n_ctx = positions(tests);
+        config.kernels = p.kernels.clone();
         let base = Row {
             build: self.build.clone(),
             model: describe(source, c, h),
@@ -719,7 +350,8 @@ impl<'a> Run<'a> {
             peak_memory: None,
             energy_source: None,
             digest: String::new(),
-            check: Check::First,
+            digest_check: Check::None,
+            logits_check: Check::None,
         };
         let plan = Run::plan(&config, types, config.n_ctx, 1);
         system::forget_peak();
@@ -748,9 +380,12 @@ impl<'a> Run<'a> {
             Ok(digest) => base.digest = digest,
             Err(e) => return self.all_failed(&base, tests, e),
         }
-        if self.a.plant_fault.as_ref().is_some_and(|d| *d == base.device.spec) {
-            base.digest.replace_range(..1, if base.digest.starts_with('0') { "1" } else { "0" });
+        let planted = self.a.plant_fault.as_ref().is_some_and(|d| *d == base.device.spec);
+        let spoil = |digest: &mut String| digest.replace_range(..1, if digest.starts_with('0') { "1" } else { "0" });
+        if planted {
+            spoil(&mut base.digest);
         }
+        base.digest_check = self.digests.check(checks::task(c, &config, None), &base.digest, &self.places[place].maker);
         for (i, test) in tests.iter().enumerate() {
             ensure!(!common::interrupted(), Interrupted);
             if self.a.progress {
@@ -762,8 +397,12 @@ impl<'a> Run<'a> {
             row.peak_memory = system::peak_memory();
             row.energy_source = self.energy.as_ref().filter(|_| counts).map(|e| e.name().to_string());
             match measured {
-                Ok(m) => {
-                    row.check = self.check(c, &row, &m);
+                Ok(mut m) => {
+                    if planted {
+                        spoil(&mut m.last_logits);
+                    }
+                    let task = checks::task(c, &config, Some(test));
+                    row.logits_check = self.digests.check(task, &m.last_logits, &self.places[place].maker);
                     row.measured = Some(m);
                     self.push(row)?;
                 }
@@ -786,42 +425,9 @@ impl<'a> Run<'a> {
         pollster::block_on(bench.run(test, &routine, base.device.limits))
     }
 
-    /// Compares a row's digests with those of the first device that had the same task.
-    fn check(&mut self, c: &Container, row: &Row, m: &Measured) -> Check {
-        let last = key(c, &row.config, &row.test.to_string());
-        let mut verdict = Check::First;
-        for (key, digest) in [(key(c, &row.config, ""), &row.digest), (last, &m.last_logits)] {
-            match self.digests.get(&key) {
-                None => {
-                    self.digests.insert(key, digest.clone());
-                }
-                // tests of one device share a digest: the same says nothing there
-                Some(known) if known == digest => {
-                    let other = self.places.len() > 1 || self.a.reference.is_some();
-                    if other && verdict == Check::First && self.is_another(row) {
-                        verdict = Check::Same;
-                    }
-                }
-                Some(_) => verdict = Check::Different,
-            }
-        }
-        self.wrong += usize::from(verdict == Check::Different);
-        verdict
-    }
-
-    /// Whether some device before this row's had the same model and options.
-    fn is_another(&self, row: &Row) -> bool {
-        let same = |r: &&Row| {
-            r.model.filename == row.model.filename
-                && (&r.config.k, &r.config.v, r.config.activations)
-                    == (&row.config.k, &row.config.v, row.config.activations)
-                && (&r.device.spec, r.config.threads) != (&row.device.spec, row.config.threads)
-        };
-        self.a.reference.is_some() || self.rows.iter().any(|r| same(&r))
-    }
-
     fn push(&mut self, row: Row) -> anyhow::Result<()> {
         self.emit(|w| w.row(&row))?;
+        self.wrong += usize::from(row.wrong());
         self.rows.push(row);
         Ok(())
     }
@@ -862,13 +468,6 @@ impl<'a> Run<'a> {
 fn positions(tests: &[Test]) -> usize {
     let most = tests.iter().map(Test::positions).max().unwrap_or(0);
     most.max(DIGEST_TOKENS.0 + DIGEST_TOKENS.1)
-}
-
-/// What a digest is of: the model's name and size, what changes logits, and the test (none: the fixed sequence).
-fn key(c: &Container, config: &Config, test: &str) -> String {
-    let name = c.files[0].display();
-    let Config { k, v, recent, activations, .. } = config;
-    format!("{name} {} {k} {v} {recent} {activations} {test}", c.total_bytes())
 }
 
 /// `llama 1B Q4_K - Medium`, as llama-bench names models.

@@ -1,5 +1,6 @@
 //! What several subcommands share: opening a model, choosing a device, options of the engine, progress.
 
+use crate::bench::schema::Kernels;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, ContainerKind, LoadMode};
 use crate::fuse::Fuse;
@@ -226,6 +227,21 @@ impl EngineArgs {
             memory: None,
             fuse: self.fuse,
         }
+    }
+
+    /// What decides which kernels run, from flags and the environment.
+    pub fn kernels(&self) -> Kernels {
+        let fuse = match self.fuse {
+            Fuse::On => "on",
+            Fuse::Wide => "wide",
+            Fuse::Off => "off",
+        };
+        let tune = match self.tune {
+            TuneWhen::Auto => "auto",
+            TuneWhen::Now => "now",
+            TuneWhen::Off => "off",
+        };
+        Kernels { fuse: fuse.into(), variant: self.variants.join(","), tune: tune.into() }
     }
 
     /// Whether plans have an f16 copy of recent positions.
@@ -518,6 +534,14 @@ pub fn text(prompt: Option<&str>, file: Option<&Path>) -> anyhow::Result<String>
     ensure!(bytes.len() as u64 <= TEXT_LIMIT, "{name}: more than {} MiB of text", TEXT_LIMIT >> 20);
     String::from_utf8(bytes)
         .map_err(|e| anyhow::anyhow!("{name}: not UTF-8 text: byte {} is wrong", e.utf8_error().valid_up_to()))
+}
+
+/// Hours of work must not end in a folder that is not there.
+pub fn folder_is_there(flag: &str, file: &Path) -> anyhow::Result<()> {
+    let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(dir.is_dir(), "{flag} {}: no directory {}", file.display(), dir.display());
+    ensure!(!file.is_dir(), "{flag} {}: a directory is in the way", file.display());
+    Ok(())
 }
 
 /// All bytes, or one more than is allowed.

@@ -127,9 +127,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     );
     let chunks = if args.chunks == 0 { available } else { args.chunks.min(available) };
     if let Some(svg) = &args.svg {
-        // hours of work must not end in a directory that is not there
-        let dir = svg.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        ensure!(dir.is_dir(), "--svg {}: no directory {}", svg.display(), dir.display());
+        common::folder_is_there("--svg", svg)?;
     }
 
     let vocab = sides[0].hyper.vocab;
@@ -395,6 +393,9 @@ fn sentence(f: &Figures) -> String {
         Verdict::Unknown => {
             "One window has no standard error: nothing can be said about the difference; score more windows.".into()
         }
+        Verdict::Broken => {
+            "A logit of one of the two is not a number: nothing can be said about the difference.".into()
+        }
         Verdict::Distinguishable { enough } => format!(
             "B is {worse} than A: its perplexity differs by {}, which is distinguishable from zero (95 %, {}; {} would have been enough).",
             by(),
@@ -454,6 +455,7 @@ fn json(sides: &[Side; 2], c: &Comparison, f: &Figures, about: serde_json::Value
     let (verdict, windows) = match f.verdict() {
         Verdict::Same => ("identical", None),
         Verdict::Unknown => ("unknown", None),
+        Verdict::Broken => ("not a number", None),
         Verdict::Distinguishable { enough } => ("distinguishable", Some(enough)),
         Verdict::Indistinguishable { needed } => ("indistinguishable", needed),
     };

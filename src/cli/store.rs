@@ -3,6 +3,7 @@
 //! Nothing depends on them: a directory that is missing, full or read-only costs a warning and the time to measure again.
 
 use super::common::note;
+use crate::formats::output;
 use crate::host::Store;
 use etcetera::BaseStrategy;
 use std::io::Read;
@@ -42,17 +43,13 @@ impl Store for Files {
         }
     }
 
-    /// Writes under a temporary name and renames, so that no reader meets half a file.
     fn put(&self, name: &str, text: &str) {
         let path = self.dir.join(name);
-        let temporary = self.dir.join(format!("{name}.{}.tmp", std::process::id()));
         let written = std::fs::create_dir_all(&self.dir)
-            .and_then(|()| std::fs::write(&temporary, text))
-            .and_then(|()| std::fs::rename(&temporary, &path));
+            .map_err(anyhow::Error::from)
+            .and_then(|()| Ok(output::replace_file(&path, text.as_bytes())?));
         if let Err(e) = written {
-            // the first error is the one to report; the file may not even exist
-            let _ = std::fs::remove_file(&temporary);
-            self.warn(&format!("warning: {} was not written: {e}", path.display()));
+            self.warn(&format!("warning: {} was not written: {e:#}", path.display()));
         }
     }
 

@@ -14,11 +14,46 @@ use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 use std::path::PathBuf;
 
-/// The shape of a llama model.
+/// A family of models, as GGUF's `general.architecture` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    /// plain
+    Llama,
+    /// queries, keys and values in one tensor, gate and up in another
+    Phi3,
+    /// biases on queries, keys and values
+    Qwen2,
+    /// norms over each head of queries and keys
+    Qwen3,
+}
+
+impl Arch {
+    /// Every family.
+    pub const ALL: [Arch; 4] = [Arch::Llama, Arch::Phi3, Arch::Qwen2, Arch::Qwen3];
+
+    /// GGUF's architecture, Hugging Face's model type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Llama => "llama",
+            Arch::Phi3 => "phi3",
+            Arch::Qwen2 => "qwen2",
+            Arch::Qwen3 => "qwen3",
+        }
+    }
+
+    /// By name.
+    pub fn parse(s: &str) -> Option<Arch> {
+        Arch::ALL.into_iter().find(|a| a.name() == s)
+    }
+}
+
+/// The shape of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// what `--synthetic` calls it
     pub name: &'static str,
+    /// family
+    pub arch: Arch,
     /// width of the residual stream
     pub dim: u32,
     /// decoder layers
@@ -29,6 +64,8 @@ pub struct Shape {
     pub heads: u32,
     /// key-value heads
     pub kv_heads: u32,
+    /// elements in a head
+    pub head_dim: u32,
     /// tokens
     pub vocab: u32,
     /// positions
@@ -37,41 +74,187 @@ pub struct Shape {
     pub tied: bool,
 }
 
-const fn shape(name: &'static str, sizes: [u32; 7], tied: bool) -> Shape {
+const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> Shape {
     let [dim, layers, ffn, heads, kv_heads, vocab, ctx] = sizes;
-    Shape { name, dim, layers, ffn, heads, kv_heads, vocab, ctx, tied }
+    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied }
 }
 
-/// Every shape, the smallest first.
-pub const SHAPES: [Shape; 6] = [
-    shape("llama-tiny", [256, 2, 512, 4, 2, 512, 512], false),
-    shape("llama-58m", [512, 8, 1536, 8, 4, 32000, 4096], false),
-    shape("llama-1b", [2048, 22, 5632, 32, 4, 32000, 4096], false),
-    shape("llama-3b", [3072, 28, 8192, 24, 8, 128_256, 8192], true),
-    shape("llama-7b", [4096, 32, 11008, 32, 32, 32000, 4096], false),
-    shape("llama-8b", [4096, 32, 14336, 32, 8, 128_256, 8192], false),
+/// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k without its sliding window, llama-1b is
+/// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3; rotation is plain everywhere.
+pub const SHAPES: [Shape; 12] = [
+    shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
+    shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
+    shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
+    shape("llama-3b", Arch::Llama, [3072, 28, 8192, 24, 8, 128_256, 8192], true),
+    shape("llama-7b", Arch::Llama, [4096, 32, 11008, 32, 32, 32000, 4096], false),
+    shape("llama-8b", Arch::Llama, [4096, 32, 14336, 32, 8, 128_256, 8192], false),
+    shape("phi3-tiny", Arch::Phi3, [256, 2, 512, 4, 4, 512, 512], false),
+    shape("phi3-mini", Arch::Phi3, [3072, 32, 8192, 32, 32, 32064, 4096], false),
+    shape("qwen2-tiny", Arch::Qwen2, [256, 2, 512, 4, 2, 512, 512], true),
+    shape("qwen2-1.5b", Arch::Qwen2, [1536, 28, 8960, 12, 2, 151_936, 131_072], true),
+    shape("qwen3-tiny", Arch::Qwen3, [256, 2, 512, 4, 2, 512, 512], false),
+    shape("qwen3-1.7b", Arch::Qwen3, [2048, 28, 6144, 16, 8, 151_936, 40_960], true),
 ];
 
-/// Types of `--synthetic`, with llama.cpp's number of the mix.
-const MIXES: [(&str, BlockType, u32); 9] = [
-    ("q4_k_m", BlockType::Q4_K, 15),
-    ("q4_k", BlockType::Q4_K, 14),
-    ("q5_k", BlockType::Q5_K, 16),
-    ("q6_k", BlockType::Q6_K, 18),
-    ("q8_0", BlockType::Q8_0, 7),
-    ("q4_0", BlockType::Q4_0, 2),
-    ("f16", BlockType::F16, 1),
-    ("bf16", BlockType::BF16, 32),
-    ("f32", BlockType::F32, 0),
+/// What a tensor is: its type and the mean of its noise follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// the output matrix
+    Output,
+    /// attn_v or ffn_down of a layer
+    Raised(u32),
+    /// any other matrix
+    Plain,
+    /// phi3's attn_qkv
+    Qkv,
+    /// one dimension, around 1
+    Norm,
+    /// one dimension, around 0
+    Bias,
+}
+
+impl Role {
+    /// What the weights lie around.
+    pub fn mean(self) -> f32 {
+        if self == Role::Norm { 1.0 } else { 0.0 }
+    }
+
+    /// Whether it has one dimension.
+    pub fn is_vector(self) -> bool {
+        matches!(self, Role::Norm | Role::Bias)
+    }
+}
+
+/// A tensor of a shape.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// in GGUF files
+    pub name: String,
+    /// 1 for vectors
+    pub rows: u64,
+    /// elements of a row
+    pub cols: u64,
+    /// standard deviation of the weights
+    pub std: f64,
+    /// what it is
+    pub role: Role,
+}
+
+impl Shape {
+    /// Every tensor in the order of a GGUF file.
+    pub fn tensors(&self) -> Vec<Tensor> {
+        let [dim, ffn, vocab] = [self.dim, self.ffn, self.vocab].map(u64::from);
+        let [q, kv] = [self.heads, self.kv_heads].map(|n| u64::from(n) * u64::from(self.head_dim));
+        let mut list = Vec::new();
+        let mut add = |name: String, rows, cols, std, role| list.push(Tensor { name, rows, cols, std, role });
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        // two additions to the residual stream per layer keep its size; logits get a deviation of 3
+        let residual = root(2 * u64::from(self.layers));
+        if self.tied {
+            add("token_embd.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
+        } else {
+            add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
+        }
+        for i in 0..self.layers {
+            let b = |part: &str| format!("blk.{i}.{part}");
+            add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            if self.arch == Arch::Phi3 {
+                add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Qkv);
+            } else {
+                add(b("attn_q.weight"), q, dim, root(dim), Role::Plain);
+                add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
+                add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
+            }
+            if self.arch == Arch::Qwen2 {
+                // the keys' biases of trained models are far larger than the keys
+                add(b("attn_q.bias"), 1, q, 1.0, Role::Bias);
+                add(b("attn_k.bias"), 1, kv, 4.0, Role::Bias);
+                add(b("attn_v.bias"), 1, kv, 0.2, Role::Bias);
+            }
+            if self.arch == Arch::Qwen3 {
+                add(b("attn_q_norm.weight"), 1, u64::from(self.head_dim), 0.3, Role::Norm);
+                add(b("attn_k_norm.weight"), 1, u64::from(self.head_dim), 0.3, Role::Norm);
+            }
+            add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
+            add(b("ffn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            if self.arch == Arch::Phi3 {
+                add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
+            } else {
+                add(b("ffn_gate.weight"), ffn, dim, root(dim), Role::Plain);
+                add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
+            }
+            add(b("ffn_down.weight"), dim, ffn, residual * 2.0 * root(ffn), Role::Raised(i));
+        }
+        add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
+        if !self.tied {
+            add("output.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
+        }
+        list
+    }
+}
+
+/// How the matrices of a model are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// `q4_k_m`
+    pub name: &'static str,
+    /// type of most matrices
+    pub plain: BlockType,
+    /// `general.file_type`: its number in llama.cpp
+    pub file_type: u32,
+}
+
+const fn mix(name: &'static str, plain: BlockType, file_type: u32) -> Mix {
+    Mix { name, plain, file_type }
+}
+
+/// Every mix.
+pub const MIXES: [Mix; 9] = [
+    mix("q4_k_m", BlockType::Q4_K, 15),
+    mix("q4_k", BlockType::Q4_K, 14),
+    mix("q5_k", BlockType::Q5_K, 16),
+    mix("q6_k", BlockType::Q6_K, 18),
+    mix("q8_0", BlockType::Q8_0, 7),
+    mix("q4_0", BlockType::Q4_0, 2),
+    mix("f16", BlockType::F16, 1),
+    mix("bf16", BlockType::BF16, 32),
+    mix("f32", BlockType::F32, 0),
 ];
+
+impl Mix {
+    /// By name.
+    pub fn parse(s: &str) -> Option<Mix> {
+        MIXES.into_iter().find(|m| m.name.eq_ignore_ascii_case(s))
+    }
+
+    /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
+    pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
+        match role {
+            Role::Norm | Role::Bias => BlockType::F32,
+            Role::Qkv if self.name == "q4_k_m" => BlockType::Q5_K,
+            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0") => {
+                if cols.is_multiple_of(BlockType::Q6_K.elems() as u64) { BlockType::Q6_K } else { BlockType::Q8_0 }
+            }
+            Role::Raised(layer) if self.name == "q4_k_m" && raised(layer, layers) => BlockType::Q6_K,
+            _ => self.plain,
+        }
+    }
+}
+
+/// The layers whose attn_v and ffn_down the usual mix keeps in Q6_K: the first and last eighth, and every third of the
+/// others.
+fn raised(layer: u32, layers: u32) -> bool {
+    let eighth = layers / 8;
+    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+}
 
 /// A shape and how its matrices are stored: `llama-1b`, `llama-1b:q8_0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synthetic {
     /// shape
     pub shape: Shape,
-    /// index in the table of types
-    mix: usize,
+    /// types
+    pub mix: Mix,
 }
 
 impl Synthetic {
@@ -79,11 +262,11 @@ impl Synthetic {
     pub fn parse(word: &str) -> Result<Synthetic, String> {
         let (name, mix) = word.split_once(':').unwrap_or((word, "q4_k_m"));
         let shape = SHAPES.iter().find(|s| s.name.eq_ignore_ascii_case(name));
-        let mix = MIXES.iter().position(|m| m.0.eq_ignore_ascii_case(mix));
+        let mix = Mix::parse(mix);
         match (shape, mix) {
             (Some(shape), Some(mix)) => Ok(Synthetic { shape: *shape, mix }),
             _ => {
-                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.map(|m| m.0).join(", "));
+                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.map(|m| m.name).join(", "));
                 Err(format!("expected SHAPE or SHAPE:TYPE; shapes: {shapes}; types: {types}"))
             }
         }
@@ -91,67 +274,28 @@ impl Synthetic {
 
     /// `llama-1b:q4_k_m`.
     pub fn name(&self) -> String {
-        format!("{}:{}", self.shape.name, MIXES[self.mix].0)
+        format!("{}:{}", self.shape.name, self.mix.name)
     }
 
     /// The model, its tensors made when they are read.
     pub fn container(&self) -> Result<Container, FormatError> {
-        let list = self.tensors();
+        let list = self.shape.tensors();
+        let type_of = |t: &Tensor| self.mix.pick(t.role, self.shape.layers, t.cols);
         let name = format!("<synthetic {}>", self.name());
         let entry = |t: &Tensor| {
-            let dtype = Dtype::from_block(t.ty)
-                .ok_or_else(|| FormatError::unsupported(&name, t.ty.name(), "give another mix"))?;
-            let shape = if t.rows == 1 { vec![t.cols] } else { vec![t.cols, t.rows] };
+            let ty = type_of(t);
+            let dtype =
+                Dtype::from_block(ty).ok_or_else(|| FormatError::unsupported(&name, ty.name(), "give another mix"))?;
+            let shape = if t.role.is_vector() { vec![t.cols] } else { vec![t.cols, t.rows] };
             Ok(gguf_write::Entry { name: t.name.clone(), dtype, shape })
         };
         let entries = list.iter().map(entry).collect::<Result<Vec<_>, FormatError>>()?;
         let head = gguf_write::head(&name, &self.metadata(), &entries)?;
         let at = head.file_len;
-        let made = head.offsets.into_iter().zip(list.iter().map(Generator::new)).collect();
+        let made = head.offsets.into_iter().zip(list.iter().map(|t| Generator::new(t, type_of(t)))).collect();
         let source = Source::generated(&name, at, Generated { head: head.bytes, tensors: made });
         let parsed = gguf::parse(&source, 0)?;
         Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
-    }
-
-    /// Every tensor in the order of the file.
-    fn tensors(&self) -> Vec<Tensor> {
-        let s = &self.shape;
-        let (label, plain, _) = MIXES[self.mix];
-        let [dim, ffn, vocab, layers] = [s.dim, s.ffn, s.vocab, s.layers].map(u64::from);
-        let kv = dim / u64::from(s.heads) * u64::from(s.kv_heads);
-        let root = |n: u64| 1.0 / (n as f64).sqrt();
-        // two additions to the residual stream per layer keep its size; logits get a deviation of 3
-        let residual = root(2 * layers);
-        let output = if matches!(label, "q4_k_m" | "q5_k" | "q4_0") { BlockType::Q6_K } else { plain };
-        let mut list = Vec::new();
-        let mut add = |name: String, rows, cols, std, ty| list.push(Tensor { name, rows, cols, std, ty });
-        if s.tied {
-            add("token_embd.weight".into(), vocab, dim, 3.0 * root(dim), output);
-        } else {
-            add("token_embd.weight".into(), vocab, dim, 1.0, plain);
-        }
-        for l in 0..layers {
-            let b = |part: &str| format!("blk.{l}.{part}.weight");
-            // the layers whose attn_v and ffn_down the usual mix keeps in Q6_K: the first and last eighth, and every
-            // third of the others
-            let eighth = layers / 8;
-            let raised = l < eighth || l >= 7 * layers / 8 || (l - eighth) % 3 == 2;
-            let some = if label == "q4_k_m" && raised { BlockType::Q6_K } else { plain };
-            add(b("attn_norm"), 1, dim, 0.1, BlockType::F32);
-            add(b("attn_q"), dim, dim, root(dim), plain);
-            add(b("attn_k"), kv, dim, root(dim), plain);
-            add(b("attn_v"), kv, dim, root(dim), some);
-            add(b("attn_output"), dim, dim, residual * root(dim), plain);
-            add(b("ffn_norm"), 1, dim, 0.1, BlockType::F32);
-            add(b("ffn_gate"), ffn, dim, root(dim), plain);
-            add(b("ffn_up"), ffn, dim, root(dim), plain);
-            add(b("ffn_down"), dim, ffn, 2.0 * residual * root(ffn), some);
-        }
-        add("output_norm.weight".into(), 1, dim, 0.1, BlockType::F32);
-        if !s.tied {
-            add("output.weight".into(), vocab, dim, 3.0 * root(dim), output);
-        }
-        list
     }
 
     fn metadata(&self) -> Meta {
@@ -163,34 +307,24 @@ impl Synthetic {
             ("feed_forward_length", s.ffn),
             ("attention.head_count", s.heads),
             ("attention.head_count_kv", s.kv_heads),
-            ("rope.dimension_count", s.dim / s.heads),
+            ("rope.dimension_count", s.head_dim),
             ("vocab_size", s.vocab),
         ];
+        // as their files have them
+        let (base, epsilon) = match s.arch {
+            Arch::Llama | Arch::Phi3 => (1e4, 1e-5),
+            Arch::Qwen2 | Arch::Qwen3 => (1e6, 1e-6),
+        };
+        let arch = s.arch.name();
         let mut m = Meta::default();
         let mut put = |key: &str, value: Value| m.entries.push((key.to_string(), value));
-        put("general.architecture", Value::Str("llama".into()));
+        put("general.architecture", Value::Str(arch.into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
-        sizes.iter().for_each(|(key, v)| put(&format!("llama.{key}"), Value::U32(*v)));
-        put("general.file_type", Value::U32(MIXES[self.mix].2));
-        put("llama.rope.freq_base", Value::F32(10000.0));
-        put("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        sizes.iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
+        put("general.file_type", Value::U32(self.mix.file_type));
+        put(&format!("{arch}.rope.freq_base"), Value::F32(base));
+        put(&format!("{arch}.attention.layer_norm_rms_epsilon"), Value::F32(epsilon));
         m
-    }
-}
-
-struct Tensor {
-    name: String,
-    /// 1 for norms
-    rows: u64,
-    cols: u64,
-    /// standard deviation of the weights
-    std: f64,
-    ty: BlockType,
-}
-
-impl Tensor {
-    fn bytes(&self) -> u64 {
-        self.rows * self.cols / self.ty.elems() as u64 * self.ty.bytes() as u64
     }
 }
 
@@ -262,6 +396,11 @@ impl Noise {
         mix64(self.key.wrapping_add(i.wrapping_add(1).wrapping_mul(GOLDEN)))
     }
 
+    /// 64 random bits of a second series, for choices about the tensor.
+    pub fn choice(&self, i: u64) -> u64 {
+        mix64(self.key ^ i.wrapping_add(1))
+    }
+
     /// Element `index`, within 3.5 standard deviations of the mean.
     pub fn at(&self, index: u64) -> f32 {
         const HALVES: u64 = 0x0000_ffff_0000_ffff;
@@ -273,9 +412,9 @@ impl Noise {
 }
 
 impl Generator {
-    fn new(t: &Tensor) -> Generator {
+    fn new(t: &Tensor, ty: BlockType) -> Generator {
         // deviation of the codes (uniform), times the root mean square of the sub-block scales; the middle code
-        let (spread, middle) = match t.ty {
+        let (spread, middle) = match ty {
             BlockType::Q4_K => (4.61 * 48.4, 7.5),
             BlockType::Q5_K => (9.23 * 48.4, 15.5),
             BlockType::Q6_K => (18.47 * 97.2, 0.0),
@@ -288,9 +427,8 @@ impl Generator {
             let d = d * (0.9 + i as f32 * (0.2 / 31.0));
             (f32_to_f16(d), f32_to_f16(d * middle))
         });
-        // norms lie around 1
-        let noise = Noise::new(1, &t.name, if t.rows == 1 { 1.0 } else { 0.0 }, t.std);
-        Generator { ty: t.ty, len: t.bytes(), noise, scales }
+        let noise = Noise::new(1, &t.name, t.role.mean(), t.std);
+        Generator { ty, len: t.rows * t.cols / ty.elems() as u64 * ty.bytes() as u64, noise, scales }
     }
 
     /// Fills `out` with the bytes from `at` on.
@@ -374,7 +512,7 @@ mod tests {
 
     #[test]
     fn every_type_has_the_deviation_asked_for_and_mean_zero() {
-        for (label, ..) in MIXES {
+        for Mix { name: label, .. } in MIXES {
             let c = Synthetic::parse(&format!("llama-tiny:{label}")).unwrap().container().unwrap();
             for (name, std) in [("blk.0.ffn_down.weight", 2.0 / 2048f64.sqrt()), ("output.weight", 3.0 / 16.0)] {
                 let (ty, bytes) = all(&c, name);
@@ -387,6 +525,25 @@ mod tests {
                 assert_eq!(ty.find_bad_scale(&bytes), None);
             }
         }
+    }
+
+    #[test]
+    fn the_q4_k_m_mix_is_the_usual_one() {
+        let s = Synthetic::parse("llama-1b").unwrap();
+        let list = s.shape.tensors();
+        let types = |part: &str| -> Vec<BlockType> {
+            let of = list.iter().filter(|t| t.name.contains(part));
+            of.map(|t| s.mix.pick(t.role, s.shape.layers, t.cols)).collect()
+        };
+        assert_eq!(types("output.weight").last(), Some(&BlockType::Q6_K));
+        assert_eq!(types("token_embd"), [BlockType::Q4_K]);
+        // 22 layers: 0, 1, then every third from 4, then 19 to 21
+        let six: Vec<usize> = (0..22).filter(|&i| types("ffn_down")[i] == BlockType::Q6_K).collect();
+        assert_eq!(six, [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]);
+        assert_eq!(types("attn_v"), types("ffn_down"));
+        assert!(types("ffn_up").iter().all(|&t| t == BlockType::Q4_K));
+        let phi = Synthetic::parse("phi3-mini").unwrap();
+        assert_eq!(phi.mix.pick(Role::Qkv, 32, 3072), BlockType::Q5_K);
     }
 
     #[test]
@@ -418,10 +575,21 @@ mod tests {
             let c = Synthetic::parse(word).unwrap().container().unwrap();
             c.tensors.iter().map(super::super::Tensor::elems).sum::<u64>() as f64 / 1e9
         };
-        for (word, size) in
-            [("llama-58m", 0.0579), ("llama-1b", 1.1), ("llama-3b", 3.21), ("llama-7b:q8_0", 6.74), ("llama-8b", 8.03)]
-        {
+        for (word, size) in [
+            ("llama-58m", 0.0579),
+            ("llama-1b", 1.1),
+            ("llama-3b", 3.21),
+            ("llama-7b:q8_0", 6.74),
+            ("llama-8b", 8.03),
+            ("phi3-mini", 3.82),
+            ("qwen2-1.5b", 1.544),
+            ("qwen3-1.7b:f16", 1.721),
+        ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
+        }
+        // every one of them can be loaded as far as a header tells
+        for shape in SHAPES {
+            Synthetic::parse(shape.name).unwrap().container().unwrap();
         }
         assert!(Synthetic::parse("llama-9b").is_err() && Synthetic::parse("llama-1b:q3_k").is_err());
     }

@@ -1,0 +1,113 @@
+//! `bench --ops`: each operation on each device, checked against the twin, then timed.
+
+use super::{Run, engine};
+use crate::bench::measure::Interrupted;
+use crate::bench::ops;
+use crate::bench::schema::{self, Format};
+use crate::cli::CheckFailed;
+use crate::cli::common::{self, note};
+use crate::generate::{Session, SessionOptions};
+use crate::models::Hyper;
+use crate::record::Device;
+use anyhow::ensure;
+use std::io::Write;
+use std::process::ExitCode;
+
+impl Run<'_> {
+    /// `--ops`: each operation on each device, checked against the twin, then timed.
+    pub(super) fn ops(&mut self, table: bool) -> anyhow::Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        let format = self.a.output;
+        write!(out, "{}", if format == Format::Json { "[\n" } else { "" })?;
+        let mut rows = 0;
+        let ended = self.each_op(table, &mut |columns| {
+            write!(out, "{}", schema::record(format, "isobit_ops", rows == 0, &columns))?;
+            rows += 1;
+            Ok(out.flush()?)
+        });
+        write!(std::io::stdout().lock(), "{}", if format == Format::Json { "\n]\n" } else { "" })?;
+        match ended {
+            Err(e) if e.is::<Interrupted>() => return Ok(ExitCode::from(130)),
+            other => other?,
+        }
+        if self.wrong > 0 {
+            anyhow::bail!(CheckFailed(format!(
+                "{} operations gave words that are not the twin's; they were not timed",
+                self.wrong
+            )));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn each_op(
+        &mut self,
+        table: bool,
+        put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let one = engine(1)?;
+        let mut twin = one.devices().open("cpu:scalar")?.device;
+        let mut devices = Vec::new();
+        for p in &self.places {
+            devices.push(p.engine.devices().open(&p.spec)?.device);
+        }
+        if table {
+            for op in crate::cases::ops() {
+                self.pieces(ops::table(op), twin.as_mut(), &mut devices, put)?;
+            }
+            return Ok(());
+        }
+        let tokens = self.a.ops_tokens();
+        let depth = self.a.n_depth.iter().flat_map(|n| n.0.clone()).max().unwrap_or(0);
+        for source in self.a.sources() {
+            let c = source.open()?;
+            let h = Hyper::read(&c)?;
+            for (mut config, k, v) in self.a.configs() {
+                config.ubatch = tokens;
+                let opened = engine(0)?.devices().open("cpu")?;
+                let memory = common::share_of_memory(std::slice::from_ref(&opened));
+                let mut plan = Run::plan(&config, (k, v), depth.max(tokens) + 1, 1);
+                // matrices are split as the tightest device needs
+                for d in &devices {
+                    plan.max_binding_words = plan.max_binding_words.min(d.info().max_binding_words);
+                }
+                let mut device = opened.device;
+                let pieces = pollster::block_on(async {
+                    let options = SessionOptions { plan, memory, fuse: one.fuse };
+                    let mut session = Session::new(device.as_mut(), &c, &h, options, |_| {}).await?;
+                    ops::of_model(&mut session, &c, h.vocab, plan.digits, depth).await
+                })?;
+                drop(device);
+                self.pieces(pieces, twin.as_mut(), &mut devices, put)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pieces(
+        &mut self,
+        list: Vec<ops::Piece>,
+        twin: &mut dyn Device,
+        devices: &mut [Box<dyn Device>],
+        put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for piece in list {
+            ensure!(!common::interrupted(), Interrupted);
+            let expected = pollster::block_on(ops::expected(twin, &piece))?;
+            for (device, place) in devices.iter_mut().zip(&self.places) {
+                let title = &place.facts.title;
+                match pollster::block_on(ops::time(device.as_mut(), &piece, &expected))? {
+                    Ok(timed) => {
+                        let mut columns = ops::columns(title, &piece, &timed, place.facts.limits);
+                        columns.extend(place.kernels.columns());
+                        put(columns)?;
+                    }
+                    Err(words) => {
+                        note!("error: {title}: {}: {words} words are not the twin's; not timed", piece.case.name);
+                        self.wrong += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
