@@ -53,6 +53,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use isobit::blocks::BlockType;
+use isobit::formats::mix;
 use rayon::prelude::*;
 
 #[derive(Parser)]
@@ -371,17 +372,23 @@ impl Tensor {
 }
 
 impl Mix {
-    fn plain(self) -> BlockType {
+    /// The same in the library's table of mixes.
+    fn known(self) -> mix::Mix {
+        use mix::Mix::{Plain, Q4KM};
         match self {
-            Mix::F32 => BlockType::F32,
-            Mix::F16 => BlockType::F16,
-            Mix::Bf16 => BlockType::BF16,
-            Mix::Q80 => BlockType::Q8_0,
-            Mix::Q40 => BlockType::Q4_0,
-            Mix::Q4KM => BlockType::Q4_K,
-            Mix::Q5K => BlockType::Q5_K,
-            Mix::Q6K => BlockType::Q6_K,
+            Mix::F32 => Plain(BlockType::F32),
+            Mix::F16 => Plain(BlockType::F16),
+            Mix::Bf16 => Plain(BlockType::BF16),
+            Mix::Q80 => Plain(BlockType::Q8_0),
+            Mix::Q40 => Plain(BlockType::Q4_0),
+            Mix::Q4KM => Q4KM,
+            Mix::Q5K => Plain(BlockType::Q5_K),
+            Mix::Q6K => Plain(BlockType::Q6_K),
         }
+    }
+
+    fn plain(self) -> BlockType {
+        self.known().base().unwrap_or(BlockType::F32)
     }
 
     fn pick(self, role: Role, layers: u32, cols: usize) -> BlockType {
@@ -391,17 +398,10 @@ impl Mix {
             Role::Output if matches!(self, Mix::Q40 | Mix::Q4KM | Mix::Q5K) => {
                 if cols.is_multiple_of(BlockType::Q6_K.elems()) { BlockType::Q6_K } else { BlockType::Q8_0 }
             }
-            Role::Raised(layer) if self == Mix::Q4KM && raised(layer, layers) => BlockType::Q6_K,
+            Role::Raised(layer) if self.known().raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain(),
         }
     }
-}
-
-/// The layers whose attn_v and ffn_down the Q4_K_M mix stores as Q6_K: the first and last eighth, and every third of
-/// the others.
-fn raised(layer: u32, layers: u32) -> bool {
-    let eighth = layers / 8;
-    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
 impl Tensor {

@@ -1,7 +1,7 @@
 //! The GGUF form of a synthetic model.
 
 use super::vocabulary::vocabulary;
-use super::{Arch, Mix, Model, Rope, Summary, write_tensor};
+use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::blocks::BlockType;
 use std::io::Write;
@@ -111,22 +111,8 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
     m.bool("tokenizer.ggml.add_eos_token", false);
     m.u32("general.quantization_version", 2);
-    m.u32("general.file_type", file_type(model.mix));
+    m.u32("general.file_type", model.mix.known().file_type().unwrap_or(0));
     Ok(m)
-}
-
-/// `general.file_type`: the number of the mix in llama.cpp.
-fn file_type(mix: Mix) -> u32 {
-    match mix {
-        Mix::F32 => 0,
-        Mix::F16 => 1,
-        Mix::Q40 => 2,
-        Mix::Q80 => 7,
-        Mix::Q4KM => 15,
-        Mix::Q5K => 16,
-        Mix::Q6K => 18,
-        Mix::Bf16 => 32,
-    }
 }
 
 /// The type's number in GGUF.

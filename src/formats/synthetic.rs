@@ -8,6 +8,7 @@
 
 use super::error::FormatError;
 use super::meta::{Meta, Value};
+use super::mix::Mix;
 use super::source::Source;
 use super::{Container, Dtype, gguf, gguf_write};
 use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
@@ -52,26 +53,17 @@ pub const SHAPES: [Shape; 6] = [
     shape("llama-8b", [4096, 32, 14336, 32, 8, 128_256, 8192], false),
 ];
 
-/// Types of `--synthetic`, with llama.cpp's number of the mix.
-const MIXES: [(&str, BlockType, u32); 9] = [
-    ("q4_k_m", BlockType::Q4_K, 15),
-    ("q4_k", BlockType::Q4_K, 14),
-    ("q5_k", BlockType::Q5_K, 16),
-    ("q6_k", BlockType::Q6_K, 18),
-    ("q8_0", BlockType::Q8_0, 7),
-    ("q4_0", BlockType::Q4_0, 2),
-    ("f16", BlockType::F16, 1),
-    ("bf16", BlockType::BF16, 32),
-    ("f32", BlockType::F32, 0),
-];
+/// Types of `--synthetic`.
+const MIXES: [&str; 9] = ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "f16", "bf16", "f32"];
 
 /// A shape and how its matrices are stored: `llama-1b`, `llama-1b:q8_0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synthetic {
     /// shape
     pub shape: Shape,
-    /// index in the table of types
-    mix: usize,
+    /// one of the table of types
+    label: &'static str,
+    mix: Mix,
 }
 
 impl Synthetic {
@@ -79,11 +71,11 @@ impl Synthetic {
     pub fn parse(word: &str) -> Result<Synthetic, String> {
         let (name, mix) = word.split_once(':').unwrap_or((word, "q4_k_m"));
         let shape = SHAPES.iter().find(|s| s.name.eq_ignore_ascii_case(name));
-        let mix = MIXES.iter().position(|m| m.0.eq_ignore_ascii_case(mix));
-        match (shape, mix) {
-            (Some(shape), Some(mix)) => Ok(Synthetic { shape: *shape, mix }),
+        let label = MIXES.into_iter().find(|m| m.eq_ignore_ascii_case(mix));
+        match (shape, label.and_then(|l| Some((l, Mix::parse(l)?)))) {
+            (Some(shape), Some((label, mix))) => Ok(Synthetic { shape: *shape, label, mix }),
             _ => {
-                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.map(|m| m.0).join(", "));
+                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.join(", "));
                 Err(format!("expected SHAPE or SHAPE:TYPE; shapes: {shapes}; types: {types}"))
             }
         }
@@ -91,7 +83,7 @@ impl Synthetic {
 
     /// `llama-1b:q4_k_m`.
     pub fn name(&self) -> String {
-        format!("{}:{}", self.shape.name, MIXES[self.mix].0)
+        format!("{}:{}", self.shape.name, self.label)
     }
 
     /// The model, its tensors made when they are read.
@@ -116,13 +108,13 @@ impl Synthetic {
     /// Every tensor in the order of the file.
     fn tensors(&self) -> Vec<Tensor> {
         let s = &self.shape;
-        let (label, plain, _) = MIXES[self.mix];
+        let plain = self.mix.base().unwrap_or(BlockType::F32);
         let [dim, ffn, vocab, layers] = [s.dim, s.ffn, s.vocab, s.layers].map(u64::from);
         let kv = dim / u64::from(s.heads) * u64::from(s.kv_heads);
         let root = |n: u64| 1.0 / (n as f64).sqrt();
         // two additions to the residual stream per layer keep its size; logits get a deviation of 3
         let residual = root(2 * layers);
-        let output = if matches!(label, "q4_k_m" | "q5_k" | "q4_0") { BlockType::Q6_K } else { plain };
+        let output = if matches!(self.label, "q4_k_m" | "q5_k" | "q4_0") { BlockType::Q6_K } else { plain };
         let mut list = Vec::new();
         let mut add = |name: String, rows, cols, std, ty| list.push(Tensor { name, rows, cols, std, ty });
         if s.tied {
@@ -132,11 +124,8 @@ impl Synthetic {
         }
         for l in 0..layers {
             let b = |part: &str| format!("blk.{l}.{part}.weight");
-            // the layers whose attn_v and ffn_down the usual mix keeps in Q6_K: the first and last eighth, and every
-            // third of the others
-            let eighth = layers / 8;
-            let raised = l < eighth || l >= 7 * layers / 8 || (l - eighth) % 3 == 2;
-            let some = if label == "q4_k_m" && raised { BlockType::Q6_K } else { plain };
+            let raised = self.mix.raises(l as usize, layers as usize);
+            let some = if raised { BlockType::Q6_K } else { plain };
             add(b("attn_norm"), 1, dim, 0.1, BlockType::F32);
             add(b("attn_q"), dim, dim, root(dim), plain);
             add(b("attn_k"), kv, dim, root(dim), plain);
@@ -171,7 +160,7 @@ impl Synthetic {
         put("general.architecture", Value::Str("llama".into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
         sizes.iter().for_each(|(key, v)| put(&format!("llama.{key}"), Value::U32(*v)));
-        put("general.file_type", Value::U32(MIXES[self.mix].2));
+        put("general.file_type", Value::U32(self.mix.file_type().unwrap_or(0)));
         put("llama.rope.freq_base", Value::F32(10000.0));
         put("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5));
         m
@@ -374,7 +363,7 @@ mod tests {
 
     #[test]
     fn every_type_has_the_deviation_asked_for_and_mean_zero() {
-        for (label, ..) in MIXES {
+        for label in MIXES {
             let c = Synthetic::parse(&format!("llama-tiny:{label}")).unwrap().container().unwrap();
             for (name, std) in [("blk.0.ffn_down.weight", 2.0 / 2048f64.sqrt()), ("output.weight", 3.0 / 16.0)] {
                 let (ty, bytes) = all(&c, name);
