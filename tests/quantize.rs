@@ -4,7 +4,9 @@
 //! their tensors to the byte.
 
 use isobit::blocks::BlockType;
-use isobit::formats::{Container, FormatError, LoadMode, PackedFault, packed};
+use isobit::formats::gguf_write::{self, Entry};
+use isobit::formats::meta::{self, Meta};
+use isobit::formats::{Container, Dtype, FormatError, LoadMode, PackedFault, packed};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -203,6 +205,113 @@ fn a_planted_nan_or_infinity_is_found_in_every_type_and_leaves_no_file() {
     }
 }
 
+/// A GGUF file of tensors of these types and shapes, all zeros, with a llama's name.
+fn gguf(path: &str, tensors: &[(&str, BlockType, &[u64])]) {
+    let entries: Vec<Entry> = tensors
+        .iter()
+        .map(|(name, ty, shape)| Entry {
+            name: name.to_string(),
+            dtype: Dtype::from_block(*ty).unwrap(),
+            shape: shape.to_vec(),
+        })
+        .collect();
+    let meta = Meta { entries: vec![("general.architecture".into(), meta::Value::Str("llama".into()))] };
+    let head = gguf_write::head(path, &meta, &entries).unwrap();
+    let mut bytes = head.bytes;
+    bytes.resize(head.file_len as usize, 0);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_quantised_tensor_that_is_no_matrix_is_refused_where_matrices_are_packed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"));
+    for (shape, text) in [(&[256][..], "[256]"), (&[256, 2, 3], "[256, 2, 3]"), (&[256, 2, 3, 1], "[256, 2, 3, 1]")] {
+        gguf(&model, &[("blk.0.attn_q.weight", BlockType::Q6_K, shape)]);
+        for to in ["packed", "blocks"] {
+            refused(&["quantize", &model, &out, "copy", "--to", to], &["blk.0.attn_q.weight", text, "two dimensions"]);
+        }
+        ok(&["quantize", &model, &at(dir.path(), "again.gguf"), "copy"]);
+        same_tensors(&model, &at(dir.path(), "again.gguf"));
+    }
+}
+
+#[test]
+fn tensors_without_elements_cost_nothing_whatever_their_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out, again) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"), at(dir.path(), "again.gguf"));
+    gguf(
+        &model,
+        &[
+            ("blk.0.attn_q.weight", BlockType::F16, &[0, 1 << 60]),
+            ("blk.0.attn_k.weight", BlockType::F16, &[1 << 60, 0]),
+            ("blk.0.attn_v.weight", BlockType::F32, &[256, 1 << 50, 0]),
+            ("blk.0.attn_norm.weight", BlockType::F32, &[0]),
+            ("output.weight", BlockType::F16, &[256, 2]),
+        ],
+    );
+    for (args, columns) in [(&["f32"][..], [256, 2]), (&["q8_0"], [256, 2]), (&["copy", "--to", "packed"], [256, 2])] {
+        ok(&[&["quantize", &model, &out], args].concat());
+        let t = tensors(&out);
+        assert_eq!((t.len(), &t["output.weight"].1[..]), (5, &columns[..]), "{args:?}");
+        assert!(t["blk.0.attn_q.weight"].2.is_empty() && t["blk.0.attn_q.weight"].1 == [0, 1 << 60]);
+        remove(&out);
+    }
+    // a device takes no rows of nothing either
+    let encode = ["quantize", &model, &again, "q8_0", "-d", "cpu:portable"];
+    ok(&encode);
+}
+
+#[test]
+fn files_that_no_run_left_and_the_input_are_never_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out, part) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "m.gguf"), at(dir.path(), "m.gguf.part"));
+    std::fs::write(&part, "my notes").unwrap();
+    for extra in [&[][..], &["--resume"]] {
+        refused(&[&["quantize", &f16, &out, "q8_0"], extra].concat(), &["m.gguf.part", "no journal beside it"]);
+    }
+    assert_eq!(std::fs::read_to_string(&part).unwrap(), "my notes");
+    std::fs::copy(&f16, &part).unwrap();
+    refused(&["quantize", &part, &out, "q8_0"], &["m.gguf", "unfinished form is the input"]);
+    assert!(std::fs::read(&part).unwrap() == std::fs::read(&f16).unwrap());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_packed_model_keeps_the_files_other_programs_read_and_a_gguf_file_the_template() {
+    let dir = tempfile::tempdir().unwrap();
+    let hf = dir.path().join("hf");
+    std::fs::create_dir(&hf).unwrap();
+    for file in files(&tiny("hf")) {
+        std::fs::copy(&file, hf.join(file.file_name().unwrap())).unwrap();
+    }
+    let template = "{{ messages[0].content }}\n";
+    std::fs::write(hf.join("chat_template.jinja"), template).unwrap();
+    let (hf, g, p, q) = (hf.to_str().unwrap(), at(dir.path(), "m.gguf"), at(dir.path(), "p"), at(dir.path(), "q"));
+    ok(&["quantize", hf, &g, "f16"]);
+    let c = Container::open(Path::new(&g), LoadMode::Read).unwrap();
+    assert_eq!(c.meta.str("tokenizer.chat_template"), Some(template));
+    std::fs::write(format!("{hf}/tokenizer.model"), b"pieces").unwrap();
+    ok(&["quantize", hf, &p, "--to", "packed"]);
+    // and of a GGUF file beside which they lie
+    std::fs::rename(&g, format!("{p}/m.gguf")).unwrap();
+    ok(&["quantize", &format!("{p}/m.gguf"), &q, "--to", "packed"]);
+    for out in [p, q] {
+        assert_eq!(std::fs::read(format!("{out}/tokenizer.model")).unwrap(), b"pieces");
+        assert_eq!(std::fs::read_to_string(format!("{out}/chat_template.jinja")).unwrap(), template);
+    }
+}
+
+#[test]
+fn options_without_effect_are_refused_and_the_policys_variable_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "out"));
+    refused(&["quantize", &f16, &out, "--to", "packed", "--pure"], &["--pure has no effect"]);
+    refused(&["quantize", &f16, &out, "q4_k_m", "--policy", "qkv"], &["--policy has no effect", "--to packed"]);
+    let set = command(&["quantize", &f16, &out, "q4_k_m"]).env("ISOBIT_Q8K128_POLICY", "qkv").output().unwrap();
+    assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
+}
+
 // ---------------------------------------------------------------- killed and resumed
 
 /// Makes `out` by this command, killed after each of these delays; the old content or the new one must be there.
@@ -281,13 +390,17 @@ fn a_resumed_job_gives_the_same_bytes_even_where_finished_pieces_were_damaged() 
         let args = |o: &str| {
             [&["quantize", &hf, o, "-t", "1"], flags].concat().iter().map(|s| s.to_string()).collect::<Vec<_>>()
         };
+        // gives the number of tensors that were begun
         let run = |o: &str, extra: &[&str]| {
             let args = args(o);
             let mut all: Vec<&str> = args.iter().map(String::as_str).collect();
             all.extend(extra);
-            ok(&all);
+            let o = isobit(&all);
+            let err = String::from_utf8_lossy(&o.stderr);
+            assert!(o.status.success(), "{all:?}: {err}");
+            err.lines().filter(|l| l.starts_with('[')).count()
         };
-        run(&fresh, &[]);
+        let all = run(&fresh, &[]);
         let (journal, part) = (format!("{out}.part.journal"), format!("{out}.part"));
         let first = args(&out);
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
@@ -306,7 +419,10 @@ fn a_resumed_job_gives_the_same_bytes_even_where_finished_pieces_were_damaged() 
         let mut bytes = std::fs::read(&victim).unwrap();
         bytes[3] ^= 0x10;
         std::fs::write(&victim, &bytes).unwrap();
-        run(&out, &["--resume"]);
+        // every other piece at least is a tensor, and one of them was damaged
+        let noted = std::fs::read_to_string(&journal).unwrap().lines().count() - 1;
+        let begun = run(&out, &["--resume"]);
+        assert!(begun > 0 && begun + noted / 2 - 1 <= all, "{flags:?}: {begun} of {all} begun, {noted} pieces noted");
         assert_eq!(contents(&out), contents(&fresh), "{flags:?}");
         assert!(!Path::new(&part).exists() && !Path::new(&journal).exists());
         remove(&out);

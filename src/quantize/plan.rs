@@ -2,6 +2,7 @@
 
 use super::choose::{self, Mix, Model, Pattern};
 use super::convert::{self, Converted};
+use super::vocab::{CHAT_TEMPLATE, MAX_SPM, MAX_TEMPLATE, SPM, beside};
 use super::{Data, Job, Piece};
 use crate::blocks::BlockType;
 use crate::formats::gguf_write::{self, Entry};
@@ -9,7 +10,8 @@ use crate::formats::meta::{Meta, Value};
 use crate::formats::output::Layout;
 use crate::formats::packed::{self, Kind};
 use crate::formats::policy::Policy;
-use crate::formats::{Container, ContainerKind, Dtype, Tensor, names, safetensors};
+use crate::formats::{Container, ContainerKind, Dtype, Tensor, hf, names, safetensors};
+use crate::models::hyper::{LONG_FACTORS, SHORT_FACTORS};
 use anyhow::{Context, bail, ensure};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -179,8 +181,12 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
     for ((item, &offset), &bytes) in items.into_iter().zip(&head.offsets).zip(&head.sizes) {
         pieces.push(Piece { name: item.gguf, file: String::new(), offset, bytes, data: item.data, note: item.note });
     }
-    let layout = Layout { directory: false, files: vec![(String::new(), head.file_len)], fingerprint: String::new() };
-    Ok(Job { layout, pieces, side: vec![] })
+    Ok(Job { layout: layout(c, false, vec![(String::new(), head.file_len)]), pieces, side: vec![] })
+}
+
+/// The layout of these files; its fingerprint comes when the job is known.
+fn layout(c: &Container, directory: bool, files: Vec<(String, u64)>) -> Layout {
+    Layout { directory, files, fingerprint: String::new(), sources: c.files.clone() }
 }
 
 fn bytes_piece(file: String, offset: u64, bytes: Vec<u8>) -> Piece {
@@ -282,8 +288,8 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
         made("rope_freqs.weight", d);
     }
     if let Some((long, short)) = &converted.rope_factors {
-        made("rope_factors_long.weight", long);
-        made("rope_factors_short.weight", short);
+        made(LONG_FACTORS, long);
+        made(SHORT_FACTORS, short);
     }
     // globals first, then layers in their order
     items.sort_by_key(|i| (names::layer_of(&i.gguf).map_or(0, |l| l + 1), i.gguf.clone()));
@@ -330,8 +336,18 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
             pieces.push(Piece { name: t.name.clone(), file, offset: 0, bytes: t.bytes, data, note });
             continue;
         };
-        let (k, rows) = (dim(t, t.shape[0])?, dim(t, t.shape[1])?);
-        let bytes = u64::from(rows) * u64::from(k) / kind.block.elems() as u64 * kind.block.bytes() as u64;
+        let [k, rows] = t.shape[..] else {
+            bail!(
+                "{}: tensor {} is {} of shape {:?}: a packed matrix has two dimensions; give --to gguf",
+                c.files[t.file].display(),
+                t.name,
+                t.dtype,
+                t.shape
+            )
+        };
+        let (k, rows) = (dim(t, k)?, dim(t, rows)?);
+        // below 2^62 elements, of at most four bytes and a little each
+        let bytes = u64::from(rows) * (u64::from(k) / kind.block.elems() as u64) * kind.block.bytes() as u64;
         let key = format!("{}.{}", t.name, kind.suffix);
         let head = packed::header(kind, rows, k).to_vec();
         if o.target == Target::Blocks {
@@ -355,6 +371,8 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         pieces.push(bytes_piece(file, 0, meta));
     }
     if !entries.is_empty() {
+        let data = entries.iter().try_fold(0u64, |n, e| n.checked_add(e.3));
+        ensure!(data.is_some_and(|n| n < 1 << 63), "the new model would be larger than a file can be");
         let head = safetensors::head(&entries);
         let mut at = head.len() as u64;
         for p in pieces.iter_mut().filter(|p| p.file == MODEL) {
@@ -364,8 +382,7 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         pieces.insert(0, bytes_piece(MODEL.into(), 0, head));
         files.insert(0, (MODEL.into(), at));
     }
-    let layout = Layout { directory: true, files, fingerprint: String::new() };
-    Ok(Job { layout, pieces, side: side_files(c)? })
+    Ok(Job { layout: layout(c, true, files), pieces, side: side_files(c)? })
 }
 
 /// A dimension as the headers hold it.
@@ -402,12 +419,19 @@ fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'st
 
 /// What a directory holds beside the weights: the config and the tokeniser, or a GGUF file of metadata alone.
 fn side_files(c: &Container) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let mut out = Vec::new();
+    // not read when a model is run, but other programs ask for them
+    for (name, most) in [(SPM, MAX_SPM), (CHAT_TEMPLATE, MAX_TEMPLATE)] {
+        if let Some(bytes) = beside(c, name, most)? {
+            out.push((name.to_string(), bytes));
+        }
+    }
     if c.kind == ContainerKind::Gguf {
         let mut meta: Meta = c.meta.clone();
         meta.entries.retain(|(k, _)| !k.starts_with("split.") && k != "general.file_type");
-        return Ok(vec![("metadata.gguf".into(), gguf_write::head("metadata.gguf", &meta, &[])?.bytes)]);
+        out.push((hf::METADATA.into(), gguf_write::head(hf::METADATA, &meta, &[])?.bytes));
+        return Ok(out);
     }
-    let mut out = Vec::new();
     let json = |v: &serde_json::Value| serde_json::to_vec_pretty(v).context("writing JSON");
     let files = [
         ("config.json", &c.config),
