@@ -235,11 +235,11 @@ fn directory_and_file(args: &str, change: &dyn Fn(&mut serde_json::Value)) -> (T
 #[test]
 fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     use serde_json::json;
-    type Change = fn(&mut serde_json::Value);
+    type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
     let drop_key = |c: &mut serde_json::Value, key: &str| drop(c.as_object_mut().expect("an object").remove(key));
     let yarn = "--arch qwen2 --rope yarn";
     let long = "--arch phi3 --rope longrope --original-ctx 100";
-    let cases: [(&str, &dyn Fn(&mut serde_json::Value)); 22] = [
+    let cases: [(&str, Change); 22] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -284,9 +284,9 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     // what the directory does not run is not converted either
     let (dir, hf) = model(&format!("{SMALL} --format hf {yarn}"));
     let changes: [(Change, &str); 3] = [
-        (|c| c["rope_scaling"]["truncate"] = false.into(), "truncate"),
-        (|c| c["hidden_act"] = "gelu".into(), "hidden_act"),
-        (|c| c["partial_rotary_factor"] = 0.5.into(), "partial_rotary_factor"),
+        (&|c| c["rope_scaling"]["truncate"] = false.into(), "truncate"),
+        (&|c| c["hidden_act"] = "gelu".into(), "hidden_act"),
+        (&|c| c["partial_rotary_factor"] = 0.5.into(), "partial_rotary_factor"),
     ];
     let kept = std::fs::read(hf.join("config.json")).expect("there");
     for (change, key) in changes {

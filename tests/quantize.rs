@@ -239,7 +239,7 @@ fn a_quantised_tensor_that_is_no_matrix_is_refused_where_matrices_are_packed() {
 #[test]
 fn tensors_without_elements_cost_nothing_whatever_their_shape() {
     let dir = tempfile::tempdir().unwrap();
-    let (model, out, again) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"), at(dir.path(), "again.gguf"));
+    let (model, out) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"));
     gguf(
         &model,
         &[
@@ -250,16 +250,13 @@ fn tensors_without_elements_cost_nothing_whatever_their_shape() {
             ("output.weight", BlockType::F16, &[256, 2]),
         ],
     );
-    for (args, columns) in [(&["f32"][..], [256, 2]), (&["q8_0"], [256, 2]), (&["copy", "--to", "packed"], [256, 2])] {
+    for args in [&["f32"][..], &["q8_0"], &["copy", "--to", "packed"]] {
         ok(&[&["quantize", &model, &out], args].concat());
         let t = tensors(&out);
-        assert_eq!((t.len(), &t["output.weight"].1[..]), (5, &columns[..]), "{args:?}");
+        assert_eq!((t.len(), &t["output.weight"].1[..]), (5, &[256, 2][..]), "{args:?}");
         assert!(t["blk.0.attn_q.weight"].2.is_empty() && t["blk.0.attn_q.weight"].1 == [0, 1 << 60]);
         remove(&out);
     }
-    // a device takes no rows of nothing either
-    let encode = ["quantize", &model, &again, "q8_0", "-d", "cpu:portable"];
-    ok(&encode);
 }
 
 #[test]
@@ -299,6 +296,79 @@ fn a_packed_model_keeps_the_files_other_programs_read_and_a_gguf_file_the_templa
     for out in [p, q] {
         assert_eq!(std::fs::read(format!("{out}/tokenizer.model")).unwrap(), b"pieces");
         assert_eq!(std::fs::read_to_string(format!("{out}/chat_template.jinja")).unwrap(), template);
+    }
+}
+
+#[test]
+fn a_model_goes_into_several_files_and_back_without_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shards, again, joined) = (at(dir.path(), "m.gguf"), at(dir.path(), "k"), at(dir.path(), "one.gguf"));
+    let f16 = tiny("tiny-stories-f16.gguf");
+    ok(&["quantize", &f16, &shards, "copy", "--split-max-size", "1M"]);
+    let names: Vec<String> = contents(&shards).into_iter().map(|(name, _)| name).collect();
+    let n = names.len();
+    assert!(n > 5, "{names:?}");
+    let expected: Vec<String> = (1..=n).map(|i| format!("m-{i:05}-of-{n:05}.gguf")).collect();
+    assert_eq!(names, expected);
+    for (i, path) in files(&shards).iter().enumerate() {
+        // a tensor that is larger is alone in its file
+        assert!(path.metadata().unwrap().len() < 1_200_000 || i == 0, "{}", path.display());
+    }
+    same_tensors(&shards, &f16);
+    let c = Container::open(Path::new(&shards), LoadMode::Read).unwrap();
+    let number = |key: &str| c.meta.uint(key);
+    assert_eq!((number("split.no"), number("split.count")), (Some(0), Some(n as u64)));
+    assert_eq!(number("split.tensors.count"), Some(c.tensors.len() as u64));
+    // the same tensors in each, of another type, from the first file's name
+    ok(&["quantize", &at(Path::new(&shards), &expected[0]), &again, "q8_0", "--keep-split"]);
+    let k = Container::open(Path::new(&again), LoadMode::Read).unwrap();
+    let places = |c: &Container| c.tensors.iter().map(|t| (t.name.clone(), t.file)).collect::<Vec<_>>();
+    assert_eq!(places(&k), places(&c));
+    assert!(files(&again)[n - 1].ends_with(format!("k-{n:05}-of-{n:05}.gguf")));
+    same_tensors(&again, &tiny("tiny-stories-Q8_0.gguf"));
+    assert_eq!(story(&again), story(&tiny("tiny-stories-Q8_0.gguf")));
+    // joined, nothing of the parts is left
+    ok(&["quantize", &again, &joined, "copy"]);
+    same_tensors(&joined, &again);
+    let j = Container::open(Path::new(&joined), LoadMode::Read).unwrap();
+    assert!(!j.meta.entries.iter().any(|(k, _)| k.starts_with("split.")));
+    // one file may be all there is
+    let one = at(dir.path(), "whole");
+    ok(&["quantize", &f16, &one, "q4_0", "--split-max-size", "2G"]);
+    assert_eq!(contents(&one)[0].0, "whole-00001-of-00001.gguf");
+    same_tensors(&one, &tiny("tiny-stories-Q4_0.gguf"));
+    refused(&["quantize", &f16, &joined, "q8_0", "--keep-split"], &["a file is in the way"]);
+    refused(&["quantize", &f16, &one, "q8_0", "--split-max-size", "2K"], &["500M"]);
+}
+
+#[test]
+fn metadata_can_be_overridden() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "m.gguf"));
+    let set = |kv: &[&str]| {
+        let mut args = vec!["quantize", &f16, &out, "q8_0"];
+        kv.iter().for_each(|kv| args.extend(["--override-kv", kv]));
+        args.into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let run = |kv: &[&str]| ok(&set(kv).iter().map(String::as_str).collect::<Vec<_>>());
+    run(&[
+        "llama.rope.freq_base=float:20000",
+        "general.name=str:mine",
+        "my.flag=bool:true",
+        "general.file_type=int:99",
+    ]);
+    let c = Container::open(Path::new(&out), LoadMode::Read).unwrap();
+    assert_eq!(c.meta.float("llama.rope.freq_base"), Some(20000.0));
+    assert_eq!((c.meta.str("general.name"), c.meta.bool("my.flag")), (Some("mine"), Some(true)));
+    assert_eq!(c.meta.uint("general.file_type"), Some(99));
+    same_tensors(&out, &tiny("tiny-stories-Q8_0.gguf"));
+    for (bad, words) in [
+        ("x", "KEY=TYPE:VALUE"),
+        ("general.name=int:3", "general.name"),
+        ("general.alignment=int:64", "follows from the layout"),
+    ] {
+        let args = set(&[bad]);
+        refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), &["--override-kv", words]);
     }
 }
 
@@ -385,8 +455,15 @@ fn kill_after_pieces(args: &[&str], journal: &str, pieces: usize) -> bool {
 fn a_resumed_job_gives_the_same_bytes_even_where_finished_pieces_were_damaged() {
     let dir = tempfile::tempdir().unwrap();
     let hf = tiny("hf");
-    let (fresh, out) = (at(dir.path(), "fresh"), at(dir.path(), "out"));
-    for flags in [&["q6_k"][..], &["--to", "packed", "--policy", "attn"], &["--to", "blocks", "--policy", "off"]] {
+    // files of a split model are called after it
+    std::fs::create_dir(dir.path().join("fresh")).unwrap();
+    let (fresh, out) = (at(&dir.path().join("fresh"), "out"), at(dir.path(), "out"));
+    for flags in [
+        &["q6_k"][..],
+        &["--to", "packed", "--policy", "attn"],
+        &["--to", "blocks", "--policy", "off"],
+        &["q8_0", "--split-max-size", "1M"],
+    ] {
         let args = |o: &str| {
             [&["quantize", &hf, o, "-t", "1"], flags].concat().iter().map(|s| s.to_string()).collect::<Vec<_>>()
         };

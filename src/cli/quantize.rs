@@ -7,7 +7,8 @@ use crate::formats::policy::Policy;
 use crate::formats::{Container, Tensor};
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
-use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Stopped, Target, Watch};
+use crate::quantize::kv::Override;
+use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Stopped, Target, Watch};
 use crate::simd::Level;
 use anyhow::{Context, ensure};
 use clap::{Args, Parser};
@@ -54,6 +55,15 @@ pub struct QuantizeArgs {
     /// Type of token_embd.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
     token_embedding_type: Option<BlockType>,
+    /// OUTPUT is a directory with as many GGUF files as INPUT has, with the same tensors in each
+    #[arg(long, conflicts_with = "split_max_size")]
+    keep_split: bool,
+    /// OUTPUT is a directory of GGUF files with at most so many bytes of tensors each: 500M, 2G
+    #[arg(long, value_name = "SIZE", value_parser = split_size)]
+    split_max_size: Option<u64>,
+    /// Metadata of one's own (TYPE: int, float, bool, str); may be repeated
+    #[arg(long, value_name = "KEY=TYPE:VALUE")]
+    override_kv: Vec<String>,
     /// Quantise again what is quantised already
     #[arg(long)]
     allow_requantize: bool,
@@ -87,6 +97,14 @@ fn policy(s: &str) -> Result<Policy, String> {
     Policy::parse(s).ok_or_else(|| format!("expected one of {}", Policy::NAMES))
 }
 
+/// As llama.cpp's tool counts: M is a million.
+fn split_size(s: &str) -> Result<u64, String> {
+    let upper = s.to_uppercase();
+    let unit = if upper.ends_with('G') { 1_000_000_000 } else { 1_000_000 };
+    let number = upper.strip_suffix(['M', 'G']).and_then(|n| n.parse::<u64>().ok());
+    number.filter(|n| *n > 0).and_then(|n| n.checked_mul(unit)).ok_or_else(|| "expected a size like 500M or 2G".into())
+}
+
 fn block(s: &str) -> Result<BlockType, String> {
     BlockType::parse(s).ok_or_else(|| format!("expected one of {}", choose::MIXES))
 }
@@ -118,6 +136,9 @@ impl QuantizeArgs {
                 "a packed model keeps its embedding",
             ),
             (policy, "--policy", !packed, "it says what a packed model has; add --to packed"),
+            (self.keep_split, "--keep-split", packed, "it is for GGUF files"),
+            (self.split_max_size.is_some(), "--split-max-size", packed, "it is for GGUF files"),
+            (!self.override_kv.is_empty(), "--override-kv", packed, "it is for GGUF files"),
             (policy, "--policy", self.mix.is_some(), "TYPE says the same; give one of them"),
             (self.pure, "--pure", copy, "copy changes no type"),
             (chosen, "--tensor-type and --policy-file", copy, "copy changes no type"),
@@ -136,6 +157,18 @@ impl QuantizeArgs {
         for flag in &self.tensor_type {
             patterns.push(Pattern::flag(flag).context("--tensor-type")?);
         }
+        let mut overrides = Vec::new();
+        for text in &self.override_kv {
+            overrides.push(Override::parse(text).context("--override-kv")?);
+        }
+        // shards are called after the directory, which may be called after the model
+        let name = self.output.file_name().map_or("model".into(), |n| n.to_string_lossy());
+        let prefix = name.strip_suffix(".gguf").unwrap_or(&name).to_string();
+        let split = match self.split_max_size {
+            Some(most) => Split::Max(prefix, most),
+            None if self.keep_split => Split::Keep(prefix),
+            None => Split::No,
+        };
         let mut words = format!("{:?} {:?} {:?} {:?}", self.mix, policy, self.tensor_type, self.allow_requantize);
         if let Some(path) = &self.policy_file {
             let text = common::text(None, Some(path))?;
@@ -152,6 +185,8 @@ impl QuantizeArgs {
             output_type: self.output_tensor_type,
             embedding_type: self.token_embedding_type,
             requantize: self.allow_requantize,
+            split,
+            overrides,
             words,
         })
     }
@@ -303,6 +338,8 @@ fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
 mod tests {
     use super::*;
     use crate::formats::LoadMode;
+    use crate::formats::gguf_write::{self, Entry};
+    use crate::formats::meta::Meta;
     use anyhow::bail;
 
     /// A device that is lost after some rows.
@@ -365,12 +402,43 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_asked_for_no_rows_of_a_tensor_without_elements() {
+        let dir = tempfile::tempdir().unwrap();
+        let (input, out) = (dir.path().join("in.gguf"), dir.path().join("m.gguf"));
+        let dtype = crate::formats::Dtype::from_block(BlockType::F16).unwrap();
+        let entry = |name: &str, shape: &[u64]| Entry { name: name.into(), dtype, shape: shape.to_vec() };
+        let entries = [entry("blk.0.attn_q.weight", &[0, 1 << 60]), entry("blk.0.attn_k.weight", &[1 << 40, 0])];
+        std::fs::write(&input, gguf_write::head("in", &Meta::default(), &entries).unwrap().bytes).unwrap();
+        let a = parse(&[input.to_str().unwrap(), out.to_str().unwrap(), "q8_0"]);
+        let c = Container::open(&a.input, LoadMode::Read).unwrap();
+        let job = quantize::plan(&c, &a.options().unwrap()).unwrap();
+        let (mut staged, noted) = Staged::begin(&out, &job.layout, false).unwrap();
+        let lost = Lost { left: 0, error: || anyhow::anyhow!("asked") };
+        let mut encoder: Option<Box<dyn Encoder>> = Some(Box::new(lost));
+        write(&job, &c, &mut staged, &noted, Level::detect(), &mut encoder).unwrap();
+        staged.commit().unwrap();
+        assert_eq!(Container::open(&out, LoadMode::Read).unwrap().tensors[0].shape, [0, 1 << 60]);
+    }
+
+    #[test]
+    fn sizes_of_files_are_millions_and_thousands_of_them() {
+        let sizes = ["500M", "2g", "1G"].map(|s| split_size(s).unwrap());
+        assert_eq!(sizes, [500_000_000, 2_000_000_000, 1_000_000_000]);
+        for bad in ["", "G", "2", "0G", "-1G", "2K", "1.5G", "99999999999G", "18446744073709551615M"] {
+            assert!(split_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn options_that_would_say_nothing_are_refused() {
         for (words, flag) in [
             (&["a", "b", "--to", "packed", "--pure"][..], "--pure"),
             (&["a", "b", "--to", "blocks", "--token-embedding-type", "q8_0"], "--token-embedding-type"),
             (&["a", "b", "--policy", "qkv"], "--policy"),
             (&["a", "b", "q8k", "--to", "packed", "--policy", "qkv"], "--policy"),
+            (&["a", "b", "--to", "packed", "--keep-split"], "--keep-split"),
+            (&["a", "b", "--to", "packed", "--split-max-size", "2G"], "--split-max-size"),
+            (&["a", "b", "--to", "packed", "--override-kv", "a=int:1"], "--override-kv"),
             (&["a", "b", "copy", "--pure"], "--pure"),
             (&["a", "b", "copy", "--tensor-type", "x=q8_0"], "--tensor-type"),
             (&["a", "b", "copy", "--output-tensor-type", "q8_0"], "--output-tensor-type"),

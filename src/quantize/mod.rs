@@ -11,10 +11,11 @@
 pub mod choose;
 pub mod convert;
 pub mod device;
+pub mod kv;
 mod plan;
 mod vocab;
 
-pub use plan::{Options, Target, plan};
+pub use plan::{Options, Split, Target, plan};
 
 use crate::blocks::BlockType;
 use crate::formats::output::{Layout, Staged, StagedFile};

@@ -2,6 +2,7 @@
 
 use super::choose::{self, Mix, Model, Pattern};
 use super::convert::{self, Converted};
+use super::kv::Override;
 use super::vocab::{CHAT_TEMPLATE, MAX_SPM, MAX_TEMPLATE, SPM, beside};
 use super::{Data, Job, Piece};
 use crate::blocks::BlockType;
@@ -18,12 +19,23 @@ use xxhash_rust::xxh3::xxh3_128;
 /// The layout of the new model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// one GGUF file
+    /// one GGUF file, or a directory of them
     Gguf,
     /// a directory with `model.safetensors`, matrices packed
     Packed,
     /// a directory with a block file per matrix, the rest in `model.safetensors`
     Blocks,
+}
+
+/// Into how many files a GGUF model goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Split {
+    /// one
+    No,
+    /// a directory with as many as the source has, each with the same tensors; their names begin with this
+    Keep(String),
+    /// a directory with files of at most so many bytes of tensors (or one tensor); their names begin with this
+    Max(String, u64),
 }
 
 /// What is asked for.
@@ -47,6 +59,10 @@ pub struct Options {
     pub embedding_type: Option<BlockType>,
     /// quantised tensors may be decoded and quantised again
     pub requantize: bool,
+    /// files of a GGUF model
+    pub split: Split,
+    /// metadata of a GGUF model that are to be others
+    pub overrides: Vec<Override>,
     /// options as text: part of the fingerprint of an interrupted job
     pub words: String,
 }
@@ -146,6 +162,10 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         Some(Converted { meta, .. }) => meta,
         None => c.meta.clone(),
     };
+    meta.entries.retain(|(k, _)| !k.starts_with("split."));
+    for o in &o.overrides {
+        o.apply(&mut meta).context("--override-kv")?;
+    }
     let arch = meta.str("general.architecture").unwrap_or("").to_string();
     let key = |k: &str| meta.uint(&format!("{arch}.{k}")).unwrap_or(0);
     let model = Model {
@@ -165,23 +185,93 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         item.data = Data::Tensor { index, to, heads };
         item.note = note;
     }
-    meta.entries.retain(|(k, _)| !k.starts_with("split."));
-    let mut set = |k: &str, v: u32| match meta.entries.iter_mut().find(|e| e.0 == k) {
-        Some(e) => e.1 = Value::U32(v),
-        None => meta.entries.push((k.into(), Value::U32(v))),
-    };
+    let given = |key: &str| o.overrides.iter().any(|o| o.key() == key);
     if let Some(id) = mix.file_type() {
-        set("general.file_type", id);
-        set("general.quantization_version", 2);
+        for (key, v) in [("general.file_type", id), ("general.quantization_version", 2)] {
+            if !given(key) {
+                meta.entries.retain(|(k, _)| k != key);
+                meta.entries.push((key.into(), Value::U32(v)));
+            }
+        }
     }
+    let (prefix, shards) = match &o.split {
+        Split::No => return one_file(c, &meta, items),
+        Split::Keep(prefix) => (prefix, by_file(c, items)),
+        Split::Max(prefix, most) => (prefix, by_size(*most, items)?),
+    };
+    sharded(c, &meta, prefix, shards)
+}
+
+/// Head and tensors of one file of the layout.
+fn place(file: &str, meta: &Meta, items: Vec<Item>, pieces: &mut Vec<Piece>) -> anyhow::Result<(String, u64)> {
     let entries: Vec<Entry> =
         items.iter().map(|i| Entry { name: i.gguf.clone(), dtype: i.dtype, shape: i.shape.clone() }).collect();
-    let head = gguf_write::head("the new file", &meta, &entries)?;
-    let mut pieces = vec![bytes_piece(String::new(), 0, head.bytes)];
+    let head = gguf_write::head("the new file", meta, &entries)?;
+    pieces.push(bytes_piece(file.into(), 0, head.bytes));
     for ((item, &offset), &bytes) in items.into_iter().zip(&head.offsets).zip(&head.sizes) {
-        pieces.push(Piece { name: item.gguf, file: String::new(), offset, bytes, data: item.data, note: item.note });
+        pieces.push(Piece { name: item.gguf, file: file.into(), offset, bytes, data: item.data, note: item.note });
     }
-    Ok(Job { layout: layout(c, false, vec![(String::new(), head.file_len)]), pieces, side: vec![] })
+    Ok((file.into(), head.file_len))
+}
+
+fn one_file(c: &Container, meta: &Meta, items: Vec<Item>) -> anyhow::Result<Job> {
+    let mut pieces = Vec::new();
+    let file = place("", meta, items, &mut pieces)?;
+    Ok(Job { layout: layout(c, false, vec![file]), pieces, side: vec![] })
+}
+
+/// The items of each of the source's files; what has none goes into the first.
+fn by_file(c: &Container, items: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut shards: Vec<Vec<Item>> = c.files.iter().map(|_| vec![]).collect();
+    for item in items {
+        let file = match item.data {
+            Data::Tensor { index, .. } => c.tensors[index].file,
+            Data::Bytes(_) => 0,
+        };
+        shards[file].push(item);
+    }
+    shards
+}
+
+/// The items cut where the next one would make a file too large.
+fn by_size(most: u64, items: Vec<Item>) -> anyhow::Result<Vec<Vec<Item>>> {
+    let mut shards: Vec<Vec<Item>> = vec![vec![]];
+    let mut at = 0u64;
+    for item in items {
+        let bytes = item.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).and_then(|n| item.dtype.bytes_for(n));
+        let bytes = bytes.with_context(|| format!("tensor {}: shape {:?} has no size", item.gguf, item.shape))?;
+        let next = at.saturating_add(bytes);
+        let full = next > most && shards.last().is_some_and(|s| !s.is_empty());
+        if full {
+            shards.push(vec![]);
+        }
+        at = if full { bytes } else { next };
+        shards.last_mut().context("there is a first file")?.push(item);
+    }
+    Ok(shards)
+}
+
+/// A directory of files as llama.cpp names and marks them: the first has the metadata.
+fn sharded(c: &Container, meta: &Meta, prefix: &str, shards: Vec<Vec<Item>>) -> anyhow::Result<Job> {
+    let count = u16::try_from(shards.len()).ok();
+    let count = count.with_context(|| format!("{} files, expected at most {}", shards.len(), u16::MAX))?;
+    let tensors = i32::try_from(shards.iter().map(Vec::len).sum::<usize>()).context("the number of tensors")?;
+    let (mut pieces, mut files) = (Vec::new(), Vec::new());
+    for (no, items) in (0..count).zip(shards) {
+        let mut meta = meta.clone();
+        if no > 0 {
+            meta.entries.retain(|(k, _)| k == "general.alignment");
+        }
+        let split = [
+            ("split.no", Value::U16(no)),
+            ("split.count", Value::U16(count)),
+            ("split.tensors.count", Value::I32(tensors)),
+        ];
+        meta.entries.extend(split.map(|(k, v)| (k.to_string(), v)));
+        let name = format!("{prefix}-{:05}-of-{count:05}.gguf", no + 1);
+        files.push(place(&name, &meta, items, &mut pieces)?);
+    }
+    Ok(Job { layout: layout(c, true, files), pieces, side: vec![] })
 }
 
 /// The layout of these files; its fingerprint comes when the job is known.
