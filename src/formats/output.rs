@@ -120,15 +120,15 @@ impl Staged {
             .truncate(false)
             .open(&journal_path)
             .map_err(fail("creating its journal"))?;
+        let second = || {
+            let remedy = "wait for the first, or give another name";
+            FormatError::unsupported(&show_path(out), "a second process writing the same model", remedy)
+        };
         match journal.try_lock() {
+            // the first may have ended meanwhile, and its journal with it: a lock on that would keep nobody out
+            Ok(()) if fs::symlink_metadata(&journal_path).is_err() => return Err(second()),
             Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(FormatError::unsupported(
-                    &show_path(out),
-                    "a second process writing the same model",
-                    "wait for the first, or give another name",
-                ));
-            }
+            Err(fs::TryLockError::WouldBlock) => return Err(second()),
             // a WebAssembly module has no locks, and no second process either
             Err(fs::TryLockError::Error(e))
                 if cfg!(target_family = "wasm") && e.kind() == io::ErrorKind::Unsupported => {}
