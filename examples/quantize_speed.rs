@@ -47,6 +47,8 @@ fn options(target: Target, mix: Mix) -> Options {
         output_type: None,
         embedding_type: None,
         requantize: false,
+        split: isobit::quantize::Split::No,
+        overrides: vec![],
         words: String::new(),
     }
 }

@@ -218,6 +218,104 @@ fn both_file_forms_of_a_llama_agree_though_their_heads_are_in_another_order() {
     assert!(worst < 1e-9 && flips == 0 && diff < 1e-4, "{worst} {flips} {diff}");
 }
 
+/// A directory whose config.json was changed, and the GGUF file that `isobit quantize` makes of it.
+fn directory_and_file(args: &str, change: &dyn Fn(&mut serde_json::Value)) -> (TempDir, [PathBuf; 2]) {
+    let (dir, hf) = model(&format!("{SMALL} --format hf {args}"));
+    let file = hf.join("config.json");
+    let mut v: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
+    change(&mut v);
+    std::fs::write(&file, v.to_string()).expect("writes");
+    let gguf = dir.path().join("made.gguf");
+    let mut quantize = std::process::Command::new(env!("CARGO_BIN_EXE_isobit"));
+    let made = quantize.arg("quantize").args([&hf, &gguf]).arg("f32").output().expect("it starts");
+    assert!(made.status.success(), "{args}: {}", String::from_utf8_lossy(&made.stderr));
+    (dir, [hf, gguf])
+}
+
+#[test]
+fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
+    use serde_json::json;
+    type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
+    let drop_key = |c: &mut serde_json::Value, key: &str| drop(c.as_object_mut().expect("an object").remove(key));
+    let yarn = "--arch qwen2 --rope yarn";
+    let long = "--arch phi3 --rope longrope --original-ctx 100";
+    let cases: [(&str, Change); 22] = [
+        ("--arch qwen2 --rope llama3", &|_| {}),
+        ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
+        (yarn, &|_| {}),
+        (yarn, &|c| c["rope_scaling"]["beta_fast"] = 20.1.into()),
+        (yarn, &|c| c["rope_scaling"]["beta_slow"] = 1.7.into()),
+        (yarn, &|c| c["rope_scaling"]["attention_factor"] = 1.3.into()),
+        (yarn, &|c| {
+            (c["rope_scaling"]["mscale"], c["rope_scaling"]["mscale_all_dim"]) = (0.7.into(), 0.9.into());
+        }),
+        (yarn, &|c| drop_key(&mut c["rope_scaling"], "factor")),
+        (yarn, &|c| {
+            (c["rope_scaling"]["factor"], c["original_max_position_embeddings"]) = (3.7.into(), 32.into());
+        }),
+        (long, &|_| {}),
+        (long, &|c| c["rope_scaling"]["attention_factor"] = 1.27.into()),
+        (long, &|c| c["rope_scaling"]["factor"] = 3.3.into()),
+        (long, &|c| c["rope_scaling"]["type"] = "yarn".into()),
+        (long, &|c| c["rope_scaling"]["type"] = "su".into()),
+        (long, &|c| c["rope_scaling"]["original_max_position_embeddings"] = 60.into()),
+        ("--arch phi3 --rotary 0.5", &|_| {}),
+        ("--arch phi3 --rotary 0.5", &|c| {
+            c["partial_rotary_factor"] = serde_json::Value::Null;
+            c["rope_parameters"] = json!({"rope_theta": 10000.0, "partial_rotary_factor": 0.5});
+        }),
+        ("--arch phi3", &|c| drop_key(c, "rms_norm_eps")),
+        ("--arch phi3", &|c| c["sliding_window"] = 128.into()),
+        ("--arch qwen2", &|c| c["sliding_window"] = 32.into()),
+        ("--arch qwen3 --head-dim 128", &|c| drop_key(c, "head_dim")),
+        ("--arch qwen3", &|c| c["rope_theta"] = 12345.678.into()),
+    ];
+    for (i, (args, change)) in cases.into_iter().enumerate() {
+        let (_dir, paths) = directory_and_file(args, change);
+        let [a, b] = paths.each_ref().map(|p| hyper(&open(p)));
+        assert_eq!((a.window, a.n_rot, a.head_dim, a.eps), (b.window, b.n_rot, b.head_dim, b.eps), "case {i}: {args}");
+        for n_ctx in [48, 112] {
+            let [a, b] =
+                paths.each_ref().map(|p| logits(&open(p), &ids(40), n_ctx).unwrap_or_else(|e| panic!("{e:#}")));
+            let same = a.iter().flatten().map(|v| v.to_bits()).eq(b.iter().flatten().map(|v| v.to_bits()));
+            assert!(same, "case {i}: {args}, context {n_ctx}");
+        }
+    }
+    // what the directory does not run is not converted either
+    let (dir, hf) = model(&format!("{SMALL} --format hf {yarn}"));
+    let changes: [(Change, &str); 3] = [
+        (&|c| c["rope_scaling"]["truncate"] = false.into(), "truncate"),
+        (&|c| c["hidden_act"] = "gelu".into(), "hidden_act"),
+        (&|c| c["partial_rotary_factor"] = 0.5.into(), "partial_rotary_factor"),
+    ];
+    let kept = std::fs::read(hf.join("config.json")).expect("there");
+    for (change, key) in changes {
+        let mut v: serde_json::Value = serde_json::from_slice(&kept).expect("json");
+        change(&mut v);
+        std::fs::write(hf.join("config.json"), v.to_string()).expect("writes");
+        let mut quantize = std::process::Command::new(env!("CARGO_BIN_EXE_isobit"));
+        let made = quantize.arg("quantize").arg(&hf).arg(dir.path().join("x.gguf")).output().expect("it starts");
+        let error = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.code() == Some(2) && error.contains(key), "{error}");
+    }
+}
+
+#[test]
+fn a_llama_directory_and_the_file_quantize_makes_of_it_rotate_by_the_same_table() {
+    for args in ["--rope llama3", "--rope yarn"] {
+        let (_dir, paths) = directory_and_file(&format!("--arch llama {args}"), &|_| {});
+        let words = paths.each_ref().map(|p| {
+            let (c, mut words) = (open(p), Vec::new());
+            isobit::models::rope_table(&c, &hyper(&c), 256).expect("a table").words(0, 256, &mut words);
+            words
+        });
+        assert_eq!(words[0], words[1], "{args}");
+        let [a, b] = paths.each_ref().map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
+        let (worst, flips, diff) = distance(&a, &b);
+        assert!(worst < 1e-9 && flips == 0 && diff < 1e-4, "{args}: {worst} {flips} {diff}");
+    }
+}
+
 #[test]
 fn both_file_forms_tokenise_alike() {
     let texts = [

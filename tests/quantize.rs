@@ -4,7 +4,9 @@
 //! their tensors to the byte.
 
 use isobit::blocks::BlockType;
-use isobit::formats::{Container, FormatError, LoadMode, PackedFault, packed};
+use isobit::formats::gguf_write::{self, Entry};
+use isobit::formats::meta::{self, Meta};
+use isobit::formats::{Container, Dtype, FormatError, LoadMode, PackedFault, packed};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -197,6 +199,183 @@ fn a_planted_nan_or_infinity_is_found_in_every_type_and_leaves_no_file() {
     }
 }
 
+/// A GGUF file of tensors of these types and shapes, all zeros, with a llama's name.
+fn gguf(path: &str, tensors: &[(&str, BlockType, &[u64])]) {
+    let entries: Vec<Entry> = tensors
+        .iter()
+        .map(|(name, ty, shape)| Entry {
+            name: name.to_string(),
+            dtype: Dtype::from_block(*ty).unwrap(),
+            shape: shape.to_vec(),
+        })
+        .collect();
+    let meta = Meta { entries: vec![("general.architecture".into(), meta::Value::Str("llama".into()))] };
+    let head = gguf_write::head(path, &meta, &entries).unwrap();
+    let mut bytes = head.bytes;
+    bytes.resize(head.file_len as usize, 0);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_quantised_tensor_that_is_no_matrix_is_refused_where_matrices_are_packed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"));
+    for (shape, text) in [(&[256][..], "[256]"), (&[256, 2, 3], "[256, 2, 3]"), (&[256, 2, 3, 1], "[256, 2, 3, 1]")] {
+        gguf(&model, &[("blk.0.attn_q.weight", BlockType::Q6_K, shape)]);
+        for to in ["packed", "blocks"] {
+            refused(&["quantize", &model, &out, "copy", "--to", to], &["blk.0.attn_q.weight", text, "two dimensions"]);
+        }
+        ok(&["quantize", &model, &at(dir.path(), "again.gguf"), "copy"]);
+        same_tensors(&model, &at(dir.path(), "again.gguf"));
+    }
+}
+
+#[test]
+fn tensors_without_elements_cost_nothing_whatever_their_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"));
+    gguf(
+        &model,
+        &[
+            ("blk.0.attn_q.weight", BlockType::F16, &[0, 1 << 60]),
+            ("blk.0.attn_k.weight", BlockType::F16, &[1 << 60, 0]),
+            ("blk.0.attn_v.weight", BlockType::F32, &[256, 1 << 50, 0]),
+            ("blk.0.attn_norm.weight", BlockType::F32, &[0]),
+            ("output.weight", BlockType::F16, &[256, 2]),
+        ],
+    );
+    for args in [&["f32"][..], &["q8_0"], &["copy", "--to", "packed"]] {
+        ok(&[&["quantize", &model, &out], args].concat());
+        let t = tensors(&out);
+        assert_eq!((t.len(), &t["output.weight"].1[..]), (5, &[256, 2][..]), "{args:?}");
+        assert!(t["blk.0.attn_q.weight"].2.is_empty() && t["blk.0.attn_q.weight"].1 == [0, 1 << 60]);
+        remove(&out);
+    }
+}
+
+#[test]
+fn files_that_no_run_left_and_the_input_are_never_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out, part) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "m.gguf"), at(dir.path(), "m.gguf.part"));
+    std::fs::write(&part, "my notes").unwrap();
+    for extra in [&[][..], &["--resume"]] {
+        refused(&[&["quantize", &f16, &out, "q8_0"], extra].concat(), &["m.gguf.part", "no journal beside it"]);
+    }
+    assert_eq!(std::fs::read_to_string(&part).unwrap(), "my notes");
+    std::fs::copy(&f16, &part).unwrap();
+    refused(&["quantize", &part, &out, "q8_0"], &["m.gguf", "unfinished form is the input"]);
+    assert!(std::fs::read(&part).unwrap() == std::fs::read(&f16).unwrap());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_packed_model_keeps_the_files_other_programs_read_and_a_gguf_file_the_template() {
+    let dir = tempfile::tempdir().unwrap();
+    let hf = dir.path().join("hf");
+    std::fs::create_dir(&hf).unwrap();
+    for file in files(&tiny("hf")) {
+        std::fs::copy(&file, hf.join(file.file_name().unwrap())).unwrap();
+    }
+    let template = "{{ messages[0].content }}\n";
+    std::fs::write(hf.join("chat_template.jinja"), template).unwrap();
+    let (hf, g, p, q) = (hf.to_str().unwrap(), at(dir.path(), "m.gguf"), at(dir.path(), "p"), at(dir.path(), "q"));
+    ok(&["quantize", hf, &g, "f16"]);
+    let c = Container::open(Path::new(&g), LoadMode::Read).unwrap();
+    assert_eq!(c.meta.str("tokenizer.chat_template"), Some(template));
+    std::fs::write(format!("{hf}/tokenizer.model"), b"pieces").unwrap();
+    ok(&["quantize", hf, &p, "--to", "packed"]);
+    // and of a GGUF file beside which they lie
+    std::fs::rename(&g, format!("{p}/m.gguf")).unwrap();
+    ok(&["quantize", &format!("{p}/m.gguf"), &q, "--to", "packed"]);
+    for out in [p, q] {
+        assert_eq!(std::fs::read(format!("{out}/tokenizer.model")).unwrap(), b"pieces");
+        assert_eq!(std::fs::read_to_string(format!("{out}/chat_template.jinja")).unwrap(), template);
+    }
+}
+
+#[test]
+fn a_model_goes_into_several_files_and_back_without_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shards, again, joined) = (at(dir.path(), "m.gguf"), at(dir.path(), "k"), at(dir.path(), "one.gguf"));
+    let f16 = tiny("tiny-stories-f16.gguf");
+    ok(&["quantize", &f16, &shards, "copy", "--split-max-size", "1M"]);
+    let names: Vec<String> = contents(&shards).into_iter().map(|(name, _)| name).collect();
+    let n = names.len();
+    assert!(n > 5, "{names:?}");
+    let expected: Vec<String> = (1..=n).map(|i| format!("m-{i:05}-of-{n:05}.gguf")).collect();
+    assert_eq!(names, expected);
+    for (i, path) in files(&shards).iter().enumerate() {
+        // a tensor that is larger is alone in its file
+        assert!(path.metadata().unwrap().len() < 1_200_000 || i == 0, "{}", path.display());
+    }
+    same_tensors(&shards, &f16);
+    let c = Container::open(Path::new(&shards), LoadMode::Read).unwrap();
+    let number = |key: &str| c.meta.uint(key);
+    assert_eq!((number("split.no"), number("split.count")), (Some(0), Some(n as u64)));
+    assert_eq!(number("split.tensors.count"), Some(c.tensors.len() as u64));
+    // the same tensors in each, of another type, from the first file's name
+    ok(&["quantize", &at(Path::new(&shards), &expected[0]), &again, "q8_0", "--keep-split"]);
+    let k = Container::open(Path::new(&again), LoadMode::Read).unwrap();
+    let places = |c: &Container| c.tensors.iter().map(|t| (t.name.clone(), t.file)).collect::<Vec<_>>();
+    assert_eq!(places(&k), places(&c));
+    assert!(files(&again)[n - 1].ends_with(format!("k-{n:05}-of-{n:05}.gguf")));
+    same_tensors(&again, &tiny("tiny-stories-Q8_0.gguf"));
+    assert_eq!(story(&again), story(&tiny("tiny-stories-Q8_0.gguf")));
+    // joined, nothing of the parts is left
+    ok(&["quantize", &again, &joined, "copy"]);
+    same_tensors(&joined, &again);
+    let j = Container::open(Path::new(&joined), LoadMode::Read).unwrap();
+    assert!(!j.meta.entries.iter().any(|(k, _)| k.starts_with("split.")));
+    // one file may be all there is
+    let one = at(dir.path(), "whole");
+    ok(&["quantize", &f16, &one, "q4_0", "--split-max-size", "2G"]);
+    assert_eq!(contents(&one)[0].0, "whole-00001-of-00001.gguf");
+    same_tensors(&one, &tiny("tiny-stories-Q4_0.gguf"));
+    refused(&["quantize", &f16, &joined, "q8_0", "--keep-split"], &["a file is in the way"]);
+    refused(&["quantize", &f16, &one, "q8_0", "--split-max-size", "2K"], &["500M"]);
+}
+
+#[test]
+fn metadata_can_be_overridden() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "m.gguf"));
+    let set = |kv: &[&str]| {
+        let mut args = vec!["quantize", &f16, &out, "q8_0"];
+        kv.iter().for_each(|kv| args.extend(["--override-kv", kv]));
+        args.into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let run = |kv: &[&str]| ok(&set(kv).iter().map(String::as_str).collect::<Vec<_>>());
+    run(&[
+        "llama.rope.freq_base=float:20000",
+        "general.name=str:mine",
+        "my.flag=bool:true",
+        "general.file_type=int:99",
+    ]);
+    let c = Container::open(Path::new(&out), LoadMode::Read).unwrap();
+    assert_eq!(c.meta.float("llama.rope.freq_base"), Some(20000.0));
+    assert_eq!((c.meta.str("general.name"), c.meta.bool("my.flag")), (Some("mine"), Some(true)));
+    assert_eq!(c.meta.uint("general.file_type"), Some(99));
+    same_tensors(&out, &tiny("tiny-stories-Q8_0.gguf"));
+    for (bad, words) in [
+        ("x", "KEY=TYPE:VALUE"),
+        ("general.name=int:3", "general.name"),
+        ("general.alignment=int:64", "follows from the layout"),
+    ] {
+        let args = set(&[bad]);
+        refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), &["--override-kv", words]);
+    }
+}
+
+#[test]
+fn options_without_effect_are_refused_and_the_policys_variable_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "out"));
+    refused(&["quantize", &f16, &out, "--to", "packed", "--pure"], &["--pure has no effect"]);
+    refused(&["quantize", &f16, &out, "q4_k_m", "--policy", "qkv"], &["--policy has no effect", "--to packed"]);
+    let set = program::isobit(&["quantize", &f16, &out, "q4_k_m"]).env("ISOBIT_Q8K128_POLICY", "qkv").output().unwrap();
+    assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
+}
+
 // ---------------------------------------------------------------- killed and resumed
 
 /// Makes `out` by this command, killed after each of these delays; the old content or the new one must be there.
@@ -270,18 +449,29 @@ fn kill_after_pieces(args: &[&str], journal: &str, pieces: usize) -> bool {
 fn a_resumed_job_gives_the_same_bytes_even_where_finished_pieces_were_damaged() {
     let dir = tempfile::tempdir().unwrap();
     let hf = tiny("hf");
-    let (fresh, out) = (at(dir.path(), "fresh"), at(dir.path(), "out"));
-    for flags in [&["q6_k"][..], &["--to", "packed", "--policy", "attn"], &["--to", "blocks", "--policy", "off"]] {
+    // files of a split model are called after it
+    std::fs::create_dir(dir.path().join("fresh")).unwrap();
+    let (fresh, out) = (at(&dir.path().join("fresh"), "out"), at(dir.path(), "out"));
+    for flags in [
+        &["q6_k"][..],
+        &["--to", "packed", "--policy", "attn"],
+        &["--to", "blocks", "--policy", "off"],
+        &["q8_0", "--split-max-size", "1M"],
+    ] {
         let args = |o: &str| {
             [&["quantize", &hf, o, "-t", "1"], flags].concat().iter().map(|s| s.to_string()).collect::<Vec<_>>()
         };
+        // gives the number of tensors that were begun
         let run = |o: &str, extra: &[&str]| {
             let args = args(o);
             let mut all: Vec<&str> = args.iter().map(String::as_str).collect();
             all.extend(extra);
-            ok(&all);
+            let o = isobit(&all);
+            let err = String::from_utf8_lossy(&o.stderr);
+            assert!(o.status.success(), "{all:?}: {err}");
+            err.lines().filter(|l| l.starts_with('[')).count()
         };
-        run(&fresh, &[]);
+        let all = run(&fresh, &[]);
         let (journal, part) = (format!("{out}.part.journal"), format!("{out}.part"));
         let first = args(&out);
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
@@ -300,7 +490,10 @@ fn a_resumed_job_gives_the_same_bytes_even_where_finished_pieces_were_damaged() 
         let mut bytes = std::fs::read(&victim).unwrap();
         bytes[3] ^= 0x10;
         std::fs::write(&victim, &bytes).unwrap();
-        run(&out, &["--resume"]);
+        // every other piece at least is a tensor, and one of them was damaged
+        let noted = std::fs::read_to_string(&journal).unwrap().lines().count() - 1;
+        let begun = run(&out, &["--resume"]);
+        assert!(begun > 0 && begun + noted / 2 - 1 <= all, "{flags:?}: {begun} of {all} begun, {noted} pieces noted");
         assert_eq!(contents(&out), contents(&fresh), "{flags:?}");
         assert!(!Path::new(&part).exists() && !Path::new(&journal).exists());
         remove(&out);

@@ -2,17 +2,18 @@
 
 use super::common::{self, EngineArgs, Load, note};
 use crate::blocks::BlockType;
-use crate::formats::output::Staged;
+use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
 use crate::formats::{Container, Tensor};
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
-use crate::quantize::{self, Data, Encoder, Job, Options, Piece, Stopped, Target, Watch};
+use crate::quantize::kv::Override;
+use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Stopped, Target, Watch};
 use crate::simd::Level;
 use anyhow::{Context, ensure};
 use clap::{Args, Parser};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -33,10 +34,9 @@ pub struct QuantizeArgs {
     /// gguf; packed: a directory with packed safetensors; blocks: one with a file per matrix
     #[arg(long, default_value = "gguf", value_name = "LAYOUT", value_parser = target)]
     to: Target,
-    /// What a packed model has in Q8K128: off, layer0-qkv, early-qkv, qkv, attn, q8k, all
-    #[arg(long, default_value = "layer0-qkv", value_name = "POLICY", value_parser = policy)]
-    #[arg(env = "ISOBIT_Q8K128_POLICY", hide_env_values = true)]
-    policy: Policy,
+    /// What a packed model has in Q8K128: off, layer0-qkv, early-qkv, qkv, attn, q8k, all [default: layer0-qkv]
+    #[arg(long, value_name = "POLICY", value_parser = policy, env = POLICY, hide_env_values = true)]
+    policy: Option<Policy>,
     /// Lines of PATTERN TYPE over tensor names; the first that matches counts (TYPE keep: as it is)
     #[arg(long, value_name = "FILE")]
     policy_file: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub struct QuantizeArgs {
     #[arg(long)]
     pure: bool,
     /// Keep output.weight as it is
-    #[arg(long)]
+    #[arg(long, conflicts_with = "output_tensor_type")]
     leave_output_tensor: bool,
     /// Type of output.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
@@ -55,6 +55,15 @@ pub struct QuantizeArgs {
     /// Type of token_embd.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
     token_embedding_type: Option<BlockType>,
+    /// OUTPUT is a directory with as many GGUF files as INPUT has, with the same tensors in each
+    #[arg(long, conflicts_with = "split_max_size")]
+    keep_split: bool,
+    /// OUTPUT is a directory of GGUF files with at most so many bytes of tensors each: 500M, 2G
+    #[arg(long, value_name = "SIZE", value_parser = split_size)]
+    split_max_size: Option<u64>,
+    /// Metadata of one's own (TYPE: int, float, bool, str); may be repeated
+    #[arg(long, value_name = "KEY=TYPE:VALUE")]
+    override_kv: Vec<String>,
     /// Quantise again what is quantised already
     #[arg(long)]
     allow_requantize: bool,
@@ -77,12 +86,23 @@ pub struct QuantizeArgs {
     load_mode: Load,
 }
 
+/// The variable that stands for `--policy`.
+const POLICY: &str = "ISOBIT_Q8K128_POLICY";
+
 fn mix(s: &str) -> Result<Mix, String> {
     Mix::parse(s).ok_or_else(|| format!("expected one of {}", choose::MIXES))
 }
 
 fn policy(s: &str) -> Result<Policy, String> {
     Policy::parse(s).ok_or_else(|| format!("expected one of {}", Policy::NAMES))
+}
+
+/// As llama.cpp's tool counts: M is a million.
+fn split_size(s: &str) -> Result<u64, String> {
+    let upper = s.to_uppercase();
+    let unit = if upper.ends_with('G') { 1_000_000_000 } else { 1_000_000 };
+    let number = upper.strip_suffix(['M', 'G']).and_then(|n| n.parse::<u64>().ok());
+    number.filter(|n| *n > 0).and_then(|n| n.checked_mul(unit)).ok_or_else(|| "expected a size like 500M or 2G".into())
 }
 
 fn block(s: &str) -> Result<BlockType, String> {
@@ -99,12 +119,57 @@ fn target(s: &str) -> Result<Target, String> {
 }
 
 impl QuantizeArgs {
+    /// Refuses options that would say nothing to what is asked for.
+    fn refuse_idle(&self) -> anyhow::Result<()> {
+        let packed = self.to != Target::Gguf;
+        let copy = self.mix == Some(Mix::Copy);
+        // the variable is set for every command, the flag is meant for this one
+        let set = std::env::var(POLICY).ok().and_then(|v| Policy::parse(&v));
+        let policy = self.policy.is_some() && self.policy != set;
+        let chosen = !self.tensor_type.is_empty() || self.policy_file.is_some();
+        for (given, flag, idle, why) in [
+            (self.pure, "--pure", packed, "a packed model has no mixes to leave out"),
+            (
+                self.token_embedding_type.is_some(),
+                "--token-embedding-type",
+                packed,
+                "a packed model keeps its embedding",
+            ),
+            (policy, "--policy", !packed, "it says what a packed model has; add --to packed"),
+            (self.keep_split, "--keep-split", packed, "it is for GGUF files"),
+            (self.split_max_size.is_some(), "--split-max-size", packed, "it is for GGUF files"),
+            (!self.override_kv.is_empty(), "--override-kv", packed, "it is for GGUF files"),
+            (policy, "--policy", self.mix.is_some(), "TYPE says the same; give one of them"),
+            (self.pure, "--pure", copy, "copy changes no type"),
+            (chosen, "--tensor-type and --policy-file", copy, "copy changes no type"),
+            (self.output_tensor_type.is_some(), "--output-tensor-type", copy, "copy changes no type"),
+            (self.token_embedding_type.is_some(), "--token-embedding-type", copy, "copy changes no type"),
+        ] {
+            ensure!(!(given && idle), "{flag} has no effect here: {why}");
+        }
+        Ok(())
+    }
+
     fn options(&self) -> anyhow::Result<Options> {
+        self.refuse_idle()?;
+        let policy = self.policy.unwrap_or(Policy::Layer0Qkv);
         let mut patterns = Vec::new();
         for flag in &self.tensor_type {
             patterns.push(Pattern::flag(flag).context("--tensor-type")?);
         }
-        let mut words = format!("{:?} {:?} {:?} {:?}", self.mix, self.policy, self.tensor_type, self.allow_requantize);
+        let mut overrides = Vec::new();
+        for text in &self.override_kv {
+            overrides.push(Override::parse(text).context("--override-kv")?);
+        }
+        // shards are called after the directory, which may be called after the model
+        let name = self.output.file_name().map_or("model".into(), |n| n.to_string_lossy());
+        let prefix = name.strip_suffix(".gguf").unwrap_or(&name).to_string();
+        let split = match self.split_max_size {
+            Some(most) => Split::Max(prefix, most),
+            None if self.keep_split => Split::Keep(prefix),
+            None => Split::No,
+        };
+        let mut words = format!("{:?} {:?} {:?} {:?}", self.mix, policy, self.tensor_type, self.allow_requantize);
         if let Some(path) = &self.policy_file {
             let text = common::text(None, Some(path))?;
             patterns.extend(Pattern::file(&text).with_context(|| path.display().to_string())?);
@@ -113,13 +178,15 @@ impl QuantizeArgs {
         Ok(Options {
             target: self.to,
             mix: self.mix,
-            policy: self.policy,
+            policy,
             patterns,
             pure: self.pure,
             leave_output: self.leave_output_tensor,
             output_type: self.output_tensor_type,
             embedding_type: self.token_embedding_type,
             requantize: self.allow_requantize,
+            split,
+            overrides,
             words,
         })
     }
@@ -142,7 +209,7 @@ impl QuantizeArgs {
 pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     let options = a.options()?;
     let c = common::open(Some(&a.input), a.load_mode)?;
-    refuse_same(&c, &a.input, &a.output)?;
+    output::refuse_sources(&a.output, &c.files)?;
     let job = quantize::plan(&c, &options)?;
     let threads = a.nthreads.unwrap_or(a.threads);
     if a.dry_run {
@@ -178,12 +245,19 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(130))
         }
         Err(e) => {
-            // a full disk or a lost device can be mended, a damaged model cannot
-            if !e.chain().any(|c| c.is::<std::io::Error>()) {
-                staged.discard()?;
-            }
+            settle(staged, &e);
             Err(e)
         }
+    }
+}
+
+/// What becomes of finished work after an error: a full disk or a lost device can be mended, a damaged model cannot.
+fn settle(staged: Staged, error: &anyhow::Error) {
+    if !error.chain().any(|c| c.is::<Damaged>()) {
+        note!("what is finished is kept; the same command with --resume goes on");
+    } else if let Err(e) = staged.discard() {
+        // the first error is the one to end with
+        note!("warning: what was written is left: {e}");
     }
 }
 
@@ -205,8 +279,11 @@ fn write(
             bar.suspend(|| note!("{line}"));
         }
     };
-    for (piece, _) in job.pieces.iter().zip(&done).filter(|(_, done)| **done) {
-        bar.inc(piece.source(c).map_or(0, |t| t.bytes));
+    let kept: Vec<&Tensor> =
+        job.pieces.iter().zip(&done).filter(|(_, done)| **done).filter_map(|(p, _)| p.source(c)).collect();
+    bar.inc(kept.iter().fold(0, |n, t| n.saturating_add(t.bytes)));
+    if !noted.is_empty() {
+        note!("resuming: {} of {} tensors are finished", kept.len(), tensors.len());
     }
     let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &common::interrupted };
     let encoder = encoder.as_mut().map(|e| e.as_mut() as &mut dyn Encoder);
@@ -237,18 +314,9 @@ fn line(i: usize, n: usize, p: &Piece, c: &Container) -> String {
 /// `7.01 MiB -> 2.27 MiB, 4.95 bits per weight`.
 fn summary(job: &Job, c: &Container) -> String {
     let (from, to) = (job.bytes_in(c), job.bytes_out());
-    let elems: u64 = job.pieces.iter().filter_map(|p| p.source(c)).map(Tensor::elems).sum();
+    let elems = job.pieces.iter().filter_map(|p| p.source(c)).map(Tensor::elems).fold(0, u64::saturating_add);
     let bits = to as f64 * 8.0 / elems.max(1) as f64;
     format!("{} -> {}, {bits:.2} bits per weight", super::inspect::size(from), super::inspect::size(to))
-}
-
-/// A model is never written over itself, whatever its path is called.
-fn refuse_same(c: &Container, input: &Path, output: &Path) -> anyhow::Result<()> {
-    let real = |p: &Path| std::fs::canonicalize(p).ok();
-    let Some(out) = real(output) else { return Ok(()) };
-    let same = c.files.iter().map(PathBuf::as_path).chain([input]).any(|f| real(f).as_deref() == Some(&out));
-    ensure!(!same, "{}: the output is the input; give another name", output.display());
-    Ok(())
 }
 
 /// The engine's options with nothing typed: what opening a device asks for.
@@ -264,4 +332,122 @@ fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
     let opened = engine.devices().open(device)?;
     note!("encoding on {}", opened.device.info().name);
     Ok(Box::new(DeviceEncoder::new(opened.device)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::LoadMode;
+    use crate::formats::gguf_write::{self, Entry};
+    use crate::formats::meta::Meta;
+    use anyhow::bail;
+
+    /// A device that is lost after some rows.
+    struct Lost {
+        left: usize,
+        error: fn() -> anyhow::Error,
+    }
+
+    impl Encoder for Lost {
+        fn takes(&self, ty: BlockType) -> bool {
+            ty == BlockType::Q8_0
+        }
+
+        fn encode(&mut self, ty: BlockType, x: &[f32], out: &mut [u8]) -> anyhow::Result<()> {
+            if self.left == 0 {
+                bail!((self.error)());
+            }
+            self.left -= 1;
+            ty.encode_row(x, out);
+            Ok(())
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: QuantizeArgs,
+    }
+
+    fn parse(words: &[&str]) -> QuantizeArgs {
+        Line::parse_from([&["quantize"], words].concat()).args
+    }
+
+    #[test]
+    fn what_is_finished_when_a_device_is_lost_is_there_for_the_next_run() {
+        let input = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny/tiny-stories-f16.gguf");
+        let errors: &[fn() -> anyhow::Error] = &[
+            #[cfg(feature = "gpu")]
+            || crate::host::HostError::Lost("unplugged".into()).into(),
+            || common::DeviceError("no answer".into()).into(),
+            || anyhow::anyhow!("no answer"),
+        ];
+        for &error in errors {
+            let dir = tempfile::tempdir().unwrap();
+            let out = dir.path().join("m.gguf");
+            let a = parse(&[input, out.to_str().unwrap(), "q8_0"]);
+            let c = Container::open(&a.input, LoadMode::Read).unwrap();
+            let job = quantize::plan(&c, &a.options().unwrap()).unwrap();
+            let (mut staged, noted) = Staged::begin(&out, &job.layout, true).unwrap();
+            let mut encoder: Option<Box<dyn Encoder>> = Some(Box::new(Lost { left: 5, error }));
+            let e = write(&job, &c, &mut staged, &noted, Level::detect(), &mut encoder).unwrap_err();
+            settle(staged, &e);
+            let (staged, noted) = Staged::begin(&out, &job.layout, true).unwrap();
+            let done = quantize::check(&job, &c, &staged, &noted).unwrap();
+            let kept = done.iter().zip(&job.pieces).filter(|(done, p)| **done && p.source(&c).is_some()).count();
+            assert!(kept >= 5, "{kept} tensors kept after {e}");
+            settle(staged, &anyhow::Error::new(Damaged::new("bad")).context("tensor x"));
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "of a damaged model nothing is kept");
+        }
+    }
+
+    #[test]
+    fn a_device_is_asked_for_no_rows_of_a_tensor_without_elements() {
+        let dir = tempfile::tempdir().unwrap();
+        let (input, out) = (dir.path().join("in.gguf"), dir.path().join("m.gguf"));
+        let dtype = crate::formats::Dtype::from_block(BlockType::F16).unwrap();
+        let entry = |name: &str, shape: &[u64]| Entry { name: name.into(), dtype, shape: shape.to_vec() };
+        let entries = [entry("blk.0.attn_q.weight", &[0, 1 << 60]), entry("blk.0.attn_k.weight", &[1 << 40, 0])];
+        std::fs::write(&input, gguf_write::head("in", &Meta::default(), &entries).unwrap().bytes).unwrap();
+        let a = parse(&[input.to_str().unwrap(), out.to_str().unwrap(), "q8_0"]);
+        let c = Container::open(&a.input, LoadMode::Read).unwrap();
+        let job = quantize::plan(&c, &a.options().unwrap()).unwrap();
+        let (mut staged, noted) = Staged::begin(&out, &job.layout, false).unwrap();
+        let lost = Lost { left: 0, error: || anyhow::anyhow!("asked") };
+        let mut encoder: Option<Box<dyn Encoder>> = Some(Box::new(lost));
+        write(&job, &c, &mut staged, &noted, Level::detect(), &mut encoder).unwrap();
+        staged.commit().unwrap();
+        assert_eq!(Container::open(&out, LoadMode::Read).unwrap().tensors[0].shape, [0, 1 << 60]);
+    }
+
+    #[test]
+    fn sizes_of_files_are_millions_and_thousands_of_them() {
+        let sizes = ["500M", "2g", "1G"].map(|s| split_size(s).unwrap());
+        assert_eq!(sizes, [500_000_000, 2_000_000_000, 1_000_000_000]);
+        for bad in ["", "G", "2", "0G", "-1G", "2K", "1.5G", "99999999999G", "18446744073709551615M"] {
+            assert!(split_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn options_that_would_say_nothing_are_refused() {
+        for (words, flag) in [
+            (&["a", "b", "--to", "packed", "--pure"][..], "--pure"),
+            (&["a", "b", "--to", "blocks", "--token-embedding-type", "q8_0"], "--token-embedding-type"),
+            (&["a", "b", "--policy", "qkv"], "--policy"),
+            (&["a", "b", "q8k", "--to", "packed", "--policy", "qkv"], "--policy"),
+            (&["a", "b", "--to", "packed", "--keep-split"], "--keep-split"),
+            (&["a", "b", "--to", "packed", "--split-max-size", "2G"], "--split-max-size"),
+            (&["a", "b", "--to", "packed", "--override-kv", "a=int:1"], "--override-kv"),
+            (&["a", "b", "copy", "--pure"], "--pure"),
+            (&["a", "b", "copy", "--tensor-type", "x=q8_0"], "--tensor-type"),
+            (&["a", "b", "copy", "--output-tensor-type", "q8_0"], "--output-tensor-type"),
+        ] {
+            let error = parse(words).options().unwrap_err().to_string();
+            assert!(error.starts_with(flag) && error.contains("has no effect here"), "{error}");
+        }
+        for words in [&["a", "b", "--to", "packed", "--policy", "qkv"][..], &["a", "b", "q4_k_m", "--pure"]] {
+            parse(words).options().unwrap();
+        }
+    }
 }

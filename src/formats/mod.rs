@@ -16,6 +16,7 @@ pub mod gguf_write;
 pub mod hf;
 mod index;
 pub mod meta;
+pub mod mix;
 pub mod names;
 pub mod output;
 pub mod packed;

@@ -24,17 +24,6 @@ const LAYER: [(&str, &str); 13] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// The `general.architecture` of a config's `model_type`; `None` where this engine knows no conversion.
-pub fn gguf_arch(model_type: &str) -> Option<&'static str> {
-    Some(match model_type {
-        "llama" | "mistral" | "smollm" => "llama",
-        "phi3" => "phi3",
-        "qwen2" => "qwen2",
-        "qwen3" => "qwen3",
-        _ => return None,
-    })
-}
-
 /// `name` without `.weight` or `.bias`, and that suffix.
 fn split(name: &str) -> Option<(&str, &str)> {
     let at = name.len() - [".weight", ".bias"].into_iter().find(|s| name.ends_with(s))?.len();

@@ -4,7 +4,8 @@
 //! their hashes in `OUT.part.journal`. [`Staged::commit`] flushes everything to the disk and renames, so that at any
 //! moment `OUT` is what it was before or the whole new model, whatever is killed when. The journal carries a fingerprint
 //! of what is being made; [`Staged::begin`] goes on from it only when it is the same, and the caller checks the hashes.
-//! A second process that wants the same name is refused by a lock on the journal.
+//! A second process that wants the same name is refused by a lock on the journal. Nothing is removed that an earlier run
+//! did not leave: `OUT.part` without a journal of ours beside it, and any file the model is read from, is refused.
 //!
 //! The only module that creates, renames or removes files.
 
@@ -35,6 +36,8 @@ pub struct Layout {
     pub files: Vec<(String, u64)>,
     /// says what is being made, on one line: a journal with another one is not continued
     pub fingerprint: String,
+    /// files the model is made from: none of them may be written over
+    pub sources: Vec<PathBuf>,
 }
 
 /// An open file of a staged model.
@@ -98,15 +101,18 @@ impl Staged {
     /// Begins a model, or goes on with the unfinished one when `resume` is set and its fingerprint and files agree.
     /// Gives the finished pieces with their hashes, as [`Staged::note`] noted them; none for a new model.
     ///
-    /// Errors: `out` is a directory that is not empty, or a directory where a file is to be (and the reverse); another
-    /// process writes the same model; the system's.
+    /// Errors: `out` is a directory that is not empty, or a directory where a file is to be (and the reverse); a file
+    /// that would be written over is a source of the model, or not one that an earlier run left; another process writes
+    /// the same model; the system's.
     pub fn begin(out: &Path, layout: &Layout, resume: bool) -> Result<(Staged, Vec<(usize, u128)>), FormatError> {
         refuse_target(out, layout.directory)?;
         let (stage, journal_path) = (beside(out, ".part"), beside(out, ".part.journal"));
+        refuse_sources(out, &layout.sources)?;
         let fail = |place: &'static str| {
             let path = stage.clone();
             move |e| FormatError::io(&path, place, e)
         };
+        refuse_foreign(&stage, &journal_path)?;
         let mut journal = OpenOptions::new()
             .read(true)
             .write(true)
@@ -114,41 +120,54 @@ impl Staged {
             .truncate(false)
             .open(&journal_path)
             .map_err(fail("creating its journal"))?;
-        if let Err(fs::TryLockError::WouldBlock) = journal.try_lock() {
-            return Err(FormatError::unsupported(
-                &show_path(out),
-                "a second process writing the same model",
-                "wait for the first, or give another name",
-            ));
+        let second = || {
+            let remedy = "wait for the first, or give another name";
+            FormatError::unsupported(&show_path(out), "a second process writing the same model", remedy)
+        };
+        match journal.try_lock() {
+            // the first may have ended meanwhile, and its journal with it: a lock on that would keep nobody out
+            Ok(()) if fs::symlink_metadata(&journal_path).is_err() => return Err(second()),
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(second()),
+            // a WebAssembly module has no locks, and no second process either
+            Err(fs::TryLockError::Error(e))
+                if cfg!(target_family = "wasm") && e.kind() == io::ErrorKind::Unsupported => {}
+            Err(fs::TryLockError::Error(e)) => return Err(fail("locking its journal")(e)),
         }
         let path = |name: &str| if layout.directory { stage.join(name) } else { stage.clone() };
         let whole =
             |(name, len): &(String, u64)| fs::metadata(path(name)).is_ok_and(|m| m.is_file() && m.len() == *len);
         let mut done = None;
         if resume && layout.files.iter().all(whole) {
-            let mut text = String::new();
-            // a journal that is not text is not one of ours
-            if journal.read_to_string(&mut text).is_ok() {
-                done = read_journal(&text, &layout.fingerprint);
-            }
+            let mut bytes = Vec::new();
+            journal.read_to_end(&mut bytes).map_err(fail("reading its journal"))?;
+            done = read_journal(&bytes, &layout.fingerprint);
         }
-        if done.is_none() {
-            remove(&stage).map_err(fail("removing what an earlier run left"))?;
-            if layout.directory {
-                fs::create_dir(&stage).map_err(fail("creating the directory"))?;
+        match &done {
+            // what a kill left of a last line must not become the head of the next one
+            Some((_, len)) => {
+                let cut = journal.set_len(*len).and_then(|()| journal.seek(SeekFrom::Start(*len)));
+                cut.map_err(fail("mending its journal"))?;
             }
-            for (name, len) in &layout.files {
-                let made = File::create(path(name)).and_then(|f| f.set_len(*len));
-                made.map_err(fail("creating it"))?;
+            None => {
+                remove(&stage).map_err(fail("removing what an earlier run left"))?;
+                // the journal comes first: a stage without one would not be known as ours
+                let begin = journal
+                    .set_len(0)
+                    .and_then(|()| journal.seek(SeekFrom::Start(0)))
+                    .and_then(|_| writeln!(journal, "{JOURNAL} {}", layout.fingerprint));
+                begin.map_err(fail("writing its journal"))?;
+                if layout.directory {
+                    fs::create_dir(&stage).map_err(fail("creating the directory"))?;
+                }
+                for (name, len) in &layout.files {
+                    let made = File::create(path(name)).and_then(|f| f.set_len(*len));
+                    made.map_err(fail("creating it"))?;
+                }
             }
-            let begin = journal
-                .set_len(0)
-                .and_then(|()| journal.seek(SeekFrom::Start(0)))
-                .and_then(|_| writeln!(journal, "{JOURNAL} {}", layout.fingerprint));
-            begin.map_err(fail("writing its journal"))?;
         }
         let staged = Staged { out: out.to_path_buf(), stage, journal_path, journal, directory: layout.directory };
-        Ok((staged, done.unwrap_or_default()))
+        Ok((staged, done.map_or(vec![], |(pieces, _)| pieces)))
     }
 
     /// Opens one of the layout's files for reading and writing at any position.
@@ -221,19 +240,74 @@ fn refuse_target(out: &Path, directory: bool) -> Result<(), FormatError> {
     }
 }
 
-/// The finished pieces of a journal with this fingerprint. A last line without its end was torn and does not count.
-fn read_journal(text: &str, fingerprint: &str) -> Option<Vec<(usize, u128)>> {
-    let whole = &text[..text.rfind('\n')? + 1];
-    let mut lines = whole.lines();
-    if lines.next()?.strip_prefix(JOURNAL)?.trim_start() != fingerprint {
+/// Refuses to write a model over what it is made from, whatever the paths are called.
+pub fn refuse_sources(out: &Path, sources: &[PathBuf]) -> Result<(), FormatError> {
+    for (path, what) in [
+        (out.to_path_buf(), "the output is the input"),
+        (beside(out, ".part"), "the output's unfinished form is the input"),
+        (beside(out, ".part.journal"), "the output's journal is the input"),
+    ] {
+        let Ok(real) = fs::canonicalize(&path) else { continue };
+        let within = |s: &PathBuf| fs::canonicalize(s).is_ok_and(|s| s.starts_with(&real));
+        if sources.iter().any(within) {
+            return Err(FormatError::invalid(
+                &show_path(out),
+                "writing it",
+                what,
+                "another name for the output",
+                show_path(&path),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a stage or a journal that no earlier run of ours left: it would be removed.
+fn refuse_foreign(stage: &Path, journal: &Path) -> Result<(), FormatError> {
+    let foreign = |path: &Path, found: &str| {
+        let what = "it was not left by an unfinished run and would be removed; rename it, or give another name";
+        Err(FormatError::invalid(&show_path(path), "writing it", what, "a name that is free", found))
+    };
+    let head = match File::open(journal) {
+        Ok(file) => {
+            let mut head = Vec::new();
+            let read = file.take(JOURNAL.len() as u64).read_to_end(&mut head);
+            read.map_err(|e| FormatError::io(journal, "reading it", e))?;
+            Some(head)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(FormatError::io(journal, "opening it", e)),
+    };
+    let staged = fs::symlink_metadata(stage).is_ok();
+    match head {
+        Some(head) if head == JOURNAL.as_bytes() => Ok(()),
+        // killed before its first line was whole, when there was no stage yet
+        Some(head) if !staged && JOURNAL.as_bytes().starts_with(&head) => Ok(()),
+        Some(_) => foreign(journal, "something else than a journal"),
+        None if staged => foreign(stage, "no journal beside it"),
+        None => Ok(()),
+    }
+}
+
+/// The finished pieces of a journal with this fingerprint, and the bytes that they and its head take. Reading ends where
+/// a line is torn or not one of ours.
+fn read_journal(bytes: &[u8], fingerprint: &str) -> Option<(Vec<(usize, u128)>, u64)> {
+    let mut lines = bytes.split_inclusive(|b| *b == b'\n').map_while(|l| str::from_utf8(l.strip_suffix(b"\n")?).ok());
+    let head = lines.next()?;
+    if head.strip_prefix(JOURNAL)?.trim_start() != fingerprint {
         return None;
     }
-    lines
-        .map(|line| {
-            let (piece, hash) = line.split_once(' ')?;
-            Some((piece.parse().ok()?, u128::from_str_radix(hash, 16).ok()?))
-        })
-        .collect()
+    let (mut pieces, mut len) = (Vec::new(), head.len() as u64 + 1);
+    let piece = |line: &str| {
+        let (piece, hash) = line.split_once(' ').filter(|(_, hash)| hash.len() == 32)?;
+        Some((piece.parse().ok()?, u128::from_str_radix(hash, 16).ok()?))
+    };
+    for line in lines {
+        let Some(found) = piece(line) else { break };
+        pieces.push(found);
+        len += line.len() as u64 + 1;
+    }
+    Some((pieces, len))
 }
 
 impl StagedFile {
@@ -307,16 +381,84 @@ mod tests {
     use super::*;
 
     fn layout(fingerprint: &str, len: u64) -> Layout {
-        Layout { directory: false, files: vec![(String::new(), len)], fingerprint: fingerprint.into() }
+        let files = vec![(String::new(), len)];
+        Layout { directory: false, files, fingerprint: fingerprint.into(), sources: vec![] }
     }
 
     #[test]
     fn a_torn_line_does_not_count_and_another_fingerprint_is_not_continued() {
-        let text = format!("{JOURNAL} abc\n0 {:032x}\n1 {:032x}\n2 00", 5, 6);
-        assert_eq!(read_journal(&text, "abc"), Some(vec![(0, 5), (1, 6)]));
-        assert_eq!(read_journal(&text, "abd"), None);
-        assert_eq!(read_journal("", "abc"), None);
-        assert_eq!(read_journal("junk\n", ""), None);
+        let whole = format!("{JOURNAL} abc\n0 {:032x}\n1 {:032x}\n", 5, 6);
+        let found = Some((vec![(0, 5), (1, 6)], whole.len() as u64));
+        for torn in ["", "2 00", "2 00\0\0", "2 00\n3 11\n", "\u{fffd}\n"] {
+            assert_eq!(read_journal(format!("{whole}{torn}").as_bytes(), "abc"), found, "{torn:?}");
+        }
+        assert_eq!(read_journal(whole.as_bytes(), "abd"), None);
+        assert_eq!(read_journal(b"", "abc"), None);
+        assert_eq!(read_journal(b"junk\n", ""), None);
+        assert_eq!(read_journal(JOURNAL.as_bytes(), ""), None);
+    }
+
+    #[test]
+    fn a_line_torn_by_a_kill_does_not_spoil_those_that_a_resumed_run_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("m.gguf");
+        let (mut staged, _) = Staged::begin(&out, &layout("x", 3), false).unwrap();
+        staged.note(0, 7).unwrap();
+        staged.journal.write_all(b"1 0000").unwrap();
+        for notes in [1, 2] {
+            drop(staged);
+            let done;
+            (staged, done) = Staged::begin(&out, &layout("x", 3), true).unwrap();
+            assert_eq!(done, [(0, 7), (1, 8)][..notes]);
+            staged.note(1, 8).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_no_run_of_ours_left_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("m.gguf");
+        let (part, journal) = (dir.path().join("m.gguf.part"), dir.path().join("m.gguf.part.journal"));
+        let refused = |path: &Path, why: &str| {
+            let bytes = fs::read(path).unwrap();
+            for resume in [false, true] {
+                let error = Staged::begin(&out, &layout("x", 3), resume).unwrap_err().to_string();
+                assert!(error.contains(why) && error.lines().count() == 1, "{error}");
+            }
+            assert_eq!(fs::read(path).unwrap(), bytes);
+        };
+        fs::write(&part, b"mine").unwrap();
+        refused(&part, "no journal beside it");
+        fs::write(&journal, b"").unwrap();
+        refused(&part, "something else than a journal");
+        fs::remove_file(&part).unwrap();
+        fs::write(&journal, b"dear diary").unwrap();
+        refused(&journal, "something else than a journal");
+        // killed before the first line was written
+        fs::write(&journal, &JOURNAL[..5]).unwrap();
+        Staged::begin(&out, &layout("x", 3), true).unwrap().0.discard().unwrap();
+    }
+
+    #[test]
+    fn a_model_is_not_written_over_what_it_is_made_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("m");
+        for name in ["m", "m.part", "m.part.journal"] {
+            let source = dir.path().join(name);
+            fs::write(&source, b"a model").unwrap();
+            let sources = vec![dir.path().join(".").join(name)];
+            let error = Staged::begin(&out, &Layout { sources, ..layout("x", 3) }, true).unwrap_err().to_string();
+            assert!(error.contains("is the input") && error.contains(name), "{error}");
+            assert_eq!(fs::read(&source).unwrap(), b"a model");
+            fs::remove_file(&source).unwrap();
+        }
+        // a directory that holds the source
+        let source = dir.path().join("m.part").join("model.safetensors");
+        fs::create_dir(dir.path().join("m.part")).unwrap();
+        fs::write(&source, b"a model").unwrap();
+        let sources = vec![source.clone()];
+        assert!(Staged::begin(&out, &Layout { directory: true, sources, ..layout("x", 3) }, true).is_err());
+        assert_eq!(fs::read(&source).unwrap(), b"a model");
     }
 
     #[test]

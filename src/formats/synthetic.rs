@@ -9,7 +9,7 @@
 use super::error::FormatError;
 use super::meta::{Meta, Value};
 use super::source::Source;
-use super::{Container, Dtype, gguf, gguf_write};
+use super::{Container, Dtype, gguf, gguf_write, mix};
 use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 use std::path::PathBuf;
@@ -202,29 +202,18 @@ pub struct Mix {
     pub plain: BlockType,
     /// `general.file_type`: its number in llama.cpp
     pub file_type: u32,
+    types: mix::Mix,
 }
 
-const fn mix(name: &'static str, plain: BlockType, file_type: u32) -> Mix {
-    Mix { name, plain, file_type }
-}
-
-/// Every mix.
-pub const MIXES: [Mix; 9] = [
-    mix("q4_k_m", BlockType::Q4_K, 15),
-    mix("q4_k", BlockType::Q4_K, 14),
-    mix("q5_k", BlockType::Q5_K, 16),
-    mix("q6_k", BlockType::Q6_K, 18),
-    mix("q8_0", BlockType::Q8_0, 7),
-    mix("q4_0", BlockType::Q4_0, 2),
-    mix("f16", BlockType::F16, 1),
-    mix("bf16", BlockType::BF16, 32),
-    mix("f32", BlockType::F32, 0),
-];
+/// The name of every mix.
+const MIXES: [&str; 9] = ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "f16", "bf16", "f32"];
 
 impl Mix {
     /// By name.
     pub fn parse(s: &str) -> Option<Mix> {
-        MIXES.into_iter().find(|m| m.name.eq_ignore_ascii_case(s))
+        let name = MIXES.into_iter().find(|name| name.eq_ignore_ascii_case(s))?;
+        let types = mix::Mix::parse(name)?;
+        Some(Mix { name, plain: types.base()?, file_type: types.file_type()?, types })
     }
 
     /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
@@ -235,17 +224,10 @@ impl Mix {
             Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0") => {
                 if cols.is_multiple_of(BlockType::Q6_K.elems() as u64) { BlockType::Q6_K } else { BlockType::Q8_0 }
             }
-            Role::Raised(layer) if self.name == "q4_k_m" && raised(layer, layers) => BlockType::Q6_K,
+            Role::Raised(layer) if self.types.raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain,
         }
     }
-}
-
-/// The layers whose attn_v and ffn_down the usual mix keeps in Q6_K: the first and last eighth, and every third of the
-/// others.
-fn raised(layer: u32, layers: u32) -> bool {
-    let eighth = layers / 8;
-    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
 /// A shape and how its matrices are stored: `llama-1b`, `llama-1b:q8_0`.
@@ -266,7 +248,7 @@ impl Synthetic {
         match (shape, mix) {
             (Some(shape), Some(mix)) => Ok(Synthetic { shape: *shape, mix }),
             _ => {
-                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.map(|m| m.name).join(", "));
+                let (shapes, types) = (SHAPES.map(|s| s.name).join(", "), MIXES.join(", "));
                 Err(format!("expected SHAPE or SHAPE:TYPE; shapes: {shapes}; types: {types}"))
             }
         }
@@ -512,7 +494,7 @@ mod tests {
 
     #[test]
     fn every_type_has_the_deviation_asked_for_and_mean_zero() {
-        for Mix { name: label, .. } in MIXES {
+        for label in MIXES {
             let c = Synthetic::parse(&format!("llama-tiny:{label}")).unwrap().container().unwrap();
             for (name, std) in [("blk.0.ffn_down.weight", 2.0 / 2048f64.sqrt()), ("output.weight", 3.0 / 16.0)] {
                 let (ty, bytes) = all(&c, name);

@@ -1,14 +1,18 @@
 //! Hyperparameters from GGUF metadata or config.json, with every range checked before anything is allocated.
+//!
+//! The one reader of config.json: `quantize` writes a GGUF file's keys from what it gives. Numbers that GGUF keeps as f32
+//! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
 use super::weights::vector;
 use crate::formats::{Container, ContainerKind};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
+use std::path::Path;
 
 /// GGUF's tensor of longrope divisors for sequences beyond the original context.
-pub(super) const LONG_FACTORS: &str = "rope_factors_long.weight";
+pub const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// GGUF's tensor of longrope divisors for sequences within it.
-pub(super) const SHORT_FACTORS: &str = "rope_factors_short.weight";
+pub const SHORT_FACTORS: &str = "rope_factors_short.weight";
 
 /// Text from a file, cut to a length that fits an error line.
 fn cut(text: &str) -> String {
@@ -145,7 +149,10 @@ impl Hyper {
     pub fn read(c: &Container) -> anyhow::Result<Hyper> {
         let h = match c.kind {
             ContainerKind::Gguf => from_gguf(c)?,
-            ContainerKind::HuggingFace => from_config(c)?,
+            ContainerKind::HuggingFace => {
+                let file = c.files[0].parent().map(|d| d.join("config.json")).unwrap_or_default();
+                from_config(c.config.as_ref().with_context(|| format!("{}: missing", file.display()))?, &file)?
+            }
             ContainerKind::Safetensors => bail!(
                 "{}: a lone safetensors file has no config; give the directory that holds config.json",
                 c.files[0].display()
@@ -359,10 +366,13 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     })
 }
 
-fn from_config(c: &Container) -> anyhow::Result<Hyper> {
-    let file = c.files[0].parent().map(|d| d.join("config.json")).unwrap_or_default();
+/// `v` as GGUF keeps it.
+fn single(v: f64) -> f64 {
+    f64::from(v as f32)
+}
+
+fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
     let file = file.display();
-    let cfg = c.config.as_ref().with_context(|| format!("{file}: missing"))?;
     let model_type = cfg["model_type"].as_str().unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
         format!(
@@ -414,7 +424,7 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
         (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) => None,
         _ => opt("sliding_window")?.filter(|w| *w > 0),
     };
-    let rope_base = cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0);
+    let rope_base = single(cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0));
     Ok(Hyper {
         family,
         arch: model_type.to_string(),
@@ -438,7 +448,7 @@ fn from_config(c: &Container) -> anyhow::Result<Hyper> {
 }
 
 /// YaRN's factor on cos and sin, with its `mscale`.
-fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
+pub fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * mscale * libm::log(factor) }
 }
 
@@ -454,7 +464,7 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
     }
     Ok(match kind {
         "default" => RopeScaling::None,
-        "linear" => RopeScaling::Linear(number("factor")?),
+        "linear" => RopeScaling::Linear(single(number("factor")?)),
         "llama3" => RopeScaling::Llama3 {
             factor: number("factor")?,
             low: number("low_freq_factor")?,
@@ -464,18 +474,22 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
         "yarn" => {
             let original = original.unwrap_or(context as f64);
             let factor = if scaling["factor"].is_null() { context as f64 / original } else { number("factor")? };
+            let (factor, usual) = (single(factor), yarn_magnitude(single(factor), 1.0));
             let of = |key: &str| scaling[key].as_f64().filter(|v| *v != 0.0);
             ensure!(scaling["truncate"] != false, "RoPE scaling: yarn with truncate = false is not supported");
             RopeScaling::Yarn {
                 factor,
                 original,
-                beta_fast: of("beta_fast").unwrap_or(32.0),
-                beta_slow: of("beta_slow").unwrap_or(1.0),
+                beta_fast: single(of("beta_fast").unwrap_or(32.0)),
+                beta_slow: single(of("beta_slow").unwrap_or(1.0)),
                 ext: 1.0,
+                // GGUF keeps how many times the usual factor it is
                 magnitude: match (scaling["attention_factor"].as_f64(), of("mscale"), of("mscale_all_dim")) {
-                    (Some(f), ..) => f,
-                    (None, Some(m), Some(all)) => yarn_magnitude(factor, m) / yarn_magnitude(factor, all),
-                    _ => yarn_magnitude(factor, 1.0),
+                    (Some(f), ..) => single(f / usual) * usual,
+                    (None, Some(m), Some(all)) => {
+                        single(yarn_magnitude(factor, m) / yarn_magnitude(factor, all) / usual) * usual
+                    }
+                    _ => usual,
                 },
             }
         }
@@ -488,18 +502,18 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
                 let list =
                     scaling[key].as_array().and_then(|a| a.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
                 let list = list.with_context(|| format!("RoPE scaling: {key} is missing or no list of numbers"))?;
-                Ok(list.into_iter().map(|f| f64::from(f as f32)).collect())
+                Ok(list.into_iter().map(single).collect())
             };
             // transformers and GGUF keep all of them as f32
             RopeScaling::LongRope {
                 short: list("short_factor")?,
                 long: list("long_factor")?,
                 original,
-                magnitude: f64::from(match scaling["attention_factor"].as_f64() {
+                magnitude: single(match scaling["attention_factor"].as_f64() {
                     Some(f) => f,
                     None if factor <= 1.0 => 1.0,
                     None => libm::sqrt(1.0 + libm::log(factor) / libm::log(original)),
-                } as f32),
+                }),
             }
         }
         other => bail!(

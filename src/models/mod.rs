@@ -10,7 +10,7 @@ pub mod weights;
 
 pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, positions, recent_positions};
 pub use hyper::{Family, Hyper};
-pub use rope::RopeTable;
+pub use rope::{RopeTable, llama3_divisors};
 pub use weights::{Weights, rope_table};
 
 use crate::formats::Container;

@@ -12,6 +12,29 @@ pub struct RopeTable {
     magnitude: f64,
 }
 
+/// Radians per position of pair `i`, before any scaling.
+fn frequency(h: &Hyper, i: usize) -> f64 {
+    libm::pow(h.rope_base, -2.0 * i as f64 / h.n_rot as f64)
+}
+
+/// The divisors of llama3's scaling, one per pair, as GGUF files keep them in `rope_freqs.weight`: f32, which a
+/// directory's table takes too, so that both forms of a model give the same bits. `None` for other scalings.
+pub fn llama3_divisors(h: &Hyper) -> Option<Vec<f32>> {
+    let RopeScaling::Llama3 { factor, low, high, original } = h.rope_scaling else { return None };
+    let divisor = |i: usize| {
+        let turns = original * frequency(h, i) / std::f64::consts::TAU;
+        if turns < low {
+            factor
+        } else if turns > high {
+            1.0
+        } else {
+            let smooth = (turns - low) / (high - low);
+            1.0 / ((1.0 - smooth) / factor + smooth)
+        }
+    };
+    Some((0..h.n_rot / 2).map(|i| divisor(i) as f32).collect())
+}
+
 impl RopeTable {
     /// `divisors`: the `rope_freqs.weight` tensor, one per pair, where the file has one. `n_ctx`: positions a sequence
     /// of the session may have; of longrope's two factor sets it chooses the long one when that is more than the model
@@ -25,23 +48,14 @@ impl RopeTable {
             RopeScaling::Yarn { magnitude, .. } | RopeScaling::LongRope { magnitude, .. } => magnitude,
             _ => 1.0,
         };
+        let llama3 = llama3_divisors(h).unwrap_or_default();
         let frequencies = (0..h.n_rot / 2)
             .map(|i| {
-                let f = libm::pow(h.rope_base, -2.0 * i as f64 / n) / divisors.map_or(1.0, |d| f64::from(d[i]));
+                let f = frequency(h, i) / divisors.map_or(1.0, |d| f64::from(d[i]));
                 match &h.rope_scaling {
                     RopeScaling::None => f,
                     RopeScaling::Linear(factor) => f / factor,
-                    &RopeScaling::Llama3 { factor, low, high, original } => {
-                        let turns = original * f / std::f64::consts::TAU;
-                        if turns < low {
-                            f / factor
-                        } else if turns > high {
-                            f
-                        } else {
-                            let smooth = (turns - low) / (high - low);
-                            (1.0 - smooth) * f / factor + smooth * f
-                        }
-                    }
+                    RopeScaling::Llama3 { .. } => f / f64::from(llama3[i]),
                     &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, .. } => {
                         let corr = |r: f64| {
                             n * libm::log(original / (std::f64::consts::TAU * r)) / (2.0 * libm::log(h.rope_base))

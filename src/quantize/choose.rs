@@ -3,69 +3,15 @@
 //! A tensor is known by both its names, GGUF's and Hugging Face's; a pattern may match either.
 
 use crate::blocks::BlockType;
+pub use crate::formats::mix::Mix;
 use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};
 use fancy_regex::Regex;
 
-/// What `isobit quantize` is asked to make of the matrices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mix {
-    /// one type for all, but for what llama.cpp's rules raise (the output matrix)
-    Plain(BlockType),
-    /// Q4_K with attn_v and ffn_down of some layers in Q6_K
-    Q4KM,
-    /// Q5_K with attn_v and ffn_down of some layers in Q6_K
-    Q5KM,
-    /// every tensor as it is
-    Copy,
-}
-
 /// The names `Mix::parse` takes, for help and messages.
 pub const MIXES: &str =
     "f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
-
-impl Mix {
-    /// The mix of a name, in any case of letters.
-    pub fn parse(name: &str) -> Option<Mix> {
-        Some(match name.to_lowercase().as_str() {
-            "q4_k_m" => Mix::Q4KM,
-            "q5_k_m" => Mix::Q5KM,
-            "copy" => Mix::Copy,
-            other => Mix::Plain(BlockType::parse(other)?),
-        })
-    }
-
-    /// The type most matrices get; `None` for a copy.
-    pub fn base(self) -> Option<BlockType> {
-        match self {
-            Mix::Plain(t) => Some(t),
-            Mix::Q4KM => Some(BlockType::Q4_K),
-            Mix::Q5KM => Some(BlockType::Q5_K),
-            Mix::Copy => None,
-        }
-    }
-
-    /// `general.file_type`: llama.cpp's number.
-    pub fn file_type(self) -> Option<u32> {
-        Some(match self {
-            Mix::Q4KM => 15,
-            Mix::Q5KM => 17,
-            Mix::Copy => return None,
-            Mix::Plain(t) => match t {
-                BlockType::F32 => 0,
-                BlockType::F16 => 1,
-                BlockType::Q4_0 => 2,
-                BlockType::Q8_0 => 7,
-                BlockType::Q4_K => 14,
-                BlockType::Q5_K => 16,
-                BlockType::Q6_K => 18,
-                BlockType::BF16 => 32,
-                BlockType::Q8_K | BlockType::Q8K128 => return None,
-            },
-        })
-    }
-}
 
 /// The packed type of a matrix by nibble's routing: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
 /// A matrix whose name is none of those of [`place`] is among all that are not down projections.
@@ -143,12 +89,6 @@ pub struct Model {
     pub is_70b: bool,
 }
 
-/// Layers whose attn_v and ffn_down the `_M` mixes store in more bits: the first and last eighth, every third between.
-pub fn more_bits(layer: usize, layers: usize) -> bool {
-    let eighth = layers / 8;
-    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
-}
-
 /// The type of a matrix by llama.cpp's rules, before its row length is looked at. `columns` is that length.
 pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<BlockType> {
     let base = mix.base()?;
@@ -161,12 +101,11 @@ pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<
         return Some(if !whole || base == BlockType::Q8_0 { BlockType::Q8_0 } else { BlockType::Q6_K });
     }
     let part = gguf_name.rsplit('.').nth(1).unwrap_or("");
-    let raised = names::layer_of(gguf_name).is_some_and(|l| more_bits(l, model.layers));
-    let m = matches!(mix, Mix::Q4KM | Mix::Q5KM);
+    let raised = names::layer_of(gguf_name).is_some_and(|l| mix.raises(l, model.layers));
     Some(match part {
-        "attn_v" if m && raised => BlockType::Q6_K,
+        "attn_v" if raised => BlockType::Q6_K,
         "attn_v" if model.is_70b && base == BlockType::Q4_K => BlockType::Q5_K,
-        "ffn_down" if m && raised => BlockType::Q6_K,
+        "ffn_down" if raised => BlockType::Q6_K,
         "attn_qkv" if mix == Mix::Q4KM => BlockType::Q5_K,
         "attn_qkv" if mix == Mix::Q5KM => BlockType::Q6_K,
         _ => base,

@@ -1,13 +1,15 @@
 //! The metadata of a GGUF file made from a Hugging Face directory: config keys, and the permutation of Q and K.
 //!
-//! Keys and their sources are those of llama.cpp's converter. What it does not know is refused rather than left out: a
-//! file without it would run, and run wrongly.
+//! config.json is read by `models`, as when the directory is run; keys are written from what it understood. Their names
+//! are those of llama.cpp's converter. What is not known is refused rather than left out: a file without it would run, and
+//! run wrongly.
 
 use super::vocab;
+use crate::formats::Container;
 use crate::formats::meta::{Meta, Value};
-use crate::formats::{Container, names};
-use anyhow::{Context, bail, ensure};
-use serde_json::Value as Json;
+use crate::models::hyper::yarn_magnitude;
+use crate::models::{Family, Hyper, hyper::RopeScaling, llama3_divisors};
+use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
 #[derive(Debug)]
@@ -25,118 +27,89 @@ pub struct Converted {
 /// Reads config and tokeniser of a Hugging Face container.
 pub fn convert(c: &Container) -> anyhow::Result<Converted> {
     let dir = c.files[0].parent().map(|d| d.display().to_string()).unwrap_or_default();
+    let h = Hyper::read(c)?;
+    ensure!(
+        h.tied != Some(false) || c.tensor("lm_head.weight").is_some(),
+        "{dir}: tensor lm_head.weight is missing, and tie_word_embeddings is false"
+    );
     let cfg = c.config.as_ref().with_context(|| format!("{dir}: no config.json"))?;
-    let mut out = config(cfg).with_context(|| format!("{dir}/config.json"))?;
-    let spm = c.files[0].parent().map(|d| d.join("tokenizer.model"));
-    vocab::convert(c, cfg, spm.as_deref(), &mut out.meta.entries).with_context(|| format!("{dir}: tokeniser"))?;
+    let mut out = keys(&h).with_context(|| format!("{dir}/config.json"))?;
+    vocab::convert(c, cfg, h.vocab, &mut out.meta.entries).with_context(|| format!("{dir}: tokeniser"))?;
     Ok(out)
 }
 
-fn config(cfg: &Json) -> anyhow::Result<Converted> {
-    let model_type = cfg["model_type"].as_str().context("model_type is missing")?;
-    let arch = names::gguf_arch(model_type).with_context(|| {
-        format!("model_type {model_type:?} has no conversion (known: llama, mistral, smollm, phi3, qwen2, qwen3)")
-    })?;
-    let whole = |key: &str| match &cfg[key] {
-        Json::Null => Ok(None),
-        v => v.as_u64().and_then(|v| u32::try_from(v).ok()).map(Some).with_context(|| format!("{key} is {v}")),
-    };
-    let need = |key: &str| whole(key)?.with_context(|| format!("{key} is missing"));
-    let (dim, heads, context) = (need("hidden_size")?, need("num_attention_heads")?, need("max_position_embeddings")?);
-    ensure!(heads > 0, "num_attention_heads is 0");
-    let kv_heads = whole("num_key_value_heads")?.unwrap_or(heads);
-    let explicit = whole("head_dim")?;
-    let head_dim = explicit.unwrap_or(dim / heads);
-    let partial = cfg["partial_rotary_factor"].as_f64().unwrap_or(1.0);
-    let n_rot = (f64::from(head_dim) * partial) as u32;
+/// The keys that `models` reads back as the same hyperparameters.
+fn keys(h: &Hyper) -> anyhow::Result<Converted> {
+    let arch = h.family.name();
     let mut entries: Vec<(String, Value)> = Vec::new();
     let mut put = |key: &str, v: Value| entries.push((key.replace("{a}", arch), v));
     put("general.architecture", Value::Str(arch.into()));
     put("general.type", Value::Str("model".into()));
-    let name = cfg["_name_or_path"].as_str().filter(|s| !s.is_empty()).unwrap_or(model_type);
-    put("general.name", Value::Str(name.into()));
-    put("{a}.context_length", Value::U32(context));
-    put("{a}.embedding_length", Value::U32(dim));
-    put("{a}.block_count", Value::U32(need("num_hidden_layers")?));
-    put("{a}.feed_forward_length", Value::U32(need("intermediate_size")?));
-    put("{a}.attention.head_count", Value::U32(heads));
-    put("{a}.attention.head_count_kv", Value::U32(kv_heads));
-    if explicit.is_some() || arch == "qwen3" {
-        put("{a}.attention.key_length", Value::U32(head_dim));
-        put("{a}.attention.value_length", Value::U32(head_dim));
+    put("general.name", Value::Str(h.name.clone()));
+    put("{a}.context_length", whole(h.context)?);
+    put("{a}.embedding_length", whole(h.dim)?);
+    put("{a}.block_count", whole(h.layers)?);
+    put("{a}.feed_forward_length", whole(h.ffn)?);
+    put("{a}.attention.head_count", whole(h.heads)?);
+    put("{a}.attention.head_count_kv", whole(h.kv_heads)?);
+    if h.head_dim * h.heads != h.dim || h.family == Family::Qwen3 {
+        put("{a}.attention.key_length", whole(h.head_dim)?);
+        put("{a}.attention.value_length", whole(h.head_dim)?);
     }
-    put("{a}.rope.dimension_count", Value::U32(n_rot));
-    put("{a}.vocab_size", Value::U32(need("vocab_size")?));
-    let eps = cfg["rms_norm_eps"].as_f64().unwrap_or(1e-6);
-    put("{a}.attention.layer_norm_rms_epsilon", Value::F32(eps as f32));
-    let windowed = cfg["use_sliding_window"].as_bool() != Some(false);
-    if let Some(w) = whole("sliding_window")?.filter(|_| windowed) {
-        put("{a}.attention.sliding_window", Value::U32(w));
+    put("{a}.rope.dimension_count", whole(h.n_rot)?);
+    put("{a}.vocab_size", whole(h.vocab)?);
+    put("{a}.attention.layer_norm_rms_epsilon", Value::F32(h.eps));
+    if let Some(w) = h.window {
+        put("{a}.attention.sliding_window", whole(w)?);
     }
-    // newer files keep everything about RoPE in rope_parameters
-    let scaling = if cfg["rope_parameters"].is_object() { &cfg["rope_parameters"] } else { &cfg["rope_scaling"] };
-    let base = cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0);
-    put("{a}.rope.freq_base", Value::F32(base as f32));
-    let number = |key: &str| scaling[key].as_f64().with_context(|| format!("RoPE scaling: {key} is missing"));
-    let original = whole("original_max_position_embeddings")?
-        .or(scaling["original_max_position_embeddings"].as_u64().and_then(|v| u32::try_from(v).ok()));
-    let (mut rope_freqs, mut rope_factors) = (None, None);
-    match scaling["rope_type"].as_str().or(scaling["type"].as_str()).unwrap_or("default") {
-        "default" => {}
-        "linear" => {
+    put("{a}.rope.freq_base", Value::F32(h.rope_base as f32));
+    let mut rope_factors = None;
+    match &h.rope_scaling {
+        RopeScaling::None => {}
+        // its divisors are a tensor
+        RopeScaling::Llama3 { .. } => {}
+        RopeScaling::Linear(factor) => {
             put("{a}.rope.scaling.type", Value::Str("linear".into()));
-            put("{a}.rope.scaling.factor", Value::F32(number("factor")? as f32));
+            put("{a}.rope.scaling.factor", Value::F32(*factor as f32));
         }
-        "yarn" => {
+        &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, magnitude } => {
             put("{a}.rope.scaling.type", Value::Str("yarn".into()));
-            put("{a}.rope.scaling.factor", Value::F32(number("factor")? as f32));
-            put("{a}.rope.scaling.original_context_length", Value::U32(original.unwrap_or(context)));
-        }
-        "llama3" => {
-            let low_wave = number("original_max_position_embeddings")? / number("low_freq_factor")?;
-            let high_wave = number("original_max_position_embeddings")? / number("high_freq_factor")?;
-            let (factor, low, high) = (number("factor")?, number("low_freq_factor")?, number("high_freq_factor")?);
-            let divisor = |i: u32| {
-                let wave = std::f64::consts::TAU * libm::pow(base, 2.0 * f64::from(i) / f64::from(n_rot));
-                if wave < high_wave {
-                    1.0
-                } else if wave > low_wave {
-                    factor
-                } else {
-                    let smooth = (low_wave * low / wave - low) / (high - low);
-                    1.0 / ((1.0 - smooth) / factor + smooth)
+            put("{a}.rope.scaling.factor", Value::F32(factor as f32));
+            put("{a}.rope.scaling.original_context_length", position(original)?);
+            let attention = (magnitude / yarn_magnitude(factor, 1.0)) as f32;
+            for (key, v, usual) in [
+                ("yarn_beta_fast", beta_fast as f32, 32.0),
+                ("yarn_beta_slow", beta_slow as f32, 1.0),
+                ("yarn_ext_factor", ext as f32, 1.0),
+                ("attn_factor", attention, 1.0),
+            ] {
+                if v != usual {
+                    put(&format!("{{a}}.rope.scaling.{key}"), Value::F32(v));
                 }
-            };
-            rope_freqs = Some((0..n_rot / 2).map(|i| divisor(i) as f32).collect());
+            }
         }
-        "longrope" | "su" => {
-            let list = |key: &str| -> anyhow::Result<Vec<f32>> {
-                let list = scaling[key].as_array().with_context(|| format!("RoPE scaling: {key} is missing"))?;
-                let all: Option<Vec<f32>> = list.iter().map(|v| v.as_f64().map(|v| v as f32)).collect();
-                let all = all.with_context(|| format!("RoPE scaling: {key} holds something else than numbers"))?;
-                ensure!(
-                    all.len() == (n_rot / 2) as usize,
-                    "RoPE scaling: {key} has {} numbers, expected {}",
-                    all.len(),
-                    n_rot / 2
-                );
-                Ok(all)
-            };
-            rope_factors = Some((list("long_factor")?, list("short_factor")?));
-            let original = original.context("original_max_position_embeddings is missing")?;
-            put("{a}.rope.scaling.original_context_length", Value::U32(original));
-            let scale = f64::from(context) / f64::from(original);
-            let attn =
-                if scale <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(scale) / libm::log(f64::from(original))) };
-            put("{a}.rope.scaling.attn_factor", Value::F32(attn as f32));
-        }
-        other => {
-            bail!("RoPE scaling of type {other:?} has no conversion (known: default, linear, yarn, llama3, longrope)")
+        RopeScaling::LongRope { short, long, original, magnitude } => {
+            let single = |list: &[f64]| list.iter().map(|v| *v as f32).collect();
+            rope_factors = Some((single(long), single(short)));
+            put("{a}.rope.scaling.original_context_length", position(*original)?);
+            put("{a}.rope.scaling.attn_factor", Value::F32(*magnitude as f32));
         }
     }
     put("general.quantization_version", Value::U32(2));
-    let permuted = (arch == "llama").then_some((heads as usize, kv_heads as usize));
-    Ok(Converted { meta: Meta { entries }, permuted, rope_freqs, rope_factors })
+    let permuted = (h.family == Family::Llama).then_some((h.heads, h.kv_heads));
+    Ok(Converted { meta: Meta { entries }, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+}
+
+/// A number as GGUF keeps sizes.
+fn whole(v: usize) -> anyhow::Result<Value> {
+    Ok(Value::U32(u32::try_from(v).with_context(|| format!("{v} is more than a GGUF key holds"))?))
+}
+
+/// A number of positions, which config.json may write as any number.
+fn position(v: f64) -> anyhow::Result<Value> {
+    let whole = v as u32;
+    ensure!(f64::from(whole) == v, "original_max_position_embeddings is {v}, a GGUF key holds whole numbers");
+    Ok(Value::U32(whole))
 }
 
 /// The source row of output row `r` of a head of `n` rows, when halves become neighbours.
@@ -154,13 +127,34 @@ mod tests {
         assert_eq!(rows, [0, 4, 1, 5, 2, 6, 3, 7]);
     }
 
+    /// Shapes of Llama 3.2 1B, the scaling aside.
+    fn llama(rope_scaling: RopeScaling) -> Hyper {
+        Hyper {
+            family: Family::Llama,
+            arch: "llama".into(),
+            name: "x".into(),
+            layers: 16,
+            dim: 2048,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 64,
+            n_rot: 64,
+            ffn: 8192,
+            vocab: 128_256,
+            context: 131_072,
+            window: None,
+            eps: 1e-5,
+            rope_base: 500_000.0,
+            rope_scaling,
+            half_split: true,
+            tied: Some(true),
+        }
+    }
+
     #[test]
     fn llama3_scaling_becomes_divisors_between_one_and_the_factor() {
-        let cfg = serde_json::json!({"model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "num_hidden_layers": 16, "intermediate_size": 8192, "vocab_size": 128256,
-            "max_position_embeddings": 131072, "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3",
-            "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}});
-        let c = config(&cfg).unwrap();
+        let h = llama(RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original: 8192.0 });
+        let c = keys(&h).unwrap();
         let d = c.rope_freqs.unwrap();
         assert_eq!((d.len(), d[0], d[31]), (32, 1.0, 32.0));
         assert!(d.windows(2).all(|w| w[0] <= w[1]), "{d:?}");
@@ -169,12 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_model_or_scaling_is_refused_by_name() {
-        let mut cfg = serde_json::json!({"model_type": "gpt_neox"});
-        assert!(format!("{:#}", config(&cfg).unwrap_err()).contains("gpt_neox"));
-        cfg = serde_json::json!({"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 9,
-            "num_hidden_layers": 1, "intermediate_size": 64, "max_position_embeddings": 64,
-            "rope_scaling": {"type": "magic"}});
-        assert!(format!("{:#}", config(&cfg).unwrap_err()).contains("magic"));
+    fn what_a_key_cannot_hold_is_refused_by_name() {
+        let scaling = |original| RopeScaling::Yarn {
+            factor: 4.0,
+            original,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            ext: 1.0,
+            magnitude: 1.0,
+        };
+        for original in [4096.5, 1e12] {
+            let error = format!("{:#}", keys(&llama(scaling(original))).unwrap_err());
+            assert!(error.contains("original_max_position_embeddings is"), "{error}");
+        }
+        assert!(keys(&llama(scaling(4096.0))).is_ok());
     }
 }

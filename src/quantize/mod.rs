@@ -11,10 +11,11 @@
 pub mod choose;
 pub mod convert;
 pub mod device;
+pub mod kv;
 mod plan;
 mod vocab;
 
-pub use plan::{Options, Target, plan};
+pub use plan::{Options, Split, Target, plan};
 
 use crate::blocks::BlockType;
 use crate::formats::output::{Layout, Staged, StagedFile};
@@ -76,12 +77,12 @@ pub struct Job {
 impl Job {
     /// Bytes of the source that are read.
     pub fn bytes_in(&self, c: &Container) -> u64 {
-        self.pieces.iter().map(|p| p.source(c).map_or(0, |t| t.bytes)).sum()
+        self.pieces.iter().fold(0, |n, p| n.saturating_add(p.source(c).map_or(0, |t| t.bytes)))
     }
 
     /// Bytes that are written.
     pub fn bytes_out(&self) -> u64 {
-        self.layout.files.iter().map(|f| f.1).sum()
+        self.layout.files.iter().fold(0, |n, f| n.saturating_add(f.1))
     }
 }
 
@@ -105,14 +106,19 @@ impl Piece {
 
     /// Bytes of one chunk of the new file (the last one is shorter).
     fn chunk(&self, c: &Container) -> anyhow::Result<Chunks> {
-        let Some(t) = self.source(c) else {
+        // a tensor without elements may still have any number of rows, or of columns
+        let Some(t) = self.source(c).filter(|t| t.bytes > 0) else {
             return Ok(Chunks { rows: 1, at_once: 1, row_in: 0, row_out: self.bytes, k: 0 });
         };
         // the rows of a bias that is permuted are its elements
         let vector = matches!(self.data, Data::Tensor { heads: Some(_), .. }) && t.shape.len() == 1;
         let row_dims = usize::from(!vector);
-        let rows = t.shape.iter().skip(row_dims).product::<u64>().max(1);
-        let k = t.shape.iter().take(row_dims).product::<u64>();
+        let (columns, rows) = t.shape.split_at(row_dims.min(t.shape.len()));
+        let product = |dims: &[u64]| {
+            let all = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d).filter(|n| *n > 0));
+            all.with_context(|| format!("tensor {}: shape {:?} is not one of {} bytes", t.name, t.shape, t.bytes))
+        };
+        let (rows, k) = (product(rows)?, product(columns)?);
         let at_once = match self.data {
             Data::Tensor { heads: Some(h), .. } => {
                 ensure!(rows.is_multiple_of(h as u64), "tensor {}: {h} heads do not divide {rows} rows", t.name);
@@ -210,7 +216,7 @@ fn combine(hashes: &[u128]) -> u128 {
 /// All threads of rayon's current pool take the next chunk of rows, whatever piece it belongs to, so that small tensors
 /// keep none of them waiting.
 ///
-/// Errors: reading and writing; a source that holds NaN or infinity; [`Stopped`].
+/// Errors: reading and writing; [`Damaged`], a source that holds NaN or infinity; the encoder's; [`Stopped`].
 pub fn run(
     job: &Job,
     c: &Container,
@@ -342,7 +348,7 @@ fn on_device(
         }
         let file = staged.open(&piece.file)?;
         let hash = match piece.data {
-            Data::Tensor { to: Some(to), .. } if encoder.takes(to) => {
+            Data::Tensor { to: Some(to), .. } if encoder.takes(to) && n.k > 0 => {
                 let s = &mut scratch;
                 let (t, _) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
                 x.resize(rows as usize * n.k, 0.0);
@@ -383,7 +389,7 @@ fn read_rows<'c>(
     }
     out.resize((rows * n.row_in) as usize, 0);
     c.read(t, row * n.row_in, out)?;
-    if let Some(heads) = heads {
+    if let Some(heads) = heads.filter(|_| !out.is_empty()) {
         let (per_head, width) = (n.rows as usize / heads, n.row_in as usize);
         let mut head = vec![0; per_head * width];
         for rows in out.chunks_exact_mut(per_head * width) {
@@ -410,15 +416,34 @@ fn decode_row(c: &Container, t: &Tensor, level: Level, bytes: &[u8], first: u64,
     refuse_bad(c, t, bad, first)
 }
 
+/// The source holds what no model can: nothing that was made of it is of use.
+#[derive(Debug)]
+pub struct Damaged(String);
+
+impl Damaged {
+    /// With its message.
+    pub fn new(message: impl Into<String>) -> Damaged {
+        Damaged(message.into())
+    }
+}
+
+impl std::fmt::Display for Damaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Damaged {}
+
 /// The error of an element (or of a block's scale) that is not finite.
 fn refuse_bad(c: &Container, t: &Tensor, bad: Option<usize>, first: u64) -> anyhow::Result<()> {
     match bad {
         None => Ok(()),
-        Some(i) => bail!(
+        Some(i) => bail!(Damaged::new(format!(
             "{}: tensor {} holds NaN or infinity in element or block {}; the model is damaged",
             c.files[t.file].display(),
             t.name,
             first + i as u64
-        ),
+        ))),
     }
 }

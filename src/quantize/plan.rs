@@ -2,6 +2,8 @@
 
 use super::choose::{self, Mix, Model, Pattern};
 use super::convert::{self, Converted};
+use super::kv::Override;
+use super::vocab::{CHAT_TEMPLATE, MAX_SPM, MAX_TEMPLATE, SPM, beside};
 use super::{Data, Job, Piece};
 use crate::blocks::BlockType;
 use crate::formats::gguf_write::{self, Entry};
@@ -9,19 +11,31 @@ use crate::formats::meta::{Meta, Value};
 use crate::formats::output::Layout;
 use crate::formats::packed::{self, Kind};
 use crate::formats::policy::Policy;
-use crate::formats::{Container, ContainerKind, Dtype, Tensor, names, safetensors};
+use crate::formats::{Container, ContainerKind, Dtype, Tensor, hf, names, safetensors};
+use crate::models::hyper::{LONG_FACTORS, SHORT_FACTORS};
 use anyhow::{Context, bail, ensure};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The layout of the new model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// one GGUF file
+    /// one GGUF file, or a directory of them
     Gguf,
     /// a directory with `model.safetensors`, matrices packed
     Packed,
     /// a directory with a block file per matrix, the rest in `model.safetensors`
     Blocks,
+}
+
+/// Into how many files a GGUF model goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Split {
+    /// one
+    No,
+    /// a directory with as many as the source has, each with the same tensors; their names begin with this
+    Keep(String),
+    /// a directory with files of at most so many bytes of tensors (or one tensor); their names begin with this
+    Max(String, u64),
 }
 
 /// What is asked for.
@@ -45,6 +59,10 @@ pub struct Options {
     pub embedding_type: Option<BlockType>,
     /// quantised tensors may be decoded and quantised again
     pub requantize: bool,
+    /// files of a GGUF model
+    pub split: Split,
+    /// metadata of a GGUF model that are to be others
+    pub overrides: Vec<Override>,
     /// options as text: part of the fingerprint of an interrupted job
     pub words: String,
 }
@@ -144,6 +162,10 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         Some(Converted { meta, .. }) => meta,
         None => c.meta.clone(),
     };
+    meta.entries.retain(|(k, _)| !k.starts_with("split."));
+    for o in &o.overrides {
+        o.apply(&mut meta).context("--override-kv")?;
+    }
     let arch = meta.str("general.architecture").unwrap_or("").to_string();
     let key = |k: &str| meta.uint(&format!("{arch}.{k}")).unwrap_or(0);
     let model = Model {
@@ -163,24 +185,98 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         item.data = Data::Tensor { index, to, heads };
         item.note = note;
     }
-    meta.entries.retain(|(k, _)| !k.starts_with("split."));
-    let mut set = |k: &str, v: u32| match meta.entries.iter_mut().find(|e| e.0 == k) {
-        Some(e) => e.1 = Value::U32(v),
-        None => meta.entries.push((k.into(), Value::U32(v))),
-    };
+    let given = |key: &str| o.overrides.iter().any(|o| o.key() == key);
     if let Some(id) = mix.file_type() {
-        set("general.file_type", id);
-        set("general.quantization_version", 2);
+        for (key, v) in [("general.file_type", id), ("general.quantization_version", 2)] {
+            if !given(key) {
+                meta.entries.retain(|(k, _)| k != key);
+                meta.entries.push((key.into(), Value::U32(v)));
+            }
+        }
     }
+    let (prefix, shards) = match &o.split {
+        Split::No => return one_file(c, &meta, items),
+        Split::Keep(prefix) => (prefix, by_file(c, items)),
+        Split::Max(prefix, most) => (prefix, by_size(*most, items)?),
+    };
+    sharded(c, &meta, prefix, shards)
+}
+
+/// Head and tensors of one file of the layout.
+fn place(file: &str, meta: &Meta, items: Vec<Item>, pieces: &mut Vec<Piece>) -> anyhow::Result<(String, u64)> {
     let entries: Vec<Entry> =
         items.iter().map(|i| Entry { name: i.gguf.clone(), dtype: i.dtype, shape: i.shape.clone() }).collect();
-    let head = gguf_write::head("the new file", &meta, &entries)?;
-    let mut pieces = vec![bytes_piece(String::new(), 0, head.bytes)];
+    let head = gguf_write::head("the new file", meta, &entries)?;
+    pieces.push(bytes_piece(file.into(), 0, head.bytes));
     for ((item, &offset), &bytes) in items.into_iter().zip(&head.offsets).zip(&head.sizes) {
-        pieces.push(Piece { name: item.gguf, file: String::new(), offset, bytes, data: item.data, note: item.note });
+        pieces.push(Piece { name: item.gguf, file: file.into(), offset, bytes, data: item.data, note: item.note });
     }
-    let layout = Layout { directory: false, files: vec![(String::new(), head.file_len)], fingerprint: String::new() };
-    Ok(Job { layout, pieces, side: vec![] })
+    Ok((file.into(), head.file_len))
+}
+
+fn one_file(c: &Container, meta: &Meta, items: Vec<Item>) -> anyhow::Result<Job> {
+    let mut pieces = Vec::new();
+    let file = place("", meta, items, &mut pieces)?;
+    Ok(Job { layout: layout(c, false, vec![file]), pieces, side: vec![] })
+}
+
+/// The items of each of the source's files; what has none goes into the first.
+fn by_file(c: &Container, items: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut shards: Vec<Vec<Item>> = c.files.iter().map(|_| vec![]).collect();
+    for item in items {
+        let file = match item.data {
+            Data::Tensor { index, .. } => c.tensors[index].file,
+            Data::Bytes(_) => 0,
+        };
+        shards[file].push(item);
+    }
+    shards
+}
+
+/// The items cut where the next one would make a file too large.
+fn by_size(most: u64, items: Vec<Item>) -> anyhow::Result<Vec<Vec<Item>>> {
+    let mut shards: Vec<Vec<Item>> = vec![vec![]];
+    let mut at = 0u64;
+    for item in items {
+        let bytes = item.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).and_then(|n| item.dtype.bytes_for(n));
+        let bytes = bytes.with_context(|| format!("tensor {}: shape {:?} has no size", item.gguf, item.shape))?;
+        let next = at.saturating_add(bytes);
+        let full = next > most && shards.last().is_some_and(|s| !s.is_empty());
+        if full {
+            shards.push(vec![]);
+        }
+        at = if full { bytes } else { next };
+        shards.last_mut().context("there is a first file")?.push(item);
+    }
+    Ok(shards)
+}
+
+/// A directory of files as llama.cpp names and marks them: the first has the metadata.
+fn sharded(c: &Container, meta: &Meta, prefix: &str, shards: Vec<Vec<Item>>) -> anyhow::Result<Job> {
+    let count = u16::try_from(shards.len()).ok();
+    let count = count.with_context(|| format!("{} files, expected at most {}", shards.len(), u16::MAX))?;
+    let tensors = i32::try_from(shards.iter().map(Vec::len).sum::<usize>()).context("the number of tensors")?;
+    let (mut pieces, mut files) = (Vec::new(), Vec::new());
+    for (no, items) in (0..count).zip(shards) {
+        let mut meta = meta.clone();
+        if no > 0 {
+            meta.entries.retain(|(k, _)| k == "general.alignment");
+        }
+        let split = [
+            ("split.no", Value::U16(no)),
+            ("split.count", Value::U16(count)),
+            ("split.tensors.count", Value::I32(tensors)),
+        ];
+        meta.entries.extend(split.map(|(k, v)| (k.to_string(), v)));
+        let name = format!("{prefix}-{:05}-of-{count:05}.gguf", no + 1);
+        files.push(place(&name, &meta, items, &mut pieces)?);
+    }
+    Ok(Job { layout: layout(c, true, files), pieces, side: vec![] })
+}
+
+/// The layout of these files; its fingerprint comes when the job is known.
+fn layout(c: &Container, directory: bool, files: Vec<(String, u64)>) -> Layout {
+    Layout { directory, files, fingerprint: String::new(), sources: c.files.clone() }
 }
 
 fn bytes_piece(file: String, offset: u64, bytes: Vec<u8>) -> Piece {
@@ -282,8 +378,8 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
         made("rope_freqs.weight", d);
     }
     if let Some((long, short)) = &converted.rope_factors {
-        made("rope_factors_long.weight", long);
-        made("rope_factors_short.weight", short);
+        made(LONG_FACTORS, long);
+        made(SHORT_FACTORS, short);
     }
     // globals first, then layers in their order
     items.sort_by_key(|i| (names::layer_of(&i.gguf).map_or(0, |l| l + 1), i.gguf.clone()));
@@ -330,8 +426,18 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
             pieces.push(Piece { name: t.name.clone(), file, offset: 0, bytes: t.bytes, data, note });
             continue;
         };
-        let (k, rows) = (dim(t, t.shape[0])?, dim(t, t.shape[1])?);
-        let bytes = u64::from(rows) * u64::from(k) / kind.block.elems() as u64 * kind.block.bytes() as u64;
+        let [k, rows] = t.shape[..] else {
+            bail!(
+                "{}: tensor {} is {} of shape {:?}: a packed matrix has two dimensions; give --to gguf",
+                c.files[t.file].display(),
+                t.name,
+                t.dtype,
+                t.shape
+            )
+        };
+        let (k, rows) = (dim(t, k)?, dim(t, rows)?);
+        // below 2^62 elements, of at most four bytes and a little each
+        let bytes = u64::from(rows) * (u64::from(k) / kind.block.elems() as u64) * kind.block.bytes() as u64;
         let key = format!("{}.{}", t.name, kind.suffix);
         let head = packed::header(kind, rows, k).to_vec();
         if o.target == Target::Blocks {
@@ -355,6 +461,8 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         pieces.push(bytes_piece(file, 0, meta));
     }
     if !entries.is_empty() {
+        let data = entries.iter().try_fold(0u64, |n, e| n.checked_add(e.3));
+        ensure!(data.is_some_and(|n| n < 1 << 63), "the new model would be larger than a file can be");
         let head = safetensors::head(&entries);
         let mut at = head.len() as u64;
         for p in pieces.iter_mut().filter(|p| p.file == MODEL) {
@@ -364,8 +472,7 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         pieces.insert(0, bytes_piece(MODEL.into(), 0, head));
         files.insert(0, (MODEL.into(), at));
     }
-    let layout = Layout { directory: true, files, fingerprint: String::new() };
-    Ok(Job { layout, pieces, side: side_files(c)? })
+    Ok(Job { layout: layout(c, true, files), pieces, side: side_files(c)? })
 }
 
 /// A dimension as the headers hold it.
@@ -402,12 +509,19 @@ fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'st
 
 /// What a directory holds beside the weights: the config and the tokeniser, or a GGUF file of metadata alone.
 fn side_files(c: &Container) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let mut out = Vec::new();
+    // not read when a model is run, but other programs ask for them
+    for (name, most) in [(SPM, MAX_SPM), (CHAT_TEMPLATE, MAX_TEMPLATE)] {
+        if let Some(bytes) = beside(c, name, most)? {
+            out.push((name.to_string(), bytes));
+        }
+    }
     if c.kind == ContainerKind::Gguf {
         let mut meta: Meta = c.meta.clone();
         meta.entries.retain(|(k, _)| !k.starts_with("split.") && k != "general.file_type");
-        return Ok(vec![("metadata.gguf".into(), gguf_write::head("metadata.gguf", &meta, &[])?.bytes)]);
+        out.push((hf::METADATA.into(), gguf_write::head(hf::METADATA, &meta, &[])?.bytes));
+        return Ok(out);
     }
-    let mut out = Vec::new();
     let json = |v: &serde_json::Value| serde_json::to_vec_pretty(v).context("writing JSON");
     let files = [
         ("config.json", &c.config),

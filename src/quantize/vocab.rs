@@ -11,7 +11,6 @@ use crate::formats::source::read_whole;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value as Json;
 use std::collections::HashMap;
-use std::path::Path;
 
 /// Token types of the format.
 const NORMAL: i32 = 1;
@@ -22,8 +21,16 @@ const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 /// Most tokens that are converted.
 const MAX_TOKENS: usize = 1 << 22;
-/// Longest `tokenizer.model`, in bytes.
-const MAX_SPM: u64 = 64 << 20;
+/// The sentencepiece model of a directory.
+pub(super) const SPM: &str = "tokenizer.model";
+/// Its longest, in bytes.
+pub(super) const MAX_SPM: u64 = 64 << 20;
+/// The chat template of a directory, where it is a file of its own.
+pub(super) const CHAT_TEMPLATE: &str = "chat_template.jinja";
+/// Its longest, in bytes.
+pub(super) const MAX_TEMPLATE: u64 = 4 << 20;
+/// U+2581, sentencepiece's space.
+const SPACE: &str = "\u{2581}";
 
 struct Vocab {
     model: &'static str,
@@ -34,22 +41,24 @@ struct Vocab {
     merges: Option<Vec<String>>,
 }
 
-/// Appends the tokeniser's keys. `spm` is where `tokenizer.model` would be.
-pub(super) fn convert(
-    c: &Container,
-    cfg: &Json,
-    spm: Option<&Path>,
-    out: &mut Vec<(String, Value)>,
-) -> anyhow::Result<()> {
-    let rows = cfg["vocab_size"].as_u64().context("config.json: vocab_size is missing")? as usize;
+/// The bytes of a file beside a container's weights, where there is one; at most `most` of them.
+pub(super) fn beside(c: &Container, name: &str, most: u64) -> anyhow::Result<Option<Vec<u8>>> {
+    // what is in memory lies beside nothing
+    let dir = c.files.first().filter(|f| f.is_file()).and_then(|f| f.parent());
+    let path = dir.map(|d| d.join(name)).filter(|p| p.is_file());
+    Ok(path.map(|p| read_whole(&p, most)).transpose()?)
+}
+
+/// Appends the tokeniser's keys, for a model of `rows` tokens.
+pub(super) fn convert(c: &Container, cfg: &Json, rows: usize, out: &mut Vec<(String, Value)>) -> anyhow::Result<()> {
     ensure!(rows <= MAX_TOKENS, "config.json: vocab_size is {rows}, expected at most {MAX_TOKENS}");
     let json: Option<Json> = match &c.tokenizer_json {
         Some(bytes) => Some(serde_json::from_slice(bytes).context("tokenizer.json")?),
         None => None,
     };
-    let sentences = spm.filter(|p| p.is_file());
+    let sentences = beside(c, SPM, MAX_SPM)?;
     let mut v = match (&json, sentences) {
-        (_, Some(path)) => read_spm(&read_whole(path, MAX_SPM)?).context("tokenizer.model")?,
+        (_, Some(bytes)) => read_spm(&bytes).context(SPM)?,
         (Some(json), None) => read_json(json).context("tokenizer.json")?,
         (None, None) => bail!("neither tokenizer.json nor tokenizer.model"),
     };
@@ -104,10 +113,20 @@ pub(super) fn convert(
     if v.model == "llama" {
         put("add_space_prefix", Value::Bool(space));
     }
-    if let Some(t) = c.tokenizer_config.as_ref().and_then(|t| t["chat_template"].as_str()) {
-        out.push(("tokenizer.chat_template".into(), Value::Str(t.into())));
+    if let Some(t) = chat_template(c)? {
+        out.push(("tokenizer.chat_template".into(), Value::Str(t)));
     }
     Ok(())
+}
+
+/// The chat template: a file of its own, else the config's (of several, the one called default).
+fn chat_template(c: &Container) -> anyhow::Result<Option<String>> {
+    if let Some(bytes) = beside(c, CHAT_TEMPLATE, MAX_TEMPLATE)? {
+        return Ok(Some(String::from_utf8(bytes).ok().context("chat_template.jinja is not UTF-8")?));
+    }
+    let Some(value) = c.tokenizer_config.as_ref().map(|t| &t["chat_template"]) else { return Ok(None) };
+    let named = value.as_array().and_then(|all| all.iter().find(|t| t["name"] == "default"));
+    Ok(value.as_str().or_else(|| named?["template"].as_str()).map(String::from))
 }
 
 /// `add_bos_token` of the config, else whether the post-processor puts a special token first.
@@ -158,9 +177,13 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     let model = &json["model"];
     ensure!(model["type"] == "BPE", "model type {} has no conversion (known: BPE)", model["type"]);
     let map = model["vocab"].as_object().context("model.vocab is missing")?;
-    let most = map.values().filter_map(Json::as_u64).max().map_or(0, |m| m as usize + 1);
-    ensure!(most <= MAX_TOKENS, "model.vocab: an id of {}, expected below {MAX_TOKENS}", most - 1);
-    let mut tokens: Vec<Option<String>> = vec![None; most];
+    let last = map.values().filter_map(Json::as_u64).max();
+    ensure!(
+        last.is_none_or(|id| id < MAX_TOKENS as u64),
+        "model.vocab: an id of {}, expected below {MAX_TOKENS}",
+        last.unwrap_or(0)
+    );
+    let mut tokens: Vec<Option<String>> = vec![None; last.map_or(0, |id| id as usize + 1)];
     for (text, id) in map {
         let id = id.as_u64().with_context(|| format!("model.vocab: {text:?} has no whole id"))? as usize;
         ensure!(tokens[id].is_none(), "model.vocab: id {id} occurs twice");
@@ -181,10 +204,11 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
         merges.push(text.with_context(|| format!("model.merges: {m} is not two tokens"))?);
     }
     if model["byte_fallback"] == true {
+        check_spaces(json)?;
         return sentencepiece(model, tokens, &merges);
     }
     let types = vec![NORMAL; tokens.len()];
-    let pre = split_rule(json)?;
+    let pre = split_rule(json)?.into();
     Ok(Vocab { model: "gpt2", pre, tokens, scores: None, types, merges: Some(merges) })
 }
 
@@ -216,34 +240,78 @@ fn byte(t: &str) -> bool {
     t.len() == 6 && t.starts_with("<0x") && t.ends_with('>') && t[3..5].bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// The `tokenizer.ggml.pre` of a byte-level BPE's split rule.
-fn split_rule(json: &Json) -> anyhow::Result<String> {
-    let pre = &json["pre_tokenizer"];
-    let one = [pre.clone()];
-    let steps = pre["pretokenizers"].as_array().map_or(&one[..], Vec::as_slice);
-    let mut regex = None;
-    let (mut level, mut digits) = (None, false);
-    for s in steps {
-        match s["type"].as_str() {
-            Some("Split") => regex = s["pattern"]["Regex"].as_str(),
-            Some("ByteLevel") => level = Some(s["use_regex"] != false),
-            Some("Digits") => digits = s["individual_digits"] == true,
-            _ => bail!("pre_tokenizer {} has no conversion", s["type"]),
+/// A list of steps, whether it is written as a list (under `key`), as one step or as null.
+fn steps<'a>(value: &'a Json, key: &str) -> Vec<&'a Json> {
+    match value[key].as_array() {
+        Some(list) => list.iter().collect(),
+        None if value.is_null() => vec![],
+        None => vec![value],
+    }
+}
+
+/// Refuses a byte-fallback BPE whose text is prepared otherwise than sentencepiece does: the format has no field for it.
+fn check_spaces(json: &Json) -> anyhow::Result<()> {
+    for n in steps(&json["normalizer"], "normalizers") {
+        let known = (n["type"] == "Prepend" && n["prepend"] == SPACE)
+            || (n["type"] == "Replace" && n["pattern"]["String"] == " " && n["content"] == SPACE);
+        ensure!(known, "normalizer {} has no place in GGUF", n["type"]);
+    }
+    for p in steps(&json["pre_tokenizer"], "pretokenizers") {
+        ensure!(
+            p["type"] == "Metaspace" && p["replacement"] == SPACE,
+            "pre_tokenizer {} has no place in GGUF",
+            p["type"]
+        );
+        if p["split"] != false {
+            log::warn!(
+                "tokenizer.json: pre_tokenizer Metaspace splits at spaces; a GGUF file cannot say so: runs of them may get other ids"
+            );
         }
     }
+    Ok(())
+}
+
+/// The `tokenizer.ggml.pre` of a byte-level BPE's split rule. Every field that changes what is split is looked at.
+fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
     // the expressions as published with the models
     const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|";
     const REST: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    let normalised = !json["normalizer"].is_null();
-    let name = match (regex, level, digits) {
-        (Some(r), Some(_), false) if r == format!(r"{WORDS}\p{{N}}{{1,3}}{REST}") => "llama-bpe",
-        // Qwen's normaliser is NFC, for which the format has no field
-        (Some(r), Some(_), false) if r == format!(r"{WORDS}\p{{N}}{REST}") => "qwen2",
-        (None, Some(true), false) if !normalised => "gpt-2",
-        (None, Some(true), true) if !normalised => "smollm",
-        _ => bail!("the split rule of pre_tokenizer has no name in GGUF that is known here; convert with another tool"),
+    let list = steps(&json["pre_tokenizer"], "pretokenizers");
+    let level = |s: &Json, regex: bool| {
+        s["type"] == "ByteLevel" && s["add_prefix_space"] != true && (s["use_regex"] != false) == regex
     };
-    Ok(name.into())
+    let split = |s: &Json, digits: &str| {
+        let regex = s["pattern"]["Regex"].as_str().and_then(|r| r.strip_prefix(WORDS)?.strip_suffix(REST));
+        s["type"] == "Split" && regex == Some(digits) && s["behavior"] == "Isolated" && s["invert"] != true
+    };
+    let plain = json["normalizer"].is_null();
+    // Qwen's normaliser, for which the format has no field
+    let nfc = json["normalizer"]["type"] == "NFC";
+    let whole_words_first = json["model"]["ignore_merges"] == true;
+    Ok(match list[..] {
+        [s, l] if split(s, r"\p{N}{1,3}") && level(l, false) && plain => {
+            // one rule; the second name is that of models which merge whole words as well
+            if whole_words_first { "llama-bpe" } else { "smaug-bpe" }
+        }
+        [s, l] if split(s, r"\p{N}") && level(l, false) && (plain || nfc) && !whole_words_first => "qwen2",
+        [l] if level(l, true) && plain && !whole_words_first => "gpt-2",
+        [d, l]
+            if d["type"] == "Digits"
+                && d["individual_digits"] == true
+                && level(l, true)
+                && plain
+                && !whole_words_first =>
+        {
+            "smollm"
+        }
+        _ => {
+            let names: Vec<&str> = list.iter().map(|s| s["type"].as_str().unwrap_or("?")).collect();
+            bail!(
+                "the split rule of normalizer and pre_tokenizer ({}) has no name in GGUF that is known here; convert with another tool",
+                names.join(", ")
+            )
+        }
+    })
 }
 
 /// The pieces of a sentencepiece model: protobuf, of which field 1 holds the pieces (text, score, type).
@@ -366,18 +434,94 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_no_vocabulary_has_is_refused() {
+        for id in [u64::MAX, 1 << 40, MAX_TOKENS as u64] {
+            let json = serde_json::json!({"model": {"type": "BPE", "vocab": {"a": 0, "b": id}, "merges": []}});
+            let error = read_json(&json).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(&id.to_string()) && error.contains("expected below"), "{error}");
+        }
+    }
+
+    const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+    /// A tokeniser of these steps before the merges.
+    fn rules(normalizer: Json, pre: Json, ignore_merges: bool) -> Json {
+        let pre = if pre.is_array() { serde_json::json!({"type": "Sequence", "pretokenizers": pre}) } else { pre };
+        let model = serde_json::json!({"ignore_merges": ignore_merges});
+        serde_json::json!({"normalizer": normalizer, "pre_tokenizer": pre, "model": model})
+    }
+
+    fn level(regex: bool) -> Json {
+        serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex})
+    }
+
+    fn split(regex: &str) -> Json {
+        serde_json::json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
+    }
+
+    #[test]
+    fn the_split_rules_of_known_models_have_names() {
+        let qwen = LLAMA3.replace("{1,3}", "");
+        let digits = serde_json::json!({"type": "Digits", "individual_digits": true});
+        let nfc = serde_json::json!({"type": "NFC"});
+        let list = |a: Json, b: Json| Json::Array(vec![a, b]);
+        for (json, name) in [
+            (rules(Json::Null, level(true), false), "gpt-2"),
+            (rules(Json::Null, list(split(LLAMA3), level(false)), true), "llama-bpe"),
+            (rules(Json::Null, list(split(LLAMA3), level(false)), false), "smaug-bpe"),
+            (rules(nfc, list(split(&qwen), level(false)), false), "qwen2"),
+            (rules(Json::Null, list(digits, level(true)), false), "smollm"),
+        ] {
+            assert_eq!(split_rule(&json).unwrap(), name);
+        }
+    }
+
+    #[test]
     fn a_split_rule_nobody_knows_is_refused() {
-        let json = |pre: Json| serde_json::json!({"pre_tokenizer": pre, "normalizer": null});
-        let level = |regex: bool| serde_json::json!({"type": "ByteLevel", "use_regex": regex});
-        assert_eq!(split_rule(&json(level(true))).unwrap(), "gpt-2");
-        assert!(split_rule(&json(level(false))).is_err());
-        let split = |r: &str| {
-            let split = serde_json::json!({"type": "Split", "pattern": {"Regex": r}});
-            json(serde_json::json!({"type": "Sequence", "pretokenizers": [split, level(false)]}))
+        let with = |mut step: Json, key: &str, value: Json| {
+            step[key] = value;
+            step
         };
-        let llama3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-        assert_eq!(split_rule(&split(llama3)).unwrap(), "llama-bpe");
-        assert_eq!(split_rule(&split(&llama3.replace("{1,3}", ""))).unwrap(), "qwen2");
-        assert!(split_rule(&split(r"\w+")).is_err());
+        let lower = serde_json::json!({"type": "Lowercase"});
+        let nfc = serde_json::json!({"type": "NFC"});
+        let digits = |each: bool| serde_json::json!({"type": "Digits", "individual_digits": each});
+        let text =
+            serde_json::json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": false});
+        let list = |steps: &[Json]| Json::Array(steps.to_vec());
+        for json in [
+            rules(Json::Null, Json::Null, false),
+            rules(Json::Null, level(false), false),
+            rules(Json::Null, level(true), true),
+            rules(Json::Null, with(level(true), "add_prefix_space", true.into()), false),
+            rules(nfc.clone(), level(true), false),
+            rules(nfc, list(&[split(LLAMA3), level(false)]), true),
+            rules(lower, list(&[split(LLAMA3), level(false)]), true),
+            rules(Json::Null, list(&[split(r"\w+"), level(false)]), false),
+            rules(Json::Null, list(&[text, level(true)]), false),
+            rules(Json::Null, list(&[split(LLAMA3), level(true)]), true),
+            rules(Json::Null, list(&[level(false), split(LLAMA3)]), true),
+            rules(Json::Null, list(&[split(r"\p{N}"), split(LLAMA3), level(false)]), true),
+            rules(Json::Null, list(&[with(split(LLAMA3), "behavior", "Removed".into()), level(false)]), true),
+            rules(Json::Null, list(&[with(split(LLAMA3), "invert", true.into()), level(false)]), true),
+            rules(Json::Null, list(&[digits(false), level(true)]), false),
+        ] {
+            let error = split_rule(&json).unwrap_err().to_string();
+            assert!(error.contains("split rule") && error.lines().count() == 1, "{error}: {json}");
+        }
+    }
+
+    #[test]
+    fn a_byte_fallback_vocabulary_with_other_rules_than_sentencepieces_is_refused() {
+        let replace = serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
+        let prepend = serde_json::json!({"type": "Prepend", "prepend": SPACE});
+        let usual = serde_json::json!({"type": "Sequence", "normalizers": [prepend, replace]});
+        let meta =
+            serde_json::json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": false});
+        check_spaces(&rules(usual, Json::Null, false)).unwrap();
+        check_spaces(&rules(replace, Json::Null, false)).unwrap();
+        check_spaces(&rules(Json::Null, meta, false)).unwrap();
+        let lower = serde_json::json!({"type": "Lowercase"});
+        assert!(check_spaces(&rules(lower, Json::Null, false)).is_err());
+        assert!(check_spaces(&rules(Json::Null, split(LLAMA3), false)).is_err());
     }
 }
