@@ -69,9 +69,24 @@ fn config(cfg: &Json) -> anyhow::Result<Converted> {
     put("{a}.vocab_size", Value::U32(need("vocab_size")?));
     let eps = cfg["rms_norm_eps"].as_f64().unwrap_or(1e-6);
     put("{a}.attention.layer_norm_rms_epsilon", Value::F32(eps as f32));
-    let windowed = cfg["use_sliding_window"].as_bool() != Some(false);
-    if let Some(w) = whole("sliding_window")?.filter(|_| windowed) {
+    // a Qwen has no window unless it says so, and then in its later layers
+    let qwen = arch.starts_with("qwen");
+    let windowed = cfg["use_sliding_window"].as_bool().unwrap_or(!qwen);
+    if let Some(w) = whole("sliding_window")?.filter(|w| windowed && *w > 0) {
         put("{a}.attention.sliding_window", Value::U32(w));
+        let layers: Option<Vec<bool>> = match &cfg["layer_types"] {
+            Json::Array(list) => Some(list.iter().map(|kind| kind == "sliding_attention").collect()),
+            _ if qwen => {
+                let (n, from) = (need("num_hidden_layers")?, whole("max_window_layers")?.unwrap_or(28));
+                ensure!(n <= 1024, "num_hidden_layers is {n}, expected at most 1024");
+                Some((0..n).map(|l| l >= from).collect())
+            }
+            _ => None,
+        };
+        if let Some(layers) = layers {
+            let list = layers.into_iter().map(Value::Bool).collect();
+            put("{a}.attention.sliding_window_pattern", Value::Array(list));
+        }
     }
     // newer files keep everything about RoPE in rope_parameters
     let scaling = if cfg["rope_parameters"].is_object() { &cfg["rope_parameters"] } else { &cfg["rope_scaling"] };
@@ -166,6 +181,23 @@ mod tests {
         assert!(d.windows(2).all(|w| w[0] <= w[1]), "{d:?}");
         assert_eq!(c.permuted, Some((32, 8)));
         assert_eq!(c.meta.uint("llama.attention.head_count_kv"), Some(8));
+    }
+
+    #[test]
+    fn a_window_is_written_with_the_layers_that_have_it_and_not_where_it_is_not_used() {
+        let mut cfg = serde_json::json!({"model_type": "phi3", "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 9,
+            "num_hidden_layers": 2, "intermediate_size": 64, "max_position_embeddings": 64, "sliding_window": 40});
+        let window = |cfg: &Json, arch: &str| {
+            let meta = config(cfg).unwrap().meta;
+            let key = |what: &str| format!("{arch}.attention.{what}");
+            (meta.uint(&key("sliding_window")), meta.get(&key("sliding_window_pattern")).cloned())
+        };
+        assert_eq!(window(&cfg, "phi3"), (Some(40), None));
+        cfg["model_type"] = "qwen2".into();
+        assert_eq!(window(&cfg, "qwen2"), (None, None));
+        (cfg["use_sliding_window"], cfg["max_window_layers"]) = (true.into(), 1.into());
+        let pattern = Value::Array(vec![Value::Bool(false), Value::Bool(true)]);
+        assert_eq!(window(&cfg, "qwen2"), (Some(40), Some(pattern)));
     }
 
     #[test]
