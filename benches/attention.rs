@@ -117,6 +117,7 @@ fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, s
         page_len: depth as u32,
         scale: 1.0 / (head_dim as f32).sqrt(),
         scope: SCOPE_ALL,
+        window: 0,
     };
     let n = n_tokens * KV_HEADS * sharing * head_dim;
     let q = pattern(n, 3);

@@ -312,8 +312,10 @@ fn work_of(args: &Args) -> u64 {
 }
 
 fn work_of_attention(p: &AttentionParams) -> u64 {
+    // of the last token, and more for a window's chunks that are not whole
     let most = if p.scope == SCOPE_OWN { CHUNK as u32 } else { p.page_len };
-    let positions = u64::from(most.min(p.pos + p.n_tokens));
+    let reach = if p.window == 0 { u32::MAX } else { p.window.saturating_add(p.n_tokens.min(32) + CHUNK as u32) };
+    let positions = u64::from(most.min(p.pos + p.n_tokens).min(reach));
     u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * 2 * positions
 }
 

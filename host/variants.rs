@@ -245,6 +245,7 @@ mod tests {
             page_len: 128,
             scale: 0.125,
             scope: SCOPE_ALL,
+            window: 0,
         };
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];

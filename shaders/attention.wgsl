@@ -11,6 +11,7 @@ struct Params {
     page_len: u32,
     scale: f32,
     scope: u32,
+    window: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -13,6 +13,7 @@ struct Params {
     page_len: u32,
     scale: f32,
     scope: u32,
+    window: u32,
     digits: u32,
 }
 

@@ -292,6 +292,8 @@ enum Fill {
     Outliers,
     /// -100 to 100
     Sweep,
+    /// infinities among numbers
+    Overflows,
 }
 
 impl Fill {
@@ -368,6 +370,7 @@ impl Fill {
                 }
             }
             Fill::Sweep => (i * 89 % 2003) as f32 * 0.1 - 100.1,
+            Fill::Overflows => [f32::INFINITY, 1.5, f32::NEG_INFINITY, f32::MAX, -0.25, f32::MIN, 0.0][i % 7],
         };
         (0..n).map(one).map(canon).collect()
     }

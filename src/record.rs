@@ -7,7 +7,7 @@ use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OLDER, unit_heads};
+use crate::ops::attention::{AttentionParams, unit_heads};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
@@ -331,18 +331,16 @@ impl Command {
                 (p.n_tokens, p.pos) = (n, pos);
             }
             Args::Attention(p) => {
-                // older chunks end before that of the last token
-                let seen = if p.scope == SCOPE_OLDER { (end - 1) / CHUNK as u32 * CHUNK as u32 } else { end };
-                if p.page_first >= seen {
+                (p.n_tokens, p.pos) = (n, pos);
+                if !p.touched() {
                     return None;
                 }
-                (p.n_tokens, p.pos) = (n, pos);
             }
             Args::AttentionQuantize(p) => {
-                if p.page_first >= end {
+                (p.n_tokens, p.pos) = (n, pos);
+                if !p.attention().touched() {
                     return None;
                 }
-                (p.n_tokens, p.pos) = (n, pos);
             }
             Args::Swiglu(p) => p.n_tokens = n,
             Args::Add(p) => p.n_tokens = n,

@@ -442,29 +442,6 @@ fn configs_that_make_no_model_are_refused_by_name() {
     }
 }
 
-#[test]
-fn an_attention_window_shorter_than_the_context_is_refused_and_bounds_the_session() {
-    let error = config_error("--arch phi3", |c| c["sliding_window"] = 50.into());
-    assert!(error.contains("attends 50 positions back and a context of 64 needs more; use -c 50"), "{error}");
-    let (_dir, path) = model(&format!("{SMALL} --format hf --arch phi3"));
-    let file = path.join("config.json");
-    let mut v: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
-    v["sliding_window"] = 50.into();
-    std::fs::write(&file, v.to_string()).expect("writes");
-    let c = open(&path);
-    assert_eq!(logits(&c, &ids(50), 50).expect("fits the window").len(), 50);
-    // the cache has room for 64, the window has not
-    let error = logits(&c, &ids(51), 50).map(|r| r.len()).expect_err("one too many").to_string();
-    assert!(error.contains("a context of 51, it holds 50"), "{error}");
-    // a model that says it does not use its window has none
-    let (_dir, path) = model(&format!("{SMALL} --format hf --arch qwen2"));
-    let file = path.join("config.json");
-    let mut v: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
-    (v["sliding_window"], v["use_sliding_window"]) = (50.into(), false.into());
-    std::fs::write(&file, v.to_string()).expect("writes");
-    assert_eq!(hyper(&open(&path)).window, None);
-}
-
 /// What a GGUF file says in which one text was replaced by another of the same length.
 fn gguf_error(args: &str, from: &str, to: &str) -> String {
     assert_eq!(from.len(), to.len());
@@ -543,7 +520,8 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         let own = config.as_object().expect("an object").keys().cloned();
         let scaling =
             config["rope_scaling"].as_object().into_iter().flatten().map(|(k, _)| format!("rope_scaling/{k}"));
-        let others = ["head_dim", "sliding_window", "use_sliding_window", "partial_rotary_factor", "rope_parameters"];
+        let windows = ["sliding_window", "use_sliding_window", "layer_types", "max_window_layers"];
+        let others = ["head_dim", "partial_rotary_factor", "rope_parameters"].into_iter().chain(windows);
         for key in own.chain(scaling).chain(others.map(String::from)) {
             for value in &hostile {
                 let mut changed = config.clone();

@@ -187,7 +187,18 @@ mod table {
             }
             Op::Attention(..) => args!(
                 Attention,
-                AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope }
+                AttentionParams {
+                    n_tokens,
+                    pos,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    page_first,
+                    page_len,
+                    scale,
+                    scope,
+                    window
+                }
             ),
             Op::AttentionQuantize(..) => args!(
                 AttentionQuantize,
@@ -201,6 +212,7 @@ mod table {
                     page_len,
                     scale,
                     scope,
+                    window,
                     digits
                 }
             ),

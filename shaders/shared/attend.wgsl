@@ -225,21 +225,27 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
     let at = token * p.heads + head0;
     let last_pos = p.pos + token;
     let own = last_pos & ~63u;
+    // the first position it sees, of whatever page
+    let reach = select(0u, last_pos + 1u - p.window, p.window != 0u && p.window <= last_pos);
     // positions it sees, from start to stop in the page; those of a ring are one chunk
     var start = 0u;
     var stop = last_pos + 1u;
     if p.scope == SCOPE_OLDER {
         stop = own;
     }
-    if p.page_first >= stop {
-        return false;
-    }
-    stop = min(stop - p.page_first, p.page_len);
     if p.scope == SCOPE_OWN {
-        start = own % p.page_len;
-        stop = start + last_pos - own + 1u;
+        let at = own % p.page_len;
+        start = at + max(reach, own) - own;
+        stop = at + last_pos - own + 1u;
+    } else {
+        stop = min(stop, p.page_first + p.page_len);
+        if max(reach, p.page_first) >= stop {
+            return false;
+        }
+        start = max(reach, p.page_first) - p.page_first;
+        stop -= p.page_first;
     }
-    let begins = select(p.page_first, own, p.scope == SCOPE_OWN) == 0u;
+    let begins = select(p.page_first, own, p.scope == SCOPE_OWN) <= reach;
     for (var e = lane; e < elements; e += LANES) {
         row[e] = q[at * hd + e];
     }
@@ -277,10 +283,13 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
             }
         }
     }
-    for (var chunk = start; chunk < stop; chunk += 64u) {
+    let first_chunk = start & ~63u;
+    for (var chunk = first_chunk; chunk < stop; chunk += 64u) {
+        // of the chunk's positions, those it sees
+        let from_pos = max(start, chunk) - chunk;
         let n = min(stop - chunk, 64u);
         let pos = chunk + (lane & 63u);
-        let live = pos < stop;
+        let live = pos >= start && pos < stop;
         for (var j = 0u; j < 2u; j++) {
             let h = score_head + 2u * j;
             if h < heads {
@@ -325,7 +334,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
         var oc = array<f32, 2>(0.0, 0.0);
         let kv_mine = (head0 + mine) / sharing;
         if v_type <= F16 {
-            for (var i = 0u; i < n; i++) {
+            for (var i = from_pos; i < n; i++) {
                 let base = (kv_mine * p.page_len + chunk + i) * v_words;
                 let weight = probs[64u * mine + i];
                 for (var j = 0u; j < 2u; j++) {
@@ -340,7 +349,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
             // every word of a value row is read and unpacked once
             let positions = 2048u / elements;
             let words = hd / codes_in_word();
-            for (var first = 0u; first < n; first += positions) {
+            for (var first = from_pos; first < n; first += positions) {
                 let some = min(positions, n - first);
                 for (var item = lane; item < some * heads * words; item += LANES) {
                     let i = item / (heads * words);
@@ -366,7 +375,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
         let y0 = B(B(part_sum[y] + part_sum[y + 4u]) + B(part_sum[y + 2u] + part_sum[y + 6u]));
         let y1 = B(B(part_sum[y + 1u] + part_sum[y + 5u]) + B(part_sum[y + 3u] + part_sum[y + 7u]));
         let lc = B(y0 + y1);
-        if begins && chunk == start {
+        if begins && chunk == first_chunk {
             m = mc;
             l = lc;
             o = oc;

@@ -46,14 +46,30 @@ fn tile_tokens() -> u32 {
     return select(select(8u, 16u, unit == 2u), 32u, unit == 1u);
 }
 
-// Whether there is such a token, and it sees position `first` of the page.
-fn sees(token: u32, first: u32) -> bool {
+// The first position that a token sees, of whatever page.
+fn reach(token: u32) -> u32 {
+    let pos = p.pos + token;
+    return select(0u, pos + 1u - p.window, p.window != 0u && p.window <= pos);
+}
+
+// Whether there is such a token, and it lies at or after position `first` of the page.
+fn reached(token: u32, first: u32) -> bool {
     return token < p.n_tokens && p.pos + token >= p.page_first + first;
+}
+
+// Whether there is such a token, and it sees something of the positions from `first` to `end` of the page.
+fn sees(token: u32, first: u32, end: u32) -> bool {
+    return reached(token, first) && reach(token) < p.page_first + end;
+}
+
+// Whether no position that the token sees lies before position `first` of the page.
+fn begins(token: u32, first: u32) -> bool {
+    return p.page_first + first <= reach(token);
 }
 
 // Whether the token's last position lies in this page.
 fn ends_here(token: u32) -> bool {
-    return sees(token, 0u) && p.pos + token < p.page_first + p.page_len;
+    return reached(token, 0u) && p.pos + token < p.page_first + p.page_len;
 }
 
 fn token_of(row: u32) -> u32 {
@@ -96,14 +112,14 @@ fn stage_keys(lane: u32, kv_head: u32, chunk: u32, e0: u32, quads: u32) {
     }
 }
 
-// 64 elements from quad `first` of the values of 16 positions; zeros from `end` on.
-fn stage_values(lane: u32, kv_head: u32, start: u32, first: u32, end: u32) {
+// 64 elements from quad `first` of the values of 16 positions; zeros for those that no row sees, outside `live`.
+fn stage_values(lane: u32, kv_head: u32, start: u32, first: u32, live: vec2<u32>) {
     let words = cached_words(v_type, p.head_dim);
     for (var i = lane; i < 256u; i += LANES) {
         let pos = start + (i >> 4u);
         let e = first + (i & 15u);
         var x = vec4<f32>();
-        if pos < end && 4u * e < p.head_dim {
+        if pos >= live.x && pos < live.y && 4u * e < p.head_dim {
             let at = (kv_head * p.page_len + pos) * words / 2u;
             if v_type == F16 {
                 let w = v[at + e];
@@ -145,7 +161,7 @@ fn fexp4(x: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(fexp(x.x), fexp(x.y), fexp(x.z), fexp(x.w));
 }
 
-// The scores of a chunk with the key-value heads from x to y, below everything for positions after a row's token.
+// The scores of a chunk with the key-value heads from x to y, below everything for positions that a row does not see.
 fn make_scores(lane: u32, chunk: u32, kv_heads: vec2<u32>) {
     clear();
     for (var kv_head = kv_heads.x; kv_head <= kv_heads.y; kv_head++) {
@@ -164,8 +180,8 @@ fn make_scores(lane: u32, chunk: u32, kv_heads: vec2<u32>) {
     }
     let pos = vec4<u32>(p.page_first + chunk + 4u * quad) + vec4<u32>(0u, 1u, 2u, 3u);
     for (var r = 0u; r < R; r++) {
-        let after = pos > vec4<u32>(p.pos + my_token + r);
-        scores[(my_row + r) * 16u + quad] = select(B4(acc[r] * p.scale), vec4<f32>(-3.0e38), after);
+        let unseen = (pos > vec4<u32>(p.pos + my_token + r)) | (pos < vec4<u32>(reach(my_token + r)));
+        scores[(my_row + r) * 16u + quad] = select(B4(acc[r] * p.scale), vec4<f32>(-3.0e38), unseen);
     }
     workgroupBarrier();
 }
@@ -188,7 +204,7 @@ fn make_probabilities(lane: u32, chunk: u32) {
         let top = row_max(i >> 2u);
         var x: array<vec4<f32>, 4>;
         for (var j = 0u; j < 4u; j++) {
-            // far below the maximum, a position after the token gets 0
+            // far below the maximum, a position that the row does not see gets 0
             x[j] = canon4(fexp4(B4(scores[at + 4u * j] - top)));
             scores[at + 4u * j] = x[j];
         }
@@ -197,11 +213,11 @@ fn make_probabilities(lane: u32, chunk: u32) {
     }
     workgroupBarrier();
     for (var row = lane; row < ROWS; row += LANES) {
-        if sees(token_of(row), chunk) {
+        if sees(token_of(row), chunk, chunk + 64u) {
             let y = B4(B4(tile[4u * row] + tile[4u * row + 2u]) + B4(tile[4u * row + 1u] + tile[4u * row + 3u]));
             let l = B(B(y.x + y.z) + B(y.y + y.w));
             let m = row_max(row);
-            if p.page_first + chunk == 0u {
+            if begins(token_of(row), chunk) {
                 sums[row] = vec2<f32>(m, l);
             } else {
                 let top = max(sums[row].x, m);
@@ -216,11 +232,11 @@ fn make_probabilities(lane: u32, chunk: u32) {
 }
 
 // Sums values by the probabilities of a chunk, for the 64 elements from quad `first` on.
-fn add_values(lane: u32, chunk: u32, first: u32, end: u32, kv_heads: vec2<u32>) {
+fn add_values(lane: u32, chunk: u32, first: u32, live: vec2<u32>, kv_heads: vec2<u32>) {
     clear();
     for (var kv_head = kv_heads.x; kv_head <= kv_heads.y; kv_head++) {
-        for (var i0 = 0u; i0 < min(end - chunk, 64u); i0 += 16u) {
-            stage_values(lane, kv_head, chunk + i0, first, end);
+        for (var i0 = 0u; i0 < min(live.y - chunk, 64u); i0 += 16u) {
+            stage_values(lane, kv_head, chunk + i0, first, live);
             workgroupBarrier();
             if kv_head == (head0 + my_head) / (p.heads / p.kv_heads) && 4u * (first + quad) < p.head_dim {
                 for (var i = 0u; i < 4u; i++) {
@@ -236,7 +252,8 @@ fn add_values(lane: u32, chunk: u32, first: u32, end: u32, kv_heads: vec2<u32>) 
 fn joined(r: u32, chunk: u32, before: vec4<f32>) -> vec4<f32> {
     let w = weights[my_row + r];
     let both = B4(B4(before * w.x) + B4(acc[r] * w.y));
-    return select(before, select(both, acc[r], p.page_first + chunk == 0u), sees(my_token + r, chunk));
+    let token = my_token + r;
+    return select(before, select(both, acc[r], begins(token, chunk)), sees(token, chunk, chunk + 64u));
 }
 
 // Output of row r before it is canonicalised; `far`: the element is one of those from 64 on.
@@ -252,7 +269,7 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     head0 = unit * unit_heads();
     heads = min(unit_heads(), p.heads - head0);
     let last = p.pos + min(first_token + tile_tokens(), p.n_tokens) - 1u;
-    if p.page_first > last {
+    if p.page_first > last || reach(first_token) >= p.page_first + p.page_len {
         return false;
     }
     let sharing = p.heads / p.kv_heads;
@@ -272,13 +289,13 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     if p.page_first > 0u {
         for (var row = lane; row < ROWS; row += LANES) {
             let head = row / tile_tokens();
-            if head < heads && sees(token_of(row), 0u) {
+            if head < heads && !begins(token_of(row), 0u) && reached(token_of(row), 0u) {
                 let at = carried_at(token_of(row), head);
                 sums[row] = vec2<f32>(carried[at], carried[at + 1u]);
             }
         }
         for (var r = 0u; r < R; r++) {
-            if my_head < heads && sees(my_token + r, 0u) {
+            if my_head < heads && !begins(my_token + r, 0u) && reached(my_token + r, 0u) {
                 let at = carried_at(my_token + r, my_head) + 2u + 4u * quad;
                 if 4u * quad < p.head_dim {
                     o[r] = vec4<f32>(carried[at], carried[at + 1u], carried[at + 2u], carried[at + 3u]);
@@ -289,16 +306,17 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
             }
         }
     }
-    let end = min(last + 1u - p.page_first, p.page_len);
-    for (var chunk = 0u; chunk < end; chunk += 64u) {
+    // what the tile's rows see between them, of this page
+    let live = vec2<u32>(max(reach(first_token), p.page_first), min(last + 1u, p.page_first + p.page_len)) - p.page_first;
+    for (var chunk = live.x & ~63u; chunk < live.y; chunk += 64u) {
         make_scores(lane, chunk, kv_heads);
         make_probabilities(lane, chunk);
-        add_values(lane, chunk, 0u, end, kv_heads);
+        add_values(lane, chunk, 0u, live, kv_heads);
         for (var r = 0u; r < R; r++) {
             o[r] = joined(r, chunk, o[r]);
         }
         if wide {
-            add_values(lane, chunk, 16u, end, kv_heads);
+            add_values(lane, chunk, 16u, live, kv_heads);
             for (var r = 0u; r < R; r++) {
                 o_far[r] = joined(r, chunk, o_far[r]);
             }
@@ -306,7 +324,8 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     }
     workgroupBarrier();
     for (var r = 0u; r < R; r++) {
-        if my_head < heads && sees(my_token + r, p.page_len) {
+        let carries = reached(my_token + r, p.page_len) && sees(my_token + r, 0u, p.page_len);
+        if my_head < heads && carries {
             let at = carried_at(my_token + r, my_head);
             for (var i = 0u; i < 4u; i++) {
                 if 4u * quad < p.head_dim {

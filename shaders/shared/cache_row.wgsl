@@ -64,6 +64,11 @@ fn q4_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
     return d;
 }
 
+// The bits of a number, of the largest with its sign for an infinity or a NaN: nothing in a cache, times 0, may be else.
+fn finite(bits: u32) -> u32 {
+    return select(bits, (bits & 0x80000000u) | 0x7f7fffffu, (bits & 0x7fffffffu) > 0x7f7fffffu);
+}
+
 // Writes the head in `row` as position `pos` of a page of type t; every lane calls.
 fn write_row(t: u32, lane: u32, head: u32, pos: u32) {
     rotate(lane, p.head_dim, rotation(t, p.head_dim));
@@ -71,7 +76,7 @@ fn write_row(t: u32, lane: u32, head: u32, pos: u32) {
     let words = cached_words(t, p.head_dim);
     if t == F32 {
         for (var i = lane; i < words; i += 64u) {
-            put(head, pos, words, i, bitcast<u32>(row[i]));
+            put(head, pos, words, i, finite(bitcast<u32>(row[i])));
         }
     } else if t == F16 {
         for (var i = lane; i < words; i += 64u) {

@@ -81,6 +81,10 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
     ] {
         one(2, 96, 0, 64, 3, 3, x);
     }
+    // the scale of a block with an infinity in it is no scale; a cache of numbers must hold numbers
+    if matches!(t, CacheType::F32 | CacheType::F16) {
+        one(2, 96, 0, 64, 3, 3, Fill::Overflows);
+    }
     list
 }
 
@@ -147,8 +151,39 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         (40, 3, 3, 0, 64, 127, 1),
         (32, 8, 4, 0, 128, 60, 8),
     ];
+    // (scope, window): in one chunk, its own position only, over chunk and page ends, pages before the window and pages
+    // that some rows do not reach back to, longer than everything, more chunks than one masked, none of the older chunks
+    const WINDOWED: [(u32, u32, AttentionShape); 25] = [
+        (SCOPE_ALL, 1, (64, 4, 2, 0, 64, 0, 5)),
+        (SCOPE_ALL, 1, (64, 2, 1, 0, 128, 62, 40)),
+        (SCOPE_ALL, 10, (64, 4, 2, 0, 64, 40, 2)),
+        (SCOPE_ALL, 40, (96, 6, 2, 0, 192, 100, 3)),
+        (SCOPE_ALL, 40, (96, 3, 1, 0, 192, 20, 90)),
+        (SCOPE_ALL, 64, (64, 4, 2, 0, 192, 127, 2)),
+        (SCOPE_ALL, 65, (128, 4, 1, 0, 256, 190, 20)),
+        (SCOPE_ALL, 100, (64, 3, 3, 0, 256, 130, 1)),
+        (SCOPE_ALL, 128, (256, 2, 2, 0, 256, 190, 3)),
+        (SCOPE_ALL, 1000, (64, 4, 2, 0, 128, 66, 3)),
+        (SCOPE_ALL, u32::MAX, (32, 8, 4, 0, 128, 66, 18)),
+        // pages: left behind by all rows, by some, the window beginning in it, before it, on its first position
+        (SCOPE_ALL, 40, (64, 2, 1, 0, 64, 90, 40)),
+        (SCOPE_ALL, 40, (64, 2, 1, 64, 64, 90, 40)),
+        (SCOPE_ALL, 40, (64, 2, 1, 128, 64, 90, 60)),
+        (SCOPE_ALL, 40, (96, 2, 1, 0, 64, 103, 1)),
+        (SCOPE_ALL, 64, (128, 2, 1, 64, 64, 127, 2)),
+        (SCOPE_ALL, 70, (40, 3, 3, 64, 64, 150, 2)),
+        (SCOPE_ALL, 100, (256, 2, 1, 64, 64, 126, 4)),
+        // with a ring: the own chunk alone, in part and whole, older chunks in part, some rows with none of them
+        (SCOPE_OLDER, 40, (64, 4, 2, 0, 128, 66, 70)),
+        (SCOPE_OLDER, 100, (96, 6, 2, 64, 64, 126, 40)),
+        (SCOPE_OLDER, 130, (128, 4, 1, 0, 256, 191, 3)),
+        (SCOPE_OLDER, 3, (64, 2, 1, 0, 128, 120, 20)),
+        (SCOPE_OWN, 40, (64, 4, 2, 0, 192, 62, 70)),
+        (SCOPE_OWN, 3, (128, 4, 1, 0, 128, 1000, 1)),
+        (SCOPE_OWN, 64, (96, 6, 2, 0, 192, 190, 70)),
+    ];
     let mut list = Vec::new();
-    let mut with = |scope: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
+    let mut with = |scope: u32, window: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
         let (hd, heads, kv_heads, first, page, pos, n) = shape;
         let (Some(kwords), Some(vwords)) = (kt.words(hd), vt.words(hd)) else { return };
         let p = AttentionParams {
@@ -161,10 +196,14 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
             page_len: page as u32,
             scale: (1.0 / (hd as f64).sqrt()) as f32,
             scope,
+            window,
         };
         let ring = scope == SCOPE_OWN;
-        let written_from = if ring { pos / CHUNK * CHUNK } else { first };
-        let live = if ring { pos + n - written_from } else { (pos + n).saturating_sub(first).min(page) };
+        let reach = |query: usize| if window == 0 { 0 } else { (query + 1).saturating_sub(window as usize) };
+        // nothing that no row sees: neither what comes after all rows, nor what lies before all windows
+        let written_from = (if ring { pos / CHUNK * CHUNK } else { first }).max(reach(pos));
+        let end = if ring { pos + n } else { (pos + n).min(first + page) };
+        let live = end.saturating_sub(written_from);
         let w = CacheWriteParams {
             n_tokens: live as u32,
             pos: written_from as u32,
@@ -190,19 +229,21 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         for row in 0..n * heads {
             let query = pos + row / heads;
             let own = query / CHUNK * CHUNK;
-            if scope == SCOPE_OLDER && own <= first {
+            let seen = if scope == SCOPE_OLDER { own.min(first + page) } else { (query + 1).min(first + page) };
+            if !ring && reach(query).max(first) >= seen {
                 continue;
             } else if !ring && (scope == SCOPE_OLDER || query >= first + page) {
                 carried.push(row * (hd + 2)..(row + 1) * (hd + 2));
-            } else if query >= first {
+            } else {
                 out.push(row * hd..(row + 1) * hd);
             }
         }
         list.push(case(
             format!(
-                "head_dim={hd} heads={heads}/{kv_heads} {}={first}..{} pos={pos} tokens={n} q={} k={} v={}",
+                "head_dim={hd} heads={heads}/{kv_heads} {}={first}..{}{} pos={pos} tokens={n} q={} k={} v={}",
                 ["page", "older", "ring"][scope as usize],
                 first + page,
+                if window > 0 { format!(" window={window}") } else { String::new() },
                 q.name(),
                 k.name(),
                 v.name()
@@ -224,14 +265,19 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         ));
     };
     for (i, shape) in (1u64..).zip(OLDER) {
-        with(SCOPE_OLDER, shape, Fill::Prime, Fill::Prime, Fill::Random(i));
+        with(SCOPE_OLDER, 0, shape, Fill::Prime, Fill::Prime, Fill::Random(i));
     }
     for (i, shape) in (1u64..).zip(OWN) {
         if vt.rotation(64) == 0 {
-            with(SCOPE_OWN, shape, Fill::Random(0x200 + i), Fill::Prime, Fill::Random(i));
+            with(SCOPE_OWN, 0, shape, Fill::Random(0x200 + i), Fill::Prime, Fill::Random(i));
         }
     }
-    let mut one = |shape, q, k, v| with(SCOPE_ALL, shape, q, k, v);
+    for (i, (scope, window, shape)) in (1u64..).zip(WINDOWED) {
+        if scope != SCOPE_OWN || vt.rotation(64) == 0 {
+            with(scope, window, shape, Fill::Random(0x300 + i), Fill::Prime, Fill::Random(i));
+        }
+    }
+    let mut one = |shape, q, k, v| with(SCOPE_ALL, 0, shape, q, k, v);
     for (i, shape) in (1u64..).zip(SHAPES) {
         // scores of a few units, as a model has them: random ones alone would leave one position all the weight
         one(shape, Fill::Prime, Fill::Prime, Fill::Random(i));

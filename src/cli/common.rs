@@ -254,7 +254,7 @@ impl EngineArgs {
         if self.ctx > h.context {
             note!("warning: the model was trained for {} positions, -c asks for {}", h.context, self.ctx);
         }
-        if self.ctx > 0 { self.ctx } else { h.context.min(h.window.unwrap_or(usize::MAX)).min(4096) }
+        if self.ctx > 0 { self.ctx } else { h.context.min(4096) }
     }
 
     /// Opens devices; adapters are looked for when the first is asked for.

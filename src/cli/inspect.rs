@@ -101,7 +101,7 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
                 "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
                 h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
             )?;
-            let window = h.window.map_or(String::new(), |w| format!(" window={w}"));
+            let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
             writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
             writeln!(out, "[{tag}] cache bytes per token: {}", cells(&cache))?;
             if let Some(bytes) = recent_bytes(h) {

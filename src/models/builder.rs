@@ -108,9 +108,10 @@ pub struct Built {
     pub recent_words: usize,
 }
 
-/// Positions a session asked for `n_ctx` has: whole chunks of 64, but no more than the attention window.
-pub fn positions(h: &Hyper, n_ctx: usize) -> usize {
-    n_ctx.next_multiple_of(64).min(h.window.unwrap_or(usize::MAX))
+/// Positions a session asked for `n_ctx` has: whole chunks of 64. A window limits what a query sees of them, not how many
+/// there are: the cache keeps them all.
+pub fn positions(n_ctx: usize) -> usize {
+    n_ctx.next_multiple_of(64)
 }
 
 /// A tensor's name in either kind of file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
@@ -212,17 +213,10 @@ pub(super) struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// Checks the options, makes the working buffers, and records the embedding: x = E\[ids\].
     ///
-    /// Errors: a context the attention window does not reach; cache types that do not fit the heads; buffers beyond the
+    /// Errors: cache types that do not fit the heads; buffers beyond the
     /// binding limit; an embedding that is missing or has another shape.
     pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions) -> anyhow::Result<Builder<'a>> {
         ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, "context, ubatch and output rows must be at least 1");
-        if let Some(w) = h.window {
-            ensure!(
-                o.n_ctx <= w,
-                "the model attends {w} positions back and a context of {} needs more; use -c {w} or less",
-                o.n_ctx
-            );
-        }
         let cached = (cache_words(o.k_type, h.head_dim, "--ctk")?, cache_words(o.v_type, h.head_dim, "--ctv")?);
         let mut b = Builder {
             c,
@@ -294,7 +288,7 @@ impl<'a> Builder<'a> {
         self.work.mid = self.scratch("mid", t * h.ffn)?;
         self.work.mid_act = self.scratch("mid_act", t * act_words(h.ffn, o.digits))?;
         // positions per cache page: whole chunks, as many as one binding holds
-        let n_ctx = o.n_ctx.next_multiple_of(64);
+        let n_ctx = positions(o.n_ctx);
         let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / 64 * 64;
         ensure!(
             page_limit > 0,
@@ -370,7 +364,7 @@ impl<'a> Builder<'a> {
             max_out: r,
         };
         let (ids, rope) = (self.work.ids, self.work.rope);
-        let n_ctx = positions(h, self.o.n_ctx);
+        let n_ctx = positions(self.o.n_ctx);
         Ok(Built { plan, ids, rope, n_ctx, cache_words: self.cache_words, recent_words: self.recent_words })
     }
 
@@ -561,6 +555,8 @@ impl<'a> Builder<'a> {
             self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, keys]);
             self.push("v_cache", Op::CacheWriteV(vt), Args::CacheWrite(p), vec![v, values]);
         }
+        // one that reaches back to the first position from everywhere limits nothing
+        let window = self.layer.and_then(|l| h.window_of(l)).filter(|w| *w < positions(self.o.n_ctx)).unwrap_or(0);
         for ((kt, vt), (first, len), scope, keys, values) in list {
             let p = AttentionParams {
                 n_tokens: 0,
@@ -572,6 +568,7 @@ impl<'a> Builder<'a> {
                 page_len: len as u32,
                 scale: (1.0 / libm::sqrt(h.head_dim as f64)) as f32,
                 scope,
+                window: window as u32,
             };
             let binds = vec![q, keys, values, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);

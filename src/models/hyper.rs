@@ -4,6 +4,7 @@
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
 use super::weights::vector;
+use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
@@ -130,8 +131,10 @@ pub struct Hyper {
     pub vocab: usize,
     /// positions the model was trained for
     pub context: usize,
-    /// attention reaches this far back, where the model limits it
+    /// how many positions a query sees, the last being its own, in the layers where the model limits it
     pub window: Option<usize>,
+    /// for each layer, whether the window limits it; empty: all of them
+    pub window_layers: Vec<bool>,
     /// RMS norm epsilon
     pub eps: f32,
     /// RoPE base
@@ -175,6 +178,12 @@ impl Hyper {
         within("the feed-forward length", self.ffn, 1 << 22)?;
         within("the vocabulary", self.vocab, 1 << 24)?;
         within("the context length", self.context, 1 << 30)?;
+        ensure!(
+            self.window_layers.is_empty() || self.window_layers.len() == self.layers,
+            "{} layers are said to have a sliding window or none, and there are {}",
+            self.window_layers.len(),
+            self.layers
+        );
         ensure!(
             self.heads.is_multiple_of(self.kv_heads),
             "{} heads cannot share {} key-value heads evenly",
@@ -261,6 +270,19 @@ impl Hyper {
         format!("{} of {} dims, base {}{scaling}", self.n_rot, self.head_dim, self.rope_base)
     }
 
+    /// How many positions a query of this layer sees at most, the last being its own.
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        self.window.filter(|_| self.window_layers.get(layer).is_none_or(|w| *w))
+    }
+
+    /// The window, for tables: `2047`, `4096 in 4 of 28 layers`, or nothing.
+    pub fn window_text(&self) -> Option<String> {
+        let n = self.window_layers.iter().filter(|w| **w).count();
+        let some =
+            if n < self.window_layers.len() { format!(" in {n} of {} layers", self.layers) } else { String::new() };
+        self.window.map(|w| format!("{w}{some}"))
+    }
+
     /// Cached bytes of one position for the given words per head.
     pub fn cache_bytes(&self, k_words: usize, v_words: usize) -> usize {
         (k_words + v_words) * 4 * self.kv_heads * self.layers
@@ -342,6 +364,17 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
             magnitude: attn_factor,
         };
     }
+    // a period, as some architectures have it, is not one of these
+    let pattern = format!("{arch}.attention.sliding_window_pattern");
+    let window_layers = match m.get(&pattern) {
+        None => vec![],
+        Some(MetaValue::Array(list)) => list
+            .iter()
+            .map(|v| if let MetaValue::Bool(b) = v { Some(*b) } else { None })
+            .collect::<Option<Vec<bool>>>()
+            .with_context(|| format!("{file}: {pattern} is no list of true and false"))?,
+        Some(v) => bail!("{file}: {pattern} is of type {}, expected an array of bool", v.type_name()),
+    };
     Ok(Hyper {
         family,
         name: m.str("general.name").unwrap_or(arch).to_string(),
@@ -355,6 +388,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         vocab,
         context,
         window: Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0),
+        window_layers,
         eps: float("attention.layer_norm_rms_epsilon")
             .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
             as f32,
@@ -424,12 +458,34 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
         (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) => None,
         _ => opt("sliding_window")?.filter(|w| *w > 0),
     };
+    // transformers: a Qwen's layers from max_window_layers on, unless layer_types says of each; all of a Phi-3 or Mistral
+    let layers = need("num_hidden_layers")?;
+    let window_layers = match (&cfg["layer_types"], family) {
+        _ if sliding.is_none() => vec![],
+        (Value::Array(list), _) => list
+            .iter()
+            .map(|kind| match kind.as_str() {
+                Some("sliding_attention") => Ok(true),
+                Some("full_attention") => Ok(false),
+                _ => bail!(
+                    "{file}: layer_types has {}, expected sliding_attention or full_attention",
+                    cut(&kind.to_string())
+                ),
+            })
+            .collect::<anyhow::Result<Vec<bool>>>()?,
+        (_, Family::Qwen2 | Family::Qwen3) => {
+            let from = opt("max_window_layers")?.unwrap_or(28);
+            // more layers than any model has are refused below
+            (0..layers.min(1024)).map(|l| l >= from).collect()
+        }
+        _ => vec![],
+    };
     let rope_base = single(cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0));
     Ok(Hyper {
         family,
         arch: model_type.to_string(),
         name: cfg["_name_or_path"].as_str().filter(|s| !s.is_empty()).unwrap_or(model_type).to_string(),
-        layers: need("num_hidden_layers")?,
+        layers,
         dim,
         heads,
         kv_heads: opt("num_key_value_heads")?.unwrap_or(heads),
@@ -438,7 +494,8 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
         ffn: need("intermediate_size")?,
         vocab: need("vocab_size")?,
         context,
-        window: sliding,
+        window: sliding.filter(|_| window_layers.is_empty() || window_layers.contains(&true)),
+        window_layers,
         eps: cfg["rms_norm_eps"].as_f64().unwrap_or(if family == Family::Phi3 { 1e-5 } else { 1e-6 }) as f32,
         rope_base,
         rope_scaling,

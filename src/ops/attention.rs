@@ -42,6 +42,9 @@ pub struct AttentionParams {
     /// which positions a query sees: `SCOPE_ALL`, `SCOPE_OLDER` or `SCOPE_OWN` (whose values are of a type that does not
     /// rotate, and whose `page_first` is 0: position p lies at index p % `page_len`)
     pub scope: u32,
+    /// how many positions a query sees at most, the last being its own; 0: no limit. Counted as transformers does
+    /// (`kv_idx > q_idx - sliding_window`) and llama.cpp (masked where `p1 - p0 >= n_swa`)
+    pub window: u32,
 }
 
 /// What is done with what a query has gathered after a page.
@@ -56,20 +59,39 @@ pub enum Leaves {
 }
 
 impl AttentionParams {
-    /// What the query at position `query` sees of this page, counted from `page_first`; whole chunks but for the last.
-    pub fn sees(&self, query: usize) -> Range<usize> {
-        let own = query / CHUNK * CHUNK;
-        let within = |end: usize| end.saturating_sub(self.page_first as usize).min(self.page_len as usize);
-        match self.scope {
-            SCOPE_OWN => own..query + 1,
-            SCOPE_OLDER => 0..within(own),
-            _ => 0..within(query + 1),
-        }
+    /// The first position that the query at position `query` sees, of whatever page.
+    pub fn reach(&self, query: usize) -> usize {
+        if self.window == 0 { 0 } else { (query + 1).saturating_sub(self.window as usize) }
     }
 
-    /// Whether this page holds the first chunk that the query sees, so that no state comes before it.
+    /// What the query at position `query` sees of this page, counted from `page_first`; whole chunks but for the first,
+    /// which a window may cut, and the last.
+    pub fn sees(&self, query: usize) -> Range<usize> {
+        let (own, reach) = (query / CHUNK * CHUNK, self.reach(query));
+        let within = |end: usize| end.saturating_sub(self.page_first as usize).min(self.page_len as usize);
+        let (from, to) = match self.scope {
+            SCOPE_OWN => (reach.max(own), query + 1),
+            SCOPE_OLDER => (within(reach), within(own)),
+            _ => (within(reach), within(query + 1)),
+        };
+        from.min(to)..to
+    }
+
+    /// Whether the first chunk that the query sees is among those it sees of this page, so that no state comes before it.
     pub fn begins(&self, query: usize) -> bool {
-        if self.scope == SCOPE_OWN { query < CHUNK } else { self.page_first == 0 }
+        let first = if self.scope == SCOPE_OWN { query / CHUNK * CHUNK } else { self.page_first as usize };
+        first <= self.reach(query)
+    }
+
+    /// Whether any of the queries sees something of this page (or would, if a chunk of its own were not left out).
+    pub fn touched(&self) -> bool {
+        let (first, last) = (self.pos as usize, (self.pos + self.n_tokens) as usize - 1);
+        let page = self.page_first as usize..(self.page_first + self.page_len) as usize;
+        match self.scope {
+            SCOPE_OWN => true,
+            SCOPE_OLDER => page.start < last / CHUNK * CHUNK && self.reach(first) < page.end,
+            _ => page.start <= last && self.reach(first) < page.end,
+        }
     }
 
     /// What becomes of a query that sees something of this page.
@@ -137,24 +159,25 @@ pub fn head(
     }
     let kwords = kt.words(hd).expect("checked by the model");
     let vwords = vt.words(hd).expect("checked by the model");
-    for chunk in seen.clone().step_by(CHUNK) {
-        let n = CHUNK.min(seen.end - chunk);
+    for chunk in (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK) {
+        // the positions of the chunk that the query sees
+        let live = seen.start.saturating_sub(chunk)..CHUNK.min(seen.end - chunk);
         // only in a ring may positions lie past the page
         let start = chunk % page;
         let mut s = [0f32; CHUNK];
         let mut mc = f32::MIN;
-        for i in 0..n {
+        for i in live.clone() {
             let at = start + i;
             let base = ((kv_head * page / 32 + at / 32) * kwords) * 32 + at % 32;
             s[i] = score(kt, p, q, &digits, |w| k[base + w * 32]);
             mc = mc.max(s[i]);
         }
         let mut probs = [0f32; CHUNK];
-        for i in 0..n {
+        for i in live.clone() {
             probs[i] = canon(fexp(s[i] - mc));
         }
         let mut oc = [0f32; 256];
-        for i in 0..n {
+        for i in live {
             let base = (kv_head * page + start + i) * vwords;
             for e in 0..hd {
                 oc[e] += probs[i] * element(vt, hd / 32, |w| v[base + w], e);

@@ -27,6 +27,8 @@ pub struct AttentionQuantizeParams {
     pub scale: f32,
     /// which positions a query sees, never `SCOPE_OLDER`
     pub scope: u32,
+    /// how many positions a query sees at most; 0: no limit
+    pub window: u32,
     /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
     pub digits: u32,
 }
@@ -37,7 +39,8 @@ impl AttentionQuantizeParams {
     pub fn new(p: &AttentionParams, digits: u32) -> Option<AttentionQuantizeParams> {
         let (heads, hd) = (p.heads, p.head_dim);
         let whole = matches!(hd, 128 | 256) || (matches!(hd, 32 | 64) && (heads * hd).is_multiple_of(128));
-        let AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope } = *p;
+        let AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope, window } =
+            *p;
         (whole && scope != SCOPE_OLDER).then_some(AttentionQuantizeParams {
             n_tokens,
             pos,
@@ -48,6 +51,7 @@ impl AttentionQuantizeParams {
             page_len,
             scale,
             scope,
+            window,
             digits,
         })
     }
@@ -55,8 +59,8 @@ impl AttentionQuantizeParams {
     /// The first of the two operations.
     pub fn attention(&self) -> AttentionParams {
         let &AttentionQuantizeParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, .. } = self;
-        let (scale, scope) = (self.scale, self.scope);
-        AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope }
+        let (scale, scope, window) = (self.scale, self.scope, self.window);
+        AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope, window }
     }
 
     /// The rows whose position lies in this page (in a ring: every row): those that are finished, and quantised, by it.

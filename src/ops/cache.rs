@@ -9,7 +9,7 @@ use std::ops::Range;
 /// What a cached key or value is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum CacheType {
-    /// binary32, as computed
+    /// binary32, as computed; what is no finite number becomes the largest one
     F32 = 0,
     /// binary16
     F16 = 1,
@@ -183,7 +183,7 @@ fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
     let nb = row.len() / 32;
     let scale_words = nb.div_ceil(2);
     match t.plain() {
-        CacheType::F32 => row.iter().enumerate().for_each(|(i, v)| put(i, v.to_bits())),
+        CacheType::F32 => row.iter().enumerate().for_each(|(i, v)| put(i, finite(v.to_bits()))),
         CacheType::F16 => {
             for (i, v) in row.chunks_exact(2).enumerate() {
                 put(i, u32::from(f32_to_f16(v[0])) | u32::from(f32_to_f16(v[1])) << 16);
@@ -211,6 +211,14 @@ fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
             }
         }
     }
+}
+
+/// The bits of a number, of the largest with its sign for an infinity or a NaN: what a query must not see is weighed with
+/// 0, and times that every number of a cache must be 0.
+#[inline]
+pub const fn finite(bits: u32) -> u32 {
+    let most = f32::MAX.to_bits();
+    if bits & 0x7fff_ffff > most { bits & 0x8000_0000 | most } else { bits }
 }
 
 /// Eight words of codes; returns d.

@@ -61,6 +61,10 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     put("{a}.attention.layer_norm_rms_epsilon", Value::F32(h.eps));
     if let Some(w) = h.window {
         put("{a}.attention.sliding_window", whole(w)?);
+        if !h.window_layers.is_empty() {
+            let list = h.window_layers.iter().map(|w| Value::Bool(*w)).collect();
+            put("{a}.attention.sliding_window_pattern", Value::Array(list));
+        }
     }
     put("{a}.rope.freq_base", Value::F32(h.rope_base as f32));
     let mut rope_factors = None;
@@ -143,6 +147,7 @@ mod tests {
             vocab: 128_256,
             context: 131_072,
             window: None,
+            window_layers: vec![],
             eps: 1e-5,
             rope_base: 500_000.0,
             rope_scaling,
@@ -177,5 +182,20 @@ mod tests {
             assert!(error.contains("original_max_position_embeddings is"), "{error}");
         }
         assert!(keys(&llama(scaling(4096.0))).is_ok());
+    }
+
+    #[test]
+    fn a_window_is_written_with_the_layers_that_have_it() {
+        let window = |h: &Hyper| {
+            let meta = keys(h).unwrap().meta;
+            let key = |what: &str| format!("llama.attention.{what}");
+            (meta.uint(&key("sliding_window")), meta.get(&key("sliding_window_pattern")).cloned())
+        };
+        let mut h = llama(RopeScaling::None);
+        assert_eq!(window(&h), (None, None));
+        h.window = Some(40);
+        assert_eq!(window(&h), (Some(40), None));
+        h.window_layers = vec![false, true];
+        assert_eq!(window(&h), (Some(40), Some(Value::Array(vec![Value::Bool(false), Value::Bool(true)]))));
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Scores: a lane is a position, since keys lie 32 positions side by side. Values: a lane is an element of the head. So
 //! no sum is taken across lanes but the two the page defines as trees, and every float operation is the twin's. A tile of
-//! `T` query rows that share a key-value head reads and decodes each key and value once; a row whose query lies before a
-//! position gives it the weight +0, which leaves sums that start at +0 as they are (the values being finite).
+//! `T` query rows that share a key-value head reads and decodes each key and value once; a row that does not see a
+//! position gives it the weight +0, which leaves sums that start at +0 as they are (a cache holding finite values only).
 //!
 //! Everything is forced inline, so that it is compiled with the instructions of the level that calls it. For the same
 //! reason there are no closures in the kernels.
@@ -96,7 +96,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut scale = [p.scale; T];
     let mut carried =
         [Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false }; T];
-    // the positions that any row sees
+    // the positions that any row sees; of each, some row does, since tokens of a tile are neighbours
     let (mut from, mut to) = (usize::MAX, 0);
     for t in 0..T {
         q[t] = rows[t].q;
@@ -104,8 +104,11 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         let query = p.pos as usize + rows[t].row / p.heads as usize;
         let sees = p.sees(query);
         (c.from, c.to, c.fresh) = (sees.start, sees.end, p.begins(query));
+        if sees.is_empty() {
+            continue;
+        }
         (from, to) = (from.min(c.from), to.max(c.to));
-        if c.to > 0 && !c.fresh {
+        if !c.fresh {
             let state = &rows[t].state[..hd + 2];
             (c.m, c.l) = (state[0], state[1]);
             c.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
@@ -128,7 +131,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut probs = [[0f32; CHUNK]; T];
     let mut oc = [[[0f32; BLOCK]; MAX_HEAD / BLOCK]; T];
     let mut scales = [[0f32; MAX_HEAD / BLOCK]; CHUNK];
-    for chunk in (from..to).step_by(CHUNK) {
+    for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
         // only in a ring may positions lie past the page
         let start = chunk % positions;
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
@@ -145,25 +148,16 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T>(v, keys, hd / BLOCK, &digits, &mut s),
         }
-        let (mut mc, mut n) = ([0f32; T], [0; T]);
-        let mut even = true;
+        let (mut mc, mut live) = ([0f32; T], [(0, 0); T]);
         for t in 0..T {
-            n[t] = if carried[t].from > chunk { 0 } else { carried[t].to.saturating_sub(chunk).min(CHUNK) };
-            mc[t] = probabilities(s[t].as_flattened(), scale[t], n[t], &mut probs[t]);
-            even &= n[t] == n[0];
+            let within = |pos: usize| pos.saturating_sub(chunk).min(CHUNK);
+            live[t] = (within(carried[t].from), within(carried[t].to));
+            mc[t] = probabilities(s[t].as_flattened(), scale[t], live[t], &mut probs[t]);
         }
-        let values = &values[start * vwords..];
-        let words = &values[..(to - chunk).min(CHUNK) * vwords];
-        let rows = Rows { words, stride: vwords, head_dim: hd };
+        let first = from.saturating_sub(chunk);
+        let words = &values[(start + first) * vwords..(start + (to - chunk).min(CHUNK)) * vwords];
+        let rows = Rows { words, stride: vwords, head_dim: hd, first };
         match vt {
-            // only this type can hold an infinity, which +0 would make a NaN of for a row that must not see it
-            CacheType::F32 if !even => {
-                for t in 0..T {
-                    let rows = Rows { words: &values[..n[t] * vwords], ..rows };
-                    let (p, o) = (std::array::from_ref(&probs[t]), std::array::from_mut(&mut oc[t]));
-                    weigh::<V, values::F32, 1, W>(v, &rows, p, &mut scales, o);
-                }
-            }
             CacheType::F32 => weigh::<V, values::F32, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::F16 => weigh::<V, values::F16, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::Q8_0 | CacheType::Q8_0R => {
@@ -176,7 +170,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W>(v, &rows, &probs, &mut scales, &mut oc),
         }
         for t in 0..T {
-            if n[t] > 0 {
+            if live[t].0 < live[t].1 {
                 join(&mut carried[t], mc[t], &mut probs[t], &oc[t], hd);
             }
         }
@@ -188,7 +182,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         let c = &carried[t];
         let o = &c.o.as_flattened()[..hd];
         let leaves = p.leaves(query);
-        if c.to == 0 {
+        if c.from >= c.to {
             continue;
         } else if leaves == Leaves::Output {
             let inv = fdiv(1.0, c.l);
@@ -218,18 +212,18 @@ fn words(t: CacheType, head_dim: usize) -> usize {
     t.words(head_dim).unwrap_or_else(|| panic!("attention: {} cannot hold a head of {head_dim}", t.name()))
 }
 
-/// The chunk's maximum, and p of its 64 positions, of which the first `n` count; `s` is not scaled yet.
+/// The chunk's maximum, and p of its 64 positions, of which those from `from` to `to` count; `s` is not scaled yet.
 #[inline(always)]
-fn probabilities(s: &[f32], scale: f32, n: usize, p: &mut [f32; CHUNK]) -> f32 {
+fn probabilities(s: &[f32], scale: f32, (from, to): (usize, usize), p: &mut [f32; CHUNK]) -> f32 {
     let mut scaled = [0f32; CHUNK];
     for i in 0..CHUNK {
-        scaled[i] = if i < n { s[i] * scale } else { f32::MIN };
+        scaled[i] = if i >= from && i < to { s[i] * scale } else { f32::MIN };
     }
     let mut most = scaled;
     let mc = max_of(&mut most);
     for i in 0..CHUNK {
         let x = canon(fexp(scaled[i] - mc));
-        p[i] = if i < n { x } else { 0.0 };
+        p[i] = if i >= from && i < to { x } else { 0.0 };
     }
     mc
 }

@@ -8,7 +8,7 @@ use super::attention::rotate::rotate;
 use super::attention::rows::RowLanes;
 use super::portable::Portable;
 use super::team;
-use crate::ops::cache::{CacheType, CacheWriteParams};
+use crate::ops::cache::{CacheType, CacheWriteParams, finite};
 use crate::ops::exact::{CANON_MIN, SCALE_MIN, fdiv, fsqrt};
 use crate::ops::tq3::{
     HUGE, TQ3_0_EDGE, TQ3_0_INNER, TQ3_0_OUTER, TQ3_0_ZERO, TQ3_1_EDGES, TQ3_1_LEVELS, TQ3_1_SHIFT, TQ3_1_TRIES,
@@ -299,7 +299,7 @@ fn write_heads<V: RowLanes>(
         match t {
             CacheType::F32 => {
                 let to = cache[at(0)..].iter_mut().step_by(stride);
-                to.zip(&rotated[..hd]).for_each(|(w, x)| *w = x.to_bits());
+                to.zip(&rotated[..hd]).for_each(|(w, x)| *w = finite(x.to_bits()));
                 continue;
             }
             CacheType::F16 => {

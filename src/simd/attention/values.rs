@@ -91,11 +91,13 @@ impl<const ONE: bool> Values for Tq3<ONE> {
 /// The value rows of a chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
-    /// the words of all positions up to the last that counts
+    /// the words of the positions from the first that counts to the last
     pub(super) words: &'a [u32],
     /// words of one row
     pub(super) stride: usize,
     pub(super) head_dim: usize,
+    /// that first one's place in the chunk
+    pub(super) first: usize,
 }
 
 /// Sum over positions, in order, of p · v for elements `e..e + W * N`.
@@ -115,7 +117,7 @@ fn weigh_part<V: RowLanes, Y: Values, const T: usize, const W: usize>(
         for w in 0..W {
             let x = Y::part(v, words, e, w * V::N, scales);
             for t in 0..T {
-                acc[t][w] = v.add_f(acc[t][w], v.mul_f(v.float(p[t][i % CHUNK]), x));
+                acc[t][w] = v.add_f(acc[t][w], v.mul_f(v.float(p[t][(rows.first + i) % CHUNK]), x));
             }
         }
     }
@@ -162,7 +164,7 @@ pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize>(
         for t in 0..T {
             let mut acc = 0f32;
             for (i, row) in rows.words.chunks_exact(rows.stride).enumerate() {
-                acc += p[t][i] * element(Y::TYPE, hd / BLOCK, |w| row[w], e);
+                acc += p[t][rows.first + i] * element(Y::TYPE, hd / BLOCK, |w| row[w], e);
             }
             o[t][e / BLOCK][e % BLOCK] = acc;
         }
