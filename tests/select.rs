@@ -99,7 +99,7 @@ fn what_leaves_the_device_does_not_change_the_ids() {
                     reference.push(generate(&mut session, &sampler, Reads::Logits, &prompt, 12, false).await?);
                 }
                 // the slow devices take each kind of sampler a few times
-                if few && i % 8 > 3 {
+                if few && i > 7 {
                     continue;
                 }
                 for reads in [Reads::Best, Reads::Ahead] {
@@ -144,7 +144,7 @@ fn a_token_costs_a_few_bytes_of_read_back() {
 #[test]
 fn a_step_started_in_vain_leaves_nothing_behind_wherever_the_text_stops() {
     let (c, h) = embedded();
-    let prompt = prompt(None, h.vocab, 58);
+    let prompt = prompt(None, h.vocab, 60);
     for cache in [CacheType::F16, CacheType::TQ3_1] {
         let mut reference: Vec<(Vec<u32>, Vec<u32>)> = Vec::new();
         for mut device in devices().split_off(1) {
@@ -152,7 +152,7 @@ fn a_step_started_in_vain_leaves_nothing_behind_wherever_the_text_stops() {
             block_on(async {
                 let mut session = Session::new(device.as_mut(), &c, &h, options(128, cache), |_| {}).await?;
                 // across the border of a chunk of 64 positions
-                for stop in 1..=12 {
+                for stop in 1..=7 {
                     let mut take = async |reads| {
                         let ids = generate(&mut session, &GREEDY, reads, &prompt, stop, true).await?;
                         let pos = session.pos();

@@ -57,17 +57,18 @@ pub(super) fn top_k() -> Vec<Case> {
     };
     for k in [1, 2, 16, 64, 128] {
         // fewer than k, around a slice, whole slices and not
-        for n in [1, 3, 127, 1023, 1024, 1025, 4096, 5000] {
+        for n in [1, 3, 127, 1023, 4095, 4096, 4097, 9000] {
             one(n, 1, k, "random", &bits(&Fill::Random(n as u64 + u64::from(k)).make(n)));
         }
-        one(2500, 3, k, "awkward", &awkward(7500, u64::from(k)));
-        one(2500, 1, k, "not all finite", &broken(2500, u64::from(k)));
-        one(1500, 1, k, "equal", &vec![0xc000_0000; 1500]);
-        let falling: Vec<f32> = (0..3000).map(|i| 7.0 - i as f32).collect();
-        one(3000, 1, k, "falling", &bits(&falling));
-        one(3000, 1, k, "rising", &bits(&falling.iter().rev().copied().collect::<Vec<_>>()));
+        one(4500, 2, k, "awkward", &awkward(9000, u64::from(k)));
+        one(4500, 1, k, "not all finite", &broken(4500, u64::from(k)));
+        // all are taken, in many tiles
+        one(4500, 1, k, "equal", &vec![0xc000_0000; 4500]);
+        let falling: Vec<f32> = (0..5000).map(|i| 7.0 - i as f32).collect();
+        one(5000, 1, k, "falling", &bits(&falling));
+        one(5000, 1, k, "rising", &bits(&falling.iter().rev().copied().collect::<Vec<_>>()));
     }
-    // so many lists that the second command takes several tiles of them
+    // more in the lists than a tile holds
     one(40_000, 1, 128, "prime", &bits(&Fill::Prime.make(40_000)));
     one(40_000, 1, 64, "random", &bits(&Fill::Random(5).make(40_000)));
     one(262_144, 1, 1, "random", &bits(&Fill::Random(6).make(262_144)));

@@ -4,7 +4,7 @@
 //! vocabulary, and the k best of those lists. An entry is a pair of words, the logit's bits and its id.
 
 /// Logits of a row that one list is made of.
-pub const SLICE: u32 = 1024;
+pub const SLICE: u32 = 4096;
 
 /// Entries of a list, at most.
 pub const K_MAX: u32 = 128;
