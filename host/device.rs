@@ -1,14 +1,17 @@
 //! `GpuDevice`: the `Device` trait over wgpu.
 
 use super::faults::{Faults, HostError};
-use super::program::{Program, SLOT};
+use super::program::{AHEAD, Place, Program, SLOT};
 use super::tune::{Memory, Store, Tune};
 use super::variants::Forced;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
-use crate::record::{Args, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
+use crate::ops::top_k::PAIR;
+use crate::record::{Args, Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
+use anyhow::Context;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
@@ -30,6 +33,14 @@ pub struct GpuOptions {
     pub store: Option<Arc<dyn Store>>,
 }
 
+/// A step that was submitted and not collected.
+struct UnderWay {
+    /// of `Program::selected_staging`
+    slot: usize,
+    words: usize,
+    index: wgpu::SubmissionIndex,
+}
+
 /// A wgpu device with a loaded plan.
 pub struct GpuDevice {
     pub(super) device: wgpu::Device,
@@ -44,6 +55,9 @@ pub struct GpuDevice {
     /// grows to the largest buffer read by `read`
     staging: Option<wgpu::Buffer>,
     stats: Stats,
+    under_way: VecDeque<UnderWay>,
+    /// steps submitted so far
+    submitted: usize,
 }
 
 impl GpuDevice {
@@ -56,7 +70,22 @@ impl GpuDevice {
         parallel: bool,
     ) -> GpuDevice {
         let (options, stats) = (GpuOptions::default(), Stats::default());
-        GpuDevice { device, queue, title, faults, parallel, options, memory, program: None, staging: None, stats }
+        let (under_way, submitted) = (VecDeque::with_capacity(AHEAD), 0);
+        let (program, staging) = (None, None);
+        GpuDevice {
+            device,
+            queue,
+            title,
+            faults,
+            parallel,
+            options,
+            memory,
+            program,
+            staging,
+            stats,
+            under_way,
+            submitted,
+        }
     }
 
     /// Bytes one binding may have: the device's limit, or a smaller one that was asked for.
@@ -70,6 +99,7 @@ impl GpuDevice {
     pub fn unload(&mut self) {
         self.program = None;
         self.staging = None;
+        self.under_way.clear();
     }
 
     /// Makes the device lost, as a driver reset would (for tests).
@@ -152,7 +182,7 @@ impl GpuDevice {
             }
         }
         for (id, words) in &step.inputs {
-            let super::program::Place::Arena(at) = program.places[*id] else {
+            let Place::Arena(at) = program.places[*id] else {
                 panic!("buffer {} is not an input", program.plan.buffers[*id].name);
             };
             let bytes: &[u8] = bytemuck::cast_slice(words);
@@ -168,10 +198,25 @@ impl GpuDevice {
         Ok(active)
     }
 
-    /// Encodes commands into as few submits as the work cap allows; the encoder left open is returned.
-    fn encode(&self, active: &[(usize, Args)]) -> Result<wgpu::CommandEncoder, HostError> {
+    /// A new encoder. For a step that follows another, the best id of that one is copied over its own first.
+    fn encoder(&self, step: &Step) -> Result<wgpu::CommandEncoder, HostError> {
         let program = self.program()?;
         let mut encoder = self.device.create_command_encoder(&Default::default());
+        if let Some(id) = step.follow {
+            let selected = program.plan.selected.expect("a step that follows another asks for a plan that selects");
+            let ((from, _), (to, at)) = (program.place(selected), program.place(id));
+            encoder.copy_buffer_to_buffer(from, 4, to, at, 4);
+        }
+        Ok(encoder)
+    }
+
+    /// Encodes commands into as few submits as the work cap allows; the encoder left open is returned.
+    fn encode(
+        &self,
+        mut encoder: wgpu::CommandEncoder,
+        active: &[(usize, Args)],
+    ) -> Result<wgpu::CommandEncoder, HostError> {
+        let program = self.program()?;
         let mut rest = active;
         while !rest.is_empty() {
             let mut work = 0;
@@ -198,7 +243,7 @@ impl GpuDevice {
     async fn run_step(&mut self, step: &Step) -> anyhow::Result<Vec<f32>> {
         let started = std::time::Instant::now();
         let active = self.write_arena(step)?;
-        let mut encoder = self.encode(&active)?;
+        let mut encoder = self.encode(self.encoder(step)?, &active)?;
         self.stats.steps += 1;
         self.stats.commands += active.len() as u64;
         let program = self.program.as_ref().expect("write_arena checked it");
@@ -212,8 +257,39 @@ impl GpuDevice {
         encoder.copy_buffer_to_buffer(logits, 0, &program.logits_staging, 0, bytes);
         self.queue.submit([encoder.finish()]);
         self.stats.host += started.elapsed();
-        let words = self.map(&program.logits_staging, bytes).await?;
+        self.stats.read_back += bytes;
+        let words = self.map(&program.logits_staging, bytes, None).await?;
         Ok(words.into_iter().map(f32::from_bits).collect())
+    }
+
+    async fn submit_step(&mut self, step: &Step) -> anyhow::Result<()> {
+        let started = std::time::Instant::now();
+        assert!(self.under_way.len() < AHEAD, "{} steps are under way, at most {AHEAD}", self.under_way.len() + 1);
+        assert!(step.n_out == 1 && step.select > 0, "{} of {} rows selected", step.select, step.n_out);
+        let active = self.write_arena(step)?;
+        let mut encoder = self.encode(self.encoder(step)?, &active)?;
+        let program = self.program()?;
+        let selected = program.plan.selected.ok_or_else(|| HostError::Device("the plan selects nothing".into()))?;
+        let (slot, words) = (self.submitted % AHEAD, step.select * PAIR);
+        let (from, at) = program.place(selected);
+        encoder.copy_buffer_to_buffer(from, at, &program.selected_staging[slot], 0, words as u64 * 4);
+        let index = self.queue.submit([encoder.finish()]);
+        self.under_way.push_back(UnderWay { slot, words, index });
+        self.submitted += 1;
+        self.stats.steps += 1;
+        self.stats.commands += active.len() as u64;
+        self.stats.host += started.elapsed();
+        Ok(())
+    }
+
+    async fn collect_step(&mut self, best: &mut Vec<Best>) -> anyhow::Result<()> {
+        let UnderWay { slot, words, index } = self.under_way.pop_front().context("no step is under way")?;
+        let bytes = words as u64 * 4;
+        self.stats.read_back += bytes;
+        let words = self.map(&self.program()?.selected_staging[slot], bytes, Some(index)).await?;
+        best.clear();
+        best.extend(Best::read(&words));
+        Ok(())
     }
 
     async fn run_command(&mut self, command: usize, step: &Step) -> anyhow::Result<()> {
@@ -224,7 +300,11 @@ impl GpuDevice {
             c.args_for(step).map(|a| (command, a)).into_iter().collect()
         };
         let one: Vec<_> = active.into_iter().filter(|(i, _)| *i == command).collect();
-        let encoder = self.encode(&one)?;
+        let encoder = match command {
+            0 => self.encoder(step)?,
+            _ => self.device.create_command_encoder(&Default::default()),
+        };
+        let encoder = self.encode(encoder, &one)?;
         self.queue.submit([encoder.finish()]);
         self.wait().await?;
         Ok(())
@@ -245,24 +325,33 @@ impl GpuDevice {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         encoder.copy_buffer_to_buffer(buffer, at, staging, 0, bytes);
         self.queue.submit([encoder.finish()]);
-        Ok(self.map(staging, bytes).await?)
+        Ok(self.map(staging, bytes, None).await?)
     }
 
-    /// The first `bytes` of a staging buffer, once the work before it is done.
-    async fn map(&self, staging: &wgpu::Buffer, bytes: u64) -> Result<Vec<u32>, HostError> {
+    /// The first `bytes` of a staging buffer, once a submission, or all work before, is done.
+    async fn map(
+        &self,
+        staging: &wgpu::Buffer,
+        bytes: u64,
+        after: Option<wgpu::SubmissionIndex>,
+    ) -> Result<Vec<u32>, HostError> {
         let slice = staging.slice(..bytes);
         let (tx, rx) = oneshot::channel();
         slice.map_async(wgpu::MapMode::Read, move |r| {
             // the receiver is gone only when the future was dropped
             let _ = tx.send(r);
         });
-        self.poll()?;
+        self.poll(after)?;
         let mapped = rx.await;
         // a failed launch reads as zeros: what the device reported comes first
         self.faults.check()?;
         match mapped {
             Ok(Ok(())) => {}
-            Ok(Err(e)) => return Err(HostError::Device(format!("reading back: {e}"))),
+            Ok(Err(e)) => {
+                // a loss is reported only when nothing is left to wait for
+                self.poll(None)?;
+                return Err(HostError::Device(format!("reading back: {e}")));
+            }
             Err(_) => return Err(HostError::Lost("the read-back was dropped".into())),
         }
         let words = {
@@ -279,16 +368,16 @@ impl GpuDevice {
         self.queue.on_submitted_work_done(move || {
             let _ = tx.send(());
         });
-        self.poll()?;
+        self.poll(None)?;
         let done = rx.await;
         self.faults.check()?;
         done.map_err(|_| HostError::Lost("the queue was dropped".into()))
     }
 
     /// Drives callbacks where the platform does not (in a browser this is a no-op and the event loop does).
-    fn poll(&self) -> Result<(), HostError> {
+    fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), HostError> {
         let timeout = Some(std::time::Duration::from_secs(PATIENCE));
-        match self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout }) {
+        match self.device.poll(wgpu::PollType::Wait { submission_index, timeout }) {
             Ok(_) => self.faults.check(),
             Err(wgpu::PollError::Timeout) => Err(HostError::Timeout(PATIENCE)),
             Err(e) => {
@@ -330,6 +419,18 @@ impl Device for GpuDevice {
 
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
         self.run_step(step).boxed_local()
+    }
+
+    fn ahead(&self) -> usize {
+        if self.program.as_ref().is_some_and(|p| p.plan.selected.is_some()) { AHEAD } else { 0 }
+    }
+
+    fn submit<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.submit_step(step).boxed_local()
+    }
+
+    fn collect<'a>(&'a mut self, best: &'a mut Vec<Best>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.collect_step(best).boxed_local()
     }
 
     fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {

@@ -15,6 +15,9 @@ use std::sync::OnceLock;
 /// Bytes between parameter structs in the arena: WebGPU's largest required uniform offset alignment.
 pub(super) const SLOT: usize = 256;
 
+/// Steps that may be under way at once: while one runs, the next is being written and the last one read.
+pub(super) const AHEAD: usize = 2;
+
 /// Where a buffer lives.
 pub(super) enum Place {
     Own(wgpu::Buffer),
@@ -47,6 +50,8 @@ pub(super) struct Program {
     kinds: Vec<Kind>,
     pub commands: Vec<Compiled>,
     pub logits_staging: wgpu::Buffer,
+    /// one for each step that may be under way
+    pub selected_staging: [wgpu::Buffer; AHEAD],
 }
 
 impl Program {
@@ -85,6 +90,15 @@ impl Program {
             usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
+        let selected_bytes = plan.selected.map_or(16, |id| plan.buffers[id].words as u64 * 4);
+        let selected_staging = std::array::from_fn(|_| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("selection read-back"),
+                size: selected_bytes,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        });
         let mut kinds = Vec::new();
         let mut by_op: HashMap<Op, usize> = HashMap::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
@@ -110,7 +124,7 @@ impl Program {
             commands.push(Compiled { kind, bind_group, choice });
         }
         let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);
-        Ok(Program { plan, places, arena, arena_bytes, device, kinds, commands, logits_staging })
+        Ok(Program { plan, places, arena, arena_bytes, device, kinds, commands, logits_staging, selected_staging })
     }
 
     /// Makes every pipeline that a step may need with the choices as they are; in parallel where the backend allows it.

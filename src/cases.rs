@@ -28,6 +28,7 @@ use std::ops::Range;
 
 mod attention;
 mod fused;
+mod top_k;
 
 /// Words after the live part of every written buffer; they hold [`SENTINEL`] before and after.
 pub const GUARD_WORDS: usize = 16;
@@ -108,6 +109,7 @@ pub fn ops() -> Vec<Op> {
         Op::Add,
         Op::AddBias,
         Op::SelectRows,
+        Op::TopK,
         Op::FloatProbe,
         Op::NormQuantize,
         Op::SwigluQuantize,
@@ -139,6 +141,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Add => add(),
         Op::AddBias => add_bias(),
         Op::SelectRows => select_rows(),
+        Op::TopK => top_k::top_k(),
         Op::FloatProbe => probe(),
         Op::NormQuantize => fused::norm_quantize(),
         Op::SwigluQuantize => fused::swiglu_quantize(),

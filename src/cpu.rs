@@ -5,7 +5,8 @@ use crate::ops;
 use crate::ops::add::AddParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::rope::RopeParams;
-use crate::record::{Args, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
+use crate::ops::top_k::PAIR;
+use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
 use crate::simd::team::{self, Team};
 use crate::simd::{self, Act, Level, Words, fused};
 use anyhow::Context;
@@ -37,6 +38,8 @@ pub struct CpuDevice {
     plan: Plan,
     buffers: Vec<Words>,
     stats: Stats,
+    /// words the step under way selected
+    selected: Option<usize>,
 }
 
 impl CpuDevice {
@@ -44,7 +47,14 @@ impl CpuDevice {
     pub fn new(options: CpuOptions) -> anyhow::Result<CpuDevice> {
         let team = Team::new(options.threads)
             .with_context(|| format!("cannot start {} worker threads; use fewer (-t)", options.threads))?;
-        Ok(CpuDevice { options, team, plan: Plan::default(), buffers: Vec::new(), stats: Stats::default() })
+        Ok(CpuDevice {
+            options,
+            team,
+            plan: Plan::default(),
+            buffers: Vec::new(),
+            stats: Stats::default(),
+            selected: None,
+        })
     }
 
     /// Words of all buffers together.
@@ -61,6 +71,10 @@ impl CpuDevice {
         );
         for (id, words) in &step.inputs {
             self.buffers[*id][..words.len()].copy_from_slice(words);
+        }
+        if let Some(id) = step.follow {
+            let selected = self.plan.selected.expect("a step that follows another asks for a plan that selects");
+            self.buffers[id][0] = self.buffers[selected][1];
         }
     }
 
@@ -217,6 +231,10 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
         (Op::SelectRows, Args::SelectRows(p)) => {
             ops::select_rows::select_rows(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
+        (Op::TopK, Args::TopK(p)) => match level {
+            Some(_) => simd::top_k(p, inputs[0], &mut out[0]),
+            None => ops::top_k::top_k(p, inputs[0], &mut out[0]),
+        },
         (Op::NormQuantize, Args::NormQuantize(p)) => {
             let (x, w) = (floats(inputs[0]), floats(inputs[1]));
             match level {
@@ -287,7 +305,7 @@ impl Device for CpuDevice {
 
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         async move {
-            self.buffers = Vec::new();
+            (self.buffers, self.selected) = (Vec::new(), None);
             // The loader packs with rayon; these threads end with it. A WebAssembly module starts none.
             let pool = (!cfg!(target_family = "wasm"))
                 .then(|| rayon::ThreadPoolBuilder::new().num_threads(self.team.threads()).build())
@@ -318,6 +336,26 @@ impl Device for CpuDevice {
         self.step(step);
         logits.clear();
         logits.extend_from_slice(self.logits(step));
+        Box::pin(Done)
+    }
+
+    fn ahead(&self) -> usize {
+        // a second step would wait for the first
+        usize::from(self.plan.selected.is_some())
+    }
+
+    fn submit<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.step(step);
+        self.selected = Some(step.select * PAIR);
+        Box::pin(Done)
+    }
+
+    fn collect<'a>(&'a mut self, best: &'a mut Vec<Best>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        let (Some(words), Some(id)) = (self.selected.take(), self.plan.selected) else {
+            return futures::future::ready(Err(anyhow::anyhow!("no step is under way"))).boxed_local();
+        };
+        best.clear();
+        best.extend(Best::read(&self.buffers[id][..words]));
         Box::pin(Done)
     }
 

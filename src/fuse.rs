@@ -459,6 +459,7 @@ fn drop_unused(plan: &mut Plan) -> Vec<Option<BufId>> {
     plan.buffers.retain(|_| *keep.next().expect("one for each"));
     let new = |id: BufId| map[id].expect("it is used");
     plan.logits = new(plan.logits);
+    plan.selected = plan.selected.map(new);
     plan.recording.commands.iter_mut().flat_map(|c| &mut c.binds).for_each(|id| *id = new(*id));
     map
 }

@@ -23,6 +23,7 @@ use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
+use crate::ops::top_k::{ABSENT, K_MAX, PAIR, TopKParams};
 use futures::future::LocalBoxFuture;
 
 /// Index of a buffer in a plan.
@@ -111,6 +112,8 @@ pub enum Op {
     AddBias,
     /// rows whose logits are wanted
     SelectRows,
+    /// the best logits of each row
+    TopK,
     /// f32 rows to blocks
     Encode(BlockType),
     /// the shapes a device must get right to be called exact
@@ -164,6 +167,7 @@ impl Op {
             Op::Add => "add",
             Op::AddBias => "add_bias",
             Op::SelectRows => "select_rows",
+            Op::TopK => "top_k",
             Op::Encode(t) => match t {
                 BlockType::Q8_0 => "q8_0_encode",
                 BlockType::Q4_0 => "q4_0_encode",
@@ -239,6 +243,8 @@ pub enum Args {
     AddBias(AddBiasParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
+    /// of `top_k`
+    TopK(TopKParams),
     /// of `*_encode`
     Encode(EncodeParams),
     /// of `float_probe`
@@ -298,8 +304,33 @@ pub struct Step {
     pub out_first: usize,
     /// number of tokens whose logits are wanted; 0 skips the output commands
     pub n_out: usize,
+    /// how many of the best logits are wanted instead of all: a power of two, at most [`SELECT_MAX`], and `n_out` is
+    /// 1; 0: all logits
+    pub select: usize,
+    /// the input buffer whose first word is not the one given, but the best id of the step before this one
+    pub follow: Option<BufId>,
     /// words for the Input buffers
     pub inputs: Vec<(BufId, Vec<u32>)>,
+}
+
+/// Logits a step may select, at most.
+pub const SELECT_MAX: usize = K_MAX as usize;
+
+/// A logit and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    /// logit
+    pub logit: f32,
+    /// token id
+    pub id: u32,
+}
+
+impl Best {
+    /// What the words of a list stand for, as `top_k` leaves them.
+    pub fn read(words: &[u32]) -> impl Iterator<Item = Best> + '_ {
+        let entries = words.as_chunks::<PAIR>().0.iter().filter(|[_, id]| *id != ABSENT);
+        entries.map(|&[bits, id]| Best { logit: f32::from_bits(bits), id })
+    }
 }
 
 impl Command {
@@ -346,6 +377,15 @@ impl Command {
             Args::Add(p) => p.n_tokens = n,
             Args::AddBias(p) => p.n_tokens = n,
             Args::SelectRows(p) => (p.n_tokens, p.first) = (n, step.out_first as u32),
+            Args::TopK(p) => {
+                if step.select == 0 {
+                    return None;
+                }
+                (p.n_tokens, p.k) = (n, step.select as u32);
+                if p.lists > 0 {
+                    (p.n, p.slice) = (p.lists * p.k, p.lists * p.k);
+                }
+            }
             Args::Encode(p) => p.n_tokens = n,
             Args::FloatProbe(p) => p.n_tokens = n,
             Args::NormQuantize(p) => p.n_tokens = n,
@@ -418,6 +458,7 @@ impl Args {
             Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::AddBias(p) => (p.dim.div_ceil(256), p.n_tokens),
             Args::SelectRows(p) => (p.dim.div_ceil(256), p.n_tokens),
+            Args::TopK(p) => (p.n.div_ceil(p.slice), p.n_tokens),
             Args::Encode(p) => (p.n_tokens.div_ceil(64), 1),
             Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
             Args::NormQuantize(p) => (1, p.n_tokens),
@@ -449,6 +490,7 @@ impl Args {
             Args::Add(p) => put(p, out),
             Args::AddBias(p) => put(p, out),
             Args::SelectRows(p) => put(p, out),
+            Args::TopK(p) => put(p, out),
             Args::Encode(p) => put(p, out),
             Args::FloatProbe(p) => put(p, out),
             Args::NormQuantize(p) => put(p, out),
@@ -476,6 +518,8 @@ pub struct Plan {
     pub recording: Recording,
     /// buffer of logits rows `[row][vocab]`
     pub logits: BufId,
+    /// buffer of the best logits of one row and their ids, `[k][2]`; `None`: steps may not ask for a selection
+    pub selected: Option<BufId>,
     /// words in a logits row
     pub vocab: usize,
     /// tokens a step may hold
@@ -506,6 +550,8 @@ pub struct Stats {
     pub steps: u64,
     /// commands run: one dispatch each on a GPU
     pub commands: u64,
+    /// bytes the steps handed back
+    pub read_back: u64,
     /// time the host spent on steps outside waiting for the device; zero where host and device are one
     pub host: std::time::Duration,
 }
@@ -527,6 +573,24 @@ pub trait Device {
             *logits = self.run(step).await?;
             Ok(())
         })
+    }
+
+    /// How many steps that select ([`Step::select`]) may be under way at once; 0: the device does not select.
+    fn ahead(&self) -> usize {
+        0
+    }
+
+    /// Starts a step that selects and may return before it is done. Not for more steps than [`Device::ahead`] at once.
+    fn submit<'a>(&'a mut self, _: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async { anyhow::bail!("{} does not select", self.info().name) })
+    }
+
+    /// Waits for the step submitted first among those not collected yet. `best` is cleared and gets what it selected, the
+    /// greatest logit first and of equals the lowest id; where a logit is not finite, the first of those is in front.
+    ///
+    /// Errors: those of the step, or of one submitted after it; no step is under way.
+    fn collect<'a>(&'a mut self, _: &'a mut Vec<Best>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async { anyhow::bail!("{} does not select", self.info().name) })
     }
 
     /// Runs one command of the recording (for `verify`); inputs are written when `command` is 0.

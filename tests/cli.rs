@@ -380,6 +380,30 @@ fn every_adapter_gives_the_logits_of_the_cpu() {
 }
 
 #[test]
+fn what_is_read_from_the_device_does_not_change_the_text() {
+    for device in ["cpu".to_string()].into_iter().chain(adapters()) {
+        for sampling in
+            [&["--temp", "0"][..], &["--seed", "3"], &["--repeat-penalty", "1.3"], &["--temp", "0", "-c", "20"]]
+        {
+            let flags = [&["--device", &device, "--ignore-eos"], sampling].concat();
+            let want = generated(&flags);
+            for read in ["logits", "best", "ahead"] {
+                let v = generated(&[&flags[..], &["--read", read]].concat());
+                assert_eq!((&v["ids"], &v["stop"]), (&want["ids"], &want["stop"]), "{read}: {v}");
+                let all = read == "logits" || sampling[0] == "--repeat-penalty";
+                assert_eq!(v["logits_sha256"].is_null(), !all, "{read}: {v}");
+                if device != "cpu" && !all && sampling.contains(&"0") {
+                    assert_eq!(number(&v, "/timings/read_back_bytes_per_token"), 8.0, "{v}");
+                }
+            }
+            let prompt = "The king had three sons, and";
+            let plain = isobit(&[&["run", "-p", prompt, "-n", "12"], &flags[..]].concat()).ok().out;
+            assert_eq!(plain, format!("{prompt}{}\n", want["text"].as_str().unwrap()));
+        }
+    }
+}
+
+#[test]
 fn the_word_gpu_takes_an_adapter_and_auto_gives_the_same_text() {
     let want = generated(&["--device", "cpu"]);
     assert_eq!(generated(&["--device", "auto"])["logits_sha256"], want["logits_sha256"]);

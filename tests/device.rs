@@ -71,6 +71,7 @@ mod gpu {
             ],
             recording: Recording { commands: vec![adding(dim, vec![0, 2]), adding(dim, vec![1, 2])] },
             logits: 2,
+            selected: None,
             vocab: dim,
             max_tokens: 1,
             max_out: 1,

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 #[path = "../examples/synth_model.rs"]
 mod synth;
 
-const DECODE: Step = Step { n_tokens: 1, pos: 5, out_first: 0, n_out: 1, inputs: vec![] };
+const DECODE: Step = Step { n_tokens: 1, pos: 5, out_first: 0, n_out: 1, select: 0, follow: None, inputs: vec![] };
 
 fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))

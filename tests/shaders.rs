@@ -30,6 +30,7 @@ mod table {
     use isobit::ops::select_rows::SelectRowsParams;
     use isobit::ops::swiglu::SwigluParams;
     use isobit::ops::swiglu_quantize::SwigluQuantizeParams;
+    use isobit::ops::top_k::TopKParams;
     use isobit::record::{Args, Op};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use std::collections::HashSet;
@@ -220,6 +221,7 @@ mod table {
             Op::Add => args!(Add, AddParams { n_tokens, dim }),
             Op::AddBias => args!(AddBias, AddBiasParams { n_tokens, dim }),
             Op::SelectRows => args!(SelectRows, SelectRowsParams { n_tokens, dim, first }),
+            Op::TopK => args!(TopK, TopKParams { n_tokens, n, k, slice, lists }),
             Op::Encode(_) => args!(Encode, EncodeParams { n_tokens }),
             Op::FloatProbe => args!(FloatProbe, FloatProbeParams { n_tokens }),
             Op::NormQuantize => args!(NormQuantize, NormQuantizeParams { n_tokens, dim, inv_n, eps, digits }),

@@ -348,7 +348,7 @@ fn a_flipped_bit_in_the_first_word_compared_is_found_even_when_it_heals() {
     ];
     let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 3, &[]));
     assert_eq!(r.mismatches, 1);
-    assert_eq!(r.first.expect("reported").buffer, "logits");
+    assert_eq!(r.first.expect("reported").buffer, "selected");
 }
 
 #[test]

@@ -248,12 +248,12 @@ fn steps(test: &Test, batch: usize, ubatch: usize) -> Vec<Step> {
         for first in (0..piece).step_by(ubatch.max(1)) {
             let n = ubatch.max(1).min(piece - first);
             let n_out = usize::from(first + n == piece);
-            list.push(Step { n_tokens: n, pos: pos + first, out_first: n - n_out, n_out, inputs: vec![] });
+            list.push(Step { n_tokens: n, pos: pos + first, out_first: n - n_out, n_out, ..Step::default() });
         }
         pos += piece;
         left -= piece;
     }
-    list.extend((0..test.generate).map(|i| Step { n_tokens: 1, pos: pos + i, out_first: 0, n_out: 1, inputs: vec![] }));
+    list.extend((0..test.generate).map(|i| Step { n_tokens: 1, pos: pos + i, n_out: 1, ..Step::default() }));
     list
 }
 

@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::time::Instant;
 
+/// Best logits that a step of the pieces selects: enough for the sampling that `isobit run` begins with.
+const SELECT: usize = 64;
+
 /// Seconds a timed run lasts, about; copies of a command in it, at most; runs.
 const SECONDS: f64 = 0.02;
 const COPIES: usize = 256;
@@ -83,7 +86,10 @@ async fn capture(
     list: &mut Vec<Piece>,
 ) -> anyhow::Result<()> {
     session.check(ids)?;
-    let step = session.prepare(ids, 1).clone();
+    let mut step = session.prepare(ids, 1).clone();
+    if session.built().plan.selected.is_some() {
+        step.select = SELECT;
+    }
     for index in 0..session.commands().len() {
         let command = session.commands()[index].clone();
         // layers differ in nothing but their words

@@ -1,10 +1,11 @@
 //! `isobit run`: text from a prompt.
 
 use super::common::{self, EngineArgs, ModelArgs, note};
+use crate::generate::generation::Reads;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::generate::verify::hex;
-use crate::generate::{Session, Want};
+use crate::generate::{Generation, Session};
 use anyhow::{bail, ensure};
 use clap::Args;
 use sha2::{Digest, Sha256};
@@ -53,6 +54,10 @@ pub struct RunArgs {
     /// Print one JSON object instead of streaming
     #[arg(long)]
     json: bool,
+    /// What leaves the device for a token: all logits, the best, or the best while the next token is under way; the text
+    /// is the same. auto: ahead, and logits with --json, whose digest needs them
+    #[arg(long, default_value = "auto", value_parser = ["auto", "logits", "best", "ahead"])]
+    read: String,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -125,7 +130,7 @@ fn prompt_text(a: &RunArgs) -> anyhow::Result<String> {
 pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let text = prompt_text(&a)?;
-    let mut sampler = a.sampling.sampler()?;
+    let sampler = a.sampling.sampler()?;
     let (c, h, tok) = common::open_all(&a.model)?;
     let n_ctx = a.engine.n_ctx(&h);
     let mut options = a.engine.session(n_ctx, 1);
@@ -158,23 +163,24 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     if !a.json && !a.no_display_prompt {
         out.echo(&text)?;
     }
-    let mut history = prompt.clone();
-    let mut logits = Vec::new();
+    let reads = match a.read.as_str() {
+        "logits" => Reads::Logits,
+        "best" => Reads::Best,
+        "auto" if a.json => Reads::Logits,
+        _ => Reads::Ahead,
+    };
+    let mut generation = Generation::new(&mut session, sampler, reads);
     let prompt_started = Instant::now();
     // step by step, so that Ctrl-C is heard in a long prompt
     let mut fed = 0;
     while fed < prompt.len() && !common::interrupted() {
         let piece = &prompt[fed..prompt.len().min(fed + ubatch)];
         fed += piece.len();
-        let want = if fed == prompt.len() { Want::Last } else { Want::From(piece.len()) };
-        pollster::block_on(session.feed(piece, want, |_, l| {
-            logits = l.to_vec();
-            Ok(())
-        }))?;
+        pollster::block_on(generation.prompt(piece, fed == prompt.len()))?;
     }
     let prompt_time = prompt_started.elapsed();
 
-    session.device().take_stats();
+    generation.session().device().take_stats();
     let decode_started = Instant::now();
     let mut hash = Sha256::new();
     let mut ids = Vec::new();
@@ -184,10 +190,10 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             stop = "interrupted";
             break;
         }
-        hash.update(bytemuck::cast_slice::<f32, u8>(&logits));
-        let id = sampler.sample(&logits, &history)?;
+        let more = ids.len() + 1 < wanted && generation.pos() + 1 < n_ctx;
+        let id = pollster::block_on(generation.next(more))?;
+        hash.update(bytemuck::cast_slice::<f32, u8>(generation.logits()));
         ids.push(id);
-        history.push(id);
         if !a.ignore_eos && tok.eos().contains(&id) {
             stop = "eos";
             break;
@@ -196,16 +202,14 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         if ids.len() == wanted {
             break;
         }
-        if session.pos() == n_ctx {
+        if generation.pos() == n_ctx {
             stop = "context full";
             break;
         }
-        pollster::block_on(session.feed(&[id], Want::Last, |_, l| {
-            logits.copy_from_slice(l);
-            Ok(())
-        }))?;
     }
     let decode_time = decode_started.elapsed();
+    let digest = (!generation.logits().is_empty()).then(|| hex(&hash.finalize()));
+    let session = pollster::block_on(generation.end())?;
     out.finish()?;
     let rate = |n: usize, t: std::time::Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
     // the first token comes out of the prompt's logits
@@ -222,7 +226,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             "text": out.text,
             "stop": stop,
             "seed": a.sampling.seed,
-            "logits_sha256": hex(&hash.finalize()),
+            "logits_sha256": digest,
             "timings": {
                 "load_ms": load.as_secs_f64() * 1e3,
                 "prompt_n": prompt.len(),
@@ -232,6 +236,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
                 "predicted_ms": decode_time.as_secs_f64() * 1e3,
                 "predicted_per_second": rate(steps, decode_time),
                 "commands_per_token": per_step(stats.commands as f64),
+                "read_back_bytes_per_token": per_step(stats.read_back as f64).filter(|bytes| *bytes > 0.0),
                 "host_us_per_token": per_step(stats.host.as_secs_f64() * 1e6).filter(|us| *us > 0.0),
             },
         });

@@ -2,9 +2,11 @@
 //!
 //! Works on any `Device`; names no particular one, reads no files, prints nothing.
 
+pub mod generation;
 pub mod sampling;
 pub mod session;
 pub mod tokenizer;
 pub mod verify;
 
+pub use generation::Generation;
 pub use session::{Session, SessionOptions, Want};

@@ -5,6 +5,7 @@
 //! no system library), and random numbers come from integers (a counter mixed with the seed). Nothing here looks at a
 //! device, a text or a clock.
 
+use crate::record::{Best, SELECT_MAX};
 use anyhow::{Result, ensure};
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -105,8 +106,7 @@ impl Sampler {
         if let Some(at) = logits.iter().position(|l| !l.is_finite()) {
             anyhow::bail!("sampling: logit {at} is {}, a finite number expected", logits[at]);
         }
-        let o = &self.options;
-        let c = &mut self.candidates;
+        let (o, c) = (&self.options, &mut self.candidates);
         c.clear();
         c.extend(logits.iter().zip(0..).map(|(&logit, id)| Candidate { logit, id }));
 
@@ -137,7 +137,43 @@ impl Sampler {
             c.truncate(o.top_k);
         }
         c.sort_unstable_by(order);
+        Ok(self.draw())
+    }
 
+    /// How many of the best logits [`Sampler::sample_best`] needs to choose as [`Sampler::sample`] does from all: 1 where
+    /// it takes the greatest always. `None`: all of them, or more than a device selects.
+    pub fn needs(&self) -> Option<usize> {
+        let o = &self.options;
+        if o.repeat_penalty != 1.0 && o.repeat_last_n > 0 {
+            return None;
+        }
+        let k = if o.temperature == 0.0 { 1 } else { o.top_k };
+        (1..=SELECT_MAX).contains(&k).then_some(k)
+    }
+
+    /// The next token, from the [`Sampler::needs`] best logits, the greatest first and of equals the lowest id, or more:
+    /// what [`Sampler::sample`] makes of all logits, by the same draw.
+    ///
+    /// Errors: no logits; the first is not finite.
+    pub fn sample_best(&mut self, best: &[Best]) -> Result<u32> {
+        ensure!(!best.is_empty(), "sampling: no logits");
+        ensure!(
+            best[0].logit.is_finite(),
+            "sampling: logit {} is {}, a finite number expected",
+            best[0].id,
+            best[0].logit
+        );
+        if self.options.temperature == 0.0 {
+            return Ok(best[0].id);
+        }
+        self.candidates.clear();
+        self.candidates.extend(best.iter().take(self.options.top_k).map(|b| Candidate { logit: b.logit, id: b.id }));
+        Ok(self.draw())
+    }
+
+    /// Top-p, min-p, temperature and one draw from the candidates, which are in order.
+    fn draw(&mut self) -> u32 {
+        let (o, c) = (&self.options, &mut self.candidates);
         let top = f64::from(c[0].logit);
         let weight = |c: &Candidate, temperature: f64| libm::exp((f64::from(c.logit) - top) / temperature);
         if o.top_p < 1.0 {
@@ -165,7 +201,7 @@ impl Sampler {
             sum > target
         });
         // Rounding cannot lift the target to the total (both sums run alike), but the last is right if it did.
-        Ok(hit.unwrap_or(&c[c.len() - 1]).id)
+        hit.unwrap_or(&c[c.len() - 1]).id
     }
 }
 
@@ -223,6 +259,67 @@ mod tests {
             }
             assert_eq!(history, want, "{options:?}");
         }
+    }
+
+    /// The k best by sorting.
+    fn best(logits: &[f32], k: usize) -> Vec<Best> {
+        let mut list: Vec<Best> = logits.iter().zip(0..).map(|(&logit, id)| Best { logit, id }).collect();
+        list.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id)));
+        list.truncate(k);
+        list
+    }
+
+    #[test]
+    fn the_best_logits_give_the_tokens_that_all_of_them_give() {
+        let base = SamplerOptions::default;
+        let mut told = 0;
+        for seed in 0..200 {
+            let options = match seed % 5 {
+                0 => greedy(),
+                1 => SamplerOptions { seed, ..base() },
+                2 => SamplerOptions { seed, top_k: 1 + seed as usize % 128, top_p: 1.0, min_p: 0.0, ..base() },
+                3 => SamplerOptions {
+                    seed,
+                    temperature: 3.0,
+                    top_p: 0.7,
+                    repeat_last_n: 0,
+                    repeat_penalty: 2.0,
+                    ..base()
+                },
+                _ => SamplerOptions { seed, temperature: 0.3, min_p: 0.2, top_k: 128, ..base() },
+            };
+            let (mut all, mut few) = (Sampler::new(options.clone()).unwrap(), Sampler::new(options.clone()).unwrap());
+            let k = all.needs().unwrap();
+            for step in 0..20 {
+                // few values, so that many are equal where the k best end; sometimes fewer logits than k
+                let n = if step % 4 == 0 { 30 } else { 500 };
+                let logits: Vec<f32> =
+                    (0..n).map(|i| (mix(i * 31 + seed * 7 + step) % 40) as f32 / 4.0 - 5.0).collect();
+                let want = all.sample(&logits, &[1, 2]).unwrap();
+                // a device selects a power of two
+                let more = few.clone().sample_best(&best(&logits, k.next_power_of_two())).unwrap();
+                let fewer = few.clone().sample_best(&best(&logits, k.div_ceil(2))).unwrap();
+                assert_eq!(more, want, "{options:?}");
+                assert_eq!(few.sample_best(&best(&logits, k)).unwrap(), want, "{options:?}");
+                told += usize::from(fewer != want);
+            }
+        }
+        assert!(told > 100, "half as many would do as well: {told}");
+    }
+
+    #[test]
+    fn penalties_and_wide_choices_need_all_logits() {
+        let needs = |o| Sampler::new(o).unwrap().needs();
+        let base = SamplerOptions::default;
+        assert_eq!(needs(base()), Some(40));
+        assert_eq!(needs(greedy()), Some(1));
+        assert_eq!(needs(SamplerOptions { top_k: 0, ..greedy() }), Some(1));
+        assert_eq!(needs(SamplerOptions { top_k: 128, ..base() }), Some(128));
+        assert_eq!(needs(SamplerOptions { top_k: 129, ..base() }), None);
+        assert_eq!(needs(SamplerOptions { top_k: 0, ..base() }), None);
+        assert_eq!(needs(SamplerOptions { repeat_penalty: 1.1, ..base() }), None);
+        assert_eq!(needs(SamplerOptions { repeat_penalty: 1.1, ..greedy() }), None);
+        assert_eq!(needs(SamplerOptions { repeat_penalty: 1.1, repeat_last_n: 0, ..greedy() }), Some(1));
     }
 
     #[test]

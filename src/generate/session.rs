@@ -3,8 +3,9 @@
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
 use crate::models::{self, Built, Hyper, PlanOptions, RopeTable, Weights};
-use crate::record::{Command, Device, Plan, Role, Step};
-use anyhow::ensure;
+use crate::record::{Best, Command, Device, Plan, Role, Step};
+use anyhow::{Context, ensure};
+use std::collections::VecDeque;
 
 /// Choices of a session.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,10 @@ pub struct Session<'d> {
     vocab: usize,
     step: Step,
     logits: Vec<f32>,
+    /// tokens of each step that was started and whose selection was not taken yet
+    under_way: VecDeque<usize>,
+    /// how many logits the last of them selects
+    select: usize,
 }
 
 impl<'d> Session<'d> {
@@ -63,7 +68,8 @@ impl<'d> Session<'d> {
         let table = models::rope_table(container, hyper, built.n_ctx)?;
         device.load(built.plan.clone(), &mut Weights::new(container, progress)).await?;
         let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
-        Ok(Session { device, built, table, pos: 0, vocab: hyper.vocab, step, logits: Vec::new() })
+        let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
+        Ok(Session { device, built, table, pos: 0, vocab, step, logits, under_way, select: 0 })
     }
 
     /// Positions the cache holds.
@@ -116,10 +122,12 @@ impl<'d> Session<'d> {
     pub fn prepare(&mut self, ids: &[u32], n_out: usize) -> &Step {
         let n = ids.len();
         let (step, table) = (&mut self.step, &self.table);
-        (step.n_tokens, step.pos, step.out_first, step.n_out) = (n, self.pos, n - n_out, n_out);
+        let pos = self.pos + self.under_way.iter().sum::<usize>();
+        (step.n_tokens, step.pos, step.out_first, step.n_out) = (n, pos, n - n_out, n_out);
+        (step.select, step.follow) = (0, None);
         step.inputs[0].1.clear();
         step.inputs[0].1.extend_from_slice(ids);
-        table.words(self.pos, n, &mut step.inputs[1].1);
+        table.words(pos, n, &mut step.inputs[1].1);
         step
     }
 
@@ -139,6 +147,7 @@ impl<'d> Session<'d> {
         mut row: impl FnMut(usize, &[f32]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         ensure!(!ids.is_empty(), "no tokens to feed");
+        self.settle().await?;
         self.check(ids)?;
         let first_wanted = match want {
             Want::Last => ids.len() - 1,
@@ -155,11 +164,7 @@ impl<'d> Session<'d> {
             self.device.run_into(&self.step, &mut self.logits).await?;
             for (i, l) in self.logits.chunks_exact(self.vocab).enumerate() {
                 if let Some(at) = l.iter().position(|v| !v.is_finite()) {
-                    anyhow::bail!(
-                        "the logits of position {} hold {} at token {at}: the model overflowed",
-                        self.pos + n - n_out + i,
-                        l[at]
-                    );
+                    return Err(overflowed(self.pos + n - n_out + i, l[at], at));
                 }
                 row(done + n - n_out + i, l)?;
             }
@@ -168,6 +173,85 @@ impl<'d> Session<'d> {
         }
         Ok(())
     }
+
+    /// How many steps that select may be under way at once; 0: the device, or the plan, does not select.
+    pub fn ahead(&self) -> usize {
+        self.device.ahead()
+    }
+
+    /// Steps under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Feeds tokens and selects the k best logits of the last, for [`Session::best`] to take: the device may still be at
+    /// work when this returns. `k` is rounded up to a power of two.
+    pub async fn start(&mut self, ids: &[u32], k: usize) -> anyhow::Result<()> {
+        self.settle().await?;
+        self.check(ids)?;
+        let last = ids.len().saturating_sub(1) / self.built.plan.max_tokens * self.built.plan.max_tokens;
+        let (front, ids) = ids.split_at(last);
+        if !front.is_empty() {
+            self.feed(front, Want::From(last), |_, _| Ok(())).await?;
+        }
+        ensure!(!ids.is_empty(), "no tokens to feed");
+        self.prepare(ids, 1);
+        self.submit(k.next_power_of_two()).await
+    }
+
+    /// Starts the step after the last one under way, feeding what that finds the best, before anybody knows which it is.
+    ///
+    /// Errors: those of the device; nothing is under way, or all the device takes; no room in the context.
+    pub async fn follow(&mut self) -> anyhow::Result<()> {
+        let (n, most) = (self.under_way.len(), self.device.ahead());
+        ensure!(n > 0 && n < most, "{n} steps are under way, of {most}: none can follow");
+        ensure!(self.room() > 0, "the context of {} is full", self.built.n_ctx);
+        let ids = self.built.ids;
+        self.prepare(&[0], 1);
+        self.step.follow = Some(ids);
+        self.submit(self.select).await
+    }
+
+    /// Positions left when all that is under way is done.
+    pub fn room(&self) -> usize {
+        self.built.n_ctx.saturating_sub(self.pos + self.under_way.iter().sum::<usize>())
+    }
+
+    async fn submit(&mut self, k: usize) -> anyhow::Result<()> {
+        (self.step.select, self.select) = (k, k);
+        self.device.submit(&self.step).await?;
+        self.under_way.push_back(self.step.n_tokens);
+        Ok(())
+    }
+
+    /// What the step started first among those under way selected; its tokens count as seen from now on.
+    ///
+    /// A NaN or infinite logit is an error, as in [`Session::feed`].
+    pub async fn best(&mut self, best: &mut Vec<Best>) -> anyhow::Result<()> {
+        let n = self.under_way.pop_front().context("no step is under way")?;
+        self.device.collect(best).await?;
+        let first = best.first().context("the device selected nothing")?;
+        if !first.logit.is_finite() {
+            return Err(overflowed(self.pos + n - 1, first.logit, first.id as usize));
+        }
+        self.pos += n;
+        Ok(())
+    }
+
+    /// Throws away what is under way. Its positions of the cache are written again by the tokens that are fed in its place,
+    /// before anything reads them: a query sees no position after its own, and a step writes those it feeds first. The
+    /// f16 ring of recent positions loses nothing either: a position takes the place of one at least a chunk before it.
+    pub async fn settle(&mut self) -> anyhow::Result<()> {
+        let mut thrown = Vec::new();
+        while self.under_way.pop_front().is_some() {
+            self.device.collect(&mut thrown).await?;
+        }
+        Ok(())
+    }
+}
+
+fn overflowed(pos: usize, logit: f32, at: usize) -> anyhow::Error {
+    anyhow::anyhow!("the logits of position {pos} hold {logit} at token {at}: the model overflowed")
 }
 
 fn gib(bytes: u64) -> String {

@@ -11,6 +11,9 @@ use sha2::{Digest, Sha256};
 /// Tokens of the prompt of `isobit verify`.
 pub const PROMPT_TOKENS: usize = 64;
 
+/// Best logits that every step with logits selects.
+const SELECT: usize = 64;
+
 /// A text that any tokeniser turns into varied ids.
 const PROMPT: &str = "Once upon a time there was a king who had three sons, and the youngest of them was called Jack. \
     One day the king said: 'Whoever brings me the bird that sings 7 songs in 12 keys shall have the kingdom.' \
@@ -142,7 +145,10 @@ async fn compare_step(
     for s in sessions.iter() {
         s.check(ids)?;
     }
-    let steps: Vec<_> = sessions.iter_mut().map(|s| s.prepare(ids, n_out).clone()).collect();
+    let mut steps: Vec<_> = sessions.iter_mut().map(|s| s.prepare(ids, n_out).clone()).collect();
+    if n_out == 1 && sessions.iter().all(|s| s.built().plan.selected.is_some()) {
+        steps.iter_mut().for_each(|s| s.select = SELECT);
+    }
     for index in 0..sessions[0].commands().len() {
         let command = sessions[0].commands()[index].clone();
         for (s, step) in sessions.iter_mut().zip(&steps) {

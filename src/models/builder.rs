@@ -18,6 +18,7 @@ use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
+use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
 use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows};
 use anyhow::{Context, bail, ensure};
 use std::collections::HashSet;
@@ -354,11 +355,13 @@ impl<'a> Builder<'a> {
         };
         self.quantize("out_act", &[&output], out_normed, out_act);
         self.linear("logits", &output, out_normed, out_act, logits);
+        let selected = self.select(logits)?;
         self.check_unclaimed()?;
         let plan = Plan {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
             logits,
+            selected,
             vocab: h.vocab,
             max_tokens: self.o.ubatch,
             max_out: r,
@@ -366,6 +369,24 @@ impl<'a> Builder<'a> {
         let (ids, rope) = (self.work.ids, self.work.rope);
         let n_ctx = positions(self.o.n_ctx);
         Ok(Built { plan, ids, rope, n_ctx, cache_words: self.cache_words, recent_words: self.recent_words })
+    }
+
+    /// The best logits of one row: of each slice of the vocabulary, then of those lists, for steps that ask for it. `None`
+    /// where the lists do not fit a binding.
+    fn select(&mut self, logits: BufId) -> anyhow::Result<Option<BufId>> {
+        let (vocab, most) = (self.h.vocab as u32, K_MAX as usize * PAIR);
+        let lists = vocab.div_ceil(SLICE);
+        if lists as usize * most > self.o.max_binding_words {
+            return Ok(None);
+        }
+        let best_of_slices = self.scratch("best_of_slices", lists as usize * most)?;
+        let selected = self.scratch("selected", most)?;
+        let p = TopKParams { n_tokens: 0, n: vocab, k: 1, slice: SLICE, lists: 0 };
+        self.push("best_of_slices", Op::TopK, Args::TopK(p), vec![logits, best_of_slices]);
+        // entries in a row follow k, which belongs to the step
+        let p = TopKParams { n: 0, slice: 0, lists, ..p };
+        self.push("selected", Op::TopK, Args::TopK(p), vec![best_of_slices, selected]);
+        Ok(Some(selected))
     }
 
     fn buffer(&mut self, name: &str, words: usize, role: Role) -> anyhow::Result<BufId> {

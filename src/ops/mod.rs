@@ -31,4 +31,5 @@ pub mod rope_cache_write;
 pub mod select_rows;
 pub mod swiglu;
 pub mod swiglu_quantize;
+pub mod top_k;
 pub mod tq3;

@@ -48,6 +48,7 @@ impl DeviceEncoder {
             ],
             recording: Recording { commands: vec![command] },
             logits: 2,
+            selected: None,
             vocab: 1,
             max_tokens: UNITS,
             max_out: 1,

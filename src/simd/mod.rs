@@ -18,6 +18,7 @@ mod pair;
 pub mod peak;
 mod portable;
 pub mod team;
+mod top_k;
 mod words;
 
 #[cfg(target_arch = "x86_64")]
@@ -42,6 +43,7 @@ use kernels::{ActBlock, Floats, Quantised};
 use lanes::Word;
 use std::ops::Range;
 use std::sync::OnceLock;
+pub use top_k::top_k;
 pub use words::Words;
 
 /// Vectors of 32 rows at the portable level.

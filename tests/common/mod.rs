@@ -165,6 +165,7 @@ pub fn writes_floats(op: Op) -> bool {
             | Op::RopeCacheWrite(..)
             | Op::GateUp(_)
             | Op::Encode(_)
+            | Op::TopK
     )
 }
 

@@ -1,0 +1,271 @@
+//! Selection on the device: whatever leaves the device, the ids are those that all logits give; steps that were started
+//! in vain leave nothing behind; what is not finite, and a device that is lost, is an error as it always was.
+
+mod common;
+
+use common::{boxed_gpus, cpu};
+use futures::executor::block_on;
+use isobit::blocks::BlockType;
+use isobit::formats::{Container, LoadMode};
+use isobit::fuse::Fuse;
+use isobit::generate::generation::Reads;
+use isobit::generate::sampling::{Sampler, SamplerOptions};
+use isobit::generate::verify::prompt;
+use isobit::generate::{Generation, Session, SessionOptions, Want};
+use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::ops::cache::CacheType;
+use isobit::record::{BufDecl, Device, Op, Role, Step};
+use isobit::simd::Level;
+use std::path::Path;
+
+fn embedded() -> (Container, Hyper) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf");
+    let c = Container::open(&file, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
+    let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+    (c, h)
+}
+
+fn options(n_ctx: usize, cache: CacheType) -> SessionOptions {
+    let plan = PlanOptions {
+        n_ctx,
+        ubatch: 16,
+        max_out: 1,
+        digits: 1,
+        k_type: cache,
+        v_type: cache,
+        recent: Recent::Auto,
+        max_binding_words: usize::MAX / 8,
+    };
+    SessionOptions { plan, memory: None, fuse: Fuse::On }
+}
+
+/// The twins, the best SIMD level, and every adapter.
+fn devices() -> Vec<Box<dyn Device>> {
+    let mut list: Vec<Box<dyn Device>> = vec![Box::new(cpu(None, 0)), Box::new(cpu(Some(Level::detect()), 0))];
+    list.extend(boxed_gpus(None));
+    list
+}
+
+const GREEDY: SamplerOptions = SamplerOptions {
+    temperature: 0.0,
+    top_k: 40,
+    top_p: 0.95,
+    min_p: 0.05,
+    repeat_penalty: 1.0,
+    repeat_last_n: 64,
+    seed: 0,
+};
+
+/// Generates up to `n` tokens from a prompt; `more` says whether each is to be followed, whatever comes.
+async fn generate(
+    session: &mut Session<'_>,
+    sampler: &SamplerOptions,
+    reads: Reads,
+    prompt: &[u32],
+    n: usize,
+    more: bool,
+) -> anyhow::Result<Vec<u32>> {
+    session.reset();
+    let n_ctx = session.n_ctx();
+    let mut g = Generation::new(session, Sampler::new(sampler.clone())?, reads);
+    g.prompt(&prompt[..prompt.len() / 2], false).await?;
+    g.prompt(&prompt[prompt.len() / 2..], true).await?;
+    let mut ids = Vec::new();
+    while ids.len() < n && (g.pos() < n_ctx || ids.is_empty()) {
+        ids.push(g.next(more || ids.len() + 1 < n).await?);
+    }
+    g.end().await?;
+    Ok(ids)
+}
+
+#[test]
+fn what_leaves_the_device_does_not_change_the_ids() {
+    let (c, h) = embedded();
+    let prompt = prompt(None, h.vocab, 21);
+    let mut reference: Vec<Vec<u32>> = Vec::new();
+    for mut device in devices() {
+        let name = device.info().name;
+        let few = name.contains("scalar") || name.contains("llvmpipe");
+        block_on(async {
+            let mut session = Session::new(device.as_mut(), &c, &h, options(128, CacheType::F16), |_| {}).await?;
+            let list = (0..24).map(|seed| match seed % 4 {
+                0 => SamplerOptions { repeat_last_n: seed as usize, ..GREEDY },
+                1 => SamplerOptions { seed, temperature: 0.8, ..GREEDY },
+                2 => SamplerOptions { seed, temperature: 2.0, top_k: 128, top_p: 1.0, min_p: 0.0, ..GREEDY },
+                _ => SamplerOptions { seed, temperature: 1.0, top_k: 3 + seed as usize, min_p: 0.0, ..GREEDY },
+            });
+            for (i, sampler) in list.enumerate() {
+                if reference.len() == i {
+                    reference.push(generate(&mut session, &sampler, Reads::Logits, &prompt, 12, false).await?);
+                }
+                // the slow devices take each kind of sampler a few times
+                if few && i > 7 {
+                    continue;
+                }
+                for reads in [Reads::Best, Reads::Ahead] {
+                    let ids = generate(&mut session, &sampler, reads, &prompt, 12, false).await?;
+                    assert_eq!(ids, reference[i], "{name}, {reads:?}, {sampler:?}");
+                }
+            }
+            let read = session.device().take_stats().read_back;
+            println!("{name}: {read} bytes read back");
+            anyhow::Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+    }
+    let different: std::collections::HashSet<_> = reference.iter().collect();
+    assert!(different.len() > 12, "the seeds give {} texts", different.len());
+}
+
+#[test]
+fn a_token_costs_a_few_bytes_of_read_back() {
+    let (c, h) = embedded();
+    let prompt = prompt(None, h.vocab, 5);
+    for mut device in boxed_gpus(None) {
+        block_on(async {
+            let mut session = Session::new(device.as_mut(), &c, &h, options(64, CacheType::F16), |_| {}).await?;
+            let top40 = SamplerOptions { temperature: 0.8, ..GREEDY };
+            for (sampler, reads, bytes) in [
+                (&GREEDY, Reads::Logits, 4 * h.vocab as u64),
+                (&GREEDY, Reads::Best, 8),
+                (&GREEDY, Reads::Ahead, 8),
+                (&top40, Reads::Ahead, 64 * 8),
+            ] {
+                session.device().take_stats();
+                generate(&mut session, sampler, reads, &prompt, 10, false).await?;
+                assert_eq!(session.device().take_stats().read_back, 10 * bytes, "{reads:?}");
+            }
+            anyhow::Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{e:#}"));
+    }
+}
+
+#[test]
+fn a_step_started_in_vain_leaves_nothing_behind_wherever_the_text_stops() {
+    let (c, h) = embedded();
+    let prompt = prompt(None, h.vocab, 60);
+    for cache in [CacheType::F16, CacheType::TQ3_1] {
+        let mut reference: Vec<(Vec<u32>, Vec<u32>)> = Vec::new();
+        for mut device in devices().split_off(1) {
+            let name = device.info().name;
+            block_on(async {
+                let mut session = Session::new(device.as_mut(), &c, &h, options(128, cache), |_| {}).await?;
+                // across the border of a chunk of 64 positions
+                for stop in 1..=7 {
+                    let mut take = async |reads| {
+                        let ids = generate(&mut session, &GREEDY, reads, &prompt, stop, true).await?;
+                        let pos = session.pos();
+                        assert_eq!(pos, prompt.len() + stop - 1, "{name}: the last token was not fed");
+                        // another token than the one the device went on with
+                        let other: Vec<u32> = (0..9).map(|i| (ids[stop - 1] + 1 + i) % h.vocab as u32).collect();
+                        let mut after = Vec::new();
+                        let keep = |_: usize, row: &[f32]| {
+                            after.extend(row.iter().map(|v| v.to_bits()));
+                            Ok(())
+                        };
+                        session.feed(&other, Want::Last, keep).await?;
+                        anyhow::Ok((ids, after))
+                    };
+                    if reference.len() < stop {
+                        reference.push(take(Reads::Logits).await?);
+                    }
+                    assert!(take(Reads::Ahead).await? == reference[stop - 1], "{name}, {}, {stop}", cache.name());
+                }
+                anyhow::Ok(())
+            })
+            .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        }
+    }
+}
+
+#[test]
+fn the_context_ends_a_text_at_the_same_token() {
+    let (c, h) = embedded();
+    for mut device in devices().split_off(1) {
+        let name = device.info().name;
+        block_on(async {
+            let mut session = Session::new(device.as_mut(), &c, &h, options(64, CacheType::F16), |_| {}).await?;
+            for len in [50, 63, 64] {
+                let prompt = prompt(None, h.vocab, len);
+                let all = generate(&mut session, &GREEDY, Reads::Logits, &prompt, 100, true).await?;
+                assert_eq!(all.len(), 64 - len + 1, "{name}: one more than there is room for");
+                let ahead = generate(&mut session, &GREEDY, Reads::Ahead, &prompt, 100, true).await?;
+                assert_eq!(ahead, all, "{name}, prompt of {len}");
+            }
+            // asked for in spite of it
+            let mut g = Generation::new(&mut session, Sampler::new(GREEDY)?, Reads::Ahead);
+            let error = g.next(true).await.unwrap_err().to_string();
+            assert!(!error.is_empty(), "nothing was fed");
+            anyhow::Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+    }
+}
+
+#[test]
+fn a_logit_that_is_not_finite_is_the_same_error_whatever_is_read() {
+    let (c, h) = embedded();
+    let prompt = prompt(None, h.vocab, 5);
+    for mut device in devices() {
+        let name = device.info().name;
+        block_on(async {
+            let mut session = Session::new(device.as_mut(), &c, &h, options(64, CacheType::F16), |_| {}).await?;
+            // finite weights so large that row 5 of the head overflows
+            let plan = session.built().plan.clone();
+            let head = plan.recording.commands.iter().find(|c| c.label == "logits").expect("every model has one");
+            assert_eq!(head.op, Op::Matvec(BlockType::Q6_K));
+            let mut words = session.device().read(head.binds[0]).await?;
+            words[5] = 0x7bff;
+            session.device().write(head.binds[0], &words).await?;
+            let norm = |b: &BufDecl| matches!(&b.role, Role::Weight { tensor, .. } if tensor == "output_norm.weight");
+            let id = plan.buffers.iter().position(norm).expect("every llama has one");
+            session.device().write(id, &vec![1e36f32.to_bits(); plan.buffers[id].words]).await?;
+            let mut errors = Vec::new();
+            for reads in [Reads::Logits, Reads::Best, Reads::Ahead] {
+                errors.push(generate(&mut session, &GREEDY, reads, &prompt, 4, true).await.unwrap_err().to_string());
+            }
+            assert!(errors[0].contains("the logits of position 4 hold"), "{name}: {errors:?}");
+            assert!(errors[0].contains("at token 5"), "{name}: {errors:?}");
+            assert!(errors.iter().all(|e| *e == errors[0]), "{name}: {errors:?}");
+            anyhow::Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+    }
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_device_lost_with_two_steps_under_way_is_an_error_and_stays_one() {
+    let (c, h) = embedded();
+    for mut gpu in common::gpus() {
+        let name = gpu.info().name;
+        block_on(async {
+            let built = {
+                let session = Session::new(&mut gpu, &c, &h, options(64, CacheType::F16), |_| {}).await?;
+                session.built().clone()
+            };
+            let step = Step {
+                n_tokens: 1,
+                n_out: 1,
+                select: 1,
+                inputs: vec![(built.ids, vec![3]), (built.rope, vec![0; h.n_rot])],
+                ..Default::default()
+            };
+            gpu.submit(&step).await?;
+            let next = Step { pos: 1, follow: Some(built.ids), ..step.clone() };
+            gpu.submit(&next).await?;
+            let mut best = Vec::new();
+            gpu.collect(&mut best).await?;
+            assert_eq!(best.len(), 1, "{name}");
+            gpu.submit(&Step { pos: 2, ..next }).await?;
+            gpu.destroy();
+            for _ in 0..3 {
+                let error = gpu.collect(&mut best).await.unwrap_err().to_string();
+                assert!(error.contains("lost") || error.contains("no step is under way"), "{name}: {error}");
+            }
+            anyhow::Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+    }
+}
