@@ -113,7 +113,10 @@ fn main() -> anyhow::Result<()> {
             let best = seconds[i].iter().copied().fold(f64::INFINITY, f64::min);
             // a round of n tokens runs n - 1 steps
             let rate = (cli.n - 1) as f64 / best;
-            println!("{:22} best {rate:7.1} t/s; ratio to {}: {middle:.3} ({low:.3} to {high:.3})", way.0, ways[base].0);
+            println!(
+                "{:22} best {rate:7.1} t/s; ratio to {}: {middle:.3} ({low:.3} to {high:.3})",
+                way.0, ways[base].0
+            );
         }
         Ok(())
     })

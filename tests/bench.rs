@@ -316,6 +316,11 @@ fn rows_say_which_kernels_were_chosen() {
     let rows: Vec<Value> = serde_json::from_str(&odd(&[&grid[..], &["json"]].concat())).expect("rows");
     let kernels = ["fuse", "variant", "tune"].map(|k| rows[0][k].as_str().unwrap_or("-"));
     assert_eq!(kernels, ["off", "matmul,q4k_matvec=matvec4", "off"]);
+    // flags say the same, and go before the variables
+    let flags = ["--fuse", "wide", "--variant", "matvec4", "--tune", "auto"];
+    let rows: Vec<Value> = serde_json::from_str(&odd(&[&grid[..], &["json"], &flags].concat())).expect("rows");
+    let kernels = ["fuse", "variant", "tune"].map(|k| rows[0][k].as_str().unwrap_or("-"));
+    assert_eq!(kernels, ["wide", "matvec4", "auto"]);
     let sql = odd(&[&grid[..], &["sql"]].concat());
     assert!(sql.contains("  fuse TEXT,\n  variant TEXT,\n  tune TEXT\n);"), "{sql}");
     assert!(sql.contains(", 'off', 'matmul,q4k_matvec=matvec4', 'off');"), "{sql}");

@@ -7,7 +7,7 @@ mod ops;
 pub use args::{BenchArgs, short_form};
 
 use super::CheckFailed;
-use super::common::{self, About, EngineArgs, Load, note};
+use super::common::{self, About, EngineArgs, KernelArgs, Load, note};
 use super::system::{self, Energy};
 use crate::bench::grid::Test;
 use crate::bench::measure::{Bench, DIGEST_TOKENS, Interrupted, Measured, Routine};
@@ -53,14 +53,15 @@ impl Source {
     }
 }
 
-/// Engine options with this number of threads, all else as it is by default.
-fn engine(threads: usize) -> anyhow::Result<EngineArgs> {
+/// Engine options with this number of threads and these kernels, all else as it is by default.
+fn engine(threads: usize, kernels: &KernelArgs) -> anyhow::Result<EngineArgs> {
     #[derive(Parser)]
     struct Wrap {
         #[command(flatten)]
         engine: EngineArgs,
     }
-    Ok(Wrap::try_parse_from(["isobit", "-t", &threads.to_string()])?.engine)
+    let engine = Wrap::try_parse_from(["isobit", "-t", &threads.to_string()])?.engine;
+    Ok(EngineArgs { kernels: kernels.clone(), ..engine })
 }
 
 /// Files of rows, JSON or JSONL.
@@ -189,7 +190,7 @@ impl<'a> Run<'a> {
         let mut places = Vec::new();
         for spec in &specs {
             for (i, &t) in threads.iter().enumerate() {
-                let engine = engine(t)?;
+                let engine = engine(t, &a.kernels)?;
                 let opened = engine.devices().open(spec)?;
                 if opened.about.is_some() && i > 0 {
                     // threads are the CPU's alone
@@ -210,8 +211,8 @@ impl<'a> Run<'a> {
         if energy.is_none() {
             note!("energy: this system has no counter that may be read (powercap, battery); joules_per_token is null");
         }
-        let reference = a.reference.as_ref().map(|spec| Run::open_reference(spec, &places)).transpose()?;
-        let varied = a.varied(&specs, &threads, &engine(0)?.kernels());
+        let reference = a.reference.as_ref().map(|spec| Run::open_reference(spec, &a.kernels, &places)).transpose()?;
+        let varied = a.varied(&specs, &threads, &a.kernels.row());
         let out = Writer::new(a.output, varied.clone());
         let err = a.output_err.map(|f| Writer::new(f, varied));
         let digests = Digests::default();
@@ -246,7 +247,7 @@ impl<'a> Run<'a> {
             note!("{title}: reads {:.1} GB/s, int8 {:.0} GOP/s", l.read / 1e9, l.int8 / 1e9);
         }
         let maker = Maker::new(&title, about.as_ref());
-        let mut kernels = engine.kernels();
+        let mut kernels = engine.kernels.row();
         if about.is_none() {
             // choices among the kernels of a GPU
             (kernels.variant, kernels.tune) = Default::default();
@@ -362,7 +363,7 @@ impl<'a> Run<'a> {
         // a package's counter does not see a card with memory of its own
         let counts = self.energy.as_ref().is_some_and(|e| p.main_memory || e.whole_machine());
         let memory = common::share_of_memory(std::slice::from_ref(&opened));
-        let options = SessionOptions { plan, memory, fuse: p.engine.fuse };
+        let options = SessionOptions { plan, memory, fuse: p.engine.kernels.fuse };
         let mut device = opened.device;
         let bar = common::load_bar(c);
         let ticking = bar.clone();

@@ -159,6 +159,26 @@ pub fn recent(s: &str) -> Result<Recent, String> {
 /// `--ubatch` where it is not given.
 pub const DEFAULT_UBATCH: usize = 512;
 
+/// Which kernels run; none of these ever changes a bit of a result.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Engine")]
+pub struct KernelArgs {
+    /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
+    #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
+    pub fuse: Fuse,
+    /// When the GPU's kernels are measured against each other: auto (shapes not seen before), now, off; never changes a bit
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
+    #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
+    pub tune: TuneWhen,
+    /// Use this variant of the GPU's linear kernels whatever is measured, as matmul or q4k_matvec=matmul; may be repeated
+    #[arg(long = "variant", value_name = "[OP=]NAME", value_delimiter = ',', value_parser = variant)]
+    #[arg(env = "ISOBIT_VARIANT", hide_env_values = true)]
+    pub variants: Vec<String>,
+    /// Where measurements are kept between runs
+    #[arg(long, hide = true, value_name = "DIR", env = "ISOBIT_CACHE_DIR", hide_env_values = true)]
+    pub cache_dir: Option<PathBuf>,
+}
+
 #[derive(Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
@@ -191,23 +211,29 @@ pub struct EngineArgs {
     #[arg(short = 't', long, default_value = "0", value_name = "N", value_parser = whole::<0, 1024>)]
     #[arg(env = "ISOBIT_THREADS", hide_env_values = true, allow_negative_numbers = true)]
     pub threads: usize,
-    /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
-    #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
-    pub fuse: Fuse,
-    /// When the GPU's kernels are measured against each other: auto (shapes not seen before), now, off; never changes a bit
-    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
-    #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
-    pub tune: TuneWhen,
-    /// Use this variant of the GPU's linear kernels whatever is measured, as matmul or q4k_matvec=matmul; may be repeated
-    #[arg(long = "variant", value_name = "[OP=]NAME", value_delimiter = ',', value_parser = variant)]
-    #[arg(env = "ISOBIT_VARIANT", hide_env_values = true)]
-    pub variants: Vec<String>,
-    /// Where measurements are kept between runs
-    #[arg(long, hide = true, value_name = "DIR", env = "ISOBIT_CACHE_DIR", hide_env_values = true)]
-    pub cache_dir: Option<PathBuf>,
+    /// The kernels
+    #[command(flatten)]
+    pub kernels: KernelArgs,
     /// Pretend that devices bind at most this many bytes (splits weights and cache as a small device would)
     #[arg(long, hide = true, value_name = "BYTES")]
     pub max_binding: Option<u64>,
+}
+
+impl KernelArgs {
+    /// For rows of a benchmark.
+    pub fn row(&self) -> Kernels {
+        let fuse = match self.fuse {
+            Fuse::On => "on",
+            Fuse::Wide => "wide",
+            Fuse::Off => "off",
+        };
+        let tune = match self.tune {
+            TuneWhen::Auto => "auto",
+            TuneWhen::Now => "now",
+            TuneWhen::Off => "off",
+        };
+        Kernels { fuse: fuse.into(), variant: self.variants.join(","), tune: tune.into() }
+    }
 }
 
 impl EngineArgs {
@@ -225,23 +251,8 @@ impl EngineArgs {
                 max_binding_words: usize::MAX / 8,
             },
             memory: None,
-            fuse: self.fuse,
+            fuse: self.kernels.fuse,
         }
-    }
-
-    /// What decides which kernels run, from flags and the environment.
-    pub fn kernels(&self) -> Kernels {
-        let fuse = match self.fuse {
-            Fuse::On => "on",
-            Fuse::Wide => "wide",
-            Fuse::Off => "off",
-        };
-        let tune = match self.tune {
-            TuneWhen::Auto => "auto",
-            TuneWhen::Now => "now",
-            TuneWhen::Off => "off",
-        };
-        Kernels { fuse: fuse.into(), variant: self.variants.join(","), tune: tune.into() }
     }
 
     /// Whether plans have an f16 copy of recent positions.
@@ -271,15 +282,15 @@ impl EngineArgs {
     /// Options of a GPU device.
     #[cfg(feature = "gpu")]
     fn gpu(&self) -> host::GpuOptions {
-        let variants = self.variants.iter().filter_map(|s| host::variants::Forced::parse(s).ok()).collect();
-        let tune = match self.tune {
+        let variants = self.kernels.variants.iter().filter_map(|s| host::variants::Forced::parse(s).ok()).collect();
+        let tune = match self.kernels.tune {
             TuneWhen::Auto => host::Tune::Auto,
             TuneWhen::Now => host::Tune::Now,
             TuneWhen::Off => host::Tune::Off,
         };
         let store = match tune {
             host::Tune::Off => None,
-            _ => super::store::open(self.cache_dir.as_deref()),
+            _ => super::store::open(self.kernels.cache_dir.as_deref()),
         };
         host::GpuOptions { max_binding: self.max_binding, variants, tune, store }
     }

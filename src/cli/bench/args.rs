@@ -3,7 +3,7 @@
 use super::Source;
 use crate::bench::grid::{self, Test};
 use crate::bench::schema::{Config, Format, Kernels, Varied};
-use crate::cli::common;
+use crate::cli::common::{self, KernelArgs};
 use crate::formats::synthetic::Synthetic;
 use crate::models::Recent;
 use crate::ops::cache::CacheType;
@@ -142,6 +142,8 @@ pub struct BenchArgs {
     #[arg(short = 't', long, value_name = "N", default_value = "0", value_parser = numbers::<1024>)]
     #[arg(help_heading = "Engine")]
     pub(super) threads: Vec<Numbers>,
+    #[command(flatten)]
+    pub(super) kernels: KernelArgs,
     /// Taken for llama-bench's sake (also -ngl): 0 means the CPU where no --device is given, else nothing
     #[arg(long = "ngl", value_name = "N", alias = "n-gpu-layers", default_value = "99", value_parser = common::count)]
     #[arg(help_heading = "Engine")]

@@ -7,7 +7,7 @@ use super::{Reference, Run, engine, positions};
 use crate::bench::grid::Test;
 use crate::bench::measure::Bench;
 use crate::bench::schema::{Check, Config};
-use crate::cli::common::{self, About, note};
+use crate::cli::common::{self, About, KernelArgs, note};
 use crate::formats::Container;
 use crate::generate::{Session, SessionOptions};
 use crate::models::Hyper;
@@ -56,8 +56,12 @@ impl Digests {
 
 impl Run<'_> {
     /// Opens the reference once, so that a wrong name ends the run before anything is measured.
-    pub(super) fn open_reference(spec: &str, places: &[super::Place]) -> anyhow::Result<Reference> {
-        let engine = engine(0)?;
+    pub(super) fn open_reference(
+        spec: &str,
+        kernels: &KernelArgs,
+        places: &[super::Place],
+    ) -> anyhow::Result<Reference> {
+        let engine = engine(0, kernels)?;
         let opened = engine.devices().open(spec)?;
         let maker = Maker::new(&opened.device.info().name, opened.about.as_ref());
         drop(opened);
@@ -84,7 +88,7 @@ impl Run<'_> {
             let plan = Run::plan(&config, (k, v), positions(tests), 1);
             let mut device = opened.device;
             pollster::block_on(async {
-                let options = SessionOptions { plan, memory, fuse: r.engine.fuse };
+                let options = SessionOptions { plan, memory, fuse: r.engine.kernels.fuse };
                 let session = Session::new(device.as_mut(), c, h, options, |_| {}).await?;
                 let mut bench = Bench::new(session, c, h.vocab, plan.digits);
                 let start = Instant::now();

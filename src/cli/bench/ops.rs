@@ -44,7 +44,7 @@ impl Run<'_> {
         table: bool,
         put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let one = engine(1)?;
+        let one = engine(1, &self.a.kernels)?;
         let mut twin = one.devices().open("cpu:scalar")?.device;
         let mut devices = Vec::new();
         for p in &self.places {
@@ -63,7 +63,7 @@ impl Run<'_> {
             let h = Hyper::read(&c)?;
             for (mut config, k, v) in self.a.configs() {
                 config.ubatch = tokens;
-                let opened = engine(0)?.devices().open("cpu")?;
+                let opened = engine(0, &self.a.kernels)?.devices().open("cpu")?;
                 let memory = common::share_of_memory(std::slice::from_ref(&opened));
                 let mut plan = Run::plan(&config, (k, v), depth.max(tokens) + 1, 1);
                 // matrices are split as the tightest device needs
@@ -72,7 +72,7 @@ impl Run<'_> {
                 }
                 let mut device = opened.device;
                 let pieces = pollster::block_on(async {
-                    let options = SessionOptions { plan, memory, fuse: one.fuse };
+                    let options = SessionOptions { plan, memory, fuse: one.kernels.fuse };
                     let mut session = Session::new(device.as_mut(), &c, &h, options, |_| {}).await?;
                     ops::of_model(&mut session, &c, h.vocab, plan.digits, depth).await
                 })?;
