@@ -19,6 +19,8 @@ use isobit::simd::Level;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+#[path = "common/program.rs"]
+mod program;
 #[path = "../examples/synth_model.rs"]
 mod synth;
 
@@ -226,8 +228,7 @@ fn directory_and_file(args: &str, change: &dyn Fn(&mut serde_json::Value)) -> (T
     change(&mut v);
     std::fs::write(&file, v.to_string()).expect("writes");
     let gguf = dir.path().join("made.gguf");
-    let mut quantize = std::process::Command::new(env!("CARGO_BIN_EXE_isobit"));
-    let made = quantize.arg("quantize").args([&hf, &gguf]).arg("f32").output().expect("it starts");
+    let made = program::isobit(["quantize"]).args([&hf, &gguf]).arg("f32").output().expect("it starts");
     assert!(made.status.success(), "{args}: {}", String::from_utf8_lossy(&made.stderr));
     (dir, [hf, gguf])
 }
@@ -293,8 +294,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         let mut v: serde_json::Value = serde_json::from_slice(&kept).expect("json");
         change(&mut v);
         std::fs::write(hf.join("config.json"), v.to_string()).expect("writes");
-        let mut quantize = std::process::Command::new(env!("CARGO_BIN_EXE_isobit"));
-        let made = quantize.arg("quantize").arg(&hf).arg(dir.path().join("x.gguf")).output().expect("it starts");
+        let made = program::isobit(["quantize"]).args([&hf, &dir.path().join("x.gguf")]).output().expect("it starts");
         let error = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.code() == Some(2) && error.contains(key), "{error}");
     }

@@ -372,7 +372,7 @@ fn options_without_effect_are_refused_and_the_policys_variable_is_not() {
     let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "out"));
     refused(&["quantize", &f16, &out, "--to", "packed", "--pure"], &["--pure has no effect"]);
     refused(&["quantize", &f16, &out, "q4_k_m", "--policy", "qkv"], &["--policy has no effect", "--to packed"]);
-    let set = program::isobit(&["quantize", &f16, &out, "q4_k_m"]).env("ISOBIT_Q8K128_POLICY", "qkv").output().unwrap();
+    let set = program::isobit(["quantize", &f16, &out, "q4_k_m"]).env("ISOBIT_Q8K128_POLICY", "qkv").output().unwrap();
     assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
 }
 
