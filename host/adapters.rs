@@ -161,7 +161,8 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     });
     let info = adapter.inner.get_info();
     let memory = Memory::open(&info, options.store.clone());
-    let mut gpu = GpuDevice::new(device, queue, title, faults, memory, info.backend != wgpu::Backend::Gl);
+    let parallel = info.backend != wgpu::Backend::Gl;
+    let mut gpu = GpuDevice::new(device, queue, title, faults, memory, parallel, !is_software(&info));
     // before any option of the caller, a small binding limit among them, could bend the probe
     let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
         true => Verdict { words: 0, mismatches: 0, first: None },

@@ -49,6 +49,8 @@ pub struct GpuDevice {
     faults: Faults,
     /// whether pipelines may be made on several threads at once (GL has one context, and waiting for it has a limit)
     parallel: bool,
+    /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
+    hardware: bool,
     pub(super) options: GpuOptions,
     pub(super) memory: Memory,
     pub(super) program: Option<Program>,
@@ -68,6 +70,7 @@ impl GpuDevice {
         faults: Faults,
         memory: Memory,
         parallel: bool,
+        hardware: bool,
     ) -> GpuDevice {
         let (options, stats) = (GpuOptions::default(), Stats::default());
         let (under_way, submitted) = (VecDeque::with_capacity(AHEAD), 0);
@@ -78,6 +81,7 @@ impl GpuDevice {
             title,
             faults,
             parallel,
+            hardware,
             options,
             memory,
             program,
@@ -114,7 +118,7 @@ impl GpuDevice {
     async fn load_plan(&mut self, plan: Plan, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         self.unload();
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let program = Program::new(&self.device, plan, self.max_binding(), &self.options.variants);
+        let program = Program::new(&self.device, plan, self.max_binding(), &self.options.variants, self.hardware);
         if let Some(e) = memory.pop().await {
             anyhow::bail!(HostError::Device(format!(
                 "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
@@ -245,8 +249,8 @@ impl GpuDevice {
         let active = self.write_arena(step)?;
         let mut encoder = self.encode(self.encoder(step)?, &active)?;
         self.stats.steps += 1;
-        self.stats.commands += active.len() as u64;
         let program = self.program.as_ref().expect("write_arena checked it");
+        self.stats.commands += program.dispatches(&active);
         let bytes = (step.n_out * program.plan.vocab * 4) as u64;
         if bytes == 0 {
             self.queue.submit([encoder.finish()]);
@@ -269,6 +273,7 @@ impl GpuDevice {
         let active = self.write_arena(step)?;
         let mut encoder = self.encode(self.encoder(step)?, &active)?;
         let program = self.program()?;
+        let dispatches = program.dispatches(&active);
         let selected = program.plan.selected.ok_or_else(|| HostError::Device("the plan selects nothing".into()))?;
         let (slot, words) = (self.submitted % AHEAD, step.select * PAIR);
         let (from, at) = program.place(selected);
@@ -277,7 +282,7 @@ impl GpuDevice {
         self.under_way.push_back(UnderWay { slot, words, index });
         self.submitted += 1;
         self.stats.steps += 1;
-        self.stats.commands += active.len() as u64;
+        self.stats.commands += dispatches;
         self.stats.host += started.elapsed();
         Ok(())
     }

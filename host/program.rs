@@ -28,8 +28,12 @@ pub(super) enum Place {
 pub(super) struct Compiled {
     kind: usize,
     bind_group: wgpu::BindGroup,
+    /// for a variant of two passes: parts in the place of what the first writes, and of what the second reads first
+    split: Option<[wgpu::BindGroup; 2]>,
     /// the variant of each class of steps
     pub choice: Choice,
+    /// the user asks for the variant
+    forced: bool,
 }
 
 /// An operation: its layouts, and a pipeline for each variant once it is needed.
@@ -37,7 +41,15 @@ struct Kind {
     op: Op,
     layout: wgpu::BindGroupLayout,
     pipeline_layout: wgpu::PipelineLayout,
-    pipelines: Vec<OnceLock<wgpu::ComputePipeline>>,
+    /// of each variant, and of the pass before it
+    pipelines: Vec<[OnceLock<wgpu::ComputePipeline>; 2]>,
+}
+
+/// Which pass of a variant.
+#[derive(Clone, Copy, PartialEq)]
+enum Pass {
+    Last,
+    Before,
 }
 
 pub(super) struct Program {
@@ -55,7 +67,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub fn new(device: &wgpu::Device, plan: Plan, max_binding: u64, forced: &[Forced]) -> Result<Program, HostError> {
+    /// `hardware`: not a rasteriser on the CPU.
+    pub fn new(
+        device: &wgpu::Device,
+        plan: Plan,
+        max_binding: u64,
+        forced: &[Forced],
+        hardware: bool,
+    ) -> Result<Program, HostError> {
         let mut arena_len = plan.recording.commands.len() * SLOT;
         let mut places = Vec::with_capacity(plan.buffers.len());
         for b in &plan.buffers {
@@ -102,7 +121,32 @@ impl Program {
         let mut kinds = Vec::new();
         let mut by_op: HashMap<Op, usize> = HashMap::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
-        for (i, c) in plan.recording.commands.iter().enumerate() {
+        // what commands start with; the parts of a split attention, which all of them share
+        let mut choices = Vec::with_capacity(plan.recording.commands.len());
+        let mut parts_bytes = 0;
+        for c in &plan.recording.commands {
+            let mut choice = variants::initial(forced, c.op, &c.args, hardware);
+            let list = variants::of(c.op);
+            if choice.iter().any(|&v| list[v].before().is_some()) {
+                let bytes = 4 * variants::split_words(&c.args) as u64;
+                if bytes <= max_binding {
+                    parts_bytes = parts_bytes.max(bytes);
+                } else {
+                    choice = choice.map(|v| if list[v].before().is_some() { 0 } else { v });
+                }
+            }
+            choices.push(choice);
+        }
+        let parts = (parts_bytes > 0).then(|| {
+            log::info!("the parts of a split attention take {parts_bytes} bytes");
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("parts of attention"),
+                size: parts_bytes,
+                usage: wgpu::BufferUsages::STORAGE,
+                mapped_at_creation: false,
+            })
+        });
+        for ((i, c), choice) in plan.recording.commands.iter().enumerate().zip(choices) {
             let kind = *by_op.entry(c.op).or_insert_with(|| {
                 kinds.push(Kind::new(device, c.op));
                 kinds.len() - 1
@@ -115,13 +159,25 @@ impl Program {
                     Place::Arena(at) => range(n as u32 + 1, &arena, *at, bytes),
                 });
             }
-            let bind_group = device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: Some(c.op.stem()),
-                layout: &kinds[kind].layout,
-                entries: &entries,
+            let group = |entries: &[wgpu::BindGroupEntry]| {
+                device.create_bind_group(&wgpu::BindGroupDescriptor {
+                    label: Some(c.op.stem()),
+                    layout: &kinds[kind].layout,
+                    entries,
+                })
+            };
+            let bind_group = group(&entries);
+            let splits = choice.iter().any(|&v| variants::of(c.op)[v].before().is_some());
+            let split = parts.as_ref().filter(|_| splits).map(|parts| {
+                // the state from page to page is the fourth binding, the queries are the first
+                [4, 1].map(|at| {
+                    let mut entries = entries.clone();
+                    entries[at] = range(at as u32, parts, 0, parts.size());
+                    group(&entries)
+                })
             });
-            let choice = variants::initial(forced, c.op, &c.args);
-            commands.push(Compiled { kind, bind_group, choice });
+            let forced = variants::forced(forced, c.op).is_some();
+            commands.push(Compiled { kind, bind_group, split, choice, forced });
         }
         let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);
         Ok(Program { plan, places, arena, arena_bytes, device, kinds, commands, logits_staging, selected_staging })
@@ -133,11 +189,17 @@ impl Program {
         for (compiled, c) in self.commands.iter().zip(&self.plan.recording.commands) {
             let met = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
             wanted.extend(met.map(|class| (compiled.kind, compiled.choice[class])));
+            // for the steps that are not split
+            if compiled.split.is_some() {
+                wanted.push((compiled.kind, 0));
+            }
         }
         wanted.sort();
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {
-            self.kinds[kind].pipeline(&self.device, variant);
+            for pass in passes(self.kinds[kind].op, variant) {
+                self.kinds[kind].pipeline(&self.device, variant, *pass);
+            }
         };
         match parallel {
             true => wanted.par_iter().for_each(make),
@@ -145,20 +207,40 @@ impl Program {
         }
     }
 
-    /// Encodes one command with the variant chosen for its number of tokens.
+    /// The variant chosen for a step's command, by the number of tokens and, where it may be split, of positions.
+    fn chosen(&self, command: usize, args: &Args) -> usize {
+        let c = &self.commands[command];
+        let variant = c.choice[variants::class(args.groups()[1])];
+        let splits = variants::of(self.kinds[c.kind].op)[variant].before().is_some();
+        if splits && !variants::splits(args, c.forced) { 0 } else { variant }
+    }
+
+    /// Dispatches that a step's commands take.
+    pub fn dispatches(&self, active: &[(usize, Args)]) -> u64 {
+        let of = |&(i, args): &(usize, Args)| passes(self.plan.recording.commands[i].op, self.chosen(i, &args)).len();
+        active.iter().map(|c| of(c) as u64).sum()
+    }
+
+    /// Encodes one command with the variant chosen for it.
     pub fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args) {
-        let class = variants::class(args.groups()[1]);
-        self.dispatch_variant(pass, command, args, self.commands[command].choice[class]);
+        self.dispatch_variant(pass, command, args, self.chosen(command, args));
     }
 
     /// Encodes one command with a variant.
     pub fn dispatch_variant(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args, variant: usize) {
         let c = &self.commands[command];
         let kind = &self.kinds[c.kind];
-        let [x, y, z] = variants::of(kind.op)[variant].groups(args);
-        pass.set_pipeline(kind.pipeline(&self.device, variant));
-        pass.set_bind_group(0, &c.bind_group, &[]);
-        pass.dispatch_workgroups(x, y, z);
+        let v = &variants::of(kind.op)[variant];
+        for which in passes(kind.op, variant) {
+            let ([x, y, z], group) = match (which, &c.split) {
+                (Pass::Before, Some([before, _])) => (v.groups_before(args), before),
+                (Pass::Last, Some([_, last])) if v.before().is_some() => (v.groups(args), last),
+                _ => (v.groups(args), &c.bind_group),
+            };
+            pass.set_pipeline(kind.pipeline(&self.device, variant, *which));
+            pass.set_bind_group(0, group, &[]);
+            pass.dispatch_workgroups(x, y, z);
+        }
     }
 
     pub fn place(&self, id: BufId) -> (&wgpu::Buffer, u64) {
@@ -180,14 +262,20 @@ fn range(binding: u32, buffer: &wgpu::Buffer, offset: u64, size: u64) -> wgpu::B
     }
 }
 
-/// The shader of a variant.
-fn shader(op: Op, variant: &Variant) -> &'static Shader {
-    shaders::find(&variant.stem(op)).expect("tests check that every variant of every operation has a shader")
+/// The passes of a variant, in order.
+fn passes(op: Op, variant: usize) -> &'static [Pass] {
+    if variants::of(op)[variant].before().is_some() { &[Pass::Before, Pass::Last] } else { &[Pass::Last] }
+}
+
+/// The shader of a pass of a variant.
+fn shader(op: Op, variant: &Variant, pass: Pass) -> &'static Shader {
+    let before = variant.before().filter(|_| pass == Pass::Before);
+    shaders::find(before.unwrap_or(&variant.stem(op))).expect("tests check that every variant has its shaders")
 }
 
 impl Kind {
     fn new(device: &wgpu::Device, op: Op) -> Kind {
-        let shader = shader(op, &variants::of(op)[0]);
+        let shader = shader(op, &variants::of(op)[0], Pass::Last);
         let entries: Vec<wgpu::BindGroupLayoutEntry> = (0u32..)
             .zip(shader.bindings)
             .map(|(binding, kind)| wgpu::BindGroupLayoutEntry {
@@ -212,14 +300,14 @@ impl Kind {
             bind_group_layouts: &[Some(&layout)],
             immediate_size: 0,
         });
-        let pipelines = variants::of(op).iter().map(|_| OnceLock::new()).collect();
+        let pipelines = variants::of(op).iter().map(|_| [OnceLock::new(), OnceLock::new()]).collect();
         Kind { op, layout, pipeline_layout, pipelines }
     }
 
-    /// The pipeline of a variant, made when it is first asked for; what goes wrong is reported to the device's faults.
-    fn pipeline(&self, device: &wgpu::Device, variant: usize) -> &wgpu::ComputePipeline {
-        self.pipelines[variant].get_or_init(|| {
-            let shader = shader(self.op, &variants::of(self.op)[variant]);
+    /// The pipeline of a pass, made when it is first asked for; what goes wrong is reported to the device's faults.
+    fn pipeline(&self, device: &wgpu::Device, variant: usize, pass: Pass) -> &wgpu::ComputePipeline {
+        self.pipelines[variant][pass as usize].get_or_init(|| {
+            let shader = shader(self.op, &variants::of(self.op)[variant], pass);
             let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
                 label: Some(shader.name),
                 source: wgpu::ShaderSource::Wgsl(shader.source.into()),

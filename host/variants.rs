@@ -4,7 +4,7 @@
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
 use crate::blocks::BlockType;
-use crate::ops::attention::{AttentionParams, SCOPE_ALL, unit_heads};
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Command, Op, Plan, Rows};
 
@@ -19,10 +19,16 @@ pub struct Variant {
     tokens: u32,
     /// the classes of steps it may be the fastest for, which the tuner measures it in
     hope: [bool; CLASSES.len()],
+    /// the shader of a pass that goes before it and leaves parts in a buffer of the device's own
+    before: Option<&'static str>,
 }
 
 const fn variant(name: &'static str, suffix: &'static str, tokens: u32, hope: [u8; CLASSES.len()]) -> Variant {
-    Variant { name, suffix, tokens, hope: [hope[0] == 1, hope[1] == 1, hope[2] == 1] }
+    Variant { name, suffix, tokens, hope: [hope[0] == 1, hope[1] == 1, hope[2] == 1], before: None }
+}
+
+const fn split(suffix: &'static str) -> Variant {
+    Variant { before: Some("attention_chunks"), ..variant("split", suffix, 1, [1; 3]) }
 }
 
 /// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, and
@@ -38,12 +44,23 @@ const LINEAR: &[Variant] = &[
 /// Gate and up rows with what follows them, for short steps.
 const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1, [1; 3]), variant("matvec4", "gate_up4", 1, [1; 3])];
 
-/// Attention: a unit of heads of one token a workgroup, and a tile of 32 (head, token) rows.
-const ATTENTION: &[Variant] = &[variant("plain", "attention", 1, [1; 3]), variant("tile", "attention_tile", 0, [1; 3])];
+/// Attention: a unit of heads of one token a workgroup; the same with a workgroup for each chunk of 64 positions, whose
+/// parts are joined in a second pass; and a tile of 32 (head, token) rows.
+const ATTENTION: &[Variant] =
+    &[variant("plain", "attention", 1, [1; 3]), split("attention_join"), variant("tile", "attention_tile", 0, [1; 3])];
 
 /// Attention that ends in activation blocks.
-const ATTENTION_QUANTIZE: &[Variant] =
-    &[variant("plain", "attention_quantize", 1, [1; 3]), variant("tile", "attention_quantize_tile", 0, [1; 3])];
+const ATTENTION_QUANTIZE: &[Variant] = &[
+    variant("plain", "attention_quantize", 1, [1; 3]),
+    split("attention_quantize_join"),
+    variant("tile", "attention_quantize_tile", 0, [1; 3]),
+];
+
+/// Tokens up to which attention is split: more of them fill a device by themselves.
+const SPLIT_TOKENS: u32 = 4;
+
+/// Positions seen of a page from which splitting it is worth a second dispatch; a guess, no GPU has measured it.
+const SPLIT_POSITIONS: usize = 1024;
 
 /// Everything else: the shader of the operation's own name.
 const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
@@ -57,9 +74,9 @@ pub fn of(op: Op) -> &'static [Variant] {
         Op::GateUp(_) => GATE_UP,
         // the tile unpacks no codes
         Op::Attention(k, v) if is_float(k) && is_float(v) => ATTENTION,
-        Op::Attention(..) => &ATTENTION[..1],
+        Op::Attention(..) => &ATTENTION[..2],
         Op::AttentionQuantize(k, v) if is_float(k) && is_float(v) => ATTENTION_QUANTIZE,
-        Op::AttentionQuantize(..) => &ATTENTION_QUANTIZE[..1],
+        Op::AttentionQuantize(..) => &ATTENTION_QUANTIZE[..2],
         _ => ONLY,
     }
 }
@@ -80,6 +97,17 @@ impl Variant {
         self.hope[class]
     }
 
+    /// The stem of the shader of the pass before, where there is one.
+    pub fn before(&self) -> Option<&'static str> {
+        self.before
+    }
+
+    /// Workgroups of the pass before: (unit of heads, token and chunk).
+    pub(super) fn groups_before(&self, args: &Args) -> [u32; 3] {
+        let [x, y, z] = args.groups();
+        [x, y * attention_of(args).map_or(0, |p| p.chunks().len() as u32), z]
+    }
+
     /// Workgroups of the dispatch.
     pub(super) fn groups(&self, args: &Args) -> [u32; 3] {
         let [x, y, z] = args.groups();
@@ -92,6 +120,10 @@ impl Variant {
 
     /// Whether the variant can run a command; the first of an operation can run all.
     fn serves(&self, args: &Args) -> bool {
+        if self.before.is_some() {
+            let fits = |p: AttentionParams| SPLIT_TOKENS * (p.page_len / CHUNK as u32) <= 65535;
+            return attention_of(args).is_some_and(|p| p.scope != SCOPE_OWN && fits(p));
+        }
         self.tokens > 0
             || attention_of(args)
                 .is_some_and(|p| p.scope == SCOPE_ALL && p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
@@ -104,6 +136,18 @@ fn attention_of(args: &Args) -> Option<AttentionParams> {
         Args::AttentionQuantize(p) => Some(p.attention()),
         _ => None,
     }
+}
+
+/// Words of the parts that a split attention leaves, at most.
+pub(super) fn split_words(args: &Args) -> usize {
+    let chunks = |p: AttentionParams| (SPLIT_TOKENS * p.heads) as usize * (p.page_len as usize / CHUNK);
+    attention_of(args).map_or(0, |p| chunks(p) * (p.head_dim as usize + 2))
+}
+
+/// Whether a step's attention is split: few tokens, and, unless the user asks for it, enough positions.
+pub(super) fn splits(args: &Args, forced: bool) -> bool {
+    let least = if forced { 1 } else { SPLIT_POSITIONS.div_ceil(CHUNK) };
+    attention_of(args).is_some_and(|p| p.n_tokens <= SPLIT_TOKENS && p.chunks().len() >= least)
 }
 
 /// Tokens of a tile of attention: with the heads of a unit, at most 32 rows.
@@ -139,19 +183,23 @@ pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize>
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
-/// Before anything is measured: four rows a lane for one token, small tiles for a few and tiles for many.
-pub(super) fn untuned(op: Op) -> Choice {
+/// Before anything is measured: four rows a lane for one token, small tiles for a few and tiles for many; of attention
+/// tiles for many, and split for few where the device has more cores than a token has heads (see [`splits`] for the depth).
+pub(super) fn untuned(op: Op, hardware: bool) -> Choice {
+    let place = |name| of(op).iter().position(|v| v.name == name).unwrap_or(0);
     match op {
         Op::Matvec(_) | Op::MatvecPair(..) => [1, 3, 2],
         Op::GateUp(_) => [1; CLASSES.len()],
-        _ if of(op).iter().any(|v| v.name == "tile") => [0, 0, 1],
-        _ => [0; CLASSES.len()],
+        _ => {
+            let few = if hardware { place("split") } else { 0 };
+            [few, few, place("tile")]
+        }
     }
 }
 
 /// What a command starts with: what is forced, or the untuned choice; the first variant where that cannot run it.
-pub(super) fn initial(list: &[Forced], op: Op, args: &Args) -> Choice {
-    let wanted = forced(list, op).map_or_else(|| untuned(op), |v| [v; CLASSES.len()]);
+pub(super) fn initial(list: &[Forced], op: Op, args: &Args, hardware: bool) -> Choice {
+    let wanted = forced(list, op).map_or_else(|| untuned(op, hardware), |v| [v; CLASSES.len()]);
     if forced(list, op).is_some_and(|v| !of(op)[v].serves(args)) {
         log::warn!(
             "{}: the variant {} cannot run this shape, {} does",
@@ -224,7 +272,9 @@ mod tests {
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
         assert!(
-            Forced::parse("matvec5").unwrap_err().contains("matvec, matvec4, matmul, matmul8, staged, plain, tile")
+            Forced::parse("matvec5")
+                .unwrap_err()
+                .contains("matvec, matvec4, matmul, matmul8, staged, plain, split, tile")
         );
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
@@ -250,14 +300,47 @@ mod tests {
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];
         let start = |list: &[Forced], k, head_dim| {
-            initial(list, Op::Attention(k, f16), &Args::Attention(AttentionParams { head_dim, ..p }))
+            initial(list, Op::Attention(k, f16), &Args::Attention(AttentionParams { head_dim, ..p }), false)
         };
-        assert_eq!(start(&[], f16, 64), [0, 0, 1]);
-        assert_eq!(start(&tile, f16, 64), [1, 1, 1]);
+        assert_eq!(start(&[], f16, 64), [0, 0, 2]);
+        assert_eq!(start(&tile, f16, 64), [2, 2, 2]);
         assert_eq!((start(&[], codes, 64), start(&tile, codes, 64)), ([0; 3], [0; 3]));
         assert_eq!((start(&tile, f16, 256), start(&tile, f16, 2)), ([0; 3], [0; 3]));
         assert_eq!([2, 32, 40, 64, 128].map(tile_tokens), [8, 8, 8, 16, 32]);
-        assert_eq!(ATTENTION[1].groups(&Args::Attention(p)), [4, 5, 1]);
+        assert_eq!(ATTENTION[2].groups(&Args::Attention(p)), [4, 5, 1]);
+    }
+
+    #[test]
+    fn attention_of_few_tokens_is_split_where_there_are_enough_positions_and_cores() {
+        let p = AttentionParams {
+            n_tokens: 1,
+            pos: 1100,
+            heads: 8,
+            kv_heads: 2,
+            head_dim: 64,
+            page_first: 0,
+            page_len: 4096,
+            scale: 0.125,
+            scope: SCOPE_ALL,
+            window: 0,
+        };
+        let op = Op::Attention(CacheType::Q8_0, CacheType::Q8_0);
+        let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), hardware);
+        let asked = [Forced::parse("attention=split").unwrap()];
+        assert_eq!((start(&[], p, true), start(&[], p, false), start(&asked, p, false)), ([1, 1, 0], [0; 3], [1; 3]));
+        // a ring is one chunk
+        assert_eq!(start(&asked, AttentionParams { scope: SCOPE_OWN, ..p }, true), [0; 3]);
+        let splits = |p, forced| splits(&Args::Attention(p), forced);
+        let at = |pos, n_tokens| AttentionParams { pos, n_tokens, ..p };
+        assert!(splits(at(1100, 1), false) && splits(at(1100, 4), false) && splits(at(0, 1), true));
+        assert!(!splits(at(900, 1), false) && !splits(at(1100, 5), false) && !splits(at(1100, 5), true));
+        // a window leaves few of the positions, and they are the last
+        let windowed = AttentionParams { window: 100, ..at(1100, 2) };
+        assert!(!splits(windowed, false));
+        assert_eq!(windowed.chunks(), 15..18);
+        assert_eq!(ATTENTION[1].groups_before(&Args::Attention(windowed)), [4, 6, 1]);
+        assert_eq!(ATTENTION[1].groups(&Args::Attention(windowed)), [4, 2, 1]);
+        assert_eq!(split_words(&Args::Attention(p)), 4 * 8 * 64 * 66);
     }
 
     #[test]
@@ -268,6 +351,12 @@ mod tests {
                 let stem = v.stem(op);
                 let shader = super::super::shaders::find(&stem).unwrap_or_else(|| panic!("{stem} has no shader"));
                 assert_eq!((shader.bindings, shader.params), (first.bindings, first.params), "{stem}");
+                // the pass before reads as many of the parameters as it has
+                if let Some(stem) = v.before() {
+                    let shader = super::super::shaders::find(stem).unwrap_or_else(|| panic!("{stem} has no shader"));
+                    assert_eq!(shader.bindings, first.bindings, "{stem}");
+                    assert!(first.params.starts_with(shader.params), "{stem}");
+                }
             }
         }
     }

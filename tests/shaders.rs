@@ -50,6 +50,11 @@ mod table {
         }
     }
 
+    /// The stems of a variant's shaders.
+    fn stems(v: &variants::Variant, op: Op) -> impl Iterator<Item = String> {
+        v.before().map(String::from).into_iter().chain([v.stem(op)])
+    }
+
     #[test]
     fn every_operation_has_a_shader_a_twin_and_cases() {
         for op in cases::ops() {
@@ -65,7 +70,7 @@ mod table {
     fn every_shader_and_every_twin_belongs_to_an_operation() {
         let ops = cases::ops();
         let stems: HashSet<String> =
-            ops.iter().flat_map(|&op| variants::of(op).iter().map(move |v| v.stem(op))).collect();
+            ops.iter().flat_map(|&op| variants::of(op).iter().flat_map(move |v| stems(v, op))).collect();
         for s in SHADERS {
             assert!(stems.contains(s.name), "shaders/{}.wgsl belongs to no operation", s.name);
         }
@@ -122,13 +127,15 @@ mod table {
     #[test]
     fn override_constants_are_those_the_shader_declares() {
         for op in cases::ops() {
-            let shader = shaders::find(op.stem()).expect("checked above");
-            let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
-            let mut declared: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
-            let mut given: Vec<&str> = op.constants().iter().map(|(name, _)| *name).collect();
-            declared.sort();
-            given.sort();
-            assert_eq!(declared, given, "{}", op.title());
+            for stem in variants::of(op).iter().flat_map(|v| stems(v, op)) {
+                let shader = shaders::find(&stem).expect("checked above");
+                let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
+                let mut declared: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
+                let mut given: Vec<&str> = op.constants().iter().map(|(name, _)| *name).collect();
+                declared.sort();
+                given.sort();
+                assert_eq!(declared, given, "{stem} of {}", op.title());
+            }
         }
     }
 

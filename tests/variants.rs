@@ -18,7 +18,7 @@ mod gpu {
     use isobit::fuse::Fuse;
     use isobit::generate::tokenizer::Tokenizer;
     use isobit::generate::verify::{Script, prompt, verify};
-    use isobit::generate::{Session, SessionOptions};
+    use isobit::generate::{Session, SessionOptions, Want};
     use isobit::host::variants::{self, Forced};
     use isobit::host::{GpuOptions, Store, Tune, adapters, connect};
     use isobit::models::{Hyper, PlanOptions, Recent};
@@ -96,6 +96,28 @@ mod gpu {
     fn every_variant_gives_the_golden_digest() {
         for name in names() {
             assert_golden(gpus_with(&forcing(name)));
+        }
+    }
+
+    #[test]
+    fn a_split_attention_is_one_dispatch_more_in_a_layer_for_up_to_four_tokens() {
+        let (c, h) = (embedded(), Hyper::read(&embedded()).unwrap_or_else(|e| panic!("{e:#}")));
+        let count = |options: &GpuOptions, tokens: &[u32]| -> Vec<u64> {
+            let counts = gpus_with(options).into_iter().map(|mut gpu| {
+                let mut s = block_on(Session::new(&mut gpu, &c, &h, self::options(), |_| {}))
+                    .unwrap_or_else(|e| panic!("{e:#}"));
+                s.device().take_stats();
+                block_on(s.feed(tokens, Want::Last, |_, _| Ok(()))).unwrap_or_else(|e| panic!("{e:#}"));
+                s.device().take_stats().commands
+            });
+            counts.collect()
+        };
+        let (plain, split, layers) = (GpuOptions::default(), forcing("attention_quantize=split"), h.layers as u64);
+        for (tokens, more) in [(1, layers), (4, layers), (5, 0)] {
+            let ids = &[1, 2, 3, 4, 5][..tokens];
+            // a rasteriser splits only where it is told to
+            let expected: Vec<u64> = count(&plain, ids).iter().map(|n| n + more).collect();
+            assert_eq!(count(&split, ids), expected, "{tokens} tokens");
         }
     }
 

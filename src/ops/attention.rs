@@ -83,6 +83,14 @@ impl AttentionParams {
         first <= self.reach(query)
     }
 
+    /// The chunks of this page that queries see, by their place in it: those that a split attention makes by themselves.
+    /// Not for `SCOPE_OWN`.
+    pub fn chunks(&self) -> Range<usize> {
+        let first = self.reach(self.pos as usize).saturating_sub(self.page_first as usize).min(self.page_len as usize);
+        let last = self.sees((self.pos + self.n_tokens) as usize - 1);
+        first / CHUNK..last.end.div_ceil(CHUNK)
+    }
+
     /// Whether any of the queries sees something of this page (or would, if a chunk of its own were not left out).
     pub fn touched(&self) -> bool {
         let (first, last) = (self.pos as usize, (self.pos + self.n_tokens) as usize - 1);
