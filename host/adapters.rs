@@ -4,6 +4,7 @@ use super::device::{GpuDevice, GpuOptions};
 use super::faults::{Faults, HostError};
 use super::qualify::{Verdict, qualify};
 use super::tune::{Memory, Tune};
+use super::upload::Upload;
 use std::sync::Arc;
 
 /// One adapter of one backend.
@@ -137,14 +138,20 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
-/// Opens a device with everything the adapter allows (no optional feature is asked for) and qualifies it.
+/// Opens a device with everything the adapter allows (of optional features, only mapping what lies in main memory is asked for) and qualifies it.
 pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevice, Verdict), HostError> {
     let title = adapter.title();
+    let mappable = adapter.inner.features() & wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
+    let in_place = match options.upload {
+        Upload::Auto => !mappable.is_empty() && adapter.report().main_memory(),
+        Upload::Staged => false,
+        Upload::InPlace => !mappable.is_empty(),
+    };
     let (device, queue) = adapter
         .inner
         .request_device(&wgpu::DeviceDescriptor {
             label: Some("isobit"),
-            required_features: wgpu::Features::empty(),
+            required_features: if in_place { mappable } else { wgpu::Features::empty() },
             required_limits: adapter.inner.limits(),
             ..Default::default()
         })
@@ -162,7 +169,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let info = adapter.inner.get_info();
     let memory = Memory::open(&info, options.store.clone());
     let parallel = info.backend != wgpu::Backend::Gl;
-    let mut gpu = GpuDevice::new(device, queue, title, faults, memory, parallel, !is_software(&info));
+    let mut gpu = GpuDevice::new(device, queue, title, faults, memory, parallel, !is_software(&info), in_place);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
         true => Verdict { words: 0, mismatches: 0, first: None },

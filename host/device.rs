@@ -3,6 +3,7 @@
 use super::faults::{Faults, HostError};
 use super::program::{AHEAD, Place, Program, SLOT};
 use super::tune::{Memory, Store, Tune};
+use super::upload::{PIECE, Upload, Uploader};
 use super::variants::Forced;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
 use crate::ops::top_k::PAIR;
@@ -31,6 +32,8 @@ pub struct GpuOptions {
     pub tune: Tune,
     /// where measurements and the adapter's qualification are kept
     pub store: Option<Arc<dyn Store>>,
+    /// how weights get into their buffers
+    pub upload: Upload,
 }
 
 /// A step that was submitted and not collected.
@@ -47,6 +50,8 @@ pub struct GpuDevice {
     pub(super) queue: wgpu::Queue,
     title: String,
     faults: Faults,
+    /// whether weights are written in place: their buffers may be mapped
+    in_place: bool,
     /// whether pipelines may be made on several threads at once (GL has one context, and waiting for it has a limit)
     parallel: bool,
     /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
@@ -71,6 +76,7 @@ impl GpuDevice {
         memory: Memory,
         parallel: bool,
         hardware: bool,
+        in_place: bool,
     ) -> GpuDevice {
         let (options, stats) = (GpuOptions::default(), Stats::default());
         let (under_way, submitted) = (VecDeque::with_capacity(AHEAD), 0);
@@ -80,6 +86,7 @@ impl GpuDevice {
             queue,
             title,
             faults,
+            in_place,
             parallel,
             hardware,
             options,
@@ -118,7 +125,9 @@ impl GpuDevice {
     async fn load_plan(&mut self, plan: Plan, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         self.unload();
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let program = Program::new(&self.device, plan, self.max_binding(), &self.options.variants, self.hardware);
+        let (hardware, in_place) = (self.hardware, self.in_place);
+        let forced = &self.options.variants;
+        let program = Program::new(&self.device, plan, self.max_binding(), forced, hardware, in_place);
         if let Some(e) = memory.pop().await {
             anyhow::bail!(HostError::Device(format!(
                 "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
@@ -139,28 +148,38 @@ impl GpuDevice {
     async fn make_ready(&mut self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         // before the buffers are filled: what is measured writes to them
         self.tune().await?;
-        let program = self.program()?;
-        let mut words = Vec::new();
-        for (id, b) in program.plan.buffers.iter().enumerate() {
-            if !b.role.is_weight() {
-                continue;
-            }
-            words.clear();
-            words.resize(b.words, 0u32);
-            weights.fill(b, &mut words)?;
-            let (buffer, at) = program.place(id);
-            let bytes: &[u8] = bytemuck::cast_slice(&words);
-            let mut done = at;
-            for chunk in bytes.chunks(16 << 20) {
-                self.queue.write_buffer(buffer, done, chunk);
-                self.queue.submit([]);
-                done += chunk.len() as u64;
-            }
-            // bounds the staging memory to one part
-            self.wait().await?;
+        if let Err(e) = self.upload(weights).await {
+            self.unload();
+            return Err(e);
         }
-        program.prepare(self.parallel);
+        self.program()?.prepare(self.parallel);
         Ok(self.faults.check()?)
+    }
+
+    async fn upload(&self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
+        let (program, started) = (self.program()?, std::time::Instant::now());
+        let mut uploader = Uploader::new(self);
+        let mut words = Vec::new();
+        for (id, b) in program.plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_weight()) {
+            let (buffer, at) = program.place(id);
+            uploader.begin(buffer).await?;
+            let mut first = 0;
+            for n in weights.pieces(b, PIECE) {
+                words.clear();
+                words.resize(n, 0u32);
+                weights.fill_piece(b, first, &mut words)?;
+                uploader.put(buffer, at + first as u64 * 4, &words).await?;
+                first += n;
+            }
+            uploader.end(buffer);
+        }
+        uploader.finish().await?;
+        log::info!(
+            "weights uploaded {} in {:.3} s",
+            if self.in_place { "in place" } else { "through staging buffers" },
+            started.elapsed().as_secs_f64()
+        );
+        Ok(())
     }
 
     /// Writes parameters and inputs of a step: one write. Returns the active commands.
@@ -380,7 +399,7 @@ impl GpuDevice {
     }
 
     /// Drives callbacks where the platform does not (in a browser this is a no-op and the event loop does).
-    fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), HostError> {
+    pub(super) fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), HostError> {
         let timeout = Some(std::time::Duration::from_secs(PATIENCE));
         match self.device.poll(wgpu::PollType::Wait { submission_index, timeout }) {
             Ok(_) => self.faults.check(),

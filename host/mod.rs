@@ -10,6 +10,7 @@ mod program;
 mod qualify;
 pub mod shaders;
 mod tune;
+mod upload;
 pub mod variants;
 
 pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, native_adapters};
@@ -18,6 +19,7 @@ pub use faults::HostError;
 pub use limits::limits;
 pub use qualify::Verdict;
 pub use tune::{Store, Tune};
+pub use upload::Upload;
 
 /// The version of wgpu this was built with.
 pub const WGPU_VERSION: &str = env!("ISOBIT_WGPU_VERSION");

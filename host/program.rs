@@ -67,13 +67,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// `hardware`: not a rasteriser on the CPU.
+    /// `hardware`: not a rasteriser on the CPU. `in_place`: the host writes weights into their buffers itself.
     pub fn new(
         device: &wgpu::Device,
         plan: Plan,
         max_binding: u64,
         forced: &[Forced],
         hardware: bool,
+        in_place: bool,
     ) -> Result<Program, HostError> {
         let mut arena_len = plan.recording.commands.len() * SLOT;
         let mut places = Vec::with_capacity(plan.buffers.len());
@@ -86,10 +87,13 @@ impl Program {
                 places.push(Place::Arena(arena_len as u64));
                 arena_len += (bytes as usize).next_multiple_of(SLOT);
             } else {
+                let mut usage =
+                    wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+                usage.set(wgpu::BufferUsages::MAP_WRITE, in_place && b.role.is_weight());
                 places.push(Place::Own(device.create_buffer(&wgpu::BufferDescriptor {
                     label: Some(&b.name),
                     size: bytes,
-                    usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC,
+                    usage,
                     mapped_at_creation: false,
                 })));
             }

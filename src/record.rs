@@ -528,10 +528,23 @@ pub struct Plan {
     pub max_out: usize,
 }
 
-/// Gives the packed words of weight buffers while a plan is loaded. Called for each weight buffer once, in order.
+/// Gives the packed words of weight buffers while a plan is loaded. Called for each weight buffer once, in order: whole,
+/// or piece after piece.
 pub trait WeightSource: Send {
     /// Fills `out` (exactly the buffer's words).
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()>;
+
+    /// The lengths, in words, of the pieces a buffer can be filled in, so that few have more than `most`: what cannot be cut
+    /// is whole.
+    fn pieces(&self, buffer: &BufDecl, _most: usize) -> Vec<usize> {
+        vec![buffer.words]
+    }
+
+    /// Fills one of the [`WeightSource::pieces`], which are asked for in order; it begins at word `first` of the buffer.
+    fn fill_piece(&mut self, buffer: &BufDecl, first: usize, out: &mut [u32]) -> anyhow::Result<()> {
+        assert!(first == 0 && out.len() == buffer.words, "{} is filled whole", buffer.name);
+        self.fill(buffer, out)
+    }
 }
 
 /// What a device says of itself.

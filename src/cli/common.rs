@@ -292,7 +292,13 @@ impl EngineArgs {
             host::Tune::Off => None,
             _ => super::store::open(self.kernels.cache_dir.as_deref()),
         };
-        host::GpuOptions { max_binding: self.max_binding, variants, tune, store }
+        // for finding out what is wrong with a driver, and for measuring
+        let upload = match std::env::var("ISOBIT_UPLOAD").as_deref() {
+            Ok("staged") => host::Upload::Staged,
+            Ok("in-place") => host::Upload::InPlace,
+            _ => host::Upload::Auto,
+        };
+        host::GpuOptions { max_binding: self.max_binding, variants, tune, store, upload }
     }
 
     /// `cpu` or `cpu:LEVEL`; `None` for anything else.
@@ -311,7 +317,7 @@ impl EngineArgs {
             _ => return Ok(None),
         };
         let cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
-        Ok(Some(Opened { device: Box::new(cpu), main_memory: true, about: None }))
+        Ok(Some(Opened { device: Box::new(cpu), main_memory: true, software: false, about: None }))
     }
 }
 
@@ -319,6 +325,8 @@ impl EngineArgs {
 pub struct Opened {
     pub device: Box<dyn Device>,
     pub main_memory: bool,
+    /// a rasteriser on the CPU
+    pub software: bool,
     pub about: Option<About>,
 }
 
@@ -421,7 +429,7 @@ impl Devices<'_> {
         let r = a.report();
         let main_memory = r.main_memory();
         let about = About { index: r.index, name: r.name, backend: r.backend, driver: r.driver };
-        Ok(Opened { device: Box::new(gpu), main_memory, about: Some(about) })
+        Ok(Opened { device: Box::new(gpu), main_memory, software: r.software, about: Some(about) })
     }
 
     /// The first real GPU that is exact, else the CPU.

@@ -55,7 +55,7 @@ pub struct RunArgs {
     #[arg(long)]
     json: bool,
     /// What leaves the device for a token: all logits, the best, or the best while the next token is under way; the text
-    /// is the same. auto: ahead, and logits with --json, whose digest needs them
+    /// is the same. auto: ahead; logits with --json, whose digest needs them, and on software adapters
     #[arg(long, default_value = "auto", value_parser = ["auto", "logits", "best", "ahead"])]
     read: String,
     #[command(flatten)]
@@ -147,7 +147,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
 
     let opened = a.engine.devices().open(&a.device)?;
     options.memory = common::share_of_memory(std::slice::from_ref(&opened));
-    let mut device = opened.device;
+    let (mut device, software) = (opened.device, opened.software);
     let device_name = device.info().name;
     let bar = common::load_bar(&c);
     let ticking = bar.clone();
@@ -166,7 +166,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let reads = match a.read.as_str() {
         "logits" => Reads::Logits,
         "best" => Reads::Best,
-        "auto" if a.json => Reads::Logits,
+        // a rasteriser takes longer to select than to hand over what lies in main memory anyway
+        "auto" if a.json || software => Reads::Logits,
         _ => Reads::Ahead,
     };
     let mut generation = Generation::new(&mut session, sampler, reads);

@@ -5,6 +5,7 @@ use super::rope::RopeTable;
 use crate::blocks::{BlockType, pack};
 use crate::formats::{Container, Tensor};
 use crate::ops::exact::canon;
+use crate::ops::linear::ROW_BLOCK;
 use crate::record::{BufDecl, Role, WeightSource};
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
@@ -15,13 +16,15 @@ const READ_AT_ONCE: usize = 8 << 20;
 /// The weights of a container; `progress` hears how many file bytes were read.
 pub struct Weights<'a> {
     container: &'a Container,
+    /// file bytes, kept from piece to piece
+    bytes: Vec<u8>,
     progress: Box<dyn FnMut(u64) + Send + 'a>,
 }
 
 impl<'a> Weights<'a> {
     /// `progress` is called with the number of bytes just read.
     pub fn new(container: &'a Container, progress: impl FnMut(u64) + Send + 'a) -> Weights<'a> {
-        Weights { container, progress: Box::new(progress) }
+        Weights { container, bytes: Vec::new(), progress: Box::new(progress) }
     }
 }
 
@@ -39,9 +42,60 @@ impl WeightSource for Weights<'_> {
             _ => bail!("buffer {} holds no weights", buffer.name),
         }
     }
+
+    fn pieces(&self, buffer: &BufDecl, most: usize) -> Vec<usize> {
+        // what is wrong with a tensor is said where it is filled
+        let Ok(list) = self.segments(buffer) else { return vec![buffer.words] };
+        let cut = |s: &Segment| {
+            let (words, piece) = (s.words, (most / s.block).max(1) * s.block);
+            (0..words).step_by(piece).map(move |at| piece.min(words - at)).collect::<Vec<_>>()
+        };
+        list.iter().flat_map(cut).collect()
+    }
+
+    fn fill_piece(&mut self, buffer: &BufDecl, first: usize, out: &mut [u32]) -> anyhow::Result<()> {
+        let mut at = 0;
+        for s in self.segments(buffer)? {
+            if first < at + s.words {
+                let row = (first - at) / s.block * ROW_BLOCK;
+                let rows = (out.len() / s.block * ROW_BLOCK).min(s.rows - row);
+                return self.rows(&s.tensor, s.row0 + row, rows, out).map(|_| ());
+            }
+            at += s.words;
+        }
+        bail!("buffer {} has no word {first}", buffer.name)
+    }
+}
+
+/// Rows of a tensor within a buffer.
+struct Segment {
+    tensor: String,
+    row0: usize,
+    rows: usize,
+    /// words in all, and words that stay together: those of a block of rows, or of a vector
+    words: usize,
+    block: usize,
 }
 
 impl Weights<'_> {
+    /// What a buffer is made of, one after the other.
+    fn segments(&self, buffer: &BufDecl) -> anyhow::Result<Vec<Segment>> {
+        let segment = |tensor: &str, row0, rows| {
+            let t = self.container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
+            let ty = t.dtype.block().with_context(|| format!("tensor {tensor} is {}", t.dtype.name()))?;
+            let (rows, block) = match t.shape[..] {
+                [k, _, ..] => (rows, pack::words_per_row(pack::packed_type(ty), k as usize) * ROW_BLOCK),
+                _ => (ROW_BLOCK, t.elems() as usize),
+            };
+            anyhow::Ok(Segment { tensor: tensor.into(), row0, rows, words: rows.div_ceil(ROW_BLOCK) * block, block })
+        };
+        match &buffer.role {
+            Role::Weight { tensor, row0, rows } => Ok(vec![segment(tensor, *row0, *rows)?]),
+            Role::Stacked(pieces) => pieces.iter().map(|p| segment(&p.tensor, p.row0, p.rows)).collect(),
+            _ => bail!("buffer {} holds no weights", buffer.name),
+        }
+    }
+
     /// Fills `out` with packed rows of a tensor, or with a vector; returns the words written.
     fn rows(&mut self, tensor: &str, row0: usize, rows: usize, out: &mut [u32]) -> anyhow::Result<usize> {
         let c = self.container;
@@ -59,14 +113,14 @@ impl Weights<'_> {
         let row_bytes = ty
             .row_bytes(k)
             .with_context(|| format!("tensor {tensor}: rows of {k} are not whole {} blocks", ty.name()))?;
-        let block_words = pack::words_per_row(pack::packed_type(ty), k) * 32;
+        let block_words = pack::words_per_row(pack::packed_type(ty), k) * ROW_BLOCK;
         // whole row blocks at a time
         let at_once = (READ_AT_ONCE / row_bytes / 32).max(1) * 32;
-        let mut bytes = vec![0u8; at_once.min(rows) * row_bytes];
+        self.bytes.resize((at_once.min(rows) * row_bytes).max(self.bytes.len()), 0);
         let mut done = 0;
         while done < rows {
             let n = at_once.min(rows - done);
-            let bytes = &mut bytes[..n * row_bytes];
+            let bytes = &mut self.bytes[..n * row_bytes];
             c.read(t, ((row0 + done) * row_bytes) as u64, bytes)?;
             out[done / 32 * block_words..][..n.div_ceil(32) * block_words]
                 .par_chunks_mut(block_words)

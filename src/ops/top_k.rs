@@ -40,15 +40,10 @@ pub fn key(bits: u32, id: u32) -> u32 {
 /// [`key`] of a logit that is there.
 #[inline(always)]
 pub fn logit_key(bits: u32) -> u32 {
-    if bits & 0x7f80_0000 == 0x7f80_0000 {
-        u32::MAX
-    } else if bits == 0x8000_0000 {
-        0x8000_0000
-    } else if bits & 0x8000_0000 != 0 {
-        !bits
-    } else {
-        bits | 0x8000_0000
-    }
+    // without branches, so that many can be looked at together
+    let ordered = bits ^ ((bits as i32 >> 31) as u32 | 0x8000_0000);
+    let ordered = if bits == 0x8000_0000 { 0x8000_0000 } else { ordered };
+    if bits & 0x7f80_0000 == 0x7f80_0000 { u32::MAX } else { ordered }
 }
 
 /// `x`: `[row][n]` logits, or `[row][n]` entries; `y`: `[row][ceil(n / slice)][k]` entries.

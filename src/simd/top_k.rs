@@ -1,11 +1,11 @@
-//! Selection on the CPU, with the entries of `ops::top_k`: a list grows by insertion, and what is not better than its
-//! last entry is passed over, sixteen logits at a time.
+//! Selection on the CPU, with the entries of `ops::top_k`: a list grows by insertion of the logits that reach a bar.
 
 use super::team;
 use crate::ops::top_k::{ABSENT, K_MAX, PAIR, TopKParams, key, logit_key};
 
-/// Logits whose greatest is compared first.
-const STRIDE: usize = 16;
+/// Parts of a slice whose greatest logits are compared first: at least as many as a list has entries, so that the k-th of
+/// them is a bar that k logits reach, and few others do.
+const SHARES: usize = K_MAX as usize;
 
 /// The list while it grows; entries come in the order of their ids, so that of equals the earlier stays in front.
 struct List<'a> {
@@ -61,10 +61,19 @@ pub fn top_k(p: &TopKParams, x: &[u32], y: &mut [u32]) {
 }
 
 fn logits(list: &mut List, x: &[u32], first: u32) {
-    for (x, first) in x.chunks(STRIDE).zip((first..).step_by(STRIDE)) {
-        let most = x.iter().fold(0, |most, &bits| most.max(logit_key(bits)));
-        if most > list.bar() {
-            x.iter().zip(first..).for_each(|(&bits, id)| list.offer(logit_key(bits), [bits, id]));
+    let share = x.len().div_ceil(SHARES).max(1);
+    let mut most = [0; SHARES];
+    for (most, x) in most.iter_mut().zip(x.chunks(share)) {
+        *most = x.iter().fold(0, |most, &bits| most.max(logit_key(bits)));
+    }
+    let mut order = most;
+    let (_, &mut bar, _) = order.select_nth_unstable_by(list.entries.len() - 1, |a, b| b.cmp(a));
+    for ((x, first), _) in x.chunks(share).zip((first..).step_by(share)).zip(most).filter(|(_, most)| *most >= bar) {
+        for (&bits, id) in x.iter().zip(first..) {
+            let key = logit_key(bits);
+            if key >= bar {
+                list.offer(key, [bits, id]);
+            }
         }
     }
 }
