@@ -240,7 +240,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let drop_key = |c: &mut serde_json::Value, key: &str| drop(c.as_object_mut().expect("an object").remove(key));
     let yarn = "--arch qwen2 --rope yarn";
     let long = "--arch phi3 --rope longrope --original-ctx 100";
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 24] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -268,6 +268,12 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         ("--arch phi3", &|c| drop_key(c, "rms_norm_eps")),
         ("--arch phi3", &|c| c["sliding_window"] = 128.into()),
         ("--arch qwen2", &|c| c["sliding_window"] = 32.into()),
+        // shorter than what is read
+        ("--arch phi3", &|c| c["sliding_window"] = 20.into()),
+        ("--arch qwen2", &|c| {
+            (c["sliding_window"], c["use_sliding_window"]) = (20.into(), true.into());
+            c["max_window_layers"] = 1.into();
+        }),
         ("--arch qwen3 --head-dim 128", &|c| drop_key(c, "head_dim")),
         ("--arch qwen3", &|c| c["rope_theta"] = 12345.678.into()),
     ];
@@ -275,6 +281,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         let (_dir, paths) = directory_and_file(args, change);
         let [a, b] = paths.each_ref().map(|p| hyper(&open(p)));
         assert_eq!((a.window, a.n_rot, a.head_dim, a.eps), (b.window, b.n_rot, b.head_dim, b.eps), "case {i}: {args}");
+        assert_eq!(a.window_layers, b.window_layers, "case {i}: {args}");
         for n_ctx in [48, 112] {
             let [a, b] =
                 paths.each_ref().map(|p| logits(&open(p), &ids(40), n_ctx).unwrap_or_else(|e| panic!("{e:#}")));
