@@ -201,7 +201,7 @@ impl Preset {
             Preset::Qwen3Tiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
         let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
-        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied }
+        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0 }
     }
 
     fn arch(self) -> Arch {
@@ -243,6 +243,7 @@ impl Args {
             vocab: self.vocab.unwrap_or(base.vocab),
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
+            window: 0,
         };
         ensure!(
             heads.is_multiple_of(shape.kv_heads),

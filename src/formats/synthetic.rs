@@ -72,14 +72,16 @@ pub struct Shape {
     pub ctx: u32,
     /// no output matrix of its own: the embedding is used
     pub tied: bool,
+    /// positions a query sees, its own among them; 0: all before it
+    pub window: u32,
 }
 
 const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> Shape {
     let [dim, layers, ffn, heads, kv_heads, vocab, ctx] = sizes;
-    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied }
+    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied, window: 0 }
 }
 
-/// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k without its sliding window, llama-1b is
+/// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3; rotation is plain everywhere.
 pub const SHAPES: [Shape; 12] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
@@ -89,7 +91,7 @@ pub const SHAPES: [Shape; 12] = [
     shape("llama-7b", Arch::Llama, [4096, 32, 11008, 32, 32, 32000, 4096], false),
     shape("llama-8b", Arch::Llama, [4096, 32, 14336, 32, 8, 128_256, 8192], false),
     shape("phi3-tiny", Arch::Phi3, [256, 2, 512, 4, 4, 512, 512], false),
-    shape("phi3-mini", Arch::Phi3, [3072, 32, 8192, 32, 32, 32064, 4096], false),
+    Shape { window: 2047, ..shape("phi3-mini", Arch::Phi3, [3072, 32, 8192, 32, 32, 32064, 4096], false) },
     shape("qwen2-tiny", Arch::Qwen2, [256, 2, 512, 4, 2, 512, 512], true),
     shape("qwen2-1.5b", Arch::Qwen2, [1536, 28, 8960, 12, 2, 151_936, 131_072], true),
     shape("qwen3-tiny", Arch::Qwen3, [256, 2, 512, 4, 2, 512, 512], false),
@@ -303,6 +305,9 @@ impl Synthetic {
         put("general.architecture", Value::Str(arch.into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
         sizes.iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
+        if s.window > 0 {
+            put(&format!("{arch}.attention.sliding_window"), Value::U32(s.window));
+        }
         put("general.file_type", Value::U32(self.mix.file_type));
         put(&format!("{arch}.rope.freq_base"), Value::F32(base));
         put(&format!("{arch}.attention.layer_norm_rms_epsilon"), Value::F32(epsilon));
@@ -526,6 +531,8 @@ mod tests {
         assert!(types("ffn_up").iter().all(|&t| t == BlockType::Q4_K));
         let phi = Synthetic::parse("phi3-mini").unwrap();
         assert_eq!(phi.mix.pick(Role::Qkv, 32, 3072), BlockType::Q5_K);
+        assert_eq!(phi.metadata().uint("phi3.attention.sliding_window"), Some(2047));
+        assert_eq!(s.metadata().uint("llama.attention.sliding_window"), None);
     }
 
     #[test]
