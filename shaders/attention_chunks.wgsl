@@ -1,21 +1,8 @@
 // The first pass of a split attention: every chunk of the page by itself; one workgroup a unit of heads, token and chunk.
 #import attend_chunk
 #import attend_parts
+#import attention_params
 
-struct Params {
-    n_tokens: u32,
-    pos: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    page_first: u32,
-    page_len: u32,
-    scale: f32,
-    scope: u32,
-    window: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // (kv_heads, page_len/32, words, 32)
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // (kv_heads, page_len, words)

@@ -1,20 +1,8 @@
 // The second pass of a split attention: joins what attention_chunks made; one workgroup a unit of heads and token.
 #import attend_parts_join
+#import attention_params
+#import write_unit
 
-struct Params {
-    n_tokens: u32,
-    pos: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    page_first: u32,
-    page_len: u32,
-    scale: f32,
-    scope: u32,
-    window: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see shared/attend_parts.wgsl
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the first pass reads it
@@ -25,10 +13,6 @@ struct Params {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
     if attend_parts_join(lid.x, wid.x, wid.y) {
-        let head0 = wid.x * unit_heads();
-        let elements = min(unit_heads(), p.heads - head0) * p.head_dim;
-        for (var e = lid.x; e < elements; e += LANES) {
-            out[(wid.y * p.heads + head0) * p.head_dim + e] = canon(row[e]);
-        }
+        write_unit(lid.x, wid.x, wid.y);
     }
 }

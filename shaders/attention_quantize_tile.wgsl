@@ -2,22 +2,8 @@
 // is one group of 128 outputs.
 #import attend_tile
 #import quantise
+#import attention_quantize_params
 
-struct Params {
-    n_tokens: u32,
-    pos: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    page_first: u32,
-    page_len: u32,
-    scale: f32,
-    scope: u32,
-    window: u32,
-    digits: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;     // (tokens, heads, head_dim/4)
 @group(0) @binding(2) var<storage, read> k: array<vec4<u32>>;     // (kv_heads, page_len/32, words, 8)
 @group(0) @binding(3) var<storage, read> v: array<vec2<u32>>;     // (kv_heads, page_len, words/2)

@@ -1,20 +1,7 @@
 // Prefill: causal attention over one cache page for a tile of tokens; one workgroup a unit of heads and tile.
 #import attend_tile
+#import attention_params
 
-struct Params {
-    n_tokens: u32,
-    pos: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    page_first: u32,
-    page_len: u32,
-    scale: f32,
-    scope: u32,
-    window: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;     // (tokens, heads, head_dim/4)
 @group(0) @binding(2) var<storage, read> k: array<vec4<u32>>;     // (kv_heads, page_len/32, words, 8)
 @group(0) @binding(3) var<storage, read> v: array<vec2<u32>>;     // (kv_heads, page_len, words/2)

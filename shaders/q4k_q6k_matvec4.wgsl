@@ -1,20 +1,3 @@
 // y = W a, W in Q4_K and below it in Q6_K, a in Q8K128 blocks: four rows a thread.
 #import matvec_pair4
-#import tile_q4k
-#import tile_q6k
-
-fn first_words() -> u32 {
-    return k_row_words();
-}
-
-fn first_values(row: u32, g: u32) {
-    k_values(row, g);
-}
-
-fn second_words() -> u32 {
-    return q6k_row_words();
-}
-
-fn second_values(row: u32, g: u32) {
-    q6k_values(row, g);
-}
+#import pair_q4k_q6k

@@ -1,26 +1,4 @@
 // y = W a, W in Q4_K, a in Q8K128 blocks: many tokens, through workgroup memory.
 #import staged
 #import unpack_q4k
-#import tile_k
-
-const APART = 8u;
-
-fn place(n: u32) -> u32 {
-    return n + (n & 8u);
-}
-
-fn stage(row: u32, g: u32, n: u32) -> Codes {
-    return unpack(row + (g >> 1u) * (BLOCK * 8u), g & 1u, n);
-}
-
-fn k_codes(row: u32, half: u32, n: u32) -> Codes {
-    return staged(n);
-}
-
-fn row_words() -> u32 {
-    return k_row_words();
-}
-
-fn group_values(row: u32, g: u32) {
-    k_values(row, g);
-}
+#import staged_k

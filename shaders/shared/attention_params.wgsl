@@ -1,0 +1,14 @@
+struct Params {
+    n_tokens: u32,
+    pos: u32,
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    page_first: u32,
+    page_len: u32,
+    scale: f32,
+    scope: u32,
+    window: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;

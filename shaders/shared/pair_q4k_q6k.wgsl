@@ -1,0 +1,19 @@
+// Rows in Q4_K, and below them rows in Q6_K.
+#import tile_q4k
+#import tile_q6k
+
+fn first_words() -> u32 {
+    return k_row_words();
+}
+
+fn first_values(row: u32, g: u32) {
+    k_values(row, g);
+}
+
+fn second_words() -> u32 {
+    return q6k_row_words();
+}
+
+fn second_values(row: u32, g: u32) {
+    q6k_values(row, g);
+}
