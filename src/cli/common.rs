@@ -166,11 +166,11 @@ pub struct KernelArgs {
     /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
     #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
     pub fuse: Fuse,
-    /// When the GPU's kernels are measured against each other: auto (shapes not seen before), now, off; never changes a bit
+    /// When GPU kernels are measured against each other: auto (at new shapes), now, off
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
     #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
     pub tune: TuneWhen,
-    /// Use this variant of the GPU's linear kernels whatever is measured, as matmul or q4k_matvec=matmul; may be repeated
+    /// Use this variant of the GPU's kernels whatever is measured, as matmul or q4k_matvec=matmul; may be repeated
     #[arg(long = "variant", value_name = "[OP=]NAME", value_delimiter = ',', value_parser = variant)]
     #[arg(env = "ISOBIT_VARIANT", hide_env_values = true)]
     pub variants: Vec<String>,

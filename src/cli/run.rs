@@ -54,9 +54,10 @@ pub struct RunArgs {
     /// Print one JSON object instead of streaming
     #[arg(long)]
     json: bool,
-    /// What leaves the device for a token: all logits, the best, or the best while the next token is under way; the text
-    /// is the same. auto: ahead; logits with --json, whose digest needs them, and on software adapters
-    #[arg(long, default_value = "auto", value_parser = ["auto", "logits", "best", "ahead"])]
+    /// What is read of a token: logits, best, ahead (best, the next token under way) or auto; never changes the text
+    // auto: ahead; logits with --json, whose digest needs them, and on software adapters
+    #[arg(long, default_value = "auto", value_name = "WHAT", value_parser = ["auto", "logits", "best", "ahead"])]
+    #[arg(hide_possible_values = true)]
     read: String,
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -76,7 +77,7 @@ struct SamplingArgs {
     /// Sample from the k likeliest; 0: from all
     #[arg(long, default_value = "40", value_name = "K", value_parser = common::count, allow_negative_numbers = true)]
     top_k: usize,
-    /// Sample from the likeliest tokens that sum to this probability
+    /// Sample from the likeliest tokens that sum to this
     #[arg(long, default_value_t = 0.95, value_name = "P", allow_negative_numbers = true)]
     top_p: f32,
     /// Drop tokens less likely than this share of the likeliest
