@@ -103,12 +103,8 @@ impl Lanes for Avx2 {
         intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8, once: bool) {
-        if once {
-            intrinsics!(_mm_prefetch::<_MM_HINT_NTA>(from.cast()))
-        } else {
-            intrinsics!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
-        }
+    fn prefetch(self, from: *const u8) {
+        intrinsics!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
     }
 
     #[inline(always)]

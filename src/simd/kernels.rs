@@ -64,10 +64,8 @@ macro_rules! sums {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time, and
-/// with weights that may still lie in the last-level cache, what was quickest there.
-const AHEAD_FAR: usize = 8 << 10;
-const AHEAD_NEAR: usize = 12 << 10;
+/// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time.
+const AHEAD: usize = 12 << 10;
 
 /// Weights that will be needed, asked for evenly over the 32 steps of a group. With few tokens a kernel waits for memory,
 /// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets.
@@ -75,23 +73,20 @@ const AHEAD_NEAR: usize = 12 << 10;
 pub(super) struct Next {
     from: *const u8,
     lines: usize,
-    far: bool,
 }
 
 impl Next {
-    /// For part `part` of the group that begins at word `word` of `w`: `lines` cache lines; `far` when no cache holds
-    /// them to the next token.
+    /// For part `part` of the group that begins at word `word` of `w`: `lines` cache lines.
     #[inline(always)]
-    fn new(w: &[Word], word: usize, part: usize, lines: usize, far: bool) -> Next {
-        let ahead = if far { AHEAD_FAR } else { AHEAD_NEAR };
-        let bytes = word * size_of::<Word>() + part * lines * LINE + ahead;
-        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines, far }
+    fn new(w: &[Word], word: usize, part: usize, lines: usize) -> Next {
+        let bytes = word * size_of::<Word>() + part * lines * LINE + AHEAD;
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
     }
 
     #[inline(always)]
     fn fetch<V: Lanes>(self, v: V, step: usize) {
         for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
-            v.prefetch(self.from.wrapping_add(line * LINE), self.far);
+            v.prefetch(self.from.wrapping_add(line * LINE));
         }
     }
 }
@@ -521,7 +516,6 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
     act: &[ActBlock],
     groups: usize,
     seg_groups: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     assert!(P * V::N == ROW_BLOCK && act.len() == T * D * groups);
     let mut total = [[v.float(0.0); P]; T];
@@ -542,7 +536,7 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if T * D > 2 { 0 } else { lines }, far);
+                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if T * D > 2 { 0 } else { lines });
                 let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));

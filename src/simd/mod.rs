@@ -163,9 +163,6 @@ impl Level {
     }
 }
 
-/// Bytes of a matrix from which on its model is taken to be too large for any cache.
-const FAR_BYTES: usize = 2 << 20;
-
 /// What the weights are multiplied with.
 #[derive(Clone, Copy, Debug)]
 pub enum Act<'a> {
@@ -204,9 +201,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             let words = n_tokens * act_words(k, digits);
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
-            // tokens one after the other meet the same weights
-            let far = n_tokens == 1 && words * 4 >= FAR_BYTES;
-            let job = QuantisedJob { level, w, act, k, digits, far };
+            let job = QuantisedJob { level, w, act, k, digits };
             parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
@@ -383,8 +378,6 @@ struct QuantisedJob<'a> {
     act: &'a [ActBlock],
     k: usize,
     digits: usize,
-    /// whether the weights are not in a cache when the next token comes
-    far: bool,
 }
 
 impl QuantisedJob<'_> {
@@ -429,33 +422,31 @@ impl QuantisedJob<'_> {
     ) -> usize {
         let per_row = groups(self.k).div_ceil(F::GROUPS) * F::WORDS;
         let w = &self.w[row_block * per_row..][..per_row];
-        let (groups, seg, far) = (groups(self.k), seg_groups(self.k), self.far);
+        let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => {
-                kernels::quantised::<_, F, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg, far)
-            }
+            Level::Portable => kernels::quantised::<_, F, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg, far) },
+            Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni => unsafe { quantised_avxvnni::<F, T, D>(w, act, groups, seg, far) },
+            Level::AvxVnni => unsafe { quantised_avxvnni::<F, T, D>(w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(w, act, groups, seg, far) },
+            Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => unsafe { quantised_neon::<F, T, D>(w, act, groups, seg, far) },
+            Level::Neon => unsafe { quantised_neon::<F, T, D>(w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "aarch64")]
-            Level::NeonDot => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg, far) },
+            Level::NeonDot => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Level::Simd128 if T == 1 => {
-                kernels::quantised::<_, F, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg, far)
+                kernels::quantised::<_, F, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg)
             }
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => kernels::quantised::<_, F, T, D, 8>(wasm::Simd128, w, act, groups, seg, far),
+            Level::Simd128 => kernels::quantised::<_, F, T, D, 8>(wasm::Simd128, w, act, groups, seg),
             _ => unreachable!("only available levels come here"),
         };
         for (i, y) in y.iter().enumerate() {
@@ -473,11 +464,10 @@ fn quantised_avx2<F: Quantised, const T: usize, const D: usize>(
     act: &[ActBlock],
     groups: usize,
     seg: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx2::Avx2::new() };
-    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg, far)
+    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -487,14 +477,13 @@ fn quantised_avxvnni<F: Quantised, const T: usize, const D: usize>(
     act: &[ActBlock],
     groups: usize,
     seg: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avxvnni::AvxVnni::new() };
     if T == 4 && D == 1 && F::PAIRED {
-        return kernels::quantised::<_, F, T, D, 2>(pair::Pair(v), w, act, groups, seg, far);
+        return kernels::quantised::<_, F, T, D, 2>(pair::Pair(v), w, act, groups, seg);
     }
-    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg, far)
+    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -504,14 +493,13 @@ fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
     act: &[ActBlock],
     groups: usize,
     seg: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx512::Avx512::new() };
     if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
-        return kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg, far);
+        return kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg);
     }
-    kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg, far)
+    kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg)
 }
 
 /// As many rows at a time as leave the sums in the 32 registers there are.
@@ -523,12 +511,11 @@ fn quantised_neon_any<F: Quantised, const DOT: bool, const T: usize, const D: us
     act: &[ActBlock],
     groups: usize,
     seg: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     match const { T * D } {
-        1 => kernels::quantised::<_, F, T, D, 2>(pair::Pair(pair::Pair(v)), w, act, groups, seg, far),
-        2..=4 => kernels::quantised::<_, F, T, D, 4>(pair::Pair(v), w, act, groups, seg, far),
-        _ => kernels::quantised::<_, F, T, D, 8>(v, w, act, groups, seg, far),
+        1 => kernels::quantised::<_, F, T, D, 2>(pair::Pair(pair::Pair(v)), w, act, groups, seg),
+        2..=4 => kernels::quantised::<_, F, T, D, 4>(pair::Pair(v), w, act, groups, seg),
+        _ => kernels::quantised::<_, F, T, D, 8>(v, w, act, groups, seg),
     }
 }
 
@@ -539,10 +526,9 @@ fn quantised_neon<F: Quantised, const T: usize, const D: usize>(
     act: &[ActBlock],
     groups: usize,
     seg: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    quantised_neon_any::<F, false, T, D>(unsafe { neon::Neon::new() }, w, act, groups, seg, far)
+    quantised_neon_any::<F, false, T, D>(unsafe { neon::Neon::new() }, w, act, groups, seg)
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -552,10 +538,9 @@ fn quantised_neon_dot<F: Quantised, const T: usize, const D: usize>(
     act: &[ActBlock],
     groups: usize,
     seg: usize,
-    far: bool,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    quantised_neon_any::<F, true, T, D>(unsafe { neon::Neon::new() }, w, act, groups, seg, far)
+    quantised_neon_any::<F, true, T, D>(unsafe { neon::Neon::new() }, w, act, groups, seg)
 }
 
 /// A matrix with float weights and its activations.

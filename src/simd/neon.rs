@@ -128,16 +128,8 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
         })
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8, once: bool) {
-        if once {
-            intrinsics!(
-                asm!("prfm pldl1strm, [{from}]", from = in(reg) from, options(nostack, preserves_flags, readonly))
-            )
-        } else {
-            intrinsics!(
-                asm!("prfm pldl1keep, [{from}]", from = in(reg) from, options(nostack, preserves_flags, readonly))
-            )
-        }
+    fn prefetch(self, from: *const u8) {
+        intrinsics!(asm!("prfm pldl1keep, [{from}]", from = in(reg) from, options(nostack, preserves_flags, readonly)))
     }
 
     #[inline(always)]
