@@ -138,7 +138,8 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
-/// Opens a device with everything the adapter allows (of optional features, only mapping what lies in main memory is asked for) and qualifies it.
+/// Opens a device with everything the adapter allows (of optional features, only mapping what lies in main memory is
+/// asked for) and qualifies it.
 pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevice, Verdict), HostError> {
     let title = adapter.title();
     let mappable = adapter.inner.features() & wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;

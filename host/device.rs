@@ -148,10 +148,7 @@ impl GpuDevice {
     async fn make_ready(&mut self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         // before the buffers are filled: what is measured writes to them
         self.tune().await?;
-        if let Err(e) = self.upload(weights).await {
-            self.unload();
-            return Err(e);
-        }
+        self.upload(weights).await?;
         self.program()?.prepare(self.parallel);
         Ok(self.faults.check()?)
     }
