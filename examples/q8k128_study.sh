@@ -113,5 +113,6 @@ step "summary"
                 printf "%-12s %10s %12s %14s %24s %12s %s\n", policy, size, ppl, from, nll, kl, verdict
             }' "$original" "$against"
     done
-} | tee "$out/summary.txt"
+} > "$out/summary.txt"
+cat "$out/summary.txt"
 echo "report: $out/hist/report.html"

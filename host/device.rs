@@ -224,8 +224,8 @@ impl GpuDevice {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         if let Some(id) = step.follow {
             let selected = program.plan.selected.expect("a step that follows another asks for a plan that selects");
-            let ((from, _), (to, at)) = (program.place(selected), program.place(id));
-            encoder.copy_buffer_to_buffer(from, 4, to, at, 4);
+            let ((from, best), (to, at)) = (program.place(selected), program.place(id));
+            encoder.copy_buffer_to_buffer(from, best + 4, to, at, 4);
         }
         Ok(encoder)
     }

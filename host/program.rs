@@ -136,6 +136,12 @@ impl Program {
                 if bytes <= max_binding {
                     parts_bytes = parts_bytes.max(bytes);
                 } else {
+                    if variants::forced(forced, c.op).is_some() {
+                        log::warn!(
+                            "{}: its parts would take {bytes} bytes, more than a binding: not split",
+                            c.op.title()
+                        );
+                    }
                     choice = choice.map(|v| if list[v].before().is_some() { 0 } else { v });
                 }
             }

@@ -29,10 +29,10 @@ const STAGING: usize = 3;
 
 type Mapped = oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>;
 
-/// A staging buffer and, once it was used, what tells when it may be written again.
+/// A staging buffer that was used, and what tells when it may be written again.
 struct Staging {
     buffer: wgpu::Buffer,
-    busy: Option<(wgpu::SubmissionIndex, Mapped)>,
+    busy: (wgpu::SubmissionIndex, Mapped),
 }
 
 /// The way into one device's buffers.
@@ -76,7 +76,7 @@ impl<'g> Uploader<'g> {
             encoder.copy_buffer_to_buffer(&staging, 0, buffer, at, bytes.len() as u64);
             let index = self.gpu.queue.submit([encoder.finish()]);
             let mapped = map(&staging);
-            self.staging.push_back(Staging { buffer: staging, busy: Some((index, mapped)) });
+            self.staging.push_back(Staging { buffer: staging, busy: (index, mapped) });
             at += bytes.len() as u64;
         }
         Ok(())
@@ -104,11 +104,10 @@ impl<'g> Uploader<'g> {
                 mapped_at_creation: true,
             }));
         }
-        let Staging { buffer, busy } = self.staging.pop_front().expect("there are as many as there may be");
-        if let Some((index, mapped)) = busy {
-            self.gpu.poll(Some(index))?;
-            self.answer(mapped).await?;
-        }
+        let Staging { buffer, busy: (index, mapped) } =
+            self.staging.pop_front().expect("there are as many as there may be");
+        self.gpu.poll(Some(index))?;
+        self.answer(mapped).await?;
         Ok(buffer)
     }
 

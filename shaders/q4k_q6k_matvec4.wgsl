@@ -1,3 +1,4 @@
 // y = W a, W in Q4_K and below it in Q6_K, a in Q8K128 blocks: four rows a thread.
 #import matvec_pair4
-#import pair_q4k_q6k
+#import tile_q4k
+#import pair_k_q6k

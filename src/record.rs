@@ -561,7 +561,7 @@ pub struct DeviceInfo {
 pub struct Stats {
     /// steps
     pub steps: u64,
-    /// commands run: one dispatch each on a GPU
+    /// commands run; on a GPU dispatches, of which a split attention takes two
     pub commands: u64,
     /// bytes the steps handed back
     pub read_back: u64,

@@ -6,6 +6,7 @@
 
 mod common;
 
+use checkpoint::{SMALL, model};
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
@@ -19,24 +20,10 @@ use isobit::simd::Level;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+#[path = "common/checkpoint.rs"]
+mod checkpoint;
 #[path = "common/program.rs"]
 mod program;
-#[path = "../examples/synth_model.rs"]
-mod synth;
-
-/// The shape of the recorded checkpoints, as in `tests/data/arch/make.py`.
-const SMALL: &str = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32";
-
-/// A synthetic model in a folder of its own.
-fn model(args: &str) -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let out = dir.path().join(if args.contains("--format hf") { "model" } else { "model.gguf" });
-    let path = out.to_string_lossy().into_owned();
-    let mut list = vec!["synth_model", "--out", &path];
-    list.extend(args.split_whitespace());
-    synth::generate(&list).unwrap_or_else(|e| panic!("{args}: {e:#}"));
-    (dir, out)
-}
 
 fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))

@@ -3,6 +3,7 @@
 
 mod common;
 
+use checkpoint::{SMALL, model};
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::meta::Value;
 use isobit::formats::{Container, LoadMode};
@@ -13,26 +14,10 @@ use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::CacheType;
 use isobit::record::Device;
 use isobit::simd::Level;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 
-#[path = "../examples/synth_model.rs"]
-#[allow(dead_code, reason = "a test needs the generator only")]
-mod synth;
-
-/// The shape of the recorded checkpoints, as in `tests/arch.rs`.
-const SMALL: &str = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32";
-
-/// A synthetic model in a folder of its own.
-fn model(args: &str) -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let out = dir.path().join(if args.contains("--format hf") { "model" } else { "model.gguf" });
-    let path = out.to_string_lossy().into_owned();
-    let mut list = vec!["synth_model", "--out", &path];
-    list.extend(args.split_whitespace());
-    synth::generate(&list).unwrap_or_else(|e| panic!("{args}: {e:#}"));
-    (dir, out)
-}
+#[path = "common/checkpoint.rs"]
+mod checkpoint;
 
 fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))

@@ -187,7 +187,7 @@ pub struct Row {
 pub type Column = (&'static str, &'static str, Value);
 
 impl Row {
-    /// Whether a digest is another than it was on the device before.
+    /// Whether a digest is another than the first of its task.
     pub fn wrong(&self) -> bool {
         [&self.digest_check, &self.logits_check].into_iter().any(|c| matches!(c, Check::Different(_)))
     }

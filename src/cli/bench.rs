@@ -112,7 +112,7 @@ fn compare_files(first: &Path, second: &Path) -> anyhow::Result<ExitCode> {
     let c = compare::compare(&read_rows(first)?, &read_rows(second)?);
     ensure!(
         !c.pairs.is_empty(),
-        "no row of {} matches one of {}: rows match by model, test, cache types and activations",
+        "no row of {} matches one of {}: rows match by model, test, cache types, kv_recent and activations",
         first.display(),
         second.display()
     );

@@ -394,7 +394,7 @@ fn sentence(f: &Figures) -> String {
             "One window has no standard error: nothing can be said about the difference; score more windows.".into()
         }
         Verdict::Broken => {
-            "A logit of one of the two is not a number: nothing can be said about the difference.".into()
+            "A logit of one of the two is not a finite number: nothing can be said about the difference.".into()
         }
         Verdict::Distinguishable { enough } => format!(
             "B is {worse} than A: its perplexity differs by {}, which is distinguishable from zero (95 %, {}; {} would have been enough).",

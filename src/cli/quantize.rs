@@ -144,6 +144,7 @@ impl QuantizeArgs {
             (chosen, "--tensor-type and --policy-file", copy, "copy changes no type"),
             (self.output_tensor_type.is_some(), "--output-tensor-type", copy, "copy changes no type"),
             (self.token_embedding_type.is_some(), "--token-embedding-type", copy, "copy changes no type"),
+            (self.leave_output_tensor, "--leave-output-tensor", copy, "copy changes no type"),
         ] {
             ensure!(!(given && idle), "{flag} has no effect here: {why}");
         }
@@ -442,6 +443,7 @@ mod tests {
             (&["a", "b", "copy", "--pure"], "--pure"),
             (&["a", "b", "copy", "--tensor-type", "x=q8_0"], "--tensor-type"),
             (&["a", "b", "copy", "--output-tensor-type", "q8_0"], "--output-tensor-type"),
+            (&["a", "b", "copy", "--leave-output-tensor"], "--leave-output-tensor"),
         ] {
             let error = parse(words).options().unwrap_err().to_string();
             assert!(error.starts_with(flag) && error.contains("has no effect here"), "{error}");

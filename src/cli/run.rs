@@ -77,7 +77,7 @@ struct SamplingArgs {
     /// Sample from the k likeliest; 0: from all
     #[arg(long, default_value = "40", value_name = "K", value_parser = common::count, allow_negative_numbers = true)]
     top_k: usize,
-    /// Sample from the likeliest tokens that sum to this
+    /// Sample from the likeliest, up to this probability
     #[arg(long, default_value_t = 0.95, value_name = "P", allow_negative_numbers = true)]
     top_p: f32,
     /// Drop tokens less likely than this share of the likeliest

@@ -1,6 +1,7 @@
 //! llama.cpp's mixes of types: their names, their numbers, and the layers they store in more bits.
 //!
-//! The one table: `quantize` makes files by it, `synthetic` models that never were files.
+//! The one table of these: `quantize` makes files by it, `synthetic` models that never were files. What else is raised
+//! (the output, a fused qkv) `quantize::choose` decides by llama.cpp's rules, and `synthetic` for itself.
 
 use crate::blocks::BlockType;
 

@@ -155,7 +155,8 @@ impl Staged {
                 let begin = journal
                     .set_len(0)
                     .and_then(|()| journal.seek(SeekFrom::Start(0)))
-                    .and_then(|_| writeln!(journal, "{JOURNAL} {}", layout.fingerprint));
+                    .and_then(|_| writeln!(journal, "{JOURNAL} {}", layout.fingerprint))
+                    .and_then(|()| journal.sync_all());
                 begin.map_err(fail("writing its journal"))?;
                 if layout.directory {
                     fs::create_dir(&stage).map_err(fail("creating the directory"))?;
@@ -240,7 +241,8 @@ fn refuse_target(out: &Path, directory: bool) -> Result<(), FormatError> {
     }
 }
 
-/// Refuses to write a model over what it is made from, whatever the paths are called.
+/// Refuses to write a model over what it is made from, whatever the paths are called: a source, or a config, tokeniser
+/// or template in the folder of one.
 pub fn refuse_sources(out: &Path, sources: &[PathBuf]) -> Result<(), FormatError> {
     for (path, what) in [
         (out.to_path_buf(), "the output is the input"),
@@ -249,7 +251,9 @@ pub fn refuse_sources(out: &Path, sources: &[PathBuf]) -> Result<(), FormatError
     ] {
         let Ok(real) = fs::canonicalize(&path) else { continue };
         let within = |s: &PathBuf| fs::canonicalize(s).is_ok_and(|s| s.starts_with(&real));
-        if sources.iter().any(within) {
+        let beside = |s: &PathBuf| s.parent().is_some_and(|p| fs::canonicalize(p).ok().as_deref() == real.parent());
+        let side = real.extension().is_some_and(|e| ["json", "model", "jinja"].iter().any(|x| e == *x));
+        if sources.iter().any(within) || side && real.is_file() && sources.iter().any(beside) {
             return Err(FormatError::invalid(
                 &show_path(out),
                 "writing it",
@@ -492,6 +496,21 @@ mod tests {
         let error = replace_file(&dir.path().join("taken"), b"x").unwrap_err().to_string();
         assert!(error.contains("taken") && error.contains("writing it"), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_config_or_tokeniser_beside_the_weights_is_no_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["model.safetensors", "config.json", "tokenizer.model"] {
+            fs::write(at(name), b"x").unwrap();
+        }
+        let sources = [at("model.safetensors")];
+        for name in ["model.safetensors", "config.json", "tokenizer.model"] {
+            assert!(refuse_sources(&at(name), &sources).is_err(), "{name}");
+        }
+        fs::write(at("old.gguf"), b"x").unwrap();
+        assert!(refuse_sources(&at("old.gguf"), &sources).is_ok() && refuse_sources(&at("new.json"), &sources).is_ok());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
+use crate::ops::linear::ROW_BLOCK;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
@@ -112,7 +113,7 @@ pub struct Built {
 /// Positions a session asked for `n_ctx` has: whole chunks of 64. A window limits what a query sees of them, not how many
 /// there are: the cache keeps them all.
 pub fn positions(n_ctx: usize) -> usize {
-    n_ctx.next_multiple_of(64)
+    n_ctx.next_multiple_of(CHUNK)
 }
 
 /// A tensor's name in either kind of file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
@@ -290,7 +291,7 @@ impl<'a> Builder<'a> {
         self.work.mid_act = self.scratch("mid_act", t * act_words(h.ffn, o.digits))?;
         // positions per cache page: whole chunks, as many as one binding holds
         let n_ctx = positions(o.n_ctx);
-        let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / 64 * 64;
+        let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / CHUNK * CHUNK;
         ensure!(
             page_limit > 0,
             "64 cached positions do not fit the device's binding limit of {} bytes",
@@ -458,7 +459,7 @@ impl<'a> Builder<'a> {
         range: Range<usize>,
         whole: bool,
     ) -> anyhow::Result<Matrix> {
-        let part_rows = self.o.max_binding_words / pack::words_per_row(ty, k) / 32 * 32;
+        let part_rows = self.o.max_binding_words / pack::words_per_row(ty, k) / ROW_BLOCK * ROW_BLOCK;
         ensure!(
             part_rows > 0,
             "32 rows of tensor {name} do not fit the device's binding limit of {} bytes",

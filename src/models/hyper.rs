@@ -10,6 +10,9 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use std::path::Path;
 
+/// Layers a model may have.
+const MAX_LAYERS: usize = 1024;
+
 /// GGUF's tensor of longrope divisors for sequences beyond the original context.
 pub const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// GGUF's tensor of longrope divisors for sequences within it.
@@ -170,7 +173,7 @@ impl Hyper {
             ensure!(v >= 1 && v <= max, "{what} is {v}, expected 1..={max}");
             Ok(())
         };
-        within("the number of layers", self.layers, 1024)?;
+        within("the number of layers", self.layers, MAX_LAYERS)?;
         within("the embedding length", self.dim, 1 << 20)?;
         within("the number of heads", self.heads, 4096)?;
         within("the number of key-value heads", self.kv_heads, self.heads)?;
@@ -476,7 +479,7 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
         (_, Family::Qwen2 | Family::Qwen3) => {
             let from = opt("max_window_layers")?.unwrap_or(28);
             // more layers than any model has are refused below
-            (0..layers.min(1024)).map(|l| l >= from).collect()
+            (0..layers.min(MAX_LAYERS)).map(|l| l >= from).collect()
         }
         _ => vec![],
     };

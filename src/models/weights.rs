@@ -115,16 +115,16 @@ impl Weights<'_> {
             .with_context(|| format!("tensor {tensor}: rows of {k} are not whole {} blocks", ty.name()))?;
         let block_words = pack::words_per_row(pack::packed_type(ty), k) * ROW_BLOCK;
         // whole row blocks at a time
-        let at_once = (READ_AT_ONCE / row_bytes / 32).max(1) * 32;
+        let at_once = (READ_AT_ONCE / row_bytes / ROW_BLOCK).max(1) * ROW_BLOCK;
         self.bytes.resize((at_once.min(rows) * row_bytes).max(self.bytes.len()), 0);
         let mut done = 0;
         while done < rows {
             let n = at_once.min(rows - done);
             let bytes = &mut self.bytes[..n * row_bytes];
             c.read(t, ((row0 + done) * row_bytes) as u64, bytes)?;
-            out[done / 32 * block_words..][..n.div_ceil(32) * block_words]
+            out[done / ROW_BLOCK * block_words..][..n.div_ceil(ROW_BLOCK) * block_words]
                 .par_chunks_mut(block_words)
-                .zip(bytes.par_chunks(32 * row_bytes))
+                .zip(bytes.par_chunks(ROW_BLOCK * row_bytes))
                 .enumerate()
                 .try_for_each(|(i, (out, bytes))| {
                     pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out).map_err(|e| {

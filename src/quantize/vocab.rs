@@ -126,7 +126,11 @@ fn chat_template(c: &Container) -> anyhow::Result<Option<String>> {
     }
     let Some(value) = c.tokenizer_config.as_ref().map(|t| &t["chat_template"]) else { return Ok(None) };
     let named = value.as_array().and_then(|all| all.iter().find(|t| t["name"] == "default"));
-    Ok(value.as_str().or_else(|| named?["template"].as_str()).map(String::from))
+    let text = value.as_str().or_else(|| named?["template"].as_str());
+    if text.is_none() && !value.is_null() {
+        log::warn!("tokenizer_config.json: chat_template is neither text nor a list with a default: it is left out");
+    }
+    Ok(text.map(String::from))
 }
 
 /// `add_bos_token` of the config, else whether the post-processor puts a special token first.
@@ -142,12 +146,10 @@ fn add_bos(c: &Container, json: Option<&Json>, default: bool) -> bool {
 
 /// Whether a sentencepiece `tokenizer.json` puts a space before the text.
 fn prefixes_space(json: &Json) -> bool {
-    let norm = &json["normalizer"];
-    let one = [norm.clone()];
-    let list = norm["normalizers"].as_array().map_or(&one[..], Vec::as_slice);
-    let pre = &json["pre_tokenizer"];
-    list.iter().any(|n| n["type"] == "Prepend")
-        || (pre["type"] == "Metaspace" && pre["prepend_scheme"] != "never" && pre["add_prefix_space"] != false)
+    let metaspace =
+        |p: &&Json| p["type"] == "Metaspace" && p["prepend_scheme"] != "never" && p["add_prefix_space"] != false;
+    steps(&json["normalizer"], "normalizers").iter().any(|n| n["type"] == "Prepend")
+        || steps(&json["pre_tokenizer"], "pretokenizers").iter().any(metaspace)
 }
 
 /// Types of the added tokens, which may lie beyond the vocabulary proper.
@@ -508,6 +510,16 @@ mod tests {
             let error = split_rule(&json).unwrap_err().to_string();
             assert!(error.contains("split rule") && error.lines().count() == 1, "{error}: {json}");
         }
+    }
+
+    #[test]
+    fn a_space_goes_before_the_text_where_any_step_puts_one() {
+        let metaspace = serde_json::json!({"type": "Metaspace", "prepend_scheme": "always"});
+        let sequence = |p: &Json| serde_json::json!({"type": "Sequence", "pretokenizers": [p]});
+        assert!(prefixes_space(&serde_json::json!({"pre_tokenizer": metaspace})));
+        assert!(prefixes_space(&serde_json::json!({"pre_tokenizer": sequence(&metaspace)})));
+        let never = serde_json::json!({"type": "Metaspace", "prepend_scheme": "never"});
+        assert!(!prefixes_space(&serde_json::json!({"pre_tokenizer": sequence(&never), "normalizer": null})));
     }
 
     #[test]

@@ -255,7 +255,7 @@ pub fn verdict(difference: Estimate, windows: usize, identical: bool) -> Verdict
     if identical {
         return Verdict::Same;
     }
-    if difference.mean.is_nan() {
+    if !difference.mean.is_finite() || difference.error.is_some_and(f64::is_nan) {
         return Verdict::Broken;
     }
     let Some(error) = difference.error else { return Verdict::Unknown };
@@ -356,6 +356,7 @@ mod tests {
         assert_eq!(verdict(of(0.0, 1.0), 30, false), Verdict::Indistinguishable { needed: None });
         assert_eq!(verdict(of(0.0, 0.0), 30, true), Verdict::Same);
         assert_eq!(verdict(of(f64::NAN, 1.0), 30, false), Verdict::Broken);
+        assert_eq!(verdict(of(f64::INFINITY, f64::NAN), 30, false), Verdict::Broken);
         assert_eq!(verdict(Estimate::of(&[0.5]), 1, false), Verdict::Unknown);
         // the number asked for is enough, and one fewer is not
         let deviation = 30f64.sqrt();

@@ -25,7 +25,7 @@ impl Run<'_> {
             rows += 1;
             Ok(out.flush()?)
         });
-        write!(std::io::stdout().lock(), "{}", if format == Format::Json { "\n]\n" } else { "" })?;
+        write!(out, "{}", if format == Format::Json { "\n]\n" } else { "" })?;
         match ended {
             Err(e) if e.is::<Interrupted>() => return Ok(ExitCode::from(130)),
             other => other?,

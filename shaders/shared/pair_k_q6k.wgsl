@@ -1,5 +1,4 @@
-// Rows in Q5_K, and below them rows in Q6_K.
-#import tile_q5k
+// Rows of Q4_K or Q5_K, whose tile the importing shader brings, and below them rows of Q6_K.
 #import tile_q6k
 
 fn first_words() -> u32 {
