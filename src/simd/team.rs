@@ -68,6 +68,8 @@ struct Shared {
     tasks: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     stop: AtomicBool,
+    /// workers that stand at the gate for their first job, with what a thread's start takes behind them
+    begun: AtomicUsize,
     bed: Mutex<()>,
     wake: Condvar,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -147,6 +149,7 @@ impl Shared {
 
     fn worker(&self, own: usize) {
         CURRENT.set(Current::Inside);
+        self.begun.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         loop {
             let number = || self.gate.0.load(Ordering::SeqCst) / JOB;
@@ -190,8 +193,8 @@ impl Shared {
 }
 
 impl Team {
-    /// Starts the workers; `threads` 0 means one thread per core. The error is the system's, of the thread that could not
-    /// be started.
+    /// Starts the workers and waits until each has begun; `threads` 0 means one thread per core. The error is the
+    /// system's, of the thread that could not be started.
     pub fn new(threads: usize) -> std::io::Result<Arc<Team>> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -205,6 +208,7 @@ impl Team {
             tasks: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
             stop: AtomicBool::new(false),
+            begun: AtomicUsize::new(0),
             bed: Mutex::new(()),
             wake: Condvar::new(),
             panic: Mutex::new(None),
@@ -215,6 +219,8 @@ impl Team {
             let worker = std::thread::Builder::new().name(format!("isobit-{i}")).spawn(move || shared.worker(i))?;
             team.workers.push(worker);
         }
+        // a thread's start allocates, and on a busy machine it may come many tokens later
+        wait(|| team.shared.begun.load(Ordering::Acquire) == team.workers.len(), None);
         Ok(Arc::new(team))
     }
 
