@@ -57,6 +57,11 @@ impl CpuDevice {
         })
     }
 
+    /// The threads that commands run on, for who measures beside them.
+    pub fn team(&self) -> &Arc<Team> {
+        &self.team
+    }
+
     /// Words of all buffers together.
     pub fn words(&self) -> usize {
         self.buffers.iter().map(|b| b.len()).sum()
@@ -311,16 +316,15 @@ impl Device for CpuDevice {
                 .then(|| rayon::ThreadPoolBuilder::new().num_threads(self.team.threads()).build())
                 .transpose()
                 .context("cannot start the threads that pack the weights; use fewer (-t)")?;
-            for b in &plan.buffers {
-                let mut words = Words::zeroed(b.words);
-                if b.role.is_weight() {
-                    match &pool {
-                        Some(pool) => pool.install(|| weights.fill(b, &mut words)),
-                        None => weights.fill(b, &mut words),
-                    }?;
-                }
-                self.buffers.push(words);
+            // all are mapped before any is written: a huge page may then lie across the end of one
+            let mut buffers: Vec<Words> = plan.buffers.iter().map(|b| Words::zeroed(b.words)).collect();
+            for (b, words) in plan.buffers.iter().zip(&mut buffers).filter(|(b, _)| b.role.is_weight()) {
+                match &pool {
+                    Some(pool) => pool.install(|| weights.fill(b, words)),
+                    None => weights.fill(b, words),
+                }?;
             }
+            self.buffers = buffers;
             self.plan = plan;
             Ok(())
         }

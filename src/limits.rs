@@ -3,7 +3,7 @@
 //! A speed is worth little without the limit it is near to, and limits move with the machine and its neighbours: measure
 //! both in one process. The loops are in `simd::peak`; here is only the clock. Nothing is cached and nothing is printed.
 
-use crate::simd::{Level, peak};
+use crate::simd::{Level, Words, peak};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -21,12 +21,13 @@ const SECONDS: f64 = 0.004;
 const RUNS: usize = 50;
 
 /// Plain reads from memory, bytes per second: `threads` (at least 1) threads together read 1 GiB, each a contiguous part
-/// of its own. Best of many pieces of 128 MiB; takes about a second.
+/// of its own, in huge pages where weights get them too. Best of many pieces of 128 MiB; takes about a second.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let threads = threads.max(1);
     let piece = FAR / 8 / threads / PIECES;
     let part = piece * PIECES;
-    let mut words = vec![0u64; part * threads];
+    let mut words = Words::zeroed(2 * part * threads);
+    let words: &mut [u64] = bytemuck::cast_slice_mut(&mut words);
     // pages that were never written are all one page of zeros, and in the cache
     std::thread::scope(|s| words.chunks_exact_mut(part).for_each(|p| drop(s.spawn(move || p.fill(1)))));
     let each: Vec<&[u64]> = words.chunks_exact(part).collect();

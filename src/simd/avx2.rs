@@ -104,7 +104,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        intrinsics!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+        intrinsics!(_mm_prefetch::<_MM_HINT_NTA>(from.cast()))
     }
 
     #[inline(always)]

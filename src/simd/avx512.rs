@@ -96,7 +96,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        intrinsics!(_mm_prefetch::<_MM_HINT_T0>(from.cast()))
+        intrinsics!(_mm_prefetch::<_MM_HINT_NTA>(from.cast()))
     }
     #[inline(always)]
     fn to_f(self, a: __m512i) -> __m512 {

@@ -531,7 +531,7 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
                 }
             }
             let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
-            let lines = F::WORDS * size_of::<Word>() / LINE / F::GROUPS / P;
+            let lines = (F::WORDS * size_of::<Word>() / LINE).div_ceil(F::GROUPS * P);
             for part in 0..P {
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.

@@ -50,7 +50,7 @@ pub(super) trait Lanes: Copy {
     /// acc + the two products of signed halves of `w` and of `a`.
     fn dot_halves(self, acc: Self::I, w: Self::I, a: u32) -> Self::I;
 
-    /// Asks for the cache line at `from`, which may lie anywhere; a hint.
+    /// Asks for the cache line at `from`, which may lie anywhere, to be read once; a hint.
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
 
