@@ -54,7 +54,7 @@ struct Cli {
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 24))]
     depths: Vec<u32>,
     /// Cache types, or KEYS/VALUES; ratios are to the first
-    #[arg(long, default_value = "f16,q8_0,q4_0,q4_0r,tq3_0,tq3_1", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, default_value = "f16,q8_0,q4_0,q4_0r,tq3_0,tq3_1", value_delimiter = ',', value_parser = Recent::parse_types)]
     types: Vec<Pair>,
     /// Tokens timed in a turn
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -68,15 +68,6 @@ struct Cli {
 }
 
 type Pair = (CacheType, CacheType, Recent);
-
-/// `K/V`, or `K/V+r64` with the f16 copy of recent positions.
-fn pair(s: &str) -> Result<Pair, String> {
-    let known = || CacheType::ALL.map(CacheType::name).join(", ");
-    let one = |name: &str| CacheType::parse(name).ok_or_else(|| format!("{name} is none of {}", known()));
-    let (s, recent) = s.strip_suffix("+r64").map_or((s, Recent::Off), |s| (s, Recent::On));
-    let (k, v) = s.split_once('/').unwrap_or((s, s));
-    Ok((one(k)?, one(v)?, recent))
-}
 
 fn title((k, v, recent): Pair) -> String {
     let types = if k == v { k.name().to_string() } else { format!("{}/{}", k.name(), v.name()) };

@@ -63,7 +63,7 @@ struct Cli {
     #[arg(long, default_value_t = 0)]
     chunks: usize,
     /// Key type / value type, `+r64` behind it for the f16 copy of recent positions
-    #[arg(long, default_value = PAIRS, value_delimiter = ',', value_parser = pair, hide_default_value = true)]
+    #[arg(long, default_value = PAIRS, value_delimiter = ',', value_parser = Recent::parse_types, hide_default_value = true)]
     pairs: Vec<Pair>,
     /// cpu, gpu (the first real one), or an index of `isobit devices`
     #[arg(long, default_value = "cpu")]
@@ -74,15 +74,6 @@ struct Cli {
 }
 
 type Pair = (CacheType, CacheType, Recent);
-
-/// `K/V`, or `K/V+r64` with the f16 copy of recent positions.
-fn pair(s: &str) -> Result<Pair, String> {
-    let known = || CacheType::ALL.map(CacheType::name).join(", ");
-    let one = |name: &str| CacheType::parse(name).ok_or_else(|| format!("{name} is none of {}", known()));
-    let (s, recent) = s.strip_suffix("+r64").map_or((s, Recent::Off), |s| (s, Recent::On));
-    let (k, v) = s.split_once('/').unwrap_or((s, s));
-    Ok((one(k)?, one(v)?, recent))
-}
 
 /// The device named on the command line; on the CPU with one thread, as many of them run side by side.
 fn open(spec: &str) -> anyhow::Result<Box<dyn Device>> {

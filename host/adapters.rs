@@ -1,7 +1,8 @@
 //! Finding adapters, describing them, and opening devices.
 
-use super::device::{GpuDevice, GpuOptions};
+use super::device::{GpuDevice, GpuOptions, Nature};
 use super::faults::{Faults, HostError};
+use super::pipeline_cache::PipelineCache;
 use super::qualify::{Verdict, qualify};
 use super::tune::{Memory, Tune};
 use super::upload::Upload;
@@ -138,21 +139,26 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
-/// Opens a device with everything the adapter allows (of optional features, only mapping what lies in main memory is
-/// asked for) and qualifies it.
+/// Opens a device with everything the adapter allows (of optional features, mapping what lies in main memory and, where
+/// something is kept between runs, pipeline caches are asked for) and qualifies it.
 pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevice, Verdict), HostError> {
     let title = adapter.title();
-    let mappable = adapter.inner.features() & wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
+    let has = |feature| adapter.inner.features().contains(feature);
+    let mappable = has(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
     let in_place = match options.upload {
-        Upload::Auto => !mappable.is_empty() && adapter.report().main_memory(),
+        Upload::Auto => mappable && adapter.report().main_memory(),
         Upload::Staged => false,
-        Upload::InPlace => !mappable.is_empty(),
+        Upload::InPlace => mappable,
     };
+    let store = options.store.clone();
+    let mut features = wgpu::Features::empty();
+    features.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, in_place);
+    features.set(wgpu::Features::PIPELINE_CACHE, store.is_some() && has(wgpu::Features::PIPELINE_CACHE));
     let (device, queue) = adapter
         .inner
         .request_device(&wgpu::DeviceDescriptor {
             label: Some("isobit"),
-            required_features: if in_place { mappable } else { wgpu::Features::empty() },
+            required_features: features,
             required_limits: adapter.inner.limits(),
             ..Default::default()
         })
@@ -168,9 +174,14 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         on_lost.report(HostError::Lost(one_line(&format!("{reason:?}: {message}"))))
     });
     let info = adapter.inner.get_info();
-    let memory = Memory::open(&info, options.store.clone());
-    let parallel = info.backend != wgpu::Backend::Gl;
-    let mut gpu = GpuDevice::new(device, queue, title, faults, memory, parallel, !is_software(&info), in_place);
+    let memory = Memory::open(&info, store.clone());
+    let pipelines = match store.filter(|_| features.contains(wgpu::Features::PIPELINE_CACHE)) {
+        Some(store) => PipelineCache::open(&device, &info, store).await,
+        None => None,
+    };
+    let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
+    let nature = Nature { in_place, parallel, hardware };
+    let mut gpu = GpuDevice::new(device, queue, title, faults, nature, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
         true => Verdict { words: 0, mismatches: 0, first: None },

@@ -1,6 +1,7 @@
 //! `GpuDevice`: the `Device` trait over wgpu.
 
 use super::faults::{Faults, HostError};
+use super::pipeline_cache::PipelineCache;
 use super::program::{AHEAD, Place, Program, SLOT};
 use super::tune::{Memory, Store, Tune};
 use super::upload::{PIECE, Upload, Uploader};
@@ -30,7 +31,7 @@ pub struct GpuOptions {
     pub variants: Vec<Forced>,
     /// whether the other variants are measured when a plan is loaded
     pub tune: Tune,
-    /// where measurements and the adapter's qualification are kept
+    /// where measurements, the adapter's qualification and the driver's pipelines are kept
     pub store: Option<Arc<dyn Store>>,
     /// how weights get into their buffers
     pub upload: Upload,
@@ -44,18 +45,25 @@ struct UnderWay {
     index: wgpu::SubmissionIndex,
 }
 
+/// What is known of a device when it is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Nature {
+    /// weights are written in place: their buffers may be mapped
+    pub in_place: bool,
+    /// pipelines may be made on several threads at once (GL has one context, and waiting for it has a limit)
+    pub parallel: bool,
+    /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
+    pub hardware: bool,
+}
+
 /// A wgpu device with a loaded plan.
 pub struct GpuDevice {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     title: String,
     faults: Faults,
-    /// whether weights are written in place: their buffers may be mapped
-    in_place: bool,
-    /// whether pipelines may be made on several threads at once (GL has one context, and waiting for it has a limit)
-    parallel: bool,
-    /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
-    hardware: bool,
+    nature: Nature,
+    pipelines: Option<PipelineCache>,
     pub(super) options: GpuOptions,
     pub(super) memory: Memory,
     pub(super) program: Option<Program>,
@@ -73,10 +81,9 @@ impl GpuDevice {
         queue: wgpu::Queue,
         title: String,
         faults: Faults,
+        nature: Nature,
         memory: Memory,
-        parallel: bool,
-        hardware: bool,
-        in_place: bool,
+        pipelines: Option<PipelineCache>,
     ) -> GpuDevice {
         let (options, stats) = (GpuOptions::default(), Stats::default());
         let (under_way, submitted) = (VecDeque::with_capacity(AHEAD), 0);
@@ -86,9 +93,8 @@ impl GpuDevice {
             queue,
             title,
             faults,
-            in_place,
-            parallel,
-            hardware,
+            nature,
+            pipelines,
             options,
             memory,
             program,
@@ -113,6 +119,11 @@ impl GpuDevice {
         self.under_way.clear();
     }
 
+    /// Bytes of compiled pipelines that the store gave the driver when the device was opened.
+    pub fn pipelines_read(&self) -> usize {
+        self.pipelines.as_ref().map_or(0, |p| p.read)
+    }
+
     /// Makes the device lost, as a driver reset would (for tests).
     pub fn destroy(&mut self) {
         self.device.destroy();
@@ -125,9 +136,9 @@ impl GpuDevice {
     async fn load_plan(&mut self, plan: Plan, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         self.unload();
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let (hardware, in_place) = (self.hardware, self.in_place);
-        let forced = &self.options.variants;
-        let program = Program::new(&self.device, plan, self.max_binding(), forced, hardware, in_place);
+        let cache = self.pipelines.as_ref().map(PipelineCache::handle);
+        let program =
+            Program::new(&self.device, plan, self.max_binding(), &self.options.variants, self.nature, cache.cloned());
         if let Some(e) = memory.pop().await {
             anyhow::bail!(HostError::Device(format!(
                 "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
@@ -149,8 +160,14 @@ impl GpuDevice {
         // before the buffers are filled: what is measured writes to them
         self.tune().await?;
         self.upload(weights).await?;
-        self.program()?.prepare(self.parallel);
-        Ok(self.faults.check()?)
+        let started = std::time::Instant::now();
+        self.program()?.prepare(self.nature.parallel);
+        self.faults.check()?;
+        log::info!("pipelines made in {:.3} s", started.elapsed().as_secs_f64());
+        if let Some(pipelines) = &mut self.pipelines {
+            pipelines.save();
+        }
+        Ok(())
     }
 
     async fn upload(&self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
@@ -173,7 +190,7 @@ impl GpuDevice {
         uploader.finish().await?;
         log::info!(
             "weights uploaded {} in {:.3} s",
-            if self.in_place { "in place" } else { "through staging buffers" },
+            if self.nature.in_place { "in place" } else { "through staging buffers" },
             started.elapsed().as_secs_f64()
         );
         Ok(())

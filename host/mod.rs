@@ -6,6 +6,7 @@ mod adapters;
 mod device;
 mod faults;
 mod limits;
+mod pipeline_cache;
 mod program;
 mod qualify;
 pub mod shaders;

@@ -4,6 +4,7 @@
 //! for all that the choices ask for, in parallel), so that variants nobody runs cost nothing; the token loop creates
 //! nothing.
 
+use super::device::Nature;
 use super::faults::HostError;
 use super::shaders::{self, Binding, Shader};
 use super::variants::{self, CLASSES, Choice, Forced, Variant};
@@ -59,6 +60,7 @@ pub(super) struct Program {
     /// what the next step writes into the arena, in one write
     pub arena_bytes: Vec<u8>,
     device: wgpu::Device,
+    cache: Option<wgpu::PipelineCache>,
     kinds: Vec<Kind>,
     pub commands: Vec<Compiled>,
     pub logits_staging: wgpu::Buffer,
@@ -67,14 +69,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// `hardware`: not a rasteriser on the CPU. `in_place`: the host writes weights into their buffers itself.
+    /// Pipelines are taken from `cache` and put into it, where the device has one.
     pub fn new(
         device: &wgpu::Device,
         plan: Plan,
         max_binding: u64,
         forced: &[Forced],
-        hardware: bool,
-        in_place: bool,
+        nature: Nature,
+        cache: Option<wgpu::PipelineCache>,
     ) -> Result<Program, HostError> {
         let mut arena_len = plan.recording.commands.len() * SLOT;
         let mut places = Vec::with_capacity(plan.buffers.len());
@@ -89,7 +91,7 @@ impl Program {
             } else {
                 let mut usage =
                     wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
-                usage.set(wgpu::BufferUsages::MAP_WRITE, in_place && b.role.is_weight());
+                usage.set(wgpu::BufferUsages::MAP_WRITE, nature.in_place && b.role.is_weight());
                 places.push(Place::Own(device.create_buffer(&wgpu::BufferDescriptor {
                     label: Some(&b.name),
                     size: bytes,
@@ -129,7 +131,7 @@ impl Program {
         let mut choices = Vec::with_capacity(plan.recording.commands.len());
         let mut parts_bytes = 0;
         for c in &plan.recording.commands {
-            let mut choice = variants::initial(forced, c.op, &c.args, hardware);
+            let mut choice = variants::initial(forced, c.op, &c.args, nature.hardware);
             let list = variants::of(c.op);
             if choice.iter().any(|&v| list[v].before().is_some()) {
                 let bytes = 4 * variants::split_words(&c.args) as u64;
@@ -190,7 +192,18 @@ impl Program {
             commands.push(Compiled { kind, bind_group, split, choice, forced });
         }
         let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);
-        Ok(Program { plan, places, arena, arena_bytes, device, kinds, commands, logits_staging, selected_staging })
+        Ok(Program {
+            plan,
+            places,
+            arena,
+            arena_bytes,
+            device,
+            cache,
+            kinds,
+            commands,
+            logits_staging,
+            selected_staging,
+        })
     }
 
     /// Makes every pipeline that a step may need with the choices as they are; in parallel where the backend allows it.
@@ -208,7 +221,7 @@ impl Program {
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {
             for pass in passes(self.kinds[kind].op, variant) {
-                self.kinds[kind].pipeline(&self.device, variant, *pass);
+                self.kinds[kind].pipeline(&self.device, self.cache.as_ref(), variant, *pass);
             }
         };
         match parallel {
@@ -247,7 +260,7 @@ impl Program {
                 (Pass::Last, Some([_, last])) if v.before().is_some() => (v.groups(args), last),
                 _ => (v.groups(args), &c.bind_group),
             };
-            pass.set_pipeline(kind.pipeline(&self.device, variant, *which));
+            pass.set_pipeline(kind.pipeline(&self.device, self.cache.as_ref(), variant, *which));
             pass.set_bind_group(0, group, &[]);
             pass.dispatch_workgroups(x, y, z);
         }
@@ -315,7 +328,13 @@ impl Kind {
     }
 
     /// The pipeline of a pass, made when it is first asked for; what goes wrong is reported to the device's faults.
-    fn pipeline(&self, device: &wgpu::Device, variant: usize, pass: Pass) -> &wgpu::ComputePipeline {
+    fn pipeline(
+        &self,
+        device: &wgpu::Device,
+        cache: Option<&wgpu::PipelineCache>,
+        variant: usize,
+        pass: Pass,
+    ) -> &wgpu::ComputePipeline {
         self.pipelines[variant][pass as usize].get_or_init(|| {
             let shader = shader(self.op, &variants::of(self.op)[variant], pass);
             let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
@@ -333,7 +352,7 @@ impl Kind {
                     // half a minute to compile
                     zero_initialize_workgroup_memory: false,
                 },
-                cache: None,
+                cache,
             })
         })
     }

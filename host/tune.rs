@@ -27,12 +27,12 @@ pub enum Tune {
     Auto,
 }
 
-/// Keeps texts between runs of the program; the command line gives one that writes files.
+/// Keeps small files between runs of the program; the command line gives one that writes to the user's cache directory.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// The text of a name, if there is one.
-    fn get(&self, name: &str) -> Option<String>;
-    /// Replaces the text of a name. What cannot be written is lost, with a warning.
-    fn put(&self, name: &str, text: &str);
+    /// The bytes of a name, if there are any.
+    fn get(&self, name: &str) -> Option<Vec<u8>>;
+    /// Replaces the bytes of a name, at once or not at all. What cannot be written is lost, with a warning.
+    fn put(&self, name: &str, bytes: &[u8]);
     /// Tells the user in one line.
     fn warn(&self, line: &str);
 }
@@ -59,27 +59,12 @@ pub(super) struct Memory {
 impl Memory {
     /// Reads the page of an adapter. A page that is not what this program writes is left alone until it is replaced.
     pub fn open(adapter: &wgpu::AdapterInfo, store: Option<Arc<dyn Store>>) -> Memory {
-        let mut shaders = Sha256::new();
-        for s in SHADERS {
-            shaders.update(s.name);
-            shaders.update(s.source);
-        }
-        let about = format!(
-            "{} [{:?} {:04x}:{:04x}], driver {} {}, isobit {}, shaders {}",
-            adapter.name,
-            adapter.backend,
-            adapter.vendor,
-            adapter.device,
-            adapter.driver,
-            adapter.driver_info,
-            env!("CARGO_PKG_VERSION"),
-            &hex(&shaders.finalize())[..16],
-        );
-        let name = format!("gpu-{}.json", &hex(&Sha256::digest(&about))[..16]);
+        let about = about(adapter);
+        let name = name("gpu", &about, "json");
         let fresh = Page { about, exact: false, choices: BTreeMap::new() };
         let mut memory = Memory { store, name, page: fresh };
         let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
-        match found.map(|text| serde_json::from_str::<Page>(&text)) {
+        match found.map(|text| serde_json::from_slice::<Page>(&text)) {
             Some(Ok(page)) if page.about == memory.page.about => memory.page = page,
             None => {}
             Some(other) => {
@@ -108,9 +93,34 @@ impl Memory {
     fn save(&self) {
         if let Some(store) = &self.store {
             let text = serde_json::to_string_pretty(&self.page).expect("strings and a flag make JSON");
-            store.put(&self.name, &text);
+            store.put(&self.name, text.as_bytes());
         }
     }
+}
+
+/// Adapter, driver, isobit and its shaders, in one line: what is remembered holds for these alone.
+pub(super) fn about(adapter: &wgpu::AdapterInfo) -> String {
+    let mut shaders = Sha256::new();
+    for s in SHADERS {
+        shaders.update(s.name);
+        shaders.update(s.source);
+    }
+    format!(
+        "{} [{:?} {:04x}:{:04x}], driver {} {}, isobit {}, shaders {}",
+        adapter.name,
+        adapter.backend,
+        adapter.vendor,
+        adapter.device,
+        adapter.driver,
+        adapter.driver_info,
+        env!("CARGO_PKG_VERSION"),
+        &hex(&shaders.finalize())[..16],
+    )
+}
+
+/// What a store calls the file of a kind that is about something.
+pub(super) fn name(kind: &str, about: &str, ending: &str) -> String {
+    format!("{kind}-{}.{ending}", &hex(&Sha256::digest(about))[..16])
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -243,16 +253,16 @@ mod tests {
 
     #[derive(Debug, Default)]
     struct Kept {
-        texts: Mutex<BTreeMap<String, String>>,
+        texts: Mutex<BTreeMap<String, Vec<u8>>>,
         warnings: Mutex<Vec<String>>,
     }
 
     impl Store for Kept {
-        fn get(&self, name: &str) -> Option<String> {
+        fn get(&self, name: &str) -> Option<Vec<u8>> {
             self.texts.lock().unwrap().get(name).cloned()
         }
-        fn put(&self, name: &str, text: &str) {
-            self.texts.lock().unwrap().insert(name.into(), text.into());
+        fn put(&self, name: &str, bytes: &[u8]) {
+            self.texts.lock().unwrap().insert(name.into(), bytes.into());
         }
         fn warn(&self, line: &str) {
             self.warnings.lock().unwrap().push(line.into());
@@ -284,9 +294,9 @@ mod tests {
         let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
         let mut memory = open("1.0");
         memory.set_exact(true);
-        let good = kept.get(&memory.name).unwrap();
+        let good = String::from_utf8(kept.get(&memory.name).unwrap()).unwrap();
         for bad in ["", "{", "[]", &good[..good.len() / 2], &good.replace("1.0", "9.9")] {
-            kept.put(&memory.name, bad);
+            kept.put(&memory.name, bad.as_bytes());
             kept.warnings.lock().unwrap().clear();
             assert!(!open("1.0").exact(), "{bad}");
             let warnings = kept.warnings.lock().unwrap();

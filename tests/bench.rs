@@ -346,6 +346,9 @@ fn an_adapter_gives_the_cpus_digests_and_says_what_it_is() {
     }
     assert!(rows[2]["adapter"].is_string() && rows[2]["driver"].is_string() && rows[2]["wgpu_version"].is_string());
     assert!(rows[2]["host_us_per_token"].as_f64().unwrap() > 0.0);
+    // the last logits of the prompt are 2048 floats for 40 tokens, those of every token generated are as many
+    assert_eq!([&rows[2], &rows[3]].map(|r| r["read_back_per_token"].as_f64()), [Some(8192.0 / 40.0), Some(8192.0)]);
+    assert!(rows[0]["read_back_per_token"].is_null(), "the CPU hands nothing back");
     assert_eq!(rows[0]["backends"], "CPU");
     assert_ne!(rows[2]["backends"], "CPU");
 }

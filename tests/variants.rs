@@ -11,6 +11,7 @@ mod common;
 
 #[cfg(feature = "gpu")]
 mod gpu {
+    use super::common::kept::Kept;
     use super::common::{cpu, golden, gpus_with, none, run, same};
     use futures::executor::block_on;
     use isobit::cases;
@@ -25,9 +26,8 @@ mod gpu {
     use isobit::ops::cache::CacheType;
     use isobit::record::{Device, Op};
     use isobit::simd::Level;
-    use std::collections::BTreeMap;
     use std::path::Path;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     /// Operations with more than one variant.
     fn ops() -> Vec<Op> {
@@ -121,24 +121,6 @@ mod gpu {
         }
     }
 
-    #[derive(Debug, Default)]
-    struct Kept {
-        texts: Mutex<BTreeMap<String, String>>,
-        warnings: Mutex<Vec<String>>,
-    }
-
-    impl Store for Kept {
-        fn get(&self, name: &str) -> Option<String> {
-            self.texts.lock().unwrap().get(name).cloned()
-        }
-        fn put(&self, name: &str, text: &str) {
-            self.texts.lock().unwrap().insert(name.into(), text.into());
-        }
-        fn warn(&self, line: &str) {
-            self.warnings.lock().unwrap().push(line.into());
-        }
-    }
-
     #[test]
     fn tuned_devices_give_the_golden_digest_and_remember_what_they_measured() {
         let kept = Arc::new(Kept::default());
@@ -146,9 +128,9 @@ mod gpu {
         let gpus = gpus_with(&tuning(Tune::Now));
         let found = gpus.len();
         assert_golden(gpus);
-        let measured = kept.texts.lock().unwrap().clone();
+        let measured = kept.ending(".json");
         assert_eq!(measured.len(), found, "a text for each adapter");
-        for text in measured.values() {
+        for text in measured.values().map(|bytes| std::str::from_utf8(bytes).expect("JSON")) {
             assert!(text.contains("\"exact\": true") && text.contains("q4k_matvec k="), "{text}");
             assert!(names().iter().any(|n| text.contains(&format!("\"{n}\""))), "{text}");
         }
@@ -159,7 +141,7 @@ mod gpu {
             let (c, h) = (embedded(), Hyper::read(&embedded()).expect("read before"));
             block_on(Session::new(&mut gpu, &c, &h, options(), |_| {})).unwrap_or_else(|e| panic!("{e:#}"));
         }
-        assert_eq!(*kept.texts.lock().unwrap(), measured);
+        assert_eq!(kept.ending(".json"), measured);
         assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
     }
 
@@ -185,7 +167,7 @@ mod gpu {
         let kept = Arc::new(Kept::default());
         let tuning = GpuOptions { tune: Tune::Auto, store: Some(kept.clone()), ..GpuOptions::default() };
         let count = gpus_with(&tuning).len();
-        kept.texts.lock().unwrap().values_mut().for_each(|text| text.truncate(text.len() / 2));
+        kept.damage(".json", |text| text.truncate(text.len() / 2));
         assert_eq!(gpus_with(&tuning).len(), count);
         assert_eq!(kept.warnings.lock().unwrap().len(), count, "{kept:?}");
         gpus_with(&tuning);

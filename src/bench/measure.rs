@@ -64,6 +64,8 @@ pub struct Measured {
     pub commands_per_token: f64,
     /// host time per token outside waiting for the device, where the device counts it
     pub host_ns_per_token: Option<f64>,
+    /// bytes handed back per token, logits or a selection of them, where the device counts them
+    pub read_back_per_token: Option<f64>,
     /// bytes of weights and cache one repetition reads, on average per token
     pub bytes_per_token: f64,
     /// int8 operations per token
@@ -168,7 +170,7 @@ impl<'d, 'c> Bench<'d, 'c> {
             }
         }
         let mut m = Measured::default();
-        let (mut host, mut commands, mut joules) = (Duration::ZERO, 0, Some(0.0));
+        let (mut host, mut commands, mut read_back, mut joules) = (Duration::ZERO, 0, 0, Some(0.0));
         for _ in 0..r.repetitions {
             ensure!(!(r.stop)(), Interrupted);
             self.go_back(depth, r.stop).await?;
@@ -195,6 +197,7 @@ impl<'d, 'c> Bench<'d, 'c> {
             let stats = self.session.device().take_stats();
             host += stats.host;
             commands += stats.commands;
+            read_back += stats.read_back;
             let logits = self.last_logits();
             if m.last_logits.is_empty() {
                 m.last_logits.clone_from(&logits);
@@ -210,6 +213,7 @@ impl<'d, 'c> Bench<'d, 'c> {
             m.commands_per_token = commands as f64 / tokens;
             // a device that does not count it leaves zero
             m.host_ns_per_token = (!host.is_zero()).then(|| host.as_nanos() as f64 / tokens);
+            m.read_back_per_token = (read_back > 0).then(|| read_back as f64 / tokens);
         }
         m.joules_per_token = joules.map(|j| j / tokens);
         Ok(m)
@@ -287,6 +291,16 @@ pub(super) fn products(role: &Role, container: &Container) -> anyhow::Result<u64
     }
 }
 
+/// Positions of the cache that a step reads: all up to its last, or, where it has an f16 copy of recent ones, those before
+/// the last token's own chunk; and the positions of the copy: the own chunks of its tokens.
+pub(super) fn positions_read(built: &Built, step: &Step) -> (usize, usize) {
+    let (last, chunk_of) = (step.pos + step.n_tokens, |pos: usize| pos / RECENT_CHUNK * RECENT_CHUNK);
+    match built.recent_words {
+        0 => (last, 0),
+        _ => (chunk_of(last - 1), last - chunk_of(step.pos)),
+    }
+}
+
 /// The cost of one step of a plan, from its buffers. `digits`: int8 digits of the activations.
 pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) -> anyhow::Result<Cost> {
     let mut c = Cost::default();
@@ -315,19 +329,49 @@ pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) ->
             c.ops += 2 * products(&buffer.role, container)? * n * digits as u64;
         }
     }
-    // every page holds the same words for a position
-    c.bytes += (built.cache_words / built.n_ctx.max(1)) as u64 * 4 * (step.pos + step.n_tokens) as u64;
-    // the own chunk of every token from the f16 copy, of whose positions as many words belong to each
-    let last = step.pos + step.n_tokens;
-    let own = if built.recent_words > 0 { last - step.pos / RECENT_CHUNK * RECENT_CHUNK } else { 0 };
-    let positions = recent_positions(built.plan.max_tokens);
-    c.bytes += (built.recent_words / positions) as u64 * 4 * own as u64;
+    let (cached, own) = positions_read(built, step);
+    // every page holds the same words for a position, and so does the copy
+    c.bytes += (built.cache_words / built.n_ctx.max(1)) as u64 * 4 * cached as u64;
+    c.bytes += (built.recent_words / recent_positions(built.plan.max_tokens)) as u64 * 4 * own as u64;
     Ok(c)
 }
 
 #[cfg(test)]
 mod unit {
     use super::*;
+    use crate::formats::LoadMode;
+    use crate::models::{self, Hyper, PlanOptions, Recent};
+    use crate::ops::cache::CacheType;
+
+    #[test]
+    fn positions_of_a_tokens_own_chunk_are_read_from_the_cache_or_from_its_copy_and_not_from_both() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf");
+        let c = Container::open(&file, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
+        let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+        // bytes of a step's cache in positions of the cache and of the copy: (pos, tokens) to (cached, own)
+        for (recent, steps) in [
+            (Recent::Off, [(0, 1, 1, 0), (63, 1, 64, 0), (69, 1, 70, 0), (62, 3, 65, 0)]),
+            (Recent::On, [(0, 1, 0, 1), (63, 1, 0, 64), (69, 1, 64, 6), (62, 3, 64, 65)]),
+        ] {
+            let (k_type, v_type, max_binding_words) = (CacheType::Q8_0, CacheType::Q8_0, usize::MAX / 8);
+            let o =
+                PlanOptions { n_ctx: 128, ubatch: 8, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+            let built = models::build(&c, &h, &o).unwrap_or_else(|e| panic!("{e:#}"));
+            let bytes = |pos, n_tokens| {
+                let step = Step { n_tokens, pos, n_out: 1, ..Step::default() };
+                cost(&built, &c, 1, &step).unwrap_or_else(|e| panic!("{e:#}")).bytes as usize
+            };
+            let position = built.cache_words / built.n_ctx * 4;
+            let own_position = built.recent_words / recent_positions(8) * 4;
+            assert!(position > 0 && (own_position > 0) == (recent == Recent::On));
+            // without its cache a step of so many tokens costs the same everywhere
+            let weights = |n| bytes(0, n) - if recent == Recent::On { n * own_position } else { n * position };
+            for (pos, n, cached, own) in steps {
+                let found = bytes(pos, n) - weights(n);
+                assert_eq!(found, cached * position + own * own_position, "{recent:?}: {n} tokens at {pos}");
+            }
+        }
+    }
 
     #[test]
     fn steps_follow_the_batch_and_the_ubatch() {

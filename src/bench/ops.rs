@@ -5,11 +5,11 @@
 //! runs a plan of many copies of the command, so that what surrounds a step is spread over many.
 
 use super::Limits;
-use super::measure::{ids, products, tokens_of};
+use super::measure::{ids, positions_read, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::formats::Container;
 use crate::generate::{Session, Want};
-use crate::models::{Built, RECENT_CHUNK, recent_positions};
+use crate::models::{Built, recent_positions};
 use crate::record::{Args, Command, Device, Op, Role, Rows, Step};
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -136,6 +136,7 @@ fn work(
     let plan = &built.plan;
     let most = if command.rows == Rows::Outputs { plan.max_out } else { plan.max_tokens } as u64;
     let n = tokens_of(command, step) as u64;
+    let (cached, own) = positions_read(built, step);
     let (mut bytes, mut ops) = (0, 0);
     for &id in &command.binds {
         let b = &plan.buffers[id];
@@ -147,15 +148,11 @@ fn work(
                 size / rows.next_multiple_of(32) as u64 * n
             }
             Role::Weight { .. } | Role::Stacked(_) => size,
-            // written: the step's positions; read: all up to the last
+            // written: the step's positions
             Role::Cache if command.outputs().contains(&id) => size * n / built.n_ctx as u64,
-            Role::Cache => size * (step.pos + step.n_tokens) as u64 / built.n_ctx as u64,
-            // written: as above; read: at most the chunks of the step's tokens
+            Role::Cache => size * cached as u64 / built.n_ctx as u64,
             Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens) as u64,
-            Role::Recent => {
-                let own = step.pos / RECENT_CHUNK * RECENT_CHUNK;
-                size * (step.pos + step.n_tokens - own) as u64 / recent_positions(plan.max_tokens) as u64
-            }
+            Role::Recent => size * own as u64 / recent_positions(plan.max_tokens) as u64,
             _ => size * n / most,
         };
     }

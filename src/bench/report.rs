@@ -394,19 +394,19 @@ fn table(all: &[Entry]) -> Markup {
             table {
                 tr {
                     @for h in ["model", "device", "test", "cache"] { th { (h) } }
-                    @for h in ["t/s", "±", "% of limit", "TTFT ms", "p50 ms", "p99 ms", "MB/token", "dispatches", "host µs", "load ms", "peak MiB", "J/token"] { th.n { (h) } }
+                    @for h in ["t/s", "±", "% of limit", "TTFT ms", "p50 ms", "p99 ms", "MB/token", "dispatches", "host µs", "read back B", "load ms", "peak MiB", "J/token"] { th.n { (h) } }
                     th { "digest" }
                 }
                 @for e in all {
                     tr.bad[e.wrong() || !e.row["error"].is_null()] {
                         td { (e.model) } td { (e.device) } td { (e.test) } td { (e.cache) }
                         @if let Some(error) = e.row["error"].as_str() {
-                            td colspan="12" { (error) }
+                            td colspan="13" { (error) }
                         } @else {
                             td.n { (number(e.speed)) } td.n { (number(e.spread)) }
                             @for (k, scale) in [("limit_percent", 1.0), ("ttft_ns", 1e6), ("p50_ns", 1e6), ("p99_ns", 1e6),
                                 ("bytes_per_token", 1e6), ("dispatches_per_token", 1.0), ("host_us_per_token", 1.0),
-                                ("load_ms", 1.0), ("peak_memory", 1_048_576.0), ("joules_per_token", 1.0)] {
+                                ("read_back_per_token", 1.0), ("load_ms", 1.0), ("peak_memory", 1_048_576.0), ("joules_per_token", 1.0)] {
                                 td.n { (cell(e, k, scale)) }
                             }
                         }

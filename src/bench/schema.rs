@@ -293,6 +293,7 @@ impl Row {
             ("int8_ops_per_token", "REAL", measured(r.ops_per_token)),
             ("dispatches_per_token", "REAL", measured(r.commands_per_token)),
             ("host_us_per_token", "REAL", some(r.host_ns_per_token.map(|n| n / 1e3))),
+            ("read_back_per_token", "REAL", some(r.read_back_per_token)),
             ("ttft_ns", "INTEGER", if prompt.is_empty() { Value::Null } else { json!(super::median(&prompt) as u64) }),
             ("p50_ns", "INTEGER", latency(50.0)),
             ("p90_ns", "INTEGER", latency(90.0)),
@@ -368,7 +369,7 @@ fn rounded(v: f64) -> f64 {
     if v.is_finite() { format!("{v:.8e}").parse().unwrap_or(v) } else { 0.0 }
 }
 
-/// Columns of the Markdown table that show only when they vary in a run.
+/// Columns of the Markdown table that show only when they vary in a run, or when a device of it counts them.
 #[derive(Clone, Debug, Default)]
 pub struct Varied(pub BTreeSet<&'static str>);
 
@@ -436,6 +437,7 @@ impl Writer {
         ];
         list.extend(optional.into_iter().filter(|(n, _)| self.varied.0.contains(n)));
         list.extend([("test", true), ("t/s", true), ("% of limit", true), ("p50 ms", true), ("p99 ms", true)]);
+        list.extend([("read back B", true)].into_iter().filter(|(n, _)| self.varied.0.contains(n)));
         list.push(("digest", false));
         list
     }
@@ -471,6 +473,7 @@ impl Writer {
             "% of limit" => row.percent().map_or("-".into(), |p| format!("{p:.1}")),
             "p50 ms" => milli(50.0),
             "p99 ms" => milli(99.0),
+            "read back B" => m.and_then(|m| m.read_back_per_token).map_or("-".into(), |b| format!("{b:.0}")),
             "fuse" => row.config.kernels.fuse.clone(),
             "variant" => row.config.kernels.variant.clone(),
             "tune" => row.config.kernels.tune.clone(),

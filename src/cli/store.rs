@@ -1,4 +1,4 @@
-//! Files the program keeps between runs: a few small texts in the user's cache directory.
+//! Files the program keeps between runs: a few small ones in the user's cache directory.
 //!
 //! Nothing depends on them: a directory that is missing, full or read-only costs a warning and the time to measure again.
 
@@ -10,10 +10,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most bytes of a text that are read.
-const LIMIT: u64 = 1 << 20;
+/// The most bytes of a file that are read; more than measurements or a driver's pipelines take.
+const LIMIT: u64 = 1 << 26;
 
-/// A directory of texts.
+/// A directory of files.
 #[derive(Debug)]
 struct Files {
     dir: PathBuf,
@@ -29,12 +29,11 @@ pub fn open(dir: Option<&Path>) -> Option<Arc<dyn Store>> {
 }
 
 impl Store for Files {
-    fn get(&self, name: &str) -> Option<String> {
+    fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.dir.join(name);
         let mut bytes = Vec::new();
         match std::fs::File::open(&path).and_then(|f| f.take(LIMIT).read_to_end(&mut bytes)) {
-            // what is not UTF-8 is not JSON either, and is warned of as that
-            Ok(_) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            Ok(_) => Some(bytes),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => {
                 self.warn(&format!("warning: {}: {e}", path.display()));
@@ -43,11 +42,11 @@ impl Store for Files {
         }
     }
 
-    fn put(&self, name: &str, text: &str) {
+    fn put(&self, name: &str, bytes: &[u8]) {
         let path = self.dir.join(name);
         let written = std::fs::create_dir_all(&self.dir)
             .map_err(anyhow::Error::from)
-            .and_then(|()| Ok(output::replace_file(&path, text.as_bytes())?));
+            .and_then(|()| Ok(output::replace_file(&path, bytes)?));
         if let Err(e) = written {
             self.warn(&format!("warning: {} was not written: {e:#}", path.display()));
         }
@@ -63,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_found_again_and_no_other_file_is_left() {
+    fn a_file_is_found_again_and_no_other_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("a/b");
         let store = open(Some(&inner)).unwrap();
         assert_eq!(store.get("x.json"), None);
-        store.put("x.json", "one");
-        store.put("x.json", "two");
-        assert_eq!(store.get("x.json").as_deref(), Some("two"));
+        store.put("x.json", b"one");
+        store.put("x.json", b"two");
+        assert_eq!(store.get("x.json").as_deref(), Some(&b"two"[..]));
         assert_eq!(std::fs::read_dir(&inner).unwrap().count(), 1);
     }
 
@@ -80,7 +79,7 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
         let store = open(Some(&file)).unwrap();
-        store.put("x.json", "one");
+        store.put("x.json", b"one");
         assert_eq!(store.get("x.json"), None);
     }
 }

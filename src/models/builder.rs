@@ -79,6 +79,16 @@ impl Recent {
         }
     }
 
+    /// What a word like `tq3_1/f16+r64` asks for: types of keys and values (`f16` is `f16/f16`), and whether with the copy.
+    /// Errors: a type that is none, in one line.
+    pub fn parse_types(word: &str) -> Result<(CacheType, CacheType, Recent), String> {
+        let known = || CacheType::ALL.map(CacheType::name).join(", ");
+        let one = |name: &str| CacheType::parse(name).ok_or_else(|| format!("{name} is none of {}", known()));
+        let (types, recent) = word.strip_suffix("+r64").map_or((word, Recent::Off), |types| (types, Recent::On));
+        let (k, v) = types.split_once('/').unwrap_or((types, types));
+        Ok((one(k)?, one(v)?, recent))
+    }
+
     /// The types for messages: `tq3_1/tq3_1`, with `+r64` where a cache of them has the copy.
     pub fn title(self, k: CacheType, v: CacheType) -> String {
         format!("{}/{}{}", k.name(), v.name(), if self.applies(k, v) { "+r64" } else { "" })

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test target uses another part of this module")]
 
 pub mod golden;
+#[cfg(feature = "gpu")]
+pub mod kept;
 pub mod rows;
 
 use futures::executor::block_on;

@@ -296,6 +296,7 @@ impl BenchArgs {
         add("fuse", kernels.fuse != "on");
         add("variant", !kernels.variant.is_empty());
         add("tune", kernels.tune != "auto");
+        add("read back B", specs.iter().any(|s| !s.starts_with("cpu")));
         Varied(v)
     }
 }
