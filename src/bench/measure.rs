@@ -157,8 +157,9 @@ impl<'d, 'c> Bench<'d, 'c> {
         Ok(())
     }
 
-    /// Runs a test. Errors: those of the device; repetitions that end with different logits.
-    pub async fn run(&mut self, test: &Test, r: &Routine<'_>, limits: Option<Limits>) -> anyhow::Result<Measured> {
+    /// Runs a test; [`Measured::limit`] is left to [`Bench::limit`]. Errors: those of the device; repetitions that end with
+    /// different logits.
+    pub async fn run(&mut self, test: &Test, r: &Routine<'_>) -> anyhow::Result<Measured> {
         let Test { prompt, generate, depth } = *test;
         self.fill(depth, r.batch, r.stop).await?;
         if r.warm_up {
@@ -207,7 +208,7 @@ impl<'d, 'c> Bench<'d, 'c> {
                 "two repetitions of {test} ended with different logits: a fault of the device or of isobit"
             );
         }
-        self.account(test, r, limits, &mut m)?;
+        self.account(test, r.batch, &mut m)?;
         let tokens = (r.repetitions * test.tokens()) as f64;
         if commands > 0 {
             m.commands_per_token = commands as f64 / tokens;
@@ -219,26 +220,32 @@ impl<'d, 'c> Bench<'d, 'c> {
         Ok(m)
     }
 
-    /// Bytes, operations, commands and the limits' time of one repetition, from the plan.
-    fn account(&self, test: &Test, r: &Routine, limits: Option<Limits>, m: &mut Measured) -> anyhow::Result<()> {
-        let (mut bytes, mut ops, mut commands, mut ns, mut reading) = (0.0, 0.0, 0, 0.0, 0.0);
-        for step in steps(test, r.batch, self.session.built().plan.max_tokens) {
-            let c = cost(self.session.built(), self.container, self.digits, &step)?;
-            bytes += c.bytes as f64;
-            ops += c.ops as f64;
-            commands += c.commands;
-            if let Some(l) = limits {
-                let (read, compute) = (c.bytes as f64 / l.read * 1e9, c.ops as f64 / l.int8 * 1e9);
-                ns += read.max(compute);
-                reading += if read >= compute { read } else { 0.0 };
-            }
-        }
-        let tokens = test.tokens() as f64;
-        m.bytes_per_token = bytes / tokens;
-        m.ops_per_token = ops / tokens;
-        m.commands_per_token = commands as f64 / tokens;
-        m.limit = limits.map(|_| (ns, reading * 2.0 >= ns));
+    /// What each step of one repetition must do at least, from the plan.
+    fn costs(&self, test: &Test, batch: usize) -> anyhow::Result<Vec<Cost>> {
+        let built = self.session.built();
+        let steps = steps(test, batch, built.plan.max_tokens);
+        steps.iter().map(|step| cost(built, self.container, self.digits, step)).collect()
+    }
+
+    /// Bytes, operations and commands of one repetition, per token.
+    fn account(&self, test: &Test, batch: usize, m: &mut Measured) -> anyhow::Result<()> {
+        let (costs, tokens) = (self.costs(test, batch)?, test.tokens() as f64);
+        m.bytes_per_token = costs.iter().map(|c| c.bytes as f64).sum::<f64>() / tokens;
+        m.ops_per_token = costs.iter().map(|c| c.ops as f64).sum::<f64>() / tokens;
+        m.commands_per_token = costs.iter().map(|c| c.commands).sum::<u64>() as f64 / tokens;
         Ok(())
+    }
+
+    /// The least time in nanoseconds the limits allow one repetition of a test, and whether reading (rather than int8)
+    /// bounds most of it.
+    pub fn limit(&self, test: &Test, batch: usize, limits: Limits) -> anyhow::Result<(f64, bool)> {
+        let (mut ns, mut reading) = (0.0, 0.0);
+        for c in self.costs(test, batch)? {
+            let (read, compute) = (c.bytes as f64 / limits.read * 1e9, c.ops as f64 / limits.int8 * 1e9);
+            ns += read.max(compute);
+            reading += if read >= compute { read } else { 0.0 };
+        }
+        Ok((ns, reading * 2.0 >= ns))
     }
 }
 

@@ -28,6 +28,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// Change of plain reading during a test from which its share of the limit is called into question.
+const UNSTEADY: f64 = 0.15;
+
 /// Where a model comes from.
 enum Source {
     Embedded,
@@ -387,6 +390,8 @@ impl<'a> Run<'a> {
             spoil(&mut base.digest);
         }
         base.digest_check = self.digests.check(checks::task(c, &config, None), &base.digest, &self.places[place].maker);
+        let mut peak = None;
+        let mut before = self.read_again(place, &mut peak);
         for (i, test) in tests.iter().enumerate() {
             ensure!(!common::interrupted(), Interrupted);
             if self.a.progress {
@@ -395,10 +400,23 @@ impl<'a> Run<'a> {
             let time = system::utc();
             let measured = self.measure(&mut bench, test, &base, counts);
             let mut row = Row { test: *test, time, ..base.clone() };
-            row.peak_memory = system::peak_memory();
+            row.peak_memory = peak.max(system::peak_memory());
+            let after = self.read_again(place, &mut peak);
+            if let (Some(l), Some(a), Some(b)) = (&mut row.device.limits, before, after) {
+                l.read = 2.0 / (1.0 / a + 1.0 / b);
+                if (b / a - 1.0).abs() > UNSTEADY {
+                    let (a, b) = (a / 1e9, b / 1e9);
+                    note!(
+                        "warning: {test}: plain reading went from {a:.1} to {b:.1} GB/s meanwhile: its share says little"
+                    );
+                }
+            }
+            before = after;
             row.energy_source = self.energy.as_ref().filter(|_| counts).map(|e| e.name().to_string());
             match measured {
                 Ok(mut m) => {
+                    let limit = row.device.limits.map(|l| bench.limit(test, config.batch, l));
+                    m.limit = limit.transpose()?;
                     if planted {
                         spoil(&mut m.last_logits);
                     }
@@ -423,7 +441,18 @@ impl<'a> Run<'a> {
             stop: &common::interrupted,
             energy: &|| self.energy.as_ref().filter(|_| counts).and_then(Energy::joules),
         };
-        pollster::block_on(bench.run(test, &routine, base.device.limits))
+        pollster::block_on(bench.run(test, &routine))
+    }
+
+    /// Plain reading as it is now, for a CPU whose limits are wanted: where memory is shared, its speed changes within
+    /// seconds. The peak of memory before it goes to `peak`, and what the reading takes into none.
+    fn read_again(&self, place: usize, peak: &mut Option<u64>) -> Option<f64> {
+        let p = &self.places[place];
+        p.facts.limits.filter(|_| p.facts.adapter.is_empty())?;
+        *peak = (*peak).max(system::peak_memory());
+        let read = crate::limits::read_bandwidth(p.threads);
+        system::forget_peak();
+        Some(read)
     }
 
     fn push(&mut self, row: Row) -> anyhow::Result<()> {
