@@ -1,7 +1,8 @@
 //! Expands, validates and reflects every shader, and writes the table that `host` compiles in.
 //!
 //! `#import NAME` stands for `shaders/shared/NAME.wgsl`, once per shader. A shader that does not parse, needs an
-//! optional capability, or breaks the binding rules of `docs/architecture.md` stops the build.
+//! optional capability that it does not name, or breaks the binding rules of `docs/architecture.md` stops the build.
+//! `enable subgroups;` names one; naga has the builtins and refuses the line, so the table has a flag in its place.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +23,9 @@ fn main() {
     let mut failed = false;
     for path in names {
         let name = path.file_stem().and_then(|s| s.to_str()).expect("shader names are ASCII").to_string();
-        let source = expand(&path, &dir.join("shared"), &mut Vec::new());
-        match reflect::row(&name, &source) {
+        let text = expand(&path, &dir.join("shared"), &mut Vec::new());
+        let source = text.replacen(ENABLE_SUBGROUPS, "", 1);
+        match reflect::row(&name, &source, source != text) {
             Ok(row) => table.push_str(&row),
             Err(e) => {
                 println!("cargo::error=shaders/{name}.wgsl: {e}");
@@ -37,6 +39,9 @@ fn main() {
         std::process::exit(1);
     }
 }
+
+/// The line of a shader that needs subgroups.
+const ENABLE_SUBGROUPS: &str = "enable subgroups;\n";
 
 /// The version of a crate in the lock file; empty where there is none.
 fn locked_version(name: &str) -> String {
@@ -68,7 +73,7 @@ fn expand(path: &Path, shared: &Path, done: &mut Vec<String>) -> String {
 
 #[cfg(not(feature = "gpu"))]
 mod reflect {
-    pub fn row(_name: &str, _source: &str) -> Result<String, String> {
+    pub fn row(_name: &str, _source: &str, _subgroups: bool) -> Result<String, String> {
         Ok(String::new())
     }
 }
@@ -78,12 +83,12 @@ mod reflect {
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use naga::{AddressSpace, Scalar, ScalarKind, StorageAccess, TypeInner};
 
-    /// One row of the table: name, source, workgroup size, bindings in order, fields of the parameter struct.
-    pub fn row(name: &str, source: &str) -> Result<String, String> {
+    /// One row of the table: name, source, workgroup size, bindings in order, fields of the parameter struct, whether
+    /// subgroups are needed.
+    pub fn row(name: &str, source: &str, subgroups: bool) -> Result<String, String> {
         let module = naga::front::wgsl::parse_str(source).map_err(|e| e.emit_to_string(source))?;
-        Validator::new(ValidationFlags::all(), Capabilities::empty())
-            .validate(&module)
-            .map_err(|e| e.emit_to_string(source))?;
+        let granted = if subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+        Validator::new(ValidationFlags::all(), granted).validate(&module).map_err(|e| e.emit_to_string(source))?;
         let [entry] = module.entry_points.as_slice() else {
             return Err(format!("{} entry points, expected one named main", module.entry_points.len()));
         };
@@ -127,7 +132,8 @@ mod reflect {
         }
         let kinds: Vec<&str> = bindings.iter().map(|(_, k)| *k).collect();
         Ok(format!(
-            "Shader {{ name: {name:?}, source: {source:?}, workgroup_size: {:?}, bindings: &[{}], params: &[{fields}] }},\n",
+            "Shader {{ name: {name:?}, source: {source:?}, workgroup_size: {:?}, bindings: &[{}], params: &[{fields}], \
+             subgroups: {subgroups} }},\n",
             entry.workgroup_size,
             kinds.join(", "),
         ))

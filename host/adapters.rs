@@ -6,6 +6,7 @@ use super::pipeline_cache::PipelineCache;
 use super::qualify::{Verdict, qualify};
 use super::tune::{Memory, Tune};
 use super::upload::Upload;
+use super::variants::Forced;
 use std::sync::Arc;
 
 /// One adapter of one backend.
@@ -139,8 +140,8 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
-/// Opens a device with everything the adapter allows (of optional features, mapping what lies in main memory and, where
-/// something is kept between runs, pipeline caches are asked for) and qualifies it.
+/// Opens a device with everything the adapter allows (of optional features, mapping what lies in main memory,
+/// subgroups and, where something is kept between runs, pipeline caches are asked for) and qualifies it.
 pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevice, Verdict), HostError> {
     let title = adapter.title();
     let has = |feature| adapter.inner.features().contains(feature);
@@ -153,6 +154,11 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let store = options.store.clone();
     let mut features = wgpu::Features::empty();
     features.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, in_place);
+    let subgroups = has(wgpu::Features::SUBGROUP);
+    if !subgroups && options.variants.iter().any(Forced::needs_subgroups) {
+        log::warn!("{title} has no subgroups: the variant subgroup is not used on it, plain is");
+    }
+    features.set(wgpu::Features::SUBGROUP, subgroups);
     features.set(wgpu::Features::PIPELINE_CACHE, store.is_some() && has(wgpu::Features::PIPELINE_CACHE));
     let (device, queue) = adapter
         .inner
@@ -180,7 +186,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         None => None,
     };
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
-    let nature = Nature { in_place, parallel, hardware };
+    let nature = Nature { in_place, parallel, hardware, subgroups };
     let mut gpu = GpuDevice::new(device, queue, title, faults, nature, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {

@@ -54,6 +54,8 @@ pub(super) struct Nature {
     pub parallel: bool,
     /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
     pub hardware: bool,
+    /// shaders may use subgroups
+    pub subgroups: bool,
 }
 
 /// A wgpu device with a loaded plan.
@@ -62,7 +64,7 @@ pub struct GpuDevice {
     pub(super) queue: wgpu::Queue,
     title: String,
     faults: Faults,
-    nature: Nature,
+    pub(super) nature: Nature,
     pipelines: Option<PipelineCache>,
     pub(super) options: GpuOptions,
     pub(super) memory: Memory,

@@ -131,7 +131,7 @@ impl Program {
         let mut choices = Vec::with_capacity(plan.recording.commands.len());
         let mut parts_bytes = 0;
         for c in &plan.recording.commands {
-            let mut choice = variants::initial(forced, c.op, &c.args, nature.hardware);
+            let mut choice = variants::initial(forced, c.op, &c.args, nature);
             let list = variants::of(c.op);
             if choice.iter().any(|&v| list[v].before().is_some()) {
                 let bytes = 4 * variants::split_words(&c.args) as u64;

@@ -7,7 +7,7 @@ use super::device::GpuDevice;
 use super::faults::HostError;
 use super::shaders::SHADERS;
 use super::variants::{self, CLASSES};
-use crate::record::{Args, Command, Step};
+use crate::record::{Args, Command, Op, Step};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -144,9 +144,16 @@ fn shape(c: &Command) -> Option<String> {
         Args::Linear(p) => (p.k, p.rows, p.digits),
         Args::LinearPair(p) => (p.k, p.rows, p.digits),
         Args::GateUp(p) => (p.k, p.dim, p.digits),
+        Args::ActQuantize(p) => (p.k, 1, p.digits),
+        Args::NormQuantize(p) => (p.dim, 1, p.digits),
+        Args::SwigluQuantize(p) => (p.dim, 1, p.digits),
         _ => return None,
     };
     Some(format!("{} k={k} rows={rows} digits={digits}", c.op.stem()))
+}
+
+fn reads_matrix(op: Op) -> bool {
+    matches!(op, Op::Matvec(_) | Op::MatvecPair(..) | Op::GateUp(_))
 }
 
 impl GpuDevice {
@@ -163,11 +170,15 @@ impl GpuDevice {
                 shape(c).into_iter().for_each(|s| shapes.entry(s).or_default().push(i));
             }
         }
+        let op_of = |commands: &[usize]| program.plan.recording.commands[commands[0]].op;
+        let mut shapes: Vec<_> = shapes.into_iter().map(|(s, commands)| (s, op_of(&commands), commands)).collect();
+        // matrices first: a token is spent on them
+        shapes.sort_by_key(|&(_, op, _)| !reads_matrix(op));
         let mut news = false;
-        for (shape, commands) in shapes {
-            let op = self.program()?.plan.recording.commands[commands[0]].op;
+        for (shape, op, commands) in shapes {
             let remembered = self.memory.page.choices.get(&shape).cloned().unwrap_or_default();
-            let place = |name: &String| variants::of(op).iter().position(|v| v.name == name);
+            let subgroups = self.nature.subgroups;
+            let place = |name: &String| variants::of(op).iter().position(|v| v.name == name && v.runs(subgroups));
             let mut found = remembered.each_ref().map(|name| name.as_ref().and_then(place));
             if self.options.tune == Tune::Now {
                 found = [None; CLASSES.len()];
@@ -218,20 +229,24 @@ impl GpuDevice {
         if chosen.is_empty() {
             return Ok(None);
         }
+        // one dispatch of what reads no matrix takes less than submitting it
+        let times = if reads_matrix(op) { 1 } else { CLASSES[CLASSES.len() - 1].div_ceil(n) };
         let mut best = vec![Duration::MAX; variants::of(op).len()];
         // the first round compiles and is not counted
         for round in 0..=ROUNDS {
             let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
             for (variant, best) in best.iter_mut().enumerate() {
                 // no hope: another shape of step, or twice the time of another
-                if !variants::of(op)[variant].hopes(class) || round > 1 && *best > leader.saturating_mul(2) {
+                if !variants::of(op)[variant].hopes(class, self.nature.subgroups)
+                    || round > 1 && *best > leader.saturating_mul(2)
+                {
                     continue;
                 }
                 let start = Instant::now();
                 let mut encoder = self.device.create_command_encoder(&Default::default());
                 {
                     let mut pass = encoder.begin_compute_pass(&Default::default());
-                    for (i, args) in &chosen {
+                    for (i, args) in chosen.iter().cycle().take(times * chosen.len()) {
                         self.program()?.dispatch_variant(&mut pass, *i, args, variant);
                     }
                 }

@@ -3,6 +3,7 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
+use super::device::Nature;
 use crate::blocks::BlockType;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
@@ -21,10 +22,13 @@ pub struct Variant {
     hope: [bool; CLASSES.len()],
     /// the shader of a pass that goes before it and leaves parts in a buffer of the device's own
     before: Option<&'static str>,
+    /// its shader needs subgroups
+    subgroups: bool,
 }
 
 const fn variant(name: &'static str, suffix: &'static str, tokens: u32, hope: [u8; CLASSES.len()]) -> Variant {
-    Variant { name, suffix, tokens, hope: [hope[0] == 1, hope[1] == 1, hope[2] == 1], before: None }
+    let hope = [hope[0] == 1, hope[1] == 1, hope[2] == 1];
+    Variant { name, suffix, tokens, hope, before: None, subgroups: false }
 }
 
 const fn split(suffix: &'static str) -> Variant {
@@ -56,6 +60,13 @@ const ATTENTION_QUANTIZE: &[Variant] = &[
     variant("tile", "attention_quantize_tile", 0, [1; 3]),
 ];
 
+/// Activations to blocks, as they are or behind a norm or a SwiGLU: the greatest of a group by a tree in workgroup memory,
+/// or by subgroups.
+const QUANTIZE: &[Variant] = &[
+    variant("plain", "quantize", 1, [1; 3]),
+    Variant { subgroups: true, ..variant("subgroup", "quantize_subgroup", 1, [1; 3]) },
+];
+
 /// Tokens up to which attention is split: more of them fill a device by themselves.
 const SPLIT_TOKENS: u32 = 4;
 
@@ -77,6 +88,7 @@ pub fn of(op: Op) -> &'static [Variant] {
         Op::Attention(..) => &ATTENTION[..2],
         Op::AttentionQuantize(k, v) if is_float(k) && is_float(v) => ATTENTION_QUANTIZE,
         Op::AttentionQuantize(..) => &ATTENTION_QUANTIZE[..2],
+        Op::ActQuantize | Op::NormQuantize | Op::SwigluQuantize => QUANTIZE,
         _ => ONLY,
     }
 }
@@ -92,9 +104,14 @@ impl Variant {
         format!("{kind}{}", self.suffix)
     }
 
-    /// Whether the tuner measures the variant for a class of steps.
-    pub(super) fn hopes(&self, class: usize) -> bool {
-        self.hope[class]
+    /// Whether the tuner measures the variant for a class of steps, on a device with or without subgroups.
+    pub(super) fn hopes(&self, class: usize, subgroups: bool) -> bool {
+        self.hope[class] && self.runs(subgroups)
+    }
+
+    /// Whether a device with or without subgroups can run it.
+    pub(super) fn runs(&self, subgroups: bool) -> bool {
+        subgroups || !self.subgroups
     }
 
     /// The stem of the shader of the pass before, where there is one.
@@ -118,8 +135,11 @@ impl Variant {
         [x, y.div_ceil(tokens), z]
     }
 
-    /// Whether the variant can run a command; the first of an operation can run all.
-    fn serves(&self, args: &Args) -> bool {
+    /// Whether the variant can run a command on a device; the first of an operation can run all on all.
+    fn serves(&self, args: &Args, nature: Nature) -> bool {
+        if !self.runs(nature.subgroups) {
+            return false;
+        }
         if self.before.is_some() {
             let fits = |p: AttentionParams| SPLIT_TOKENS * (p.page_len / CHUNK as u32) <= 65535;
             return attention_of(args).is_some_and(|p| p.scope != SCOPE_OWN && fits(p));
@@ -198,9 +218,10 @@ pub(super) fn untuned(op: Op, hardware: bool) -> Choice {
 }
 
 /// What a command starts with: what is forced, or the untuned choice; the first variant where that cannot run it.
-pub(super) fn initial(list: &[Forced], op: Op, args: &Args, hardware: bool) -> Choice {
-    let wanted = forced(list, op).map_or_else(|| untuned(op, hardware), |v| [v; CLASSES.len()]);
-    if forced(list, op).is_some_and(|v| !of(op)[v].serves(args)) {
+pub(super) fn initial(list: &[Forced], op: Op, args: &Args, nature: Nature) -> Choice {
+    let wanted = forced(list, op).map_or_else(|| untuned(op, nature.hardware), |v| [v; CLASSES.len()]);
+    // what the device cannot run at all is said once, when it is opened
+    if forced(list, op).is_some_and(|v| of(op)[v].runs(nature.subgroups) && !of(op)[v].serves(args, nature)) {
         log::warn!(
             "{}: the variant {} cannot run this shape, {} does",
             op.title(),
@@ -208,7 +229,7 @@ pub(super) fn initial(list: &[Forced], op: Op, args: &Args, hardware: bool) -> C
             of(op)[0].name
         );
     }
-    wanted.map(|v| if of(op)[v].serves(args) { v } else { 0 })
+    wanted.map(|v| if of(op)[v].serves(args, nature) { v } else { 0 })
 }
 
 /// What `--variant` asks for: a variant for one operation, or for all that have one of the name.
@@ -226,9 +247,9 @@ impl Forced {
             Some((op, name)) => (Some(op), name),
             None => (None, word),
         };
-        let lists = [LINEAR, GATE_UP, ATTENTION, ATTENTION_QUANTIZE];
+        let lists = [LINEAR, GATE_UP, ATTENTION, ATTENTION_QUANTIZE, QUANTIZE];
         let known: Vec<&str> = match op {
-            None => LINEAR.iter().chain(ATTENTION).map(|v| v.name).collect(),
+            None => LINEAR.iter().chain(ATTENTION).chain(&QUANTIZE[1..]).map(|v| v.name).collect(),
             Some(op) => {
                 let list = lists.into_iter().find(|list| op.ends_with(list[0].suffix));
                 let list = list.filter(|_| super::shaders::SHADERS.iter().any(|s| s.name == op));
@@ -240,6 +261,11 @@ impl Forced {
             return Err(format!("no variant {name}; there are {}", known.join(", ")));
         }
         Ok(Forced { op: op.map(Into::into), name: name.into() })
+    }
+
+    /// Whether it asks for a variant that needs subgroups.
+    pub(super) fn needs_subgroups(&self) -> bool {
+        QUANTIZE.iter().any(|v| v.subgroups && v.name == self.name)
     }
 
     /// The place of the variant in [`of`], if it is meant for this operation.
@@ -257,6 +283,26 @@ pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::norm_quantize::NormQuantizeParams;
+
+    fn nature(hardware: bool, subgroups: bool) -> Nature {
+        Nature { in_place: false, parallel: true, hardware, subgroups }
+    }
+
+    #[test]
+    fn a_variant_with_subgroups_is_run_where_it_is_asked_for_and_the_device_has_them() {
+        let args = Args::NormQuantize(NormQuantizeParams { n_tokens: 1, dim: 256, inv_n: 0.0, eps: 0.0, digits: 1 });
+        let start = |list: &[Forced], has| initial(list, Op::NormQuantize, &args, nature(true, has));
+        for word in ["subgroup", "norm_quantize=subgroup"] {
+            let asked = [Forced::parse(word).unwrap()];
+            assert!(asked[0].needs_subgroups());
+            assert_eq!((start(&asked, true), start(&asked, false)), ([1; 3], [0; 3]), "{word}");
+        }
+        assert_eq!((start(&[], true), start(&[], false)), ([0; 3], [0; 3]));
+        assert!(QUANTIZE[1].hopes(0, true) && !QUANTIZE[1].hopes(0, false) && QUANTIZE[0].hopes(0, false));
+        assert!(!Forced::parse("norm_quantize=plain").unwrap().needs_subgroups());
+        assert!(Forced::parse("rms_norm=subgroup").unwrap_err().contains("no operation rms_norm has variants"));
+    }
 
     #[test]
     fn a_forced_variant_is_found_by_name_and_by_operation() {
@@ -274,7 +320,7 @@ mod tests {
         assert!(
             Forced::parse("matvec5")
                 .unwrap_err()
-                .contains("matvec, matvec4, matmul, matmul8, staged, plain, split, tile")
+                .contains("matvec, matvec4, matmul, matmul8, staged, plain, split, tile, subgroup")
         );
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
@@ -300,7 +346,12 @@ mod tests {
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];
         let start = |list: &[Forced], k, head_dim| {
-            initial(list, Op::Attention(k, f16), &Args::Attention(AttentionParams { head_dim, ..p }), false)
+            initial(
+                list,
+                Op::Attention(k, f16),
+                &Args::Attention(AttentionParams { head_dim, ..p }),
+                nature(false, false),
+            )
         };
         assert_eq!(start(&[], f16, 64), [0, 0, 2]);
         assert_eq!(start(&tile, f16, 64), [2, 2, 2]);
@@ -325,7 +376,7 @@ mod tests {
             window: 0,
         };
         let op = Op::Attention(CacheType::Q8_0, CacheType::Q8_0);
-        let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), hardware);
+        let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), nature(hardware, true));
         let asked = [Forced::parse("attention=split").unwrap()];
         assert_eq!((start(&[], p, true), start(&[], p, false), start(&asked, p, false)), ([1, 1, 0], [0; 3], [1; 3]));
         // a ring is one chunk
@@ -351,6 +402,7 @@ mod tests {
                 let stem = v.stem(op);
                 let shader = super::super::shaders::find(&stem).unwrap_or_else(|| panic!("{stem} has no shader"));
                 assert_eq!((shader.bindings, shader.params), (first.bindings, first.params), "{stem}");
+                assert_eq!(shader.subgroups, v.subgroups, "{stem}");
                 // the pass before reads as many of the parameters as it has
                 if let Some(stem) = v.before() {
                     let shader = super::super::shaders::find(stem).unwrap_or_else(|| panic!("{stem} has no shader"));

@@ -291,6 +291,7 @@ fn subgroup_sums_of_floats_are_reported_and_maxima_are_not() {
          fn main(@builtin(local_invocation_index) lane: u32) {\n\
          y[0] = subgroupAdd(y[lane]); // <- float-subgroup\n\
          y[1] = subgroupExclusiveMul(y[lane]); // <- float-subgroup\n\
+         y[6] = subgroupInclusiveAdd(vec2<f32>(y[lane], 0.0)).x; // <- float-subgroup\n\
          y[2] = subgroupMax(y[lane]);\n\
          y[3] = f32(subgroupAdd(lane));\n\
          let s = subgroupMin(a0() * f32(lane));\n\

@@ -296,12 +296,17 @@ mod table {
     // ---- validation ----
 
     #[test]
-    fn every_shader_needs_no_optional_capability_and_fits_the_default_limits() {
+    fn every_shader_needs_no_capability_that_it_does_not_name_and_fits_the_default_limits() {
         for s in SHADERS {
             let module = naga::front::wgsl::parse_str(s.source).unwrap_or_else(|e| panic!("{}: {e}", s.name));
-            Validator::new(ValidationFlags::all(), Capabilities::empty())
-                .validate(&module)
-                .unwrap_or_else(|e| panic!("{}: {e}", s.name));
+            let validate = |granted| Validator::new(ValidationFlags::all(), granted).validate(&module);
+            match s.subgroups {
+                false => validate(Capabilities::empty()).unwrap_or_else(|e| panic!("{}: {e}", s.name)),
+                true => {
+                    assert!(validate(Capabilities::empty()).is_err(), "{} needs no subgroups", s.name);
+                    validate(Capabilities::SUBGROUP).unwrap_or_else(|e| panic!("{}: {e}", s.name))
+                }
+            };
             assert!(s.workgroup_size.iter().product::<u32>() <= 256, "{}: {:?}", s.name, s.workgroup_size);
             assert!(s.bindings.len() <= 9, "{}: {} storage buffers, at most 8", s.name, s.bindings.len() - 1);
             assert!(!s.source.contains("enable ") && !s.source.contains("#import"), "{}", s.name);
@@ -332,7 +337,8 @@ mod table {
         }
         for s in SHADERS {
             let file = dir.path().join(s.name).with_extension("wgsl");
-            std::fs::write(&file, s.source).expect("writable");
+            let enable = if s.subgroups { "enable subgroups;\n" } else { "" };
+            std::fs::write(&file, [enable, s.source].concat()).expect("writable");
             let o = tint(&file).expect("it ran before");
             assert!(o.status.success(), "{}: {}", s.name, String::from_utf8_lossy(&o.stderr));
         }

@@ -122,6 +122,41 @@ mod gpu {
     }
 
     #[test]
+    fn asking_for_subgroups_of_an_adapter_that_has_none_is_one_line_and_the_same_text() {
+        for adapter in block_on(adapters()) {
+            let run = |variant: &[&str]| {
+                let o = std::process::Command::new(env!("CARGO_BIN_EXE_isobit"))
+                    .args([
+                        "run",
+                        "assets/tiny-stories-Q4_K_M.gguf",
+                        "-p",
+                        "Once",
+                        "-n",
+                        "8",
+                        "-c",
+                        "64",
+                        "--tune",
+                        "off",
+                    ])
+                    .args(["--device", &adapter.index.to_string()])
+                    .args(variant)
+                    .env_remove("RUST_LOG")
+                    .current_dir(env!("CARGO_MANIFEST_DIR"))
+                    .output()
+                    .expect("the program starts");
+                let err = String::from_utf8_lossy(&o.stderr).into_owned();
+                assert!(o.status.success(), "{err}");
+                (o.stdout, err.lines().filter(|l| l.contains("has no subgroups")).count())
+            };
+            let has = adapter.report().features.contains(&("subgroups", true));
+            let ((plain, none), (asked, lines)) = (run(&[]), run(&["--variant", "norm_quantize=subgroup"]));
+            println!("{}: subgroups {has}", adapter.title());
+            assert_eq!((none, lines), (0, usize::from(!has)), "{}", adapter.title());
+            assert!(plain == asked && !plain.is_empty(), "{}: another text", adapter.title());
+        }
+    }
+
+    #[test]
     fn tuned_devices_give_the_golden_digest_and_remember_what_they_measured() {
         let kept = Arc::new(Kept::default());
         let tuning = |tune| GpuOptions { tune, store: Some(kept.clone() as Arc<dyn Store>), ..GpuOptions::default() };
@@ -132,6 +167,7 @@ mod gpu {
         assert_eq!(measured.len(), found, "a text for each adapter");
         for text in measured.values().map(|bytes| std::str::from_utf8(bytes).expect("JSON")) {
             assert!(text.contains("\"exact\": true") && text.contains("q4k_matvec k="), "{text}");
+            assert!(text.contains("norm_quantize k="), "{text}");
             assert!(names().iter().any(|n| text.contains(&format!("\"{n}\""))), "{text}");
         }
         // what is remembered is neither measured nor written again, and the probe is not run again
@@ -147,10 +183,10 @@ mod gpu {
 
     #[test]
     fn measuring_leaves_no_trace_in_what_a_plan_computes() {
-        let linear = |op: &Op| matches!(op, Op::Matvec(_) | Op::MatvecPair(..) | Op::GateUp(_));
+        let measured = |op: &Op| !matches!(op, Op::Attention(..) | Op::AttentionQuantize(..));
         let mut failures = Vec::new();
         for mut gpu in gpus_with(&GpuOptions { tune: Tune::Now, ..GpuOptions::default() }) {
-            for op in ops().into_iter().filter(linear) {
+            for op in ops().into_iter().filter(measured) {
                 // among them those that add to what they find, which the tuner's runs would have changed
                 let list = cases::of(op);
                 let (expected, found) = (run(&mut cpu(Some(Level::detect()), 0), &list), run(&mut gpu, &list));

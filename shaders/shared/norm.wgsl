@@ -1,5 +1,6 @@
-// Scale of an RMS norm by a workgroup of 256 lanes: each adds every 256th square, then a halving tree. The importing
-// shader gives the parameters `p` (dim, inv_n, eps) and the rows `x`.
+// Scale of an RMS norm by a workgroup of 256 lanes: each adds every 256th square, then a halving tree, whose first four
+// steps 16 lanes make and whose last four every lane makes for itself. The importing shader gives the parameters `p`
+// (dim, inv_n, eps) and the rows `x`.
 #import exact
 
 var<workgroup> lanes: array<f32, 256>;
@@ -13,14 +14,26 @@ fn norm_scale(row: u32, lane: u32) -> f32 {
     }
     lanes[lane] = acc;
     workgroupBarrier();
-    for (var s = 128u; s > 0u; s = s >> 1u) {
-        if lane < s {
-            lanes[lane] = B(lanes[lane] + lanes[lane + s]);
-        }
-        workgroupBarrier();
+    if lane < 16u {
+        lanes[lane] = tree16(lane, 16u);
     }
-    let mean = B(lanes[0] * p.inv_n);
+    workgroupBarrier();
+    let mean = B(tree16(0u, 1u) * p.inv_n);
     return fdiv(1.0, fsqrt(B(mean + p.eps)));
+}
+
+// The halving tree over 16 of `lanes`: from `first` on, every `step`th.
+fn tree16(first: u32, step: u32) -> f32 {
+    var v: array<f32, 8>;
+    for (var i = 0u; i < 8u; i++) {
+        v[i] = B(lanes[first + i * step] + lanes[first + (i + 8u) * step]);
+    }
+    for (var s = 4u; s > 0u; s = s >> 1u) {
+        for (var i = 0u; i < s; i++) {
+            v[i] = B(v[i] + v[i + s]);
+        }
+    }
+    return v[0];
 }
 
 fn normed(v: f32, s: f32, weight: f32) -> f32 {

@@ -1,0 +1,136 @@
+//! What kernels share that uses subgroups, apart from the kernels: exact whatever lanes a driver puts into a subgroup.
+
+#[cfg(not(feature = "gpu"))]
+#[test]
+#[ignore = "this build has no gpu feature, and so no shaders"]
+fn maxima_are_exact_however_lanes_are_shared_out() {}
+
+#[cfg(feature = "gpu")]
+mod common;
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use super::common::absent;
+    use futures::executor::block_on;
+    use wgpu::util::DeviceExt;
+
+    const LANES: usize = 256;
+
+    /// 256 lanes in eight slots of 32, `WIDE` lanes of one slot side by side: so a subgroup of any size has lanes of one
+    /// slot, of two, or of more, by choice of `WIDE`.
+    const FRAME: &str = "
+override wide: u32 = 32u;
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(local_invocation_index) i: u32) {
+    let slot = (i / wide) % 8u;
+    let lane = i / (8u * wide) * wide + i % wide;
+    // twice, as a loop would: what the first leaves behind must not reach the second
+    let doubled = group_max(slot, lane, 2.0 * x[i]);
+    workgroupBarrier();
+    y[i] = doubled;
+    y[256u + i] = group_max(slot, lane, x[i]);
+}
+";
+
+    fn slot(i: usize, wide: usize) -> usize {
+        i / wide % 8
+    }
+
+    /// Magnitudes over many exponents and zeros, by a linear congruential generator.
+    fn magnitudes(seed: u32) -> Vec<f32> {
+        let mut s = seed;
+        let mut next = || {
+            s = s.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            s >> 4
+        };
+        // exponents 27 to 226: twice the value is no infinity
+        (0..LANES)
+            .map(|_| if next() % 7 == 0 { 0.0 } else { f32::from_bits((next() % 200 + 27) << 23 | next() % (1 << 23)) })
+            .collect()
+    }
+
+    /// Both halves of what the frame writes.
+    fn run(device: &wgpu::Device, queue: &wgpu::Queue, text: &str, x: &[f32], wide: usize) -> Vec<f32> {
+        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: None,
+            source: wgpu::ShaderSource::Wgsl([text, FRAME].concat().into()),
+        });
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: None,
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                constants: &[("wide", wide as f64)],
+                zero_initialize_workgroup_memory: false,
+            },
+            cache: None,
+        });
+        let input = device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
+            label: None,
+            contents: bytemuck::cast_slice(x),
+            usage: wgpu::BufferUsages::STORAGE,
+        });
+        let size = 2 * LANES as u64 * 4;
+        let buffer = |usage| {
+            device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+        };
+        let output = buffer(wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC);
+        let staging = buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
+        let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.get_bind_group_layout(0),
+            entries: &[
+                wgpu::BindGroupEntry { binding: 0, resource: input.as_entire_binding() },
+                wgpu::BindGroupEntry { binding: 1, resource: output.as_entire_binding() },
+            ],
+        });
+        let mut encoder = device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            pass.set_pipeline(&pipeline);
+            pass.set_bind_group(0, &group, &[]);
+            pass.dispatch_workgroups(1, 1, 1);
+        }
+        encoder.copy_buffer_to_buffer(&output, 0, &staging, 0, size);
+        queue.submit([encoder.finish()]);
+        staging.slice(..).map_async(wgpu::MapMode::Read, |r| r.expect("the buffer is mapped"));
+        device.poll(wgpu::PollType::wait_indefinitely()).expect("the device answers");
+        bytemuck::pod_collect_to_vec(&staging.slice(..).get_mapped_range().expect("mapped"))
+    }
+
+    #[test]
+    fn maxima_are_exact_however_lanes_are_shared_out() {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
+        let list = block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+        let mut with_subgroups = 0;
+        for adapter in list {
+            let has = adapter.features().contains(wgpu::Features::SUBGROUP);
+            let texts =
+                [include_str!("../shaders/shared/max_tree.wgsl"), include_str!("../shaders/shared/max_subgroup.wgsl")];
+            with_subgroups += usize::from(has);
+            let (device, queue) = block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+                required_features: adapter.features() & wgpu::Features::SUBGROUP,
+                ..Default::default()
+            }))
+            .expect("the adapter opens");
+            println!("{:?}, subgroups {has}", adapter.get_info().name);
+            for text in &texts[..1 + usize::from(has)] {
+                for (wide, seed) in [1, 2, 4, 8, 16, 32].into_iter().zip(1..) {
+                    let x = magnitudes(seed);
+                    let of = |s| (0..LANES).filter(|&i| slot(i, wide) == s).map(|i| x[i]).fold(0.0, f32::max);
+                    let expected: Vec<f32> = (0..LANES).map(|i| of(slot(i, wide))).collect();
+                    let doubled: Vec<f32> = expected.iter().map(|m| 2.0 * m).collect();
+                    let found = run(&device, &queue, text, &x, wide);
+                    assert!(found == [doubled, expected].concat(), "{} lanes side by side: {}", wide, &text[..60]);
+                }
+            }
+        }
+        if with_subgroups == 0 {
+            absent("no adapter has subgroups");
+        }
+    }
+}
