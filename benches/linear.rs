@@ -106,8 +106,8 @@ fn file_rows(t: BlockType, rows: usize, k: usize) -> Vec<u8> {
         .collect();
     let scales: &[usize] = match t {
         BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => &[3],
-        BlockType::F16 | BlockType::BF16 | BlockType::Q8_0 | BlockType::Q4_0 => &[1],
-        BlockType::Q4_K | BlockType::Q5_K => &[1, 3],
+        BlockType::F16 | BlockType::BF16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[1],
+        BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[1, 3],
         BlockType::Q6_K => &[209],
     };
     for block in bytes.chunks_exact_mut(t.bytes()) {

@@ -15,7 +15,7 @@
 //! | `tiny` | 256 | 2 | 512 | 4 / 2 | 512 | 512 | 1.4 M | unit tests |
 //! | `small` | 512 | 8 | 1536 | 8 / 4 | 32000 | 4096 | 58 M | quick measurements |
 //! | `medium` | 2048 | 22 | 5632 | 32 / 4 | 32000 | 4096 | 1.1 G | TinyLlama's shape |
-//! | `odd` | 160 | 3 | 352 | 4 / 2 | 333 | 256 | 0.8 M | rows that are no multiple of 128 (f32, f16, bf16, q8_0, q4_0 only) |
+//! | `odd` | 160 | 3 | 352 | 4 / 2 | 333 | 256 | 0.8 M | rows that are no multiple of 128 |
 //! | `phi3-tiny` | 256 | 2 | 512 | 4 / 4 | 512 | 512, longrope from 128 | 1.6 M | tests of phi3 |
 //! | `qwen2-tiny` | 256 | 2 | 512 | 4 / 2 | 512, tied | 512 | 1.3 M | tests of qwen2 |
 //! | `qwen3-tiny` | 256 | 2 | 512 | 4 / 2 of 128 | 512 | 512 | 1.8 M | tests of qwen3 |
@@ -27,8 +27,8 @@
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files. Types:
 //! `q4_k_m` (Q4_K, with Q6_K for the output matrix and for the attn_v and ffn_down layers that the usual mix raises, and
 //! Q5_K for phi3's attn_qkv),
-//! `q4_0` and `q5_k` (the output matrix in Q6_K, or Q8_0 where its rows do not allow that), `q8_0`, `q6_k`, `f16`,
-//! `bf16`, `f32`. With `--tied` the embedding is the output matrix and has its type.
+//! `q4_0`, `q5_0`, `q5_1` and `q5_k` (the output matrix in Q6_K), `q8_0`, `q6_k`, `f16`, `bf16`, `f32`. Where rows are
+//! not whole blocks of the type, the one that llama.cpp takes instead. With `--tied` the embedding is the output matrix and has its type.
 //!
 //! The weights are noise scaled so that activations stay finite through every layer and logits spread like a trained
 //! model's. Element i of a tensor depends only on the seed, the tensor's name and i, by integer operations and one
@@ -158,6 +158,10 @@ enum Mix {
     Q4KM,
     #[value(name = "q4_0")]
     Q40,
+    #[value(name = "q5_0")]
+    Q50,
+    #[value(name = "q5_1")]
+    Q51,
     #[value(name = "q8_0")]
     Q80,
     F16,
@@ -561,14 +565,24 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_do_not_fit_the_type_are_an_error_and_leave_no_file() {
+    fn rows_that_do_not_fit_the_type_get_another_and_an_error_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("odd.gguf");
-        let error = write_out(&out, Format::Gguf, 1, &of(Preset::Odd, Mix::Q5K, 1)).err().unwrap();
-        assert!(format!("{error:#}").contains("160"), "{error:#}");
+        let llama3 = Model { rope: Rope::Llama3, ..of(Preset::Odd, Mix::F32, 1) };
+        let error = write_out(&out, Format::Gguf, 1, &llama3).err().unwrap();
+        assert!(format!("{error:#}").contains("llama3"), "{error:#}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        for mix in [Mix::F32, Mix::F16, Mix::Bf16, Mix::Q80, Mix::Q40] {
-            write_out(&out, Format::Gguf, 1, &of(Preset::Odd, mix, 1)).unwrap();
+        for (mix, plain, output) in [
+            (Mix::F32, BlockType::F32, BlockType::F32),
+            (Mix::Q40, BlockType::Q4_0, BlockType::Q8_0),
+            (Mix::Q4KM, BlockType::Q5_0, BlockType::Q8_0),
+            (Mix::Q5K, BlockType::Q5_1, BlockType::Q8_0),
+        ] {
+            let model = of(Preset::Odd, mix, 1);
+            let types = |name: &str| model.tensors().into_iter().find(|t| t.name == name).map(|t| t.ty);
+            assert_eq!(types("blk.0.attn_q.weight"), Some(plain), "{mix:?}");
+            assert_eq!(types("output.weight"), Some(output), "{mix:?}");
+            write_out(&out, Format::Gguf, 1, &model).unwrap();
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -40,12 +40,14 @@ pub const SENTINEL: u32 = 0xdead_beef;
 const UNSEEN: u32 = 0x7fc0_7e00;
 
 /// The formats that have kernels (Q8_K is packed as Q8K128).
-pub const WEIGHT_TYPES: [BlockType; 9] = [
+pub const WEIGHT_TYPES: [BlockType; 11] = [
     BlockType::F32,
     BlockType::F16,
     BlockType::BF16,
     BlockType::Q8_0,
     BlockType::Q4_0,
+    BlockType::Q5_0,
+    BlockType::Q5_1,
     BlockType::Q4_K,
     BlockType::Q5_K,
     BlockType::Q6_K,
@@ -448,8 +450,10 @@ fn finite_scales(t: BlockType, block: &mut [u8], rng: &mut Rng) {
     match t {
         BlockType::F32 => block.copy_from_slice(&rng.float().to_le_bytes()),
         BlockType::BF16 => block.copy_from_slice(&rng.float().to_le_bytes()[2..]),
-        BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 => block[..2].copy_from_slice(&half(rng).to_le_bytes()),
-        BlockType::Q4_K | BlockType::Q5_K => {
+        BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => {
+            block[..2].copy_from_slice(&half(rng).to_le_bytes())
+        }
+        BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => {
             block[..2].copy_from_slice(&half(rng).to_le_bytes());
             block[2..4].copy_from_slice(&half(rng).to_le_bytes());
         }

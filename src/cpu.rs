@@ -292,6 +292,8 @@ fn twin_matvec(t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u3
         BlockType::BF16 => ops::bf16_matvec::bf16_matvec(p, w, floats(act), y),
         BlockType::Q8_0 => ops::q8_0_matvec::q8_0_matvec(p, w, act, y),
         BlockType::Q4_0 => ops::q4_0_matvec::q4_0_matvec(p, w, act, y),
+        BlockType::Q5_0 => ops::q5_0_matvec::q5_0_matvec(p, w, act, y),
+        BlockType::Q5_1 => ops::q5_1_matvec::q5_1_matvec(p, w, act, y),
         BlockType::Q4_K => ops::q4k_matvec::q4k_matvec(p, w, act, y),
         BlockType::Q5_K => ops::q5k_matvec::q5k_matvec(p, w, act, y),
         BlockType::Q6_K => ops::q6k_matvec::q6k_matvec(p, w, act, y),

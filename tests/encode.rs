@@ -40,6 +40,8 @@ fn every_level_gives_the_golden_blocks() {
     let vectors = [
         (BlockType::Q8_0, "q8_0/quantized.bin"),
         (BlockType::Q4_0, "q4_0/quantized.bin"),
+        (BlockType::Q5_0, "q5_0/quantized.bin"),
+        (BlockType::Q5_1, "q5_1/quantized.bin"),
         (BlockType::Q4_K, "q4_k/quantized.bin"),
         (BlockType::Q5_K, "q5_k/quantized.bin"),
         (BlockType::Q6_K, "q6_k/quantized.bin"),

@@ -108,17 +108,21 @@ impl Random {
     }
 }
 
-const QUANTISED: [(BlockType, &str); 5] = [
+const QUANTISED: [(BlockType, &str); 7] = [
     (BlockType::Q4_0, "q4_0"),
+    (BlockType::Q5_0, "q5_0"),
+    (BlockType::Q5_1, "q5_1"),
     (BlockType::Q8_0, "q8_0"),
     (BlockType::Q4_K, "q4_k"),
     (BlockType::Q5_K, "q5_k"),
     (BlockType::Q6_K, "q6_k"),
 ];
 
-const BLOCKED: [BlockType; 7] = [
+const BLOCKED: [BlockType; 9] = [
     BlockType::Q8_0,
     BlockType::Q4_0,
+    BlockType::Q5_0,
+    BlockType::Q5_1,
     BlockType::Q4_K,
     BlockType::Q5_K,
     BlockType::Q6_K,
@@ -163,6 +167,14 @@ fn encoding_the_shared_rows_gives_the_reference_bytes() {
         (BlockType::Q8K128, &x, "q8k128/blocks.bin"),
     ] {
         check(name, same_bytes(ty, &encoded(ty, input, 512), &file(name)));
+    }
+}
+
+#[test]
+fn five_bit_blocks_of_zeros_ties_and_tiny_scales_are_the_references() {
+    let x = floats("input/five_bits.f32");
+    for (ty, dir) in [(BlockType::Q5_0, "q5_0"), (BlockType::Q5_1, "q5_1")] {
+        check(dir, same_bytes(ty, &encoded(ty, &x, 32), &file(&format!("{dir}/five_bits.bin"))));
     }
 }
 
@@ -386,6 +398,8 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
         .map(|e| match ty {
             BlockType::Q8_0 => span(head, -128.0, 127.0, 0.0),
             BlockType::Q4_0 => span(head, -8.0, 7.0, 0.0),
+            BlockType::Q5_0 => span(head, -16.0, 15.0, 0.0),
+            BlockType::Q5_1 => span(head, 0.0, 31.0, -f16([block[2], block[3]])),
             BlockType::Q4_K => {
                 let b: &q4_k::BlockQ4K = bytemuck::from_bytes(block);
                 k(b.d, b.dmin, &b.scales, e, 15.0)
@@ -430,15 +444,20 @@ fn random_rows_come_back_within_half_a_step() {
             let y = decoded(ty, &bytes);
             assert_eq!(ty.find_bad_scale(&bytes), None);
             for (b, block) in bytes.chunks_exact(ty.bytes()).enumerate() {
-                // Q8_0 and Q4_0 choose codes with the scale before it is rounded to f16: off by up to half a unit of
-                // the f16 (relative 2^-11, absolute 2^-25) times the largest code.
-                let largest = match ty {
-                    BlockType::Q8_0 => 127.0,
-                    BlockType::Q4_0 => 8.0,
-                    _ => 0.0,
-                };
+                // These choose codes with the scale (and minimum) before it is rounded to f16: off by up to half a unit
+                // of the f16 (relative 2^-11, absolute 2^-25) times the largest code.
+                let half_unit = |v: f32| f32::max(v.abs() / 2048.0, 2f32.powi(-25));
                 let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]])).abs();
-                let slack = largest * f32::max(1.0 / 2048.0, 2f32.powi(-25) / d) + 1e-3;
+                let slack = match ty {
+                    BlockType::Q8_0 => 127.0 * half_unit(d) / d,
+                    BlockType::Q4_0 => 8.0 * half_unit(d) / d,
+                    BlockType::Q5_0 => 16.0 * half_unit(d) / d,
+                    BlockType::Q5_1 => {
+                        let m = f16_to_f32(u16::from_le_bytes([block[2], block[3]]));
+                        (31.0 * half_unit(d) + half_unit(m)) / d
+                    }
+                    _ => 0.0,
+                } + 1e-3;
                 for (e, (step, low, high)) in grid(ty, block).into_iter().enumerate() {
                     let (x, y) = (x[b * ty.elems() + e], y[b * ty.elems() + e]);
                     let place = || {
@@ -448,10 +467,10 @@ fn random_rows_come_back_within_half_a_step() {
                     let nearest = x.clamp(low, high);
                     let bound = step * (0.5 + slack);
                     assert!((y - nearest).abs() <= bound, "{}", place());
-                    // What the range cuts off: the searching quantisers give up a little at the ends. Q4_0 has no
-                    // code for the negated peak.
+                    // What the range cuts off: the searching quantisers give up a little at the ends. Q4_0 and Q5_0
+                    // have no code for the negated peak.
                     let cut = match ty {
-                        BlockType::Q4_0 => 1.0 + slack,
+                        BlockType::Q4_0 | BlockType::Q5_0 => 1.0 + slack,
                         BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K => 3.0,
                         _ => slack,
                     };
@@ -474,7 +493,7 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
         assert_eq!(ty.find_bad_scale(&clean), None, "{}", ty.name());
         assert_eq!(ty.find_bad_scale(&[]), None);
         let offsets: &[usize] = match ty {
-            BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
+            BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
             BlockType::Q6_K => &[208],
             _ => &[0],
         };

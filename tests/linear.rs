@@ -56,8 +56,8 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
             _ => random.unit() * [1.0, 1e-3, 1e3][random.below(3)],
         };
         let halves: &[usize] = match t {
-            BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 => &[0],
-            BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
+            BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[0],
+            BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
             BlockType::Q6_K => &[208],
             _ => &[],
         };
@@ -101,6 +101,8 @@ fn twin(t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], x: &[f32], y: &m
         BlockType::BF16 => ops::bf16_matvec::bf16_matvec(p, w, x, y),
         BlockType::Q8_0 => ops::q8_0_matvec::q8_0_matvec(p, w, act, y),
         BlockType::Q4_0 => ops::q4_0_matvec::q4_0_matvec(p, w, act, y),
+        BlockType::Q5_0 => ops::q5_0_matvec::q5_0_matvec(p, w, act, y),
+        BlockType::Q5_1 => ops::q5_1_matvec::q5_1_matvec(p, w, act, y),
         BlockType::Q4_K => ops::q4k_matvec::q4k_matvec(p, w, act, y),
         BlockType::Q5_K => ops::q5k_matvec::q5k_matvec(p, w, act, y),
         BlockType::Q6_K => ops::q6k_matvec::q6k_matvec(p, w, act, y),
@@ -284,6 +286,12 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
                 let q = if e < 16 { b[2 + e] & 15 } else { b[2 + e - 16] >> 4 };
                 f16(b) * (q as f64 - 8.0)
             })),
+            BlockType::Q5_0 | BlockType::Q5_1 => out.extend((0..32).map(|e| {
+                let (qh, qs) = b[t.bytes() - 20..].split_at(4);
+                let low = if e < 16 { qs[e] & 15 } else { qs[e - 16] >> 4 };
+                let q = (low + 16 * (qh[e / 8] >> (e % 8) & 1)) as f64;
+                if t == BlockType::Q5_0 { f16(b) * (q - 16.0) } else { f16(b) * q + f16(&b[2..]) }
+            })),
             BlockType::Q4_K | BlockType::Q5_K => {
                 let s = &b[4..16];
                 let qs = if t == BlockType::Q4_K { &b[16..] } else { &b[48..] };
@@ -365,7 +373,7 @@ fn the_twin_computes_the_product_of_decoded_weights_and_activations() {
 
 /// Sum of |w * a|, and for formats with minima of both terms of w.
 fn term_scale(t: BlockType, row: &[u8], w: &[f64], a: &[f64]) -> f64 {
-    if !matches!(t, BlockType::Q4_K | BlockType::Q5_K) {
+    if !matches!(t, BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K) {
         return w.iter().zip(a).map(|(w, a)| (w * a).abs()).sum();
     }
     let mut no_minimum = row.to_vec();
@@ -395,6 +403,8 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
                 BlockType::Q8_K | BlockType::Q8K128 if i % 33 == 0 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
                 BlockType::Q8_0 if i % 34 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_0 if i % 18 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q5_0 if i % 22 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q5_1 if i % 24 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
                     case.w[(per_row + i) * 32] = 0x3c00_3c00
                 }

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "common/checkpoint.rs"]
+#[allow(dead_code, reason = "the shape it names is for another test")]
+mod checkpoint;
 #[path = "common/program.rs"]
 mod program;
 
@@ -107,7 +110,7 @@ fn a_hugging_face_directory_converts_to_llama_cpps_tensors_and_tells_the_same_st
 fn every_type_runs_and_a_copy_is_a_copy() {
     let dir = tempfile::tempdir().unwrap();
     let f16 = tiny("tiny-stories-f16.gguf");
-    for ty in ["f32", "bf16", "q4_k", "q5_k", "q6_k", "q5_k_m"] {
+    for ty in ["f32", "bf16", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "q5_k_m"] {
         let out = at(dir.path(), ty);
         ok(&["quantize", &f16, &out, ty, "1"]);
         assert!(story(&out).starts_with("Once upon a time"), "{ty}");
@@ -116,6 +119,30 @@ fn every_type_runs_and_a_copy_is_a_copy() {
     ok(&["quantize", Q4_K_M, &out, "COPY"]);
     same_tensors(&out, Q4_K_M);
     assert_eq!(story(&out), story(Q4_K_M));
+}
+
+#[test]
+fn rows_that_no_k_quant_fits_get_the_types_of_llama_cpp() {
+    let shape = "--preset qwen2-tiny --dim 896 --heads 14 --ffn 1024 --vocab 300 --type f16";
+    let (dir, source) = checkpoint::model(shape);
+    // the second layer is one that the mixes raise, and the embedding is the output matrix
+    let names = ["blk.0.attn_q", "blk.0.attn_v", "blk.1.attn_v", "blk.0.ffn_down", "blk.1.ffn_down", "token_embd"];
+    for (ty, want) in [
+        ("q4_k_m", ["Q5_0", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "Q8_0"]),
+        ("q5_k_m", ["Q5_1", "Q5_1", "Q8_0", "Q5_K", "Q6_K", "Q8_0"]),
+        ("q6_k", ["Q8_0", "Q8_0", "Q8_0", "Q6_K", "Q6_K", "Q8_0"]),
+        ("q5_0", ["Q5_0", "Q5_0", "Q5_0", "Q5_0", "Q5_0", "Q8_0"]),
+    ] {
+        let out = at(dir.path(), ty);
+        let args = ["quantize", source.to_str().unwrap(), &out, ty];
+        let told = ok(&[&args[..], &["--dry-run"]].concat());
+        ok(&args);
+        let made = tensors(&out);
+        assert_eq!(names.map(|n| &made[&format!("{n}.weight")].0[..]), want, "{ty}");
+        assert_eq!(made["blk.0.attn_q.bias"].0, "F32");
+        let line = told.lines().find(|l| l.contains("blk.0.attn_q.weight")).unwrap();
+        assert_eq!(line.contains("rows of 896 are not whole"), ty != "q5_0", "{line}");
+    }
 }
 
 #[test]
@@ -131,8 +158,8 @@ fn flags_choose_the_types_of_tensors() {
     };
     let t = make("pure", &["q4_k_m", "--pure"]);
     assert!(t.values().all(|t| t == "Q4_K" || t == "F32"), "{t:?}");
-    let t = make("emb", &["q4_k_m", "--token-embedding-type", "q8_0", "--tensor-type", "attn_v=q5_k"]);
-    assert_eq!((&t["token_embd.weight"][..], &t["blk.0.attn_v.weight"][..]), ("Q8_0", "Q5_K"));
+    let t = make("emb", &["q4_k_m", "--token-embedding-type", "q8_0", "--tensor-type", "attn_v=q5_1"]);
+    assert_eq!((&t["token_embd.weight"][..], &t["blk.0.attn_v.weight"][..]), ("Q8_0", "Q5_1"));
     let t = make("keep", &["q8_0", "--tensor-type", "self_attn=keep", "--tensor-type", "ffn_down=q6_k"]);
     assert_eq!((&t["blk.1.attn_q.weight"][..], &t["blk.1.ffn_down.weight"][..]), ("F16", "Q6_K"));
     let policy = at(dir.path(), "policy");

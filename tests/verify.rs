@@ -4,6 +4,7 @@ mod common;
 
 use futures::future::LocalBoxFuture;
 use isobit::cpu::{CpuDevice, CpuOptions};
+use isobit::formats::synthetic::Synthetic;
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
@@ -173,7 +174,7 @@ fn sixteen_bit_activations_and_mixed_caches_agree_too() {
 #[test]
 fn the_other_weight_types_agree() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_k", "q6_k"] {
+    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q5_1", "q5_k", "q6_k"] {
         let path = dir.path().join(format!("{ty}.gguf"));
         synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "tiny", "--type", ty])
             .expect("the model is written");
@@ -189,7 +190,8 @@ fn the_other_weight_types_agree() {
 #[test]
 fn rows_that_are_no_multiple_of_128_agree() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0"] {
+    // those of q4_k_m and q5_k become Q5_0, Q5_1 and Q8_0
+    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m", "q5_k"] {
         let path = dir.path().join(format!("{ty}.gguf"));
         synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "odd", "--type", ty])
             .expect("the model is written");
@@ -199,6 +201,21 @@ fn rows_that_are_no_multiple_of_128_agree() {
         let r = run(&mut devices, &c, options(64, 2, CacheType::F16, CacheType::F32), &script(&c, 12, 4, &[5]));
         assert_same(&r);
     }
+}
+
+#[test]
+fn a_qwen2_whose_rows_no_k_quant_fits_gives_the_golden_digest_on_every_device_and_batch_split() {
+    let c = Synthetic::parse("qwen2-896:q4_k_m").unwrap().container().unwrap();
+    let types = ["token_embd", "blk.0.attn_q", "blk.1.attn_v", "blk.0.ffn_gate", "blk.0.ffn_down", "blk.1.ffn_down"]
+        .map(|n| c.tensor(&format!("{n}.weight")).unwrap().dtype.name());
+    assert_eq!(types, ["Q8_0", "Q5_0", "Q8_0", "Q5_0", "Q4_K", "Q6_K"]);
+    let mut devices: Vec<_> = Level::available().into_iter().map(|l| cpu(Some(l), 0)).collect();
+    devices.push(cpu(None, 2));
+    devices.extend(common::boxed_gpus(None));
+    let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 24, 8, &[0, 1, 5]));
+    println!("{} words, {} devices, digest {}", r.words, devices.len(), r.digest);
+    assert_same(&r);
+    assert_eq!(r.digest, "e7aff2b6d6a30dbbe0ceedaf74cb084082bb64df75f675dbd01b3b6aba06b8ec");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-// Q8_0 and Q4_0 in the frame of staged; the importing shader brings how codes are unpacked.
+// Q8_0, Q4_0, Q5_0 and Q5_1 in the frame of staged; the importing shader brings how codes are unpacked.
 #import tile_blocks
 
 const APART = 4u;

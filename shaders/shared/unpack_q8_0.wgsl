@@ -1,4 +1,5 @@
 // Q8_0: eight words of codes a block.
+#import scaled_blocks
 const GROUP = 34u;
 
 // What the codes lie above their value.

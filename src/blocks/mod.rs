@@ -15,6 +15,8 @@ use bytemuck::Pod;
 pub mod float;
 pub mod q4_0;
 pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
@@ -39,6 +41,10 @@ pub enum BlockType {
     Q8_0,
     /// 32 codes of 4 bits, one f16 scale
     Q4_0,
+    /// 32 codes of 5 bits, one f16 scale
+    Q5_0,
+    /// 32 codes of 5 bits, an f16 scale and an f16 minimum
+    Q5_1,
     /// 256 codes of 4 bits, eight 6-bit scales and minima
     Q4_K,
     /// 256 codes of 5 bits, eight 6-bit scales and minima
@@ -53,12 +59,14 @@ pub enum BlockType {
 
 impl BlockType {
     /// Every format, in the order of the enum.
-    pub const ALL: [BlockType; 10] = [
+    pub const ALL: [BlockType; 12] = [
         BlockType::F32,
         BlockType::F16,
         BlockType::BF16,
         BlockType::Q8_0,
         BlockType::Q4_0,
+        BlockType::Q5_0,
+        BlockType::Q5_1,
         BlockType::Q4_K,
         BlockType::Q5_K,
         BlockType::Q6_K,
@@ -70,7 +78,7 @@ impl BlockType {
     pub const fn elems(self) -> usize {
         match self {
             BlockType::F32 | BlockType::F16 | BlockType::BF16 => 1,
-            BlockType::Q8_0 | BlockType::Q4_0 => 32,
+            BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q5_1 => 32,
             BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K | BlockType::Q8_K => 256,
             BlockType::Q8K128 => 128,
         }
@@ -83,6 +91,8 @@ impl BlockType {
             BlockType::F16 | BlockType::BF16 => 2,
             BlockType::Q8_0 => 34,
             BlockType::Q4_0 => 18,
+            BlockType::Q5_0 => 22,
+            BlockType::Q5_1 => 24,
             BlockType::Q4_K => 144,
             BlockType::Q5_K => 176,
             BlockType::Q6_K => 210,
@@ -99,6 +109,8 @@ impl BlockType {
             BlockType::BF16 => "BF16",
             BlockType::Q8_0 => "Q8_0",
             BlockType::Q4_0 => "Q4_0",
+            BlockType::Q5_0 => "Q5_0",
+            BlockType::Q5_1 => "Q5_1",
             BlockType::Q4_K => "Q4_K",
             BlockType::Q5_K => "Q5_K",
             BlockType::Q6_K => "Q6_K",
@@ -131,6 +143,8 @@ impl BlockType {
             BlockType::BF16 => float::decode_bf16(bytes, out),
             BlockType::Q8_0 => q8_0::decode(bytes, out),
             BlockType::Q4_0 => q4_0::decode(bytes, out),
+            BlockType::Q5_0 => q5_0::decode(bytes, out),
+            BlockType::Q5_1 => q5_1::decode(bytes, out),
             BlockType::Q4_K => q4_k::decode(bytes, out),
             BlockType::Q5_K => q5_k::decode(bytes, out),
             BlockType::Q6_K => q6_k::decode(bytes, out),
@@ -152,6 +166,8 @@ impl BlockType {
             BlockType::BF16 => float::encode_bf16(x, out),
             BlockType::Q8_0 => q8_0::encode(x, out),
             BlockType::Q4_0 => q4_0::encode(x, out),
+            BlockType::Q5_0 => q5_0::encode(x, out),
+            BlockType::Q5_1 => q5_1::encode(x, out),
             BlockType::Q4_K => q4_k::encode(x, out),
             BlockType::Q5_K => q5_k::encode(x, out),
             BlockType::Q6_K => q6_k::encode(x, out),
@@ -182,6 +198,8 @@ impl BlockType {
             BlockType::BF16 => first::<[u8; 2]>(self, bytes, |b| bad32([0, 0, b[0], b[1]])),
             BlockType::Q8_0 => first::<q8_0::BlockQ8_0>(self, bytes, |b| bad16(b.d)),
             BlockType::Q4_0 => first::<q4_0::BlockQ4_0>(self, bytes, |b| bad16(b.d)),
+            BlockType::Q5_0 => first::<q5_0::BlockQ5_0>(self, bytes, |b| bad16(b.d)),
+            BlockType::Q5_1 => first::<q5_1::BlockQ5_1>(self, bytes, |b| bad16(b.d) || bad16(b.m)),
             BlockType::Q4_K => first::<q4_k::BlockQ4K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin)),
             BlockType::Q5_K => first::<q5_k::BlockQ5K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin)),
             BlockType::Q6_K => first::<q6_k::BlockQ6K>(self, bytes, |b| bad16(b.d)),

@@ -24,7 +24,7 @@ pub struct PackError {
     pub row: usize,
     /// block within the row; for F32, F16 and BF16 the element
     pub block: usize,
-    /// what is not finite: `value`, `scale d` or `scale dmin`
+    /// what is not finite: `value`, `scale d`, `scale dmin` or `minimum m`
     pub what: &'static str,
 }
 
@@ -61,6 +61,8 @@ pub const fn words_per_row(t: BlockType, k: usize) -> usize {
         BlockType::F16 | BlockType::BF16 => k.div_ceil(2),
         BlockType::Q8_0 => k.div_ceil(128) * 34,
         BlockType::Q4_0 => k.div_ceil(128) * 18,
+        BlockType::Q5_0 => k.div_ceil(128) * 22,
+        BlockType::Q5_1 => k.div_ceil(128) * 24,
         BlockType::Q4_K => k / 256 * 36,
         BlockType::Q5_K => k / 256 * 44,
         BlockType::Q6_K => k / 256 * 53,
@@ -101,6 +103,8 @@ pub fn pack_rows(t: BlockType, k: usize, rows: usize, bytes: &[u8], out: &mut [u
             BlockType::BF16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, bf16_words),
             BlockType::Q8_0 => row_block(t, 4, row_bytes, bytes, out, q8_0_words),
             BlockType::Q4_0 => row_block(t, 4, row_bytes, bytes, out, q4_0_words),
+            BlockType::Q5_0 => row_block(t, 4, row_bytes, bytes, out, q5_0_words),
+            BlockType::Q5_1 => row_block(t, 4, row_bytes, bytes, out, q5_1_words),
             BlockType::Q4_K => row_block(t, 1, row_bytes, bytes, out, q4k_words),
             BlockType::Q5_K => row_block(t, 1, row_bytes, bytes, out, q5k_words),
             BlockType::Q6_K => row_block(t, 1, row_bytes, bytes, out, q6k_words),
@@ -256,6 +260,42 @@ fn q4_0_words(b: &[u8], w: &mut [u32; 18]) -> Result<(), Refused> {
     scales_apart(b, w, 4)
 }
 
+/// The fifth bits of a block of 32 for the kernels: bit n of byte j belongs to element 4n + j, so that a shift brings those
+/// of four neighbouring elements, which meet one word of activations, to one place of the four bytes.
+fn fifth_bits(qh: u32) -> u32 {
+    // bits 0..4 times this constant come to lie at bit 0 of the bytes, and others where the mask has none
+    (0..8).fold(0, |bits, n| bits | ((qh >> (4 * n) & 15) * 0x0020_4081 & 0x0101_0101) << n)
+}
+
+/// Up to four blocks: their f16 scales in two words, then a word of fifth bits each, then four words of nibbles each.
+fn q5_0_words(b: &[u8], w: &mut [u32; 22]) -> Result<(), Refused> {
+    for (i, b) in b.chunks_exact(22).enumerate() {
+        let d = u16_at(b, 0);
+        if !f16_is_finite(d) {
+            return Err((i, "scale d"));
+        }
+        w[i / 2] |= d << (16 * (i % 2));
+        w[2 + i] = fifth_bits(u32_at(b, 2));
+        copy_words(&b[6..], &mut w[6 + 4 * i..10 + 4 * i]);
+    }
+    Ok(())
+}
+
+/// Up to four blocks: a word with scale and minimum each, then as Q5_0.
+fn q5_1_words(b: &[u8], w: &mut [u32; 24]) -> Result<(), Refused> {
+    for (i, b) in b.chunks_exact(24).enumerate() {
+        for (at, what) in [(0, "scale d"), (2, "minimum m")] {
+            if !f16_is_finite(u16_at(b, at)) {
+                return Err((i, what));
+            }
+        }
+        w[i] = u32_at(b, 0);
+        w[4 + i] = fifth_bits(u32_at(b, 4));
+        copy_words(&b[8..], &mut w[8 + 4 * i..12 + 4 * i]);
+    }
+    Ok(())
+}
+
 fn d_and_dmin_are_finite(b: &[u8]) -> Result<(), Refused> {
     if !f16_is_finite(u16_at(b, 0)) {
         return Err((0, "scale d"));
@@ -311,8 +351,8 @@ mod tests {
         let mut bytes: Vec<u8> = (0..n).map(|i| ((i % 251) * 7 + i / 251) as u8).collect();
         let scales: &[usize] = match t {
             BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => &[3],
-            BlockType::F16 | BlockType::BF16 | BlockType::Q8_0 | BlockType::Q4_0 => &[1],
-            BlockType::Q4_K | BlockType::Q5_K => &[1, 3],
+            BlockType::F16 | BlockType::BF16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[1],
+            BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[1, 3],
             BlockType::Q6_K => &[209],
         };
         for block in bytes.chunks_exact_mut(t.bytes()) {
@@ -346,6 +386,23 @@ mod tests {
                     }
                     w.extend(halves(&scales));
                     w.extend(halves(&codes));
+                }
+            }
+            BlockType::Q5_0 | BlockType::Q5_1 => {
+                let heads = t.bytes() - 20;
+                for group in row.chunks(4 * t.bytes()) {
+                    let (mut scales, mut high, mut nibbles) = (vec![0; 4 * heads], [0; 4], vec![0; 64]);
+                    for (i, block) in group.chunks_exact(t.bytes()).enumerate() {
+                        scales[heads * i..][..heads].copy_from_slice(&block[..heads]);
+                        for e in 0..32 {
+                            let bit = block[heads + e / 8] >> (e % 8) & 1;
+                            high[i] |= u32::from(bit) << (8 * (e % 4) + e / 4);
+                        }
+                        nibbles[16 * i..][..16].copy_from_slice(&block[heads + 4..]);
+                    }
+                    w.extend(halves(&scales));
+                    w.extend(high);
+                    w.extend(halves(&nibbles));
                 }
             }
             BlockType::Q6_K => {
@@ -404,13 +461,16 @@ mod tests {
         let nan32 = [1, 0, 0x80, 0x7f];
         let inf_bf16 = [0x80, 0x7f];
         // format, offset within the block, bytes, what
-        let cases: [(BlockType, usize, &[u8], &str); 13] = [
+        let cases: [(BlockType, usize, &[u8], &str); 16] = [
             (BlockType::F32, 0, &inf32, "value"),
             (BlockType::F32, 0, &nan32, "value"),
             (BlockType::F16, 0, &inf16, "value"),
             (BlockType::BF16, 0, &inf_bf16, "value"),
             (BlockType::Q8_0, 0, &nan16, "scale d"),
             (BlockType::Q4_0, 0, &inf16, "scale d"),
+            (BlockType::Q5_0, 0, &nan16, "scale d"),
+            (BlockType::Q5_1, 0, &inf16, "scale d"),
+            (BlockType::Q5_1, 2, &nan16, "minimum m"),
             (BlockType::Q4_K, 0, &inf16, "scale d"),
             (BlockType::Q4_K, 2, &nan16, "scale dmin"),
             (BlockType::Q5_K, 0, &nan16, "scale d"),

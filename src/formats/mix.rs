@@ -1,6 +1,7 @@
 //! llama.cpp's mixes of types: their names, their numbers, and the layers they store in more bits.
 //!
-//! The one table of these: `quantize` makes files by it, `synthetic` models that never were files. What else is raised
+//! The one table of these, and of what stands in for a type that rows do not fit: `quantize` makes files by it,
+//! `synthetic` models that never were files. What else is raised
 //! (the output, a fused qkv) `quantize::choose` decides by llama.cpp's rules, and `synthetic` for itself.
 
 use crate::blocks::BlockType;
@@ -50,6 +51,8 @@ impl Mix {
                 BlockType::F16 => 1,
                 BlockType::Q4_0 => 2,
                 BlockType::Q8_0 => 7,
+                BlockType::Q5_0 => 8,
+                BlockType::Q5_1 => 9,
                 BlockType::Q4_K => 14,
                 BlockType::Q5_K => 16,
                 BlockType::Q6_K => 18,
@@ -63,6 +66,19 @@ impl Mix {
     pub fn raises(self, layer: usize, layers: usize) -> bool {
         matches!(self, Mix::Q4KM | Mix::Q5KM) && more_bits(layer, layers)
     }
+}
+
+/// `ty`, or what llama.cpp stores instead where rows of `columns` are not whole blocks of it: Q5_0 for Q4_K, Q5_1 for
+/// Q5_K, Q8_0 for Q6_K, and F16 where rows are not whole blocks of that either.
+pub fn that_fits(ty: BlockType, columns: u64) -> BlockType {
+    let fits = |t: &BlockType| columns.is_multiple_of(t.elems() as u64);
+    let instead = match ty {
+        BlockType::Q4_K => BlockType::Q5_0,
+        BlockType::Q5_K => BlockType::Q5_1,
+        BlockType::Q6_K => BlockType::Q8_0,
+        other => other,
+    };
+    [ty, instead].into_iter().find(fits).unwrap_or(BlockType::F16)
 }
 
 /// Layers whose attn_v and ffn_down the `_M` mixes store in more bits: the first and last eighth, every third between.
@@ -87,11 +103,26 @@ mod tests {
 
     #[test]
     fn every_mix_that_a_file_can_have_has_a_number_of_its_own() {
-        let names = ["f32", "f16", "q4_0", "q8_0", "q4_k", "q4_k_m", "q5_k", "q5_k_m", "q6_k", "bf16"];
+        let names = ["f32", "f16", "q4_0", "q8_0", "q5_0", "q5_1", "q4_k", "q4_k_m", "q5_k", "q5_k_m", "q6_k", "bf16"];
         let numbers = names.map(|n| Mix::parse(n).unwrap().file_type().unwrap());
-        assert_eq!(numbers, [0, 1, 2, 7, 14, 15, 16, 17, 18, 32]);
+        assert_eq!(numbers, [0, 1, 2, 7, 8, 9, 14, 15, 16, 17, 18, 32]);
         assert_eq!(Mix::parse("COPY").unwrap().file_type(), None);
         assert_eq!(Mix::parse("q8k128").unwrap().file_type(), None);
         assert_eq!(Mix::parse("q3_k"), None);
+    }
+
+    #[test]
+    fn rows_that_are_not_whole_blocks_fall_back_as_in_llama_cpp() {
+        use BlockType::*;
+        for (ty, at_896, at_100) in [
+            (Q4_K, Q5_0, F16),
+            (Q5_K, Q5_1, F16),
+            (Q6_K, Q8_0, F16),
+            (Q4_0, Q4_0, F16),
+            (Q8_0, Q8_0, F16),
+            (BF16, BF16, BF16),
+        ] {
+            assert_eq!([512, 896, 100].map(|columns| that_fits(ty, columns)), [ty, at_896, at_100]);
+        }
     }
 }

@@ -83,7 +83,7 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3; rotation is plain everywhere.
-pub const SHAPES: [Shape; 12] = [
+pub const SHAPES: [Shape; 14] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -93,6 +93,9 @@ pub const SHAPES: [Shape; 12] = [
     shape("phi3-tiny", Arch::Phi3, [256, 2, 512, 4, 4, 512, 512], false),
     Shape { window: 2047, ..shape("phi3-mini", Arch::Phi3, [3072, 32, 8192, 32, 32, 32064, 4096], false) },
     shape("qwen2-tiny", Arch::Qwen2, [256, 2, 512, 4, 2, 512, 512], true),
+    // rows that are no multiple of 256, as the next one's: what the K-quants have no blocks for
+    shape("qwen2-896", Arch::Qwen2, [896, 2, 1024, 14, 2, 512, 512], true),
+    shape("qwen2-0.5b", Arch::Qwen2, [896, 24, 4864, 14, 2, 151_936, 32_768], true),
     shape("qwen2-1.5b", Arch::Qwen2, [1536, 28, 8960, 12, 2, 151_936, 131_072], true),
     shape("qwen3-tiny", Arch::Qwen3, [256, 2, 512, 4, 2, 512, 512], false),
     shape("qwen3-1.7b", Arch::Qwen3, [2048, 28, 6144, 16, 8, 151_936, 40_960], true),
@@ -208,7 +211,7 @@ pub struct Mix {
 }
 
 /// The name of every mix.
-const MIXES: [&str; 9] = ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "f16", "bf16", "f32"];
+const MIXES: [&str; 11] = ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q5_0", "q5_1", "f16", "bf16", "f32"];
 
 impl Mix {
     /// By name.
@@ -220,15 +223,14 @@ impl Mix {
 
     /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
-        match role {
-            Role::Norm | Role::Bias => BlockType::F32,
+        let wanted = match role {
+            Role::Norm | Role::Bias => return BlockType::F32,
             Role::Qkv if self.name == "q4_k_m" => BlockType::Q5_K,
-            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0") => {
-                if cols.is_multiple_of(BlockType::Q6_K.elems() as u64) { BlockType::Q6_K } else { BlockType::Q8_0 }
-            }
+            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q5_0" | "q5_1") => BlockType::Q6_K,
             Role::Raised(layer) if self.types.raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain,
-        }
+        };
+        mix::that_fits(wanted, cols)
     }
 }
 
@@ -407,6 +409,8 @@ impl Generator {
             BlockType::Q6_K => (18.47 * 97.2, 0.0),
             BlockType::Q8_0 => (73.9, 0.0),
             BlockType::Q4_0 => (4.61, 0.0),
+            BlockType::Q5_0 => (9.23, 0.0),
+            BlockType::Q5_1 => (9.23, -15.5),
             _ => (1.0, 0.0),
         };
         let d = (t.std / spread) as f32;
@@ -480,7 +484,11 @@ impl Generator {
                 });
                 out[208..].copy_from_slice(&d.to_le_bytes());
             }
-            // Q8_0 and Q4_0: codes lie half a step below zero, so scales have both signs
+            BlockType::Q5_1 => {
+                out[..2].copy_from_slice(&d.to_le_bytes());
+                out[2..4].copy_from_slice(&dmin.to_le_bytes());
+            }
+            // Q8_0, Q4_0 and Q5_0: codes lie half a step below zero, so scales have both signs
             _ => out[..2].copy_from_slice(&(d | sign).to_le_bytes()),
         }
     }
@@ -571,6 +579,7 @@ mod tests {
             ("llama-7b:q8_0", 6.74),
             ("llama-8b", 8.03),
             ("phi3-mini", 3.82),
+            ("qwen2-0.5b", 0.494),
             ("qwen2-1.5b", 1.544),
             ("qwen3-1.7b:f16", 1.721),
         ] {

@@ -37,6 +37,13 @@ fn byte(word: &dyn Fn(usize) -> u32, first: usize, i: usize) -> u32 {
     (word(first + i / 4) >> (8 * (i % 4))) & 255
 }
 
+/// Code of element `e` of a group of Q5_0 or Q5_1 whose fifth bits start at word `high`; the nibbles follow.
+fn five_bits(word: &dyn Fn(usize) -> u32, high: usize, e: usize) -> u32 {
+    let (b, e) = (e / 32, e % 32);
+    let nibble = byte(word, high + 4 + 4 * b, e % 16) >> (4 * (e / 16)) & 15;
+    nibble | (word(high + b) >> (8 * (e % 4) + e / 4) & 1) << 4
+}
+
 /// Element `e` of a row given by its packed words, with the format's own decode arithmetic.
 fn element(t: BlockType, word: &dyn Fn(usize) -> u32, e: usize) -> f32 {
     match t {
@@ -53,6 +60,16 @@ fn element(t: BlockType, word: &dyn Fn(usize) -> u32, e: usize) -> f32 {
             let d = f16_to_f32((word(g + b / 2) >> (16 * (b % 2))) as u16);
             let q = byte(word, g + 2 + 4 * b, i % 16) >> (4 * (i / 16)) & 15;
             (q as f32 - 8.0) * d
+        }
+        BlockType::Q5_0 => {
+            let (g, b) = (e / 128 * 22, e % 128 / 32);
+            let d = f16_to_f32((word(g + b / 2) >> (16 * (b % 2))) as u16);
+            (five_bits(word, g + 2, e % 128) as f32 - 16.0) * d
+        }
+        BlockType::Q5_1 => {
+            let g = e / 128 * 24;
+            let head = word(g + e % 128 / 32);
+            five_bits(word, g + 4, e % 128) as f32 * f16_to_f32(head as u16) + f16_to_f32((head >> 16) as u16)
         }
         BlockType::Q4_K | BlockType::Q5_K => {
             let s = e / 256 * if t == BlockType::Q4_K { 36 } else { 44 };

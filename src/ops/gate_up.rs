@@ -5,11 +5,21 @@
 use crate::blocks::BlockType;
 use crate::ops::linear::LinearParams;
 use crate::ops::swiglu_quantize::{SwigluQuantizeParams, swiglu_quantize};
-use crate::ops::{q4_0_matvec, q4k_matvec, q5k_matvec, q6k_matvec, q8_0_matvec, q8k128_matvec};
+use crate::ops::{
+    q4_0_matvec, q4k_matvec, q5_0_matvec, q5_1_matvec, q5k_matvec, q6k_matvec, q8_0_matvec, q8k128_matvec,
+};
 
 /// The types that have kernels.
-pub const TYPES: [BlockType; 6] =
-    [BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q5_K, BlockType::Q6_K, BlockType::Q8K128];
+pub const TYPES: [BlockType; 8] = [
+    BlockType::Q8_0,
+    BlockType::Q4_0,
+    BlockType::Q5_0,
+    BlockType::Q5_1,
+    BlockType::Q4_K,
+    BlockType::Q5_K,
+    BlockType::Q6_K,
+    BlockType::Q8K128,
+];
 
 /// Parameters of every `*_gate_up`, in the order of the shaders' uniform struct.
 #[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
@@ -51,6 +61,8 @@ pub fn gate_up(t: BlockType, p: &GateUpParams, w: &[u32], act: &[u32], mid: &mut
     match t {
         BlockType::Q8_0 => q8_0_matvec::q8_0_matvec(&l, w, act, &mut y),
         BlockType::Q4_0 => q4_0_matvec::q4_0_matvec(&l, w, act, &mut y),
+        BlockType::Q5_0 => q5_0_matvec::q5_0_matvec(&l, w, act, &mut y),
+        BlockType::Q5_1 => q5_1_matvec::q5_1_matvec(&l, w, act, &mut y),
         BlockType::Q4_K => q4k_matvec::q4k_matvec(&l, w, act, &mut y),
         BlockType::Q5_K => q5k_matvec::q5k_matvec(&l, w, act, &mut y),
         BlockType::Q6_K => q6k_matvec::q6k_matvec(&l, w, act, &mut y),

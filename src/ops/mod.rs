@@ -21,6 +21,8 @@ pub mod matvec_pair;
 pub mod norm_quantize;
 pub mod q4_0_matvec;
 pub mod q4k_matvec;
+pub mod q5_0_matvec;
+pub mod q5_1_matvec;
 pub mod q5k_matvec;
 pub mod q6k_matvec;
 pub mod q8_0_matvec;

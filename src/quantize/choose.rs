@@ -3,7 +3,7 @@
 //! A tensor is known by both its names, GGUF's and Hugging Face's; a pattern may match either.
 
 use crate::blocks::BlockType;
-pub use crate::formats::mix::Mix;
+pub use crate::formats::mix::{Mix, that_fits};
 use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};
@@ -11,7 +11,7 @@ use fancy_regex::Regex;
 
 /// The names `Mix::parse` takes, for help and messages.
 pub const MIXES: &str =
-    "f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
+    "f32, f16, bf16, q8_0, q4_0, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
 
 /// The packed type of a matrix by nibble's routing: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
 /// A matrix whose name is none of those of [`place`] is among all that are not down projections.
@@ -112,12 +112,6 @@ pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<
     })
 }
 
-/// `ty`, or what stands in for it where rows of `columns` are not whole blocks: Q8_0, else F16.
-pub fn that_fits(ty: BlockType, columns: u64) -> BlockType {
-    let fits = |t: BlockType| columns.is_multiple_of(t.elems() as u64);
-    [ty, BlockType::Q8_0].into_iter().find(|t| fits(*t)).unwrap_or(BlockType::F16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,12 +168,5 @@ mod tests {
             assert!(Pattern::file(bad).is_err(), "{bad}");
         }
         assert!(Pattern::flag("attn_v").is_err());
-    }
-
-    #[test]
-    fn rows_that_are_not_whole_blocks_fall_back() {
-        assert_eq!(that_fits(BlockType::Q4_K, 512), BlockType::Q4_K);
-        assert_eq!(that_fits(BlockType::Q4_K, 160), BlockType::Q8_0);
-        assert_eq!(that_fits(BlockType::Q4_0, 33), BlockType::F16);
     }
 }

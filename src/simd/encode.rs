@@ -1,14 +1,14 @@
 //! Encoders of the block formats per instruction set, byte-equal to those of `blocks`, and the decoding of float rows
 //! that goes before them.
 //!
-//! Q8_0, Q8K128, Q8_K and Q4_0 are written again here without branches in the loops over elements; a block whose largest
-//! magnitude is zero or so extreme that a scale or its inverse would leave the normal numbers goes to `blocks`. Q4_K,
-//! Q5_K and Q6_K are those of `blocks` but for the search for scales, which `encode_k` has. Lanes are elements or
-//! sub-blocks; no sum changes its order.
+//! Q8_0, Q8K128, Q8_K, Q4_0, Q5_0 and Q5_1 are written again here without branches in the loops over elements; a block
+//! whose largest magnitude (for Q5_1: or range) is zero or so extreme that a scale or its inverse would leave the normal
+//! numbers goes to `blocks`. Q4_K, Q5_K and Q6_K are those of `blocks` but for the search for scales, which `encode_k`
+//! has. Lanes are elements or sub-blocks; no sum changes its order.
 
 use super::Level;
 use crate::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_f16};
-use crate::blocks::{q4_0, q8_0, q8_k, q8k128};
+use crate::blocks::{q4_0, q5_0, q5_1, q8_0, q8_k, q8k128};
 
 /// Decodes F32, F16 or BF16 elements; gives the place of the first that is NaN or infinite.
 ///
@@ -124,6 +124,8 @@ fn encode_body(ty: BlockType, x: &[f32], out: &mut [u8]) {
         BlockType::Q8K128 if lengths => each_block(x, out, q8k128_block, q8k128::encode),
         BlockType::Q8_K if lengths => each_block(x, out, q8_k_block, q8_k::encode),
         BlockType::Q4_0 if lengths => each_block(x, out, q4_0_block, q4_0::encode),
+        BlockType::Q5_0 if lengths => each_block(x, out, q5_0_block, q5_0::encode),
+        BlockType::Q5_1 if lengths => each_block(x, out, q5_1_block, q5_1::encode),
         _ => ty.encode_row(x, out),
     }
 }
@@ -227,6 +229,52 @@ fn q4_0_block(x: &[f32; 32], amax: f32, out: &mut [u8; 18]) {
     for i in 0..16 {
         out[2 + i] = code(x[i]) | (code(x[i + 16]) << 4);
     }
+}
+
+/// Fifth bits and nibbles of a block of Q5_0 or Q5_1: `out` is the rest of it.
+#[inline(always)]
+fn put_five_bits(x: &[f32; 32], out: &mut [u8], code: impl Fn(f32) -> i32) {
+    let mut codes = [0u8; 32];
+    for i in 0..32 {
+        codes[i] = code(x[i]) as u8;
+    }
+    let (qh, qs) = q5_0::pack(&codes);
+    let (high, low) = out.split_at_mut(4);
+    high.copy_from_slice(&qh);
+    low.copy_from_slice(&qs);
+}
+
+#[inline(always)]
+fn q5_0_block(x: &[f32; 32], amax: f32, out: &mut [u8; 22]) {
+    let d = peak(x, amax) / -16.0;
+    let id = 1.0 / d;
+    out[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
+    // SAFETY: |v * id| is at most 16 and a few roundings.
+    put_five_bits(x, &mut out[2..], |v| unsafe { (v * id + 16.5).to_int_unchecked::<i32>() }.clamp(0, 31));
+}
+
+#[inline(always)]
+fn q5_1_block(x: &[f32; 32], _amax: f32, out: &mut [u8; 24]) {
+    let (mut low, mut high) = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);
+    for x in x.as_chunks::<8>().0 {
+        for l in 0..8 {
+            low[l] = if x[l] < low[l] { x[l] } else { low[l] };
+            high[l] = if x[l] > high[l] { x[l] } else { high[l] };
+        }
+    }
+    let (min, max) = (low.into_iter().fold(low[0], f32::min), high.into_iter().fold(high[0], f32::max));
+    // the first of equals: zeros may differ in sign
+    let min = x.iter().find(|&&v| v == min).copied().unwrap_or(min);
+    let d = (max - min) / 31.0;
+    // a range of zero, or so small that 1 / d could be infinite
+    if d < f32::MIN_POSITIVE {
+        return q5_1::encode(x, out);
+    }
+    let id = 1.0 / d;
+    out[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
+    out[2..4].copy_from_slice(&f32_to_f16(min).to_le_bytes());
+    // SAFETY: v - min is at most max - min, 31 d and a rounding; 1 / d is finite.
+    put_five_bits(x, &mut out[4..], |v| unsafe { ((v - min) * id + 0.5).to_int_unchecked::<i32>() });
 }
 
 #[cfg(test)]

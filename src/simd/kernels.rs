@@ -61,6 +61,10 @@ macro_rules! sums {
     };
 }
 
+mod four_blocks;
+
+pub(super) use four_blocks::{Q4_0, Q5_0, Q5_1, Q8_0};
+
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -385,125 +389,6 @@ impl Quantised for Q8K128 {
             out[t] = v.mul_f(d, value(v, s[t]));
         }
         out
-    }
-}
-
-/// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
-#[inline(always)]
-fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
-    let mut s = [[v.int(0); D]; T];
-    for t in 0..T {
-        for d in 0..D {
-            s[t][d] = v.int(bias * sum32(a[t][d], b));
-        }
-    }
-    s
-}
-
-/// u_b of each token: scale times v(S).
-#[inline(always)]
-fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I; D]; T]) -> [V::F; T] {
-    let mut u = [scale; T];
-    for t in 0..T {
-        u[t] = v.mul_f(scale, value(v, s[t]));
-    }
-    u
-}
-
-/// Adds u of the next block to the sum of those before it.
-#[inline(always)]
-fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
-    for t in 0..T {
-        sum[t] = v.add_f(sum[t], u[t]);
-    }
-}
-
-pub(super) struct Q8_0;
-
-/// u of block `B` of 32.
-#[inline(always)]
-fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
-    v: V,
-    codes: &[Word; 32],
-    scale: V::F,
-    part: usize,
-    a: &Tile<T, D>,
-    next: Next,
-) -> [V::F; T] {
-    let mut s = biased(v, -V::SIGNED_BIAS, B, a);
-    q8_dots::<V, B, T, D>(v, codes, part, a, next, &mut s);
-    scaled(v, scale, s)
-}
-
-impl Quantised for Q8_0 {
-    const WORDS: usize = 34;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
-        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
-        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut u = q8_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
-        add_each(v, &mut u, q8_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
-        add_each(v, &mut u, q8_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
-        add_each(v, &mut u, q8_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
-        u
-    }
-}
-
-pub(super) struct Q4_0;
-
-/// u of block `B` of 32.
-#[inline(always)]
-fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
-    v: V,
-    nibbles: &[Word; 16],
-    scale: V::F,
-    part: usize,
-    a: &Tile<T, D>,
-    next: Next,
-) -> [V::F; T] {
-    let mut s = biased(v, -8, B, a);
-    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
-    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
-        v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
-    });
-    scaled(v, scale, s)
-}
-
-impl Quantised for Q4_0 {
-    const WORDS: usize = 18;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
-        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
-        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut u = q4_0_block::<V, 0, T, D>(v, nibbles, d0, part, a, next);
-        add_each(v, &mut u, q4_0_block::<V, 1, T, D>(v, nibbles, d1, part, a, next));
-        add_each(v, &mut u, q4_0_block::<V, 2, T, D>(v, nibbles, d2, part, a, next));
-        add_each(v, &mut u, q4_0_block::<V, 3, T, D>(v, nibbles, d3, part, a, next));
-        u
     }
 }
 

@@ -209,6 +209,8 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
                     match t {
                         BlockType::Q8_0 => job.run::<kernels::Q8_0>(row_block, tokens, &out),
                         BlockType::Q4_0 => job.run::<kernels::Q4_0>(row_block, tokens, &out),
+                        BlockType::Q5_0 => job.run::<kernels::Q5_0>(row_block, tokens, &out),
+                        BlockType::Q5_1 => job.run::<kernels::Q5_1>(row_block, tokens, &out),
                         BlockType::Q4_K => job.run::<kernels::Q4K>(row_block, tokens, &out),
                         BlockType::Q5_K => job.run::<kernels::Q5K>(row_block, tokens, &out),
                         BlockType::Q6_K => job.run::<kernels::Q6K>(row_block, tokens, &out),

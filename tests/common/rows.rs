@@ -3,9 +3,11 @@
 use isobit::blocks::BlockType;
 
 /// The types with an encoder.
-pub const QUANTISED: [BlockType; 7] = [
+pub const QUANTISED: [BlockType; 9] = [
     BlockType::Q8_0,
     BlockType::Q4_0,
+    BlockType::Q5_0,
+    BlockType::Q5_1,
     BlockType::Q4_K,
     BlockType::Q5_K,
     BlockType::Q6_K,

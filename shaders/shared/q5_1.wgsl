@@ -1,0 +1,24 @@
+// Rows packed in Q5_1: words of a row, and the value of one group (docs/exactness.md section 4).
+#import five_bit_sum
+#import sum_value
+
+fn row_words() -> u32 {
+    return (p.k + 127u) / 128u * 24u;
+}
+
+fn group_value(row: u32, g: u32, a: u32) -> f32 {
+    let group = row + g * (24u * 32u);
+    var t = 0.0;
+    for (var b = 0u; b < 4u; b++) {
+        let low = five_bit_sum(group + 4u * 32u, b, a);
+        var high = 0;
+        if p.digits == 2u {
+            high = five_bit_sum(group + 4u * 32u, b, a + 37u);
+        }
+        let head = w[group + b * 32u];
+        let s = B(f16_to_f32(head & 0xffffu) * digits_value(low, high));
+        let m = B(f16_to_f32(head >> 16u) * sum_value(a, b));
+        t = B(t + B(s + m));
+    }
+    return t;
+}

@@ -1,0 +1,73 @@
+//! Q5_1: 32 codes of 5 bits, a scale and a minimum.
+//!
+//! ```text
+//! byte  0   1   2   3   4       7   8                             23
+//!     +-------+-------+-----------+-------------------------------+
+//!     | d f16 | m f16 | qh u32    | qs[0] ... qs[15]              |   24 bytes, 32 elements
+//!     +-------+-------+-----------+-------------------------------+
+//! codes as in Q5_0
+//! value of an element with code q = q * d + m
+//! ```
+
+use bytemuck::{Pod, Zeroable};
+
+use super::q5_0::{codes, pack};
+use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16};
+
+/// One block of 32 elements; see the module's drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockQ5_1 {
+    /// The scale, little-endian binary16.
+    pub d: [u8; 2],
+    /// The minimum: the value of code 0, little-endian binary16.
+    pub m: [u8; 2],
+    /// The fifth bits, element 0 in the lowest bit, little-endian.
+    pub qh: [u8; 4],
+    /// The low bits: elements 0..16 in the low nibbles, 16..32 in the high ones.
+    pub qs: [u8; 16],
+}
+
+const _: () = assert!(size_of::<BlockQ5_1>() == BlockType::Q5_1.bytes() && align_of::<BlockQ5_1>() == 1);
+
+impl BlockQ5_1 {
+    /// Scale and minimum as f32.
+    pub fn scale_min(&self) -> (f32, f32) {
+        (f16_to_f32(u16::from_le_bytes(self.d)), f16_to_f32(u16::from_le_bytes(self.m)))
+    }
+
+    /// The block's 32 values; a product of 16 bits is exact, so each is rounded once.
+    pub fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = self.scale_min();
+        for (y, q) in out.iter_mut().zip(codes(self.qh, &self.qs)) {
+            *y = q as f32 * d + m;
+        }
+    }
+
+    /// ggml's reference quantiser: 31 steps from the smallest element to the largest, codes by truncation of a half more.
+    pub fn encode(x: &[f32; 32]) -> Self {
+        // the first of equals, which for zeros is the one whose sign is kept
+        let min = x.iter().fold(f32::MAX, |m, &v| if v < m { v } else { m });
+        let max = x.iter().fold(f32::MIN, |m, &v| if v > m { v } else { m });
+        let d = (max - min) / 31.0;
+        let id = if d != 0.0 { 1.0 / d } else { 0.0 };
+        let (qh, qs) = pack(&x.map(|v| (((v - min) * id + 0.5) as u8).min(31)));
+        BlockQ5_1 { d: f32_to_f16(d).to_le_bytes(), m: f32_to_f16(min).to_le_bytes(), qh, qs }
+    }
+}
+
+/// Decodes a row of blocks.
+///
+/// # Panics
+/// When `block_bytes` is not the 24 bytes per 32 elements of `out`.
+pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
+    decode_blocks(BlockType::Q5_1, block_bytes, out, BlockQ5_1::decode);
+}
+
+/// Encodes a row of blocks.
+///
+/// # Panics
+/// When `out` is not the 24 bytes per 32 elements of `x`.
+pub fn encode(x: &[f32], out: &mut [u8]) {
+    encode_blocks(BlockType::Q5_1, x, out, BlockQ5_1::encode);
+}

@@ -1,0 +1,248 @@
+//! Kernels of the formats with four blocks of 32 to a group, each block with an f16 scale of its own.
+
+use super::{ActBlock, Next, Quantised, Tile, q8_dots, sum32, value};
+use crate::simd::lanes::{Lanes, Word};
+
+/// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
+#[inline(always)]
+fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
+    let mut s = [[v.int(0); D]; T];
+    for t in 0..T {
+        for d in 0..D {
+            s[t][d] = v.int(bias * sum32(a[t][d], b));
+        }
+    }
+    s
+}
+
+/// u_b of each token: scale times v(S).
+#[inline(always)]
+fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I; D]; T]) -> [V::F; T] {
+    let mut u = [scale; T];
+    for t in 0..T {
+        u[t] = v.mul_f(scale, value(v, s[t]));
+    }
+    u
+}
+
+/// Adds u of the next block to the sum of those before it.
+#[inline(always)]
+fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
+    for t in 0..T {
+        sum[t] = v.add_f(sum[t], u[t]);
+    }
+}
+
+pub(in crate::simd) struct Q8_0;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    codes: &[Word; 32],
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -V::SIGNED_BIAS, B, a);
+    q8_dots::<V, B, T, D>(v, codes, part, a, next, &mut s);
+    scaled(v, scale, s)
+}
+
+impl Quantised for Q8_0 {
+    const WORDS: usize = 34;
+    const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+        next: Next,
+    ) -> [V::F; T] {
+        let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
+        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
+        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
+        let mut u = q8_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
+        add_each(v, &mut u, q8_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
+        add_each(v, &mut u, q8_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
+        add_each(v, &mut u, q8_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
+        u
+    }
+}
+
+pub(in crate::simd) struct Q4_0;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    nibbles: &[Word; 16],
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -8, B, a);
+    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
+    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
+        v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
+    });
+    scaled(v, scale, s)
+}
+
+impl Quantised for Q4_0 {
+    const WORDS: usize = 18;
+    const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+        next: Next,
+    ) -> [V::F; T] {
+        let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
+        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
+        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
+        let mut u = q4_0_block::<V, 0, T, D>(v, nibbles, d0, part, a, next);
+        add_each(v, &mut u, q4_0_block::<V, 1, T, D>(v, nibbles, d1, part, a, next));
+        add_each(v, &mut u, q4_0_block::<V, 2, T, D>(v, nibbles, d2, part, a, next));
+        add_each(v, &mut u, q4_0_block::<V, 3, T, D>(v, nibbles, d3, part, a, next));
+        u
+    }
+}
+
+/// Dots of block `B` of 32 codes of five bits, added to `s`: `high` the group's 4 words of fifth bits (bit n of byte j:
+/// element 4n + j), `nibbles` what follows them.
+#[inline(always)]
+fn five_bit_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    high: &[Word; 4],
+    nibbles: &[Word; 16],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+    s: &mut [[V::I; D]; T],
+) {
+    let fifth = v.load(&high[B], part);
+    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| {
+        let low = v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f);
+        v.or(low, v.and(v.shl(fifth, 4 - i as u32), 0x1010_1010))
+    });
+    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
+        let low = v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f);
+        v.or(low, v.and(v.shr(fifth, i as u32), 0x1010_1010))
+    });
+}
+
+/// The words of fifth bits and of nibbles of a group, which begin at word `at`.
+#[inline(always)]
+fn five_bits(block: &[Word], at: usize) -> (&[Word; 4], &[Word; 16]) {
+    let (high, nibbles) = block[at..].split_first_chunk().expect("4 words of fifth bits");
+    (high, nibbles.first_chunk().expect("16 words of nibbles"))
+}
+
+pub(in crate::simd) struct Q5_0;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn q5_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    (high, nibbles): (&[Word; 4], &[Word; 16]),
+    scale: V::F,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let mut s = biased(v, -16, B, a);
+    five_bit_dots::<V, B, T, D>(v, high, nibbles, part, a, next, &mut s);
+    scaled(v, scale, s)
+}
+
+impl Quantised for Q5_0 {
+    const WORDS: usize = 22;
+    const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+        next: Next,
+    ) -> [V::F; T] {
+        let codes = five_bits(block, 2);
+        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
+        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
+        let mut u = q5_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
+        add_each(v, &mut u, q5_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
+        add_each(v, &mut u, q5_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
+        add_each(v, &mut u, q5_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
+        u
+    }
+}
+
+pub(in crate::simd) struct Q5_1;
+
+/// v of the sum of the codes of block `b` of 32 in each digit of one token; every step is exact.
+#[inline(always)]
+fn sum_value<const D: usize>(a: &[&ActBlock; D], b: usize) -> f32 {
+    let low = sum32(a[0], b) as f32;
+    if D == 1 { low } else { sum32(a[D - 1], b) as f32 * 128.0 + low }
+}
+
+/// u of block `B` of 32: scale times v(S), and minimum times v of the activations' sum.
+#[inline(always)]
+fn q5_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    block: &[Word],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let (high, nibbles) = five_bits(block, 4);
+    let mut s = [[v.int(0); D]; T];
+    five_bit_dots::<V, B, T, D>(v, high, nibbles, part, a, next, &mut s);
+    let (scale, minimum) = v.f16_pair(v.load(&block[B], part));
+    let mut u = scaled(v, scale, s);
+    for t in 0..T {
+        u[t] = v.add_f(u[t], v.mul_f(minimum, v.float(sum_value(&a[t], B))));
+    }
+    u
+}
+
+impl Quantised for Q5_1 {
+    const WORDS: usize = 24;
+    const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+        next: Next,
+    ) -> [V::F; T] {
+        let mut u = q5_1_block::<V, 0, T, D>(v, block, part, a, next);
+        add_each(v, &mut u, q5_1_block::<V, 1, T, D>(v, block, part, a, next));
+        add_each(v, &mut u, q5_1_block::<V, 2, T, D>(v, block, part, a, next));
+        add_each(v, &mut u, q5_1_block::<V, 3, T, D>(v, block, part, a, next));
+        u
+    }
+}
