@@ -48,7 +48,15 @@ fn main(@builtin(local_invocation_index) i: u32) {
         };
         // exponents 27 to 226: twice the value is no infinity
         (0..LANES)
-            .map(|_| if next() % 7 == 0 { 0.0 } else { f32::from_bits((next() % 200 + 27) << 23 | next() % (1 << 23)) })
+            .map(
+                |_| {
+                    if next() % 7 == 0 {
+                        0.0
+                    } else {
+                        f32::from_bits(((next() % 200 + 27) << 23) | (next() % (1 << 23)))
+                    }
+                },
+            )
             .collect()
     }
 

@@ -264,7 +264,7 @@ fn q4_0_words(b: &[u8], w: &mut [u32; 18]) -> Result<(), Refused> {
 /// of four neighbouring elements, which meet one word of activations, to one place of the four bytes.
 fn fifth_bits(qh: u32) -> u32 {
     // bits 0..4 times this constant come to lie at bit 0 of the bytes, and others where the mask has none
-    (0..8).fold(0, |bits, n| bits | ((qh >> (4 * n) & 15) * 0x0020_4081 & 0x0101_0101) << n)
+    (0..8).fold(0, |bits, n| bits | (((qh >> (4 * n) & 15) * 0x0020_4081) & 0x0101_0101) << n)
 }
 
 /// Up to four blocks: their f16 scales in two words, then a word of fifth bits each, then four words of nibbles each.
