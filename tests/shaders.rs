@@ -299,14 +299,13 @@ mod table {
     fn every_shader_needs_no_capability_that_it_does_not_name_and_fits_the_default_limits() {
         for s in SHADERS {
             let module = naga::front::wgsl::parse_str(s.source).unwrap_or_else(|e| panic!("{}: {e}", s.name));
-            let validate = |granted| Validator::new(ValidationFlags::all(), granted).validate(&module);
-            match s.subgroups {
-                false => validate(Capabilities::empty()).unwrap_or_else(|e| panic!("{}: {e}", s.name)),
-                true => {
-                    assert!(validate(Capabilities::empty()).is_err(), "{} needs no subgroups", s.name);
-                    validate(Capabilities::SUBGROUP).unwrap_or_else(|e| panic!("{}: {e}", s.name))
-                }
+            let valid = |granted| {
+                let result = Validator::new(ValidationFlags::all(), granted).validate(&module);
+                result.map(|_| ()).map_err(|e| e.emit_to_string(s.source))
             };
+            let granted = if s.subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+            valid(granted).unwrap_or_else(|e| panic!("{}: {e}", s.name));
+            assert_eq!(valid(Capabilities::empty()).is_err(), s.subgroups, "{} needs no subgroups", s.name);
             assert!(s.workgroup_size.iter().product::<u32>() <= 256, "{}: {:?}", s.name, s.workgroup_size);
             assert!(s.bindings.len() <= 9, "{}: {} storage buffers, at most 8", s.name, s.bindings.len() - 1);
             assert!(!s.source.contains("enable ") && !s.source.contains("#import"), "{}", s.name);
