@@ -8,6 +8,7 @@ use isobit::formats::gguf_write::{self, Entry};
 use isobit::formats::meta::{self, Meta};
 use isobit::formats::{Container, Dtype, FormatError, LoadMode, PackedFault, packed};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -93,6 +94,55 @@ fn the_types_and_mixes_give_the_tensors_of_llama_cpp_to_the_byte() {
         assert_eq!(meta(&out), meta(&reference), "{ty}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "nothing else is left in the directory");
+}
+
+#[test]
+fn every_architecture_and_mix_gives_the_bytes_of_llama_cpps_quantiser() {
+    // SHA-256 (16 digits) over name, type and bytes of the tensors, in the order of their names, of the files that
+    // llama-quantize of llama.cpp v0.5.0 made from the same F16 file on 2026-11-21
+    const MIXES: [&str; 5] = ["q4_k_m", "q5_k_m", "q6_k", "q8_0", "q4_0"];
+    for (args, digests) in [
+        (
+            "--preset tiny",
+            ["8ed50e221a545bfd", "a599e3d60fba7826", "6fa36ee98bcbe874", "c75b1c5bd3594b5e", "0cf116f55cb0675f"],
+        ),
+        (
+            "--preset phi3-tiny --outliers",
+            ["336709f6cd711d9c", "cd6a700e2e9e2c08", "1dbc6a04f78f45f7", "4e3d1a422f62f382", "b112130a33ebf714"],
+        ),
+        (
+            "--preset qwen2-tiny",
+            ["db4f7c39f9ccba29", "a1a882f9f3bfc7c5", "285da73391b22fbd", "5749342069cc31fc", "26f2ed325ca3d7d9"],
+        ),
+        (
+            "--preset qwen3-tiny",
+            ["dfe104d4ba553a99", "1ff899caa5c55181", "e6c72faa2e5e53ea", "72efc7ca1bb84c77", "ab4688dd790bf1ed"],
+        ),
+        (
+            "--preset qwen2-tiny --dim 288 --heads 9 --kv-heads 3",
+            ["96df39decb238879", "e6f577c53c41aea2", "602e7cfd4071aac2", "c6b615b13d900103", "57dc678becaf6157"],
+        ),
+        (
+            "--preset tiny --dim 288 --heads 9 --kv-heads 3 --ffn 416",
+            ["54bd80b6c07f935b", "5cf081b2a536ee57", "1a339804b7ff4b48", "1a339804b7ff4b48", "02194aeb62a387ff"],
+        ),
+        (
+            "--preset odd",
+            ["6ef3d4bf120cc32c", "253136827e8cedae", "0246304b769cd422", "0246304b769cd422", "1d21bb0d33cb5982"],
+        ),
+    ] {
+        let (dir, source) = checkpoint::model(&format!("{args} --layers 9 --type f16"));
+        for (mix, digest) in MIXES.iter().zip(digests) {
+            let out = at(dir.path(), mix);
+            ok(&["quantize", source.to_str().unwrap(), &out, mix]);
+            let mut hash = Sha256::new();
+            for (name, (dtype, _, bytes)) in tensors(&out) {
+                hash.update(format!("{name} {dtype}\n"));
+                hash.update(bytes);
+            }
+            assert_eq!(format!("{:x}", hash.finalize())[..16], *digest, "{args} {mix}");
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! llama.cpp's mixes of types: their names, their numbers, and the layers they store in more bits.
 //!
 //! The one table of these, and of what stands in for a type that rows do not fit: `quantize` makes files by it,
-//! `synthetic` models that never were files. What else is raised
-//! (the output, a fused qkv) `quantize::choose` decides by llama.cpp's rules, and `synthetic` for itself.
+//! `synthetic` models that never were files. What else is raised (the output) `quantize::choose` decides by llama.cpp's
+//! rules, and `synthetic` for itself.
 
 use crate::blocks::BlockType;
 
@@ -11,9 +11,9 @@ use crate::blocks::BlockType;
 pub enum Mix {
     /// one type for all, but for what llama.cpp's rules raise (the output matrix)
     Plain(BlockType),
-    /// Q4_K with attn_v and ffn_down of some layers in Q6_K
+    /// Q4_K with attn_v (or a fused attn_qkv) and ffn_down of some layers in Q6_K
     Q4KM,
-    /// Q5_K with attn_v and ffn_down of some layers in Q6_K
+    /// Q5_K with the same in Q6_K
     Q5KM,
     /// every tensor as it is
     Copy,
@@ -62,7 +62,7 @@ impl Mix {
         })
     }
 
-    /// Whether attn_v and ffn_down of this layer are stored in more bits (Q6_K).
+    /// Whether attn_v (or attn_qkv) and ffn_down of this layer are stored in more bits (Q6_K).
     pub fn raises(self, layer: usize, layers: usize) -> bool {
         matches!(self, Mix::Q4KM | Mix::Q5KM) && more_bits(layer, layers)
     }
@@ -81,7 +81,8 @@ pub fn that_fits(ty: BlockType, columns: u64) -> BlockType {
     [ty, instead].into_iter().find(fits).unwrap_or(BlockType::F16)
 }
 
-/// Layers whose attn_v and ffn_down the `_M` mixes store in more bits: the first and last eighth, every third between.
+/// Layers whose attn_v (or attn_qkv) and ffn_down the `_M` mixes store in more bits: the first and last eighth, every
+/// third between.
 fn more_bits(layer: usize, layers: usize) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2

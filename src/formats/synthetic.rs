@@ -106,12 +106,10 @@ pub const SHAPES: [Shape; 14] = [
 pub enum Role {
     /// the output matrix
     Output,
-    /// attn_v or ffn_down of a layer
+    /// attn_v, phi3's attn_qkv, or ffn_down of a layer
     Raised(u32),
     /// any other matrix
     Plain,
-    /// phi3's attn_qkv
-    Qkv,
     /// one dimension, around 1
     Norm,
     /// one dimension, around 0
@@ -164,7 +162,7 @@ impl Shape {
             let b = |part: &str| format!("blk.{i}.{part}");
             add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
             if self.arch == Arch::Phi3 {
-                add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Qkv);
+                add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
                 add(b("attn_q.weight"), q, dim, root(dim), Role::Plain);
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
@@ -225,7 +223,6 @@ impl Mix {
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
             Role::Norm | Role::Bias => return BlockType::F32,
-            Role::Qkv if self.name == "q4_k_m" => BlockType::Q5_K,
             Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q5_0" | "q5_1") => BlockType::Q6_K,
             Role::Raised(layer) if self.types.raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain,
@@ -538,7 +535,9 @@ mod tests {
         assert_eq!(types("attn_v"), types("ffn_down"));
         assert!(types("ffn_up").iter().all(|&t| t == BlockType::Q4_K));
         let phi = Synthetic::parse("phi3-mini").unwrap();
-        assert_eq!(phi.mix.pick(Role::Qkv, 32, 3072), BlockType::Q5_K);
+        let qkv = phi.shape.tensors().into_iter().filter(|t| t.name.ends_with("attn_qkv.weight"));
+        let six = qkv.filter(|t| phi.mix.pick(t.role, 32, 3072) == BlockType::Q6_K).count();
+        assert_eq!(six, 16);
         assert_eq!(phi.metadata().uint("phi3.attention.sliding_window"), Some(2047));
         assert_eq!(s.metadata().uint("llama.attention.sliding_window"), None);
     }

@@ -3,6 +3,7 @@
 //! A tensor is known by both its names, GGUF's and Hugging Face's; a pattern may match either.
 
 use crate::blocks::BlockType;
+use crate::formats::meta::Meta;
 pub use crate::formats::mix::{Mix, that_fits};
 use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
@@ -85,8 +86,20 @@ pub struct Model {
     pub layers: usize,
     /// the embedding is the output matrix
     pub tied: bool,
-    /// 80 layers whose key-value heads serve eight query heads each (Llama 2 70B and its kin)
+    /// what llama.cpp takes for a 70B: a qwen2 of 80 layers, or a llama of 80 whose key-value heads are shared
     pub is_70b: bool,
+}
+
+impl Model {
+    /// From a GGUF file's metadata; `tied` where the model has no output matrix of its own.
+    pub fn read(meta: &Meta, tied: bool) -> Model {
+        let arch = meta.str("general.architecture").unwrap_or("");
+        let key = |k: &str| meta.uint(&format!("{arch}.{k}"));
+        let layers = key("block_count").unwrap_or(0) as usize;
+        let heads = key("attention.head_count");
+        let shared = key("attention.head_count_kv").or(heads) != heads;
+        Model { layers, tied, is_70b: layers == 80 && (arch == "qwen2" || arch == "llama" && shared) }
+    }
 }
 
 /// The type of a matrix by llama.cpp's rules, before its row length is looked at. `columns` is that length.
@@ -103,11 +116,8 @@ pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<
     let part = gguf_name.rsplit('.').nth(1).unwrap_or("");
     let raised = names::layer_of(gguf_name).is_some_and(|l| mix.raises(l, model.layers));
     Some(match part {
-        "attn_v" if raised => BlockType::Q6_K,
-        "attn_v" if model.is_70b && base == BlockType::Q4_K => BlockType::Q5_K,
-        "ffn_down" if raised => BlockType::Q6_K,
-        "attn_qkv" if mix == Mix::Q4KM => BlockType::Q5_K,
-        "attn_qkv" if mix == Mix::Q5KM => BlockType::Q6_K,
+        "attn_v" | "attn_qkv" | "ffn_down" if raised => BlockType::Q6_K,
+        "attn_v" | "attn_qkv" if model.is_70b && base == BlockType::Q4_K => BlockType::Q5_K,
         _ => base,
     })
 }
@@ -115,6 +125,7 @@ pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::meta::Value;
 
     const LLAMA: Model = Model { layers: 22, tied: false, is_70b: false };
 
@@ -126,7 +137,8 @@ mod tests {
         assert_eq!(raised, [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]);
         assert_eq!(pick("blk.4.attn_v.weight"), BlockType::Q6_K);
         assert_eq!(pick("blk.4.attn_q.weight"), BlockType::Q4_K);
-        assert_eq!(pick("blk.4.attn_qkv.weight"), BlockType::Q5_K);
+        assert_eq!(pick("blk.4.attn_qkv.weight"), BlockType::Q6_K);
+        assert_eq!(pick("blk.5.attn_qkv.weight"), BlockType::Q4_K);
         assert_eq!(pick("output.weight"), BlockType::Q6_K);
         assert_eq!(pick("token_embd.weight"), BlockType::Q4_K);
         let tied = Model { tied: true, ..LLAMA };
@@ -135,6 +147,23 @@ mod tests {
         assert_eq!(by_mix(Mix::Q5KM, &LLAMA, "output.weight", 160), Some(BlockType::Q8_0));
         let big = Model { layers: 80, tied: false, is_70b: true };
         assert_eq!(by_mix(Mix::Q4KM, &big, "blk.11.attn_v.weight", 8192), Some(BlockType::Q5_K));
+    }
+
+    #[test]
+    fn what_llama_cpp_takes_for_a_70b_are_qwen2_and_shared_heads_in_80_layers() {
+        let is_70b = |arch: &str, layers: u32, heads: [Option<u32>; 2]| {
+            let [q, kv] = heads;
+            let key = |k: &str, v: u32| (format!("{arch}.{k}"), Value::U32(v));
+            let mut entries = vec![("general.architecture".into(), Value::Str(arch.into()))];
+            entries.push(key("block_count", layers));
+            entries.extend(q.map(|n| key("attention.head_count", n)));
+            entries.extend(kv.map(|n| key("attention.head_count_kv", n)));
+            Model::read(&Meta { entries }, false).is_70b
+        };
+        assert!(is_70b("llama", 80, [Some(64), Some(8)]) && is_70b("llama", 80, [Some(4), Some(2)]));
+        assert!(is_70b("qwen2", 80, [Some(64), Some(8)]) && is_70b("qwen2", 80, [Some(64), Some(64)]));
+        assert!(!is_70b("llama", 80, [Some(64), Some(64)]) && !is_70b("llama", 80, [Some(64), None]));
+        assert!(!is_70b("llama", 32, [Some(32), Some(8)]) && !is_70b("qwen3", 80, [Some(64), Some(8)]));
     }
 
     #[test]

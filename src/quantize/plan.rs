@@ -166,15 +166,7 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
     for o in &o.overrides {
         o.apply(&mut meta).context("--override-kv")?;
     }
-    let arch = meta.str("general.architecture").unwrap_or("").to_string();
-    let key = |k: &str| meta.uint(&format!("{arch}.{k}")).unwrap_or(0);
-    let model = Model {
-        layers: key("block_count") as usize,
-        tied: !items.iter().any(|i| i.gguf == "output.weight"),
-        is_70b: key("block_count") == 80
-            && key("attention.head_count_kv") * 8 == key("attention.head_count")
-            && arch == "llama",
-    };
+    let model = Model::read(&meta, !items.iter().any(|i| i.gguf == "output.weight"));
     for item in &mut items {
         let Data::Tensor { index, heads, .. } = item.data else { continue };
         let t = &c.tensors[index];
