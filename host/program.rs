@@ -62,6 +62,7 @@ pub(super) struct Program {
     device: wgpu::Device,
     cache: Option<wgpu::PipelineCache>,
     kinds: Vec<Kind>,
+    room: Room,
     pub commands: Vec<Compiled>,
     pub logits_staging: wgpu::Buffer,
     /// one for each step that may be under way
@@ -69,12 +70,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Pipelines are taken from `cache` and put into it, where the device has one.
+    /// `tuned`: any variant that is not forced may be measured. Pipelines are taken from `cache` and put into it, where the
+    /// device has one.
     pub fn new(
         device: &wgpu::Device,
         plan: Plan,
         max_binding: u64,
         forced: &[Forced],
+        tuned: bool,
         nature: Nature,
         cache: Option<wgpu::PipelineCache>,
     ) -> Result<Program, HostError> {
@@ -133,8 +136,10 @@ impl Program {
         let mut parts_words = 0;
         for c in &plan.recording.commands {
             let choice = variants::initial(forced, c.op, &c.args, room);
-            let met = choice.iter().map(|&v| &variants::of(c.op)[v]);
-            let words = met.map(|v| v.words_before(&c.args, room)).max().unwrap_or(0);
+            let free = tuned && variants::forced(forced, c.op).is_none();
+            let met = variants::of(c.op).iter().enumerate();
+            let met = met.filter(|(i, v)| choice.contains(i) || free && v.serves(&c.args, room));
+            let words = met.map(|(_, v)| v.words_before(&c.args, room)).max().unwrap_or(0);
             parts_words = parts_words.max(words);
             choices.push((choice, words > 0));
         }
@@ -188,6 +193,7 @@ impl Program {
             device,
             cache,
             kinds,
+            room,
             commands,
             logits_staging,
             selected_staging,
@@ -224,6 +230,20 @@ impl Program {
         let variant = c.choice[variants::class(args.groups()[1])];
         let split = variants::of(self.kinds[c.kind].op)[variant].is_split();
         if split && !variants::splits(args, c.split_from) { 0 } else { variant }
+    }
+
+    /// Whether a command can run a variant: what it leaves between two passes has a place.
+    pub fn can(&self, command: usize, variant: usize) -> bool {
+        let c = &self.plan.recording.commands[command];
+        let v = &variants::of(c.op)[variant];
+        v.serves(&c.args, self.room) && (v.before().is_none() || self.commands[command].two.is_some())
+    }
+
+    /// Positions that commands of attention see at most of the first page; 0 of other operations.
+    pub fn positions(&self, commands: &[usize]) -> usize {
+        let page = |&c: &usize| variants::attention_of(&self.plan.recording.commands[c].args);
+        let first = commands.iter().filter_map(page).filter(|p| p.page_first == 0);
+        first.map(|p| p.page_len as usize).max().unwrap_or(0)
     }
 
     /// Dispatches that a step's commands take.

@@ -189,7 +189,7 @@ impl Variant {
 }
 
 /// What a plan's steps and a device's bindings leave room for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Room {
     pub nature: Nature,
     pub max_tokens: usize,
