@@ -1,8 +1,12 @@
-//! What decode attention gains where each chunk of 64 positions has a workgroup: `cargo bench --bench split -- [ADAPTER [DEPTH]]`.
+//! What attention gains from its variants: decode split over chunks of 64 positions, prefill in tiles.
 //!
-//! Steps of one token that are nothing but attention commands, plain and split, on two devices of one adapter, in turn
-//! within each round; a round's ratio is theirs, printed are the medians. `ADAPTER`: its index in `isobit devices`, 0
-//! unless given; `DEPTH`: one depth instead of three (software takes minutes). Both must leave the same words.
+//!     cargo bench --bench split -- split [ADAPTER [DEPTH]]
+//!     cargo bench --bench split -- tile [ADAPTER [DEPTH]]
+//!
+//! Steps that are nothing but attention commands, of one token ("split") or of 64 ("tile") at the end of so many positions,
+//! plain and with the variant, on two devices of one adapter, in turn within each round; a round's ratio is theirs, printed
+//! are the medians. `ADAPTER`: its index in `isobit devices`, 0 unless given; `DEPTH`: one instead of three (software takes
+//! minutes). Both must leave the same words.
 
 #[cfg(not(feature = "gpu"))]
 fn main() {
@@ -25,13 +29,33 @@ mod gpu {
     use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
     use std::time::Instant;
 
-    /// Attention commands in a step, and timed rounds.
-    const LAYERS: usize = 4;
+    /// Timed rounds, a second for each case at least.
     const ROUNDS: usize = 11;
+    const SECONDS: f64 = 1.0;
 
-    /// (heads, key-value heads, elements of a head): the 58 M model, a 1 B and a 7 B.
-    const SHAPES: [(u32, u32, u32); 3] = [(8, 4, 64), (32, 8, 64), (32, 32, 128)];
-    const DEPTHS: [u32; 3] = [1024, 2048, 8192];
+    /// (heads, key-value heads, elements of a head): the 58 M model, a 1 B, a 7 B, and one of wide heads.
+    const SHAPES: [(u32, u32, u32); 4] = [(8, 4, 64), (32, 8, 64), (32, 32, 128), (8, 4, 256)];
+
+    /// What is compared with the plain form.
+    struct Matter {
+        variant: &'static str,
+        tokens: u32,
+        /// attention commands in a step
+        layers: usize,
+        depths: [u32; 3],
+        /// of keys and values
+        types: &'static [CacheType],
+    }
+
+    const SPLIT: Matter = Matter {
+        variant: "split",
+        tokens: 1,
+        layers: 4,
+        depths: [1024, 2048, 8192],
+        types: &[CacheType::F16, CacheType::Q8_0, CacheType::TQ3_1],
+    };
+    const TILE: Matter =
+        Matter { variant: "tile", tokens: 64, layers: 1, depths: [64, 512, 2048], types: &CacheType::ALL };
 
     /// Words of queries, keys and values: halves and floats of some units, whatever a type makes of them.
     struct Words;
@@ -51,7 +75,7 @@ mod gpu {
         }
     }
 
-    fn plan(t: CacheType, (heads, kv_heads, head_dim): (u32, u32, u32), depth: u32) -> Plan {
+    fn plan(m: &Matter, t: CacheType, (heads, kv_heads, head_dim): (u32, u32, u32), depth: u32) -> Plan {
         let words = t.words(head_dim as usize).expect("heads of whole blocks");
         let cached = (kv_heads * depth) as usize * words;
         let weight = |name: &str, words| {
@@ -59,7 +83,7 @@ mod gpu {
             BufDecl { name: name.into(), words, role }
         };
         let scratch = |name: &str, words| BufDecl { name: name.into(), words, role: Role::Scratch };
-        let width = (heads * head_dim) as usize;
+        let width = (m.tokens * heads * head_dim) as usize;
         let p = AttentionParams {
             n_tokens: 0,
             pos: 0,
@@ -88,8 +112,8 @@ mod gpu {
                 scratch("state", 4),
                 scratch("out", width),
             ],
-            recording: Recording { commands: vec![command; LAYERS] },
-            max_tokens: 1,
+            recording: Recording { commands: vec![command; m.layers] },
+            max_tokens: m.tokens as usize,
             ..Plan::default()
         }
     }
@@ -100,43 +124,56 @@ mod gpu {
     }
 
     pub fn main() -> anyhow::Result<()> {
-        let mut numbers = std::env::args().skip(1).filter_map(|a| a.parse::<u32>().ok());
-        let (index, depth) = (numbers.next().unwrap_or(0) as usize, numbers.next());
-        let depths: Vec<u32> = depth.map_or(DEPTHS.into(), |d| vec![d.next_multiple_of(64)]);
+        let words: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+        let matter = match words.first().map(String::as_str) {
+            Some("split") => SPLIT,
+            Some("tile") => TILE,
+            other => anyhow::bail!("split or tile, not {}", other.unwrap_or("nothing")),
+        };
+        let mut numbers = words[1..].iter().map(|a| a.parse::<u32>().with_context(|| format!("{a} is no number")));
+        let (index, depth) = (numbers.next().transpose()?.unwrap_or(0) as usize, numbers.next().transpose()?);
+        let depths = depth.map_or(matter.depths.into(), |d| vec![d.next_multiple_of(64)]);
         let list = block_on(adapters());
         let adapter = list.get(index).with_context(|| format!("there is no adapter {index}"))?;
-        println!("{}", adapter.title());
+        println!("{}, {} tokens", adapter.title(), matter.tokens);
         let open = |name: &str| -> anyhow::Result<GpuDevice> {
-            let variants = vec![Forced::parse(name).map_err(anyhow::Error::msg)?];
+            // wide heads have a tile of their own
+            let names = [name, if name == "tile" { "wide" } else { name }];
+            let forced = |name: &str| Forced::parse(name).map_err(anyhow::Error::msg);
+            let variants = names.map(forced).into_iter().collect::<anyhow::Result<_>>()?;
             Ok(block_on(connect(adapter, GpuOptions { variants, ..GpuOptions::default() }))?.0)
         };
-        let mut both = [open("plain")?, open("split")?];
-        println!("| cache | heads | depth | plain, µs | split, µs | speed of split |\n|---|---|---:|---:|---:|---:|");
-        for t in [CacheType::F16, CacheType::Q8_0, CacheType::TQ3_1] {
+        let name = matter.variant;
+        let mut both = [open("plain")?, open(name)?];
+        println!("| cache | heads | depth | plain, µs | {name}, µs | speed of {name} |\n|---|---|---:|---:|---:|---:|");
+        for &t in matter.types {
             for (shape, &depth) in SHAPES.into_iter().flat_map(|s| depths.iter().map(move |d| (s, d))) {
                 let mut left = Vec::new();
-                let step = Step { n_tokens: 1, pos: depth as usize - 1, ..Step::default() };
+                let n_tokens = matter.tokens as usize;
+                let step = Step { n_tokens, pos: depth as usize - n_tokens, ..Step::default() };
                 for device in &mut both {
-                    block_on(device.load(plan(t, shape, depth), &mut Words))?;
+                    block_on(device.load(plan(&matter, t, shape, depth), &mut Words))?;
                     block_on(device.run(&step))?;
                     left.push(block_on(device.read(4))?);
                 }
-                ensure!(left[0] == left[1], "plain and split differ");
+                ensure!(left[0] == left[1], "plain and {name} differ");
                 let (mut times, mut ratios) = ([vec![], vec![]], vec![]);
-                for round in 0..ROUNDS {
+                let started = Instant::now();
+                while ratios.len() < ROUNDS && (ratios.len() < 3 || started.elapsed().as_secs_f64() < SECONDS) {
+                    let round = ratios.len();
                     let mut took = [0.0; 2];
                     for which in [round % 2, 1 - round % 2] {
                         let start = Instant::now();
                         block_on(both[which].run(&step))?;
-                        took[which] = start.elapsed().as_secs_f64() / LAYERS as f64;
+                        took[which] = start.elapsed().as_secs_f64() / matter.layers as f64;
                         times[which].push(took[which] * 1e6);
                     }
                     ratios.push(took[0] / took[1]);
                 }
-                let [plain, split] = times.each_mut().map(|t| median(t));
+                let [plain, other] = times.each_mut().map(|t| median(t));
                 let (heads, kv_heads, hd) = shape;
                 println!(
-                    "| {} | {heads}/{kv_heads} of {hd} | {depth} | {plain:.0} | {split:.0} | {:.2} |",
+                    "| {} | {heads}/{kv_heads} of {hd} | {depth} | {plain:.0} | {other:.0} | {:.2} |",
                     t.name(),
                     median(&mut ratios)
                 );

@@ -139,8 +139,8 @@ impl GpuDevice {
         self.unload();
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let cache = self.pipelines.as_ref().map(PipelineCache::handle);
-        let program =
-            Program::new(&self.device, plan, self.max_binding(), &self.options.variants, self.nature, cache.cloned());
+        let (forced, tuned) = (&self.options.variants, self.options.tune != Tune::Off);
+        let program = Program::new(&self.device, plan, self.max_binding(), forced, tuned, self.nature, cache.cloned());
         if let Some(e) = memory.pop().await {
             anyhow::bail!(HostError::Device(format!(
                 "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",

@@ -7,7 +7,7 @@
 use super::device::Nature;
 use super::faults::HostError;
 use super::shaders::{self, Binding, Shader};
-use super::variants::{self, CLASSES, Choice, Forced, Variant};
+use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
 use crate::record::{Args, BufId, Op, Plan, Role};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -30,11 +30,11 @@ pub(super) struct Compiled {
     kind: usize,
     bind_group: wgpu::BindGroup,
     /// for a variant of two passes: parts in the place of what the first writes, and of what the second reads first
-    split: Option<[wgpu::BindGroup; 2]>,
+    two: Option<[wgpu::BindGroup; 2]>,
     /// the variant of each class of steps
     pub choice: Choice,
-    /// the user asks for the variant
-    forced: bool,
+    /// positions seen of the page from which attention is split, where that is chosen
+    pub split_from: usize,
 }
 
 /// An operation: its layouts, and a pipeline for each variant once it is needed.
@@ -62,6 +62,7 @@ pub(super) struct Program {
     device: wgpu::Device,
     cache: Option<wgpu::PipelineCache>,
     kinds: Vec<Kind>,
+    room: Room,
     pub commands: Vec<Compiled>,
     pub logits_staging: wgpu::Buffer,
     /// one for each step that may be under way
@@ -69,12 +70,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Pipelines are taken from `cache` and put into it, where the device has one.
+    /// `tuned`: any variant that is not forced may be measured. Pipelines are taken from `cache` and put into it, where the
+    /// device has one.
     pub fn new(
         device: &wgpu::Device,
         plan: Plan,
         max_binding: u64,
         forced: &[Forced],
+        tuned: bool,
         nature: Nature,
         cache: Option<wgpu::PipelineCache>,
     ) -> Result<Program, HostError> {
@@ -127,38 +130,29 @@ impl Program {
         let mut kinds = Vec::new();
         let mut by_op: HashMap<Op, usize> = HashMap::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
-        // what commands start with; the parts of a split attention, which all of them share
+        // what commands start with; the parts of variants of two passes, which all commands share
+        let room = Room { nature, max_tokens: plan.max_tokens, max_binding };
         let mut choices = Vec::with_capacity(plan.recording.commands.len());
-        let mut parts_bytes = 0;
+        let mut parts_words = 0;
         for c in &plan.recording.commands {
-            let mut choice = variants::initial(forced, c.op, &c.args, nature);
-            let list = variants::of(c.op);
-            if choice.iter().any(|&v| list[v].before().is_some()) {
-                let bytes = 4 * variants::split_words(&c.args) as u64;
-                if bytes <= max_binding {
-                    parts_bytes = parts_bytes.max(bytes);
-                } else {
-                    if variants::forced(forced, c.op).is_some() {
-                        log::warn!(
-                            "{}: its parts would take {bytes} bytes, more than a binding: not split",
-                            c.op.title()
-                        );
-                    }
-                    choice = choice.map(|v| if list[v].before().is_some() { 0 } else { v });
-                }
-            }
-            choices.push(choice);
+            let choice = variants::initial(forced, c.op, &c.args, room);
+            let free = tuned && variants::forced(forced, c.op).is_none();
+            let met = variants::of(c.op).iter().enumerate();
+            let met = met.filter(|(i, v)| choice.contains(i) || free && v.serves(&c.args, room));
+            let words = met.map(|(_, v)| v.words_before(&c.args, room)).max().unwrap_or(0);
+            parts_words = parts_words.max(words);
+            choices.push((choice, words > 0));
         }
-        let parts = (parts_bytes > 0).then(|| {
-            log::info!("the parts of a split attention take {parts_bytes} bytes");
+        let parts = (parts_words > 0).then(|| {
+            log::info!("what attention leaves between two passes takes {} bytes", 4 * parts_words);
             device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("parts of attention"),
-                size: parts_bytes,
+                size: 4 * parts_words as u64,
                 usage: wgpu::BufferUsages::STORAGE,
                 mapped_at_creation: false,
             })
         });
-        for ((i, c), choice) in plan.recording.commands.iter().enumerate().zip(choices) {
+        for ((i, c), (choice, two)) in plan.recording.commands.iter().enumerate().zip(choices) {
             let kind = *by_op.entry(c.op).or_insert_with(|| {
                 kinds.push(Kind::new(device, c.op));
                 kinds.len() - 1
@@ -179,8 +173,7 @@ impl Program {
                 })
             };
             let bind_group = group(&entries);
-            let splits = choice.iter().any(|&v| variants::of(c.op)[v].before().is_some());
-            let split = parts.as_ref().filter(|_| splits).map(|parts| {
+            let two = parts.as_ref().filter(|_| two).map(|parts| {
                 // the state from page to page is the fourth binding, the queries are the first
                 [4, 1].map(|at| {
                     let mut entries = entries.clone();
@@ -188,8 +181,8 @@ impl Program {
                     group(&entries)
                 })
             });
-            let forced = variants::forced(forced, c.op).is_some();
-            commands.push(Compiled { kind, bind_group, split, choice, forced });
+            let split_from = if variants::forced(forced, c.op).is_some() { 1 } else { variants::SPLIT_POSITIONS };
+            commands.push(Compiled { kind, bind_group, two, choice, split_from });
         }
         let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);
         Ok(Program {
@@ -200,6 +193,7 @@ impl Program {
             device,
             cache,
             kinds,
+            room,
             commands,
             logits_staging,
             selected_staging,
@@ -213,7 +207,7 @@ impl Program {
             let met = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
             wanted.extend(met.map(|class| (compiled.kind, compiled.choice[class])));
             // for the steps that are not split
-            if compiled.split.is_some() {
+            if compiled.choice.iter().any(|&v| variants::of(c.op)[v].is_split()) {
                 wanted.push((compiled.kind, 0));
             }
         }
@@ -234,8 +228,22 @@ impl Program {
     fn chosen(&self, command: usize, args: &Args) -> usize {
         let c = &self.commands[command];
         let variant = c.choice[variants::class(args.groups()[1])];
-        let splits = variants::of(self.kinds[c.kind].op)[variant].before().is_some();
-        if splits && !variants::splits(args, c.forced) { 0 } else { variant }
+        let split = variants::of(self.kinds[c.kind].op)[variant].is_split();
+        if split && !variants::splits(args, c.split_from) { 0 } else { variant }
+    }
+
+    /// Whether a command can run a variant: what it leaves between two passes has a place.
+    pub fn can(&self, command: usize, variant: usize) -> bool {
+        let c = &self.plan.recording.commands[command];
+        let v = &variants::of(c.op)[variant];
+        v.serves(&c.args, self.room) && (v.before().is_none() || self.commands[command].two.is_some())
+    }
+
+    /// Positions that commands of attention see at most of the first page; 0 of other operations.
+    pub fn positions(&self, commands: &[usize]) -> usize {
+        let page = |&c: &usize| variants::attention_of(&self.plan.recording.commands[c].args);
+        let first = commands.iter().filter_map(page).filter(|p| p.page_first == 0);
+        first.map(|p| p.page_len as usize).max().unwrap_or(0)
     }
 
     /// Dispatches that a step's commands take.
@@ -255,7 +263,7 @@ impl Program {
         let kind = &self.kinds[c.kind];
         let v = &variants::of(kind.op)[variant];
         for which in passes(kind.op, variant) {
-            let ([x, y, z], group) = match (which, &c.split) {
+            let ([x, y, z], group) = match (which, &c.two) {
                 (Pass::Before, Some([before, _])) => (v.groups_before(args), before),
                 (Pass::Last, Some([_, last])) if v.before().is_some() => (v.groups(args), last),
                 _ => (v.groups(args), &c.bind_group),
@@ -293,7 +301,8 @@ fn passes(op: Op, variant: usize) -> &'static [Pass] {
 /// The shader of a pass of a variant.
 fn shader(op: Op, variant: &Variant, pass: Pass) -> &'static Shader {
     let before = variant.before().filter(|_| pass == Pass::Before);
-    shaders::find(before.unwrap_or(&variant.stem(op))).expect("tests check that every variant has its shaders")
+    let stem = before.map_or_else(|| variant.stem(op), |b| b.stem().into());
+    shaders::find(&stem).expect("tests check that every variant has its shaders")
 }
 
 impl Kind {

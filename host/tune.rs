@@ -46,6 +46,17 @@ struct Page {
     exact: bool,
     /// shape to the names of the variants for one, a few and many tokens, as far as they were measured
     choices: BTreeMap<String, [Option<String>; CLASSES.len()]>,
+    /// shape of attention to the depth from which it is split
+    splits: BTreeMap<String, Split>,
+}
+
+/// From where attention of a few tokens is split (`variants::splits`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Split {
+    /// positions seen of a page from which on it was the faster; `None`: from none of those measured
+    from: Option<usize>,
+    /// positions up to which it was measured
+    measured: usize,
 }
 
 /// The page of one adapter, and where it is kept.
@@ -61,7 +72,7 @@ impl Memory {
     pub fn open(adapter: &wgpu::AdapterInfo, store: Option<Arc<dyn Store>>) -> Memory {
         let about = about(adapter);
         let name = name("gpu", &about, "json");
-        let fresh = Page { about, exact: false, choices: BTreeMap::new() };
+        let fresh = Page { about, exact: false, choices: BTreeMap::new(), splits: BTreeMap::new() };
         let mut memory = Memory { store, name, page: fresh };
         let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
         match found.map(|text| serde_json::from_slice::<Page>(&text)) {
@@ -137,6 +148,12 @@ const ROTATION: usize = 4;
 /// Timed rounds; the best counts.
 const ROUNDS: usize = 3;
 
+/// Positions that attention of one token is measured at, plain and split.
+const DEPTHS: [usize; 5] = [256, 512, 1024, 2048, 4096];
+
+/// Positions that attention of many tokens is measured at, where a page has as many.
+const PREFILL_DEPTH: usize = 512;
+
 /// What tells shapes apart; `None` where there is one variant only.
 fn shape(c: &Command) -> Option<String> {
     let (k, rows, digits) = match c.args {
@@ -147,7 +164,11 @@ fn shape(c: &Command) -> Option<String> {
         Args::ActQuantize(p) => (p.k, 1, p.digits),
         Args::NormQuantize(p) => (p.dim, 1, p.digits),
         Args::SwigluQuantize(p) => (p.dim, 1, p.digits),
-        _ => return None,
+        _ => {
+            let p = variants::attention_of(&c.args)?;
+            let (heads, hd) = (format!("{}/{}", p.heads, p.kv_heads), p.head_dim);
+            return Some(format!("{} heads={heads} head_dim={hd} scope={}", c.op.title(), p.scope));
+        }
     };
     Some(format!("{} k={k} rows={rows} digits={digits}", c.op.stem()))
 }
@@ -175,35 +196,11 @@ impl GpuDevice {
         // matrices first: a token is spent on them
         shapes.sort_by_key(|&(_, op, _)| !reads_matrix(op));
         let mut news = false;
-        for (shape, op, commands) in shapes {
-            let remembered = self.memory.page.choices.get(&shape).cloned().unwrap_or_default();
-            let subgroups = self.nature.subgroups;
-            let place = |name: &String| variants::of(op).iter().position(|v| v.name == name && v.runs(subgroups));
-            let mut found = remembered.each_ref().map(|name| name.as_ref().and_then(place));
-            if self.options.tune == Tune::Now {
-                found = [None; CLASSES.len()];
-            }
-            let plan = &self.program()?.plan;
-            let asked = (0..CLASSES.len()).map(|class| {
-                let met = |&&c: &&usize| variants::tokens_in(class, &plan.recording.commands[c], plan).is_some();
-                found[class].is_none() && commands.iter().any(|c| met(&c))
-            });
-            let asked: Vec<bool> = asked.collect();
-            let late = self.options.tune == Tune::Auto && started.elapsed() > BUDGET;
-            if asked.contains(&true) && !late {
-                for class in (0..CLASSES.len()).filter(|&class| asked[class]) {
-                    found[class] = self.measure(class, &commands).await?;
-                }
-                let names = found.map(|v| v.map(|v| variants::of(op)[v].name.to_string()));
-                log::info!("tuned {shape}: {}", names.each_ref().map(|n| n.as_deref().unwrap_or("-")).join(", "));
-                self.memory.page.choices.insert(shape, names);
-                news = true;
-            }
-            let program = self.program.as_mut().expect("tune is called with a plan");
-            for &c in &commands {
-                let choice = &mut program.commands[c].choice;
-                choice.iter_mut().zip(found).for_each(|(choice, found)| *choice = found.unwrap_or(*choice));
-            }
+        for (shape, _, commands) in shapes {
+            let auto = self.options.tune == Tune::Auto;
+            let late = || auto && started.elapsed() > BUDGET;
+            news |= self.choose(&shape, &commands, late()).await?;
+            news |= self.choose_split(&shape, &commands, late()).await?;
         }
         if news {
             self.memory.save();
@@ -211,35 +208,144 @@ impl GpuDevice {
         Ok(())
     }
 
-    /// The fastest variant for commands of one shape in a class; `None` where no step gives any of them so many tokens.
+    /// Sets the variants of commands of one shape, class by class: remembered ones, or measured where that is not `late`.
+    /// Whether any was measured.
+    async fn choose(&mut self, shape: &str, commands: &[usize], late: bool) -> Result<bool, HostError> {
+        let op = self.program()?.plan.recording.commands[commands[0]].op;
+        let remembered = self.memory.page.choices.get(shape).cloned().unwrap_or_default();
+        let place = |name: &String| variants::of(op).iter().position(|v| v.name == name);
+        let mut found = remembered.each_ref().map(|name| name.as_ref().and_then(place));
+        if self.options.tune == Tune::Now {
+            found = [None; CLASSES.len()];
+        }
+        let mut news = false;
+        for class in (0..CLASSES.len()).filter(|_| !late) {
+            if found[class].is_none() {
+                found[class] = self.measure(class, commands).await?;
+                news |= found[class].is_some();
+            }
+        }
+        if news {
+            let names = found.map(|v| v.map(|v| variants::of(op)[v].name.to_string()));
+            log::info!("tuned {shape}: {}", names.each_ref().map(|n| n.as_deref().unwrap_or("-")).join(", "));
+            self.memory.page.choices.insert(shape.into(), names);
+        }
+        let program = self.program.as_mut().expect("tune is called with a plan");
+        for &c in commands {
+            for (class, v) in found.iter().enumerate().filter_map(|(class, v)| Some((class, (*v)?))) {
+                if program.can(c, v) {
+                    program.commands[c].choice[class] = v;
+                }
+            }
+        }
+        Ok(news)
+    }
+
+    /// The fastest variant for commands of one shape in a class; `None` where there is no choice, or no step gives any of
+    /// them so many tokens.
     async fn measure(&mut self, class: usize, commands: &[usize]) -> Result<Option<usize>, HostError> {
-        let plan = &self.program()?.plan;
-        let all = &plan.recording.commands;
-        let Some(n) = commands.iter().find_map(|&c| variants::tokens_in(class, &all[c], plan)) else {
+        let program = self.program()?;
+        let all = &program.plan.recording.commands;
+        let Some(n) = commands.iter().find_map(|&c| variants::tokens_in(class, &all[c], &program.plan)) else {
             return Ok(None);
         };
-        let op = all[commands[0]].op;
-        let n_out = n.min(plan.max_out);
-        let active = self.write_arena(&Step { n_tokens: n, n_out, ..Step::default() })?;
-        let chosen: Vec<_> = active
-            .into_iter()
-            .filter(|(i, _)| commands.contains(i))
-            .take(if class == 0 { ROTATION } else { 1 })
-            .collect();
-        if chosen.is_empty() {
+        let list = variants::of(all[commands[0]].op);
+        let hopes = |&v: &usize| list[v].hopes(class, self.nature.subgroups) && program.can(commands[0], v);
+        let candidates: Vec<usize> = (0..list.len()).filter(hopes).collect();
+        if candidates.len() < 2 {
             return Ok(None);
         }
-        // one dispatch of what reads no matrix takes less than submitting it
-        let times = if reads_matrix(op) { 1 } else { CLASSES[CLASSES.len() - 1].div_ceil(n) };
-        let mut best = vec![Duration::MAX; variants::of(op).len()];
+        let pos = program.positions(commands).min(PREFILL_DEPTH).saturating_sub(n);
+        let times = self.times(commands, &candidates, n, pos).await?;
+        Ok(candidates.into_iter().zip(times).min_by_key(|(_, time)| *time).map(|(v, _)| v))
+    }
+
+    /// Sets the depth from which commands of one shape of attention are split, as [`choose`](Self::choose) does.
+    async fn choose_split(&mut self, shape: &str, commands: &[usize], late: bool) -> Result<bool, HostError> {
+        let program = self.program()?;
+        let list = variants::of(program.plan.recording.commands[commands[0]].op);
+        let Some(variant) = list.iter().position(|v| v.is_split()).filter(|&v| program.can(commands[0], v)) else {
+            return Ok(false);
+        };
+        let deepest = DEPTHS.into_iter().rfind(|&depth| depth <= program.positions(commands));
+        let known = |s: &&Split| s.from.is_some() || deepest.is_none_or(|depth| depth <= s.measured);
+        let remembered = self.memory.page.splits.get(shape).filter(known).copied();
+        let mut found = remembered.filter(|_| self.options.tune == Tune::Auto);
+        let mut news = false;
+        if let (None, Some(deepest), false) = (found, deepest, late) {
+            found = self.measure_split(commands, variant, deepest).await?;
+            news = found.is_some();
+        }
+        let Some(split) = found else { return Ok(false) };
+        if news {
+            log::info!("tuned {shape}: split from {:?} positions, of up to {}", split.from, split.measured);
+            self.memory.page.splits.insert(shape.into(), split);
+        }
+        let program = self.program.as_mut().expect("tune is called with a plan");
+        for &c in commands {
+            let variant = if split.from.is_some() && program.can(c, variant) { variant } else { 0 };
+            let many = program.commands[c].choice[CLASSES.len() - 1];
+            program.commands[c].choice = [variant, variant, many];
+            program.commands[c].split_from = split.from.unwrap_or(usize::MAX);
+        }
+        Ok(news)
+    }
+
+    /// The least of [`DEPTHS`] from which splitting one token's attention is faster than the plain form, at it and at all
+    /// deeper ones up to `deepest`.
+    async fn measure_split(
+        &mut self,
+        commands: &[usize],
+        variant: usize,
+        deepest: usize,
+    ) -> Result<Option<Split>, HostError> {
+        let mut from = None;
+        for depth in DEPTHS.into_iter().rev().filter(|&depth| depth <= deepest) {
+            let [plain, split] = self.times(commands, &[0, variant], 1, depth - 1).await?[..] else { return Ok(None) };
+            if split >= plain {
+                break;
+            }
+            from = Some(depth);
+        }
+        Ok(Some(Split { from, measured: deepest }))
+    }
+
+    /// The best time of each of some variants, which the commands of one shape can run, in a step of `n` tokens from `pos`
+    /// on. None where that step has none of the commands.
+    async fn times(
+        &mut self,
+        commands: &[usize],
+        candidates: &[usize],
+        n: usize,
+        pos: usize,
+    ) -> Result<Vec<Duration>, HostError> {
+        let n_out = n.min(self.program()?.plan.max_out);
+        let active = self.write_arena(&Step { n_tokens: n, n_out, pos, ..Step::default() })?;
+        let program = self.program()?;
+        let can = |c| candidates.iter().all(|&v| program.can(c, v));
+        let chosen: Vec<_> = active
+            .into_iter()
+            .filter(|(i, _)| commands.contains(i) && can(*i))
+            .take(if n == 1 { ROTATION } else { 1 })
+            .collect();
+        if chosen.is_empty() {
+            return Ok(vec![]);
+        }
+        // one dispatch of what reads no matrix takes less than submitting it, but attention's on a rasteriser
+        let op = program.plan.recording.commands[commands[0]].op;
+        let times = match op {
+            _ if reads_matrix(op) => 1,
+            Op::Attention(..) | Op::AttentionQuantize(..) if self.nature.hardware => 16usize.div_ceil(n),
+            Op::Attention(..) | Op::AttentionQuantize(..) => 1,
+            _ => CLASSES[CLASSES.len() - 1].div_ceil(n),
+        };
+        let mut best = vec![Duration::MAX; candidates.len()];
         // the first round compiles and is not counted
         for round in 0..=ROUNDS {
             let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
-            for (variant, best) in best.iter_mut().enumerate() {
-                // no hope: another shape of step, or twice the time of another
-                if !variants::of(op)[variant].hopes(class, self.nature.subgroups)
-                    || round > 1 && *best > leader.saturating_mul(2)
-                {
+            for (&variant, best) in candidates.iter().zip(&mut best) {
+                // no hope: twice the time of another
+                if round > 1 && *best > leader.saturating_mul(2) {
                     continue;
                 }
                 let start = Instant::now();
@@ -257,7 +363,7 @@ impl GpuDevice {
                 }
             }
         }
-        Ok((0..best.len()).min_by_key(|&v| best[v]))
+        Ok(best)
     }
 }
 
@@ -297,6 +403,8 @@ mod tests {
         let mut memory = open("1.0");
         assert!(!memory.exact());
         memory.page.choices.insert("x".into(), [Some("matvec".into()), None, Some("matmul".into())]);
+        memory.page.splits.insert("y".into(), Split { from: Some(512), measured: 4096 });
+        memory.page.splits.insert("z".into(), Split { from: None, measured: 1024 });
         memory.set_exact(true);
         assert_eq!(open("1.0").page, memory.page);
         assert!(open("1.0").exact() && !open("1.1").exact());

@@ -5,7 +5,7 @@
 
 use super::device::Nature;
 use crate::blocks::BlockType;
-use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OWN, unit_heads};
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Command, Op, Plan, Rows};
 
@@ -18,12 +18,31 @@ pub struct Variant {
     suffix: &'static str,
     /// tokens a workgroup makes; 0: as many as make 32 rows with the heads of a unit
     tokens: u32,
-    /// the classes of steps it may be the fastest for, which the tuner measures it in
+    /// the classes of steps it may be the fastest for, which the tuner measures it in; `split` has depths instead
     hope: [bool; CLASSES.len()],
-    /// the shader of a pass that goes before it and leaves parts in a buffer of the device's own
-    before: Option<&'static str>,
+    /// a pass that goes before it
+    before: Option<Before>,
     /// its shader needs subgroups
     subgroups: bool,
+}
+
+/// A pass before a variant's own, whose results lie in a buffer of the device's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    /// every chunk of 64 positions by itself, for the variant to join
+    Chunks,
+    /// the queries in digits, for keys of codes
+    Digits,
+}
+
+impl Before {
+    /// The stem of the pass's shader.
+    pub fn stem(self) -> &'static str {
+        match self {
+            Before::Chunks => "attention_chunks",
+            Before::Digits => "attention_digits",
+        }
+    }
 }
 
 const fn variant(name: &'static str, suffix: &'static str, tokens: u32, hope: [u8; CLASSES.len()]) -> Variant {
@@ -31,8 +50,17 @@ const fn variant(name: &'static str, suffix: &'static str, tokens: u32, hope: [u
     Variant { name, suffix, tokens, hope, before: None, subgroups: false }
 }
 
-const fn split(suffix: &'static str) -> Variant {
-    Variant { before: Some("attention_chunks"), ..variant("split", suffix, 1, [1; 3]) }
+/// Attention: a unit of heads of one token a workgroup; the same with a workgroup for each chunk of 64 positions, whose
+/// parts are joined in a second pass; and a tile of 32 (head, token) rows, for heads of up to 128 elements and for wider
+/// ones. `digits`: the tiles' queries are brought into digits before.
+const fn attention(suffixes: [&'static str; 4], digits: Option<Before>) -> [Variant; 4] {
+    let [plain, split, tile, wide] = suffixes;
+    [
+        variant("plain", plain, 1, [1; 3]),
+        Variant { before: Some(Before::Chunks), ..variant("split", split, 1, [0; 3]) },
+        Variant { before: digits, ..variant("tile", tile, 0, [0, 0, 1]) },
+        Variant { before: digits, ..variant("wide", wide, 0, [0, 0, 1]) },
+    ]
 }
 
 /// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, and
@@ -48,17 +76,15 @@ const LINEAR: &[Variant] = &[
 /// Gate and up rows with what follows them, for short steps.
 const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1, [1; 3]), variant("matvec4", "gate_up4", 1, [1; 3])];
 
-/// Attention: a unit of heads of one token a workgroup; the same with a workgroup for each chunk of 64 positions, whose
-/// parts are joined in a second pass; and a tile of 32 (head, token) rows.
-const ATTENTION: &[Variant] =
-    &[variant("plain", "attention", 1, [1; 3]), split("attention_join"), variant("tile", "attention_tile", 0, [1; 3])];
+const PLAIN: [&str; 4] = ["attention", "attention_join", "attention_tile", "attention_tile_wide"];
+const QUANTIZED: [&str; 4] =
+    ["attention_quantize", "attention_quantize_join", "attention_quantize_tile", "attention_quantize_tile_wide"];
 
+const ATTENTION: &[Variant] = &attention(PLAIN, None);
+const ATTENTION_DIGITS: &[Variant] = &attention(PLAIN, Some(Before::Digits));
 /// Attention that ends in activation blocks.
-const ATTENTION_QUANTIZE: &[Variant] = &[
-    variant("plain", "attention_quantize", 1, [1; 3]),
-    split("attention_quantize_join"),
-    variant("tile", "attention_quantize_tile", 0, [1; 3]),
-];
+const ATTENTION_QUANTIZE: &[Variant] = &attention(QUANTIZED, None);
+const ATTENTION_QUANTIZE_DIGITS: &[Variant] = &attention(QUANTIZED, Some(Before::Digits));
 
 /// Activations to blocks, as they are or behind a norm or a SwiGLU: the greatest of a group by a tree in workgroup memory,
 /// or by subgroups.
@@ -70,8 +96,8 @@ const QUANTIZE: &[Variant] = &[
 /// Tokens up to which attention is split: more of them fill a device by themselves.
 const SPLIT_TOKENS: u32 = 4;
 
-/// Positions seen of a page from which splitting it is worth a second dispatch; a guess, no GPU has measured it.
-const SPLIT_POSITIONS: usize = 1024;
+/// Positions seen of a page from which splitting it is worth a second dispatch, until the tuner has measured it; a guess.
+pub(super) const SPLIT_POSITIONS: usize = 1024;
 
 /// Everything else: the shader of the operation's own name.
 const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
@@ -83,18 +109,13 @@ pub fn of(op: Op) -> &'static [Variant] {
         Op::Matvec(BlockType::F32 | BlockType::F16 | BlockType::BF16) | Op::MatvecPair(..) => &LINEAR[..4],
         Op::Matvec(_) => LINEAR,
         Op::GateUp(_) => GATE_UP,
-        // the tile unpacks no codes
-        Op::Attention(k, v) if is_float(k) && is_float(v) => ATTENTION,
-        Op::Attention(..) => &ATTENTION[..2],
-        Op::AttentionQuantize(k, v) if is_float(k) && is_float(v) => ATTENTION_QUANTIZE,
-        Op::AttentionQuantize(..) => &ATTENTION_QUANTIZE[..2],
+        Op::Attention(CacheType::F32 | CacheType::F16, _) => ATTENTION,
+        Op::Attention(..) => ATTENTION_DIGITS,
+        Op::AttentionQuantize(CacheType::F32 | CacheType::F16, _) => ATTENTION_QUANTIZE,
+        Op::AttentionQuantize(..) => ATTENTION_QUANTIZE_DIGITS,
         Op::ActQuantize | Op::NormQuantize | Op::SwigluQuantize => QUANTIZE,
         _ => ONLY,
     }
-}
-
-fn is_float(t: CacheType) -> bool {
-    matches!(t, CacheType::F32 | CacheType::F16)
 }
 
 impl Variant {
@@ -114,15 +135,34 @@ impl Variant {
         subgroups || !self.subgroups
     }
 
-    /// The stem of the shader of the pass before, where there is one.
-    pub fn before(&self) -> Option<&'static str> {
+    /// The pass before, where there is one.
+    pub fn before(&self) -> Option<Before> {
         self.before
     }
 
-    /// Workgroups of the pass before: (unit of heads, token and chunk).
+    /// Whether the variant is attention by chunks, which [`splits`] decides for each step.
+    pub(super) fn is_split(&self) -> bool {
+        self.before == Some(Before::Chunks)
+    }
+
+    /// Workgroups of the pass before: (unit of heads, token, and chunk with [`Before::Chunks`]).
     pub(super) fn groups_before(&self, args: &Args) -> [u32; 3] {
         let [x, y, z] = args.groups();
-        [x, y * attention_of(args).map_or(0, |p| p.chunks().len() as u32), z]
+        let chunks = |p: AttentionParams| p.chunks().len() as u32;
+        [x, y * if self.is_split() { attention_of(args).map_or(0, chunks) } else { 1 }, z]
+    }
+
+    /// Words that the pass before leaves, at most.
+    pub(super) fn words_before(&self, args: &Args, room: Room) -> usize {
+        let Some(p) = attention_of(args) else { return 0 };
+        let (heads, hd) = (p.heads as usize, p.head_dim as usize);
+        match self.before {
+            None => 0,
+            // m, l and o of every chunk
+            Some(Before::Chunks) => SPLIT_TOKENS as usize * heads * (p.page_len as usize / CHUNK) * (hd + 2),
+            // two digits, and a vector with the scale
+            Some(Before::Digits) => room.max_tokens * heads * (hd / 2 + 4),
+        }
     }
 
     /// Workgroups of the dispatch.
@@ -136,21 +176,28 @@ impl Variant {
     }
 
     /// Whether the variant can run a command on a device; the first of an operation can run all on all.
-    fn serves(&self, args: &Args, nature: Nature) -> bool {
-        if !self.runs(nature.subgroups) {
-            return false;
-        }
-        if self.before.is_some() {
-            let fits = |p: AttentionParams| SPLIT_TOKENS * (p.page_len / CHUNK as u32) <= 65535;
-            return attention_of(args).is_some_and(|p| p.scope != SCOPE_OWN && fits(p));
-        }
-        self.tokens > 0
-            || attention_of(args)
-                .is_some_and(|p| p.scope == SCOPE_ALL && p.head_dim <= 128 && p.head_dim.is_multiple_of(4))
+    pub(super) fn serves(&self, args: &Args, room: Room) -> bool {
+        let chunks = |p: AttentionParams| SPLIT_TOKENS * (p.page_len / CHUNK as u32);
+        let shape = match (self.name, attention_of(args)) {
+            ("split", Some(p)) => p.scope != SCOPE_OWN && chunks(p) <= 65535,
+            ("tile", Some(p)) => p.head_dim <= 128 && p.head_dim.is_multiple_of(4),
+            ("wide", Some(p)) => p.head_dim > 128 && p.head_dim.is_multiple_of(4),
+            _ => true,
+        };
+        self.runs(room.nature.subgroups) && shape && 4 * self.words_before(args, room) as u64 <= room.max_binding
     }
 }
 
-fn attention_of(args: &Args) -> Option<AttentionParams> {
+/// What a plan's steps and a device's bindings leave room for.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub nature: Nature,
+    pub max_tokens: usize,
+    /// bytes
+    pub max_binding: u64,
+}
+
+pub(super) fn attention_of(args: &Args) -> Option<AttentionParams> {
     match args {
         Args::Attention(p) => Some(*p),
         Args::AttentionQuantize(p) => Some(p.attention()),
@@ -158,16 +205,10 @@ fn attention_of(args: &Args) -> Option<AttentionParams> {
     }
 }
 
-/// Words of the parts that a split attention leaves, at most.
-pub(super) fn split_words(args: &Args) -> usize {
-    let chunks = |p: AttentionParams| (SPLIT_TOKENS * p.heads) as usize * (p.page_len as usize / CHUNK);
-    attention_of(args).map_or(0, |p| chunks(p) * (p.head_dim as usize + 2))
-}
-
-/// Whether a step's attention is split: few tokens, and, unless the user asks for it, enough positions.
-pub(super) fn splits(args: &Args, forced: bool) -> bool {
-    let least = if forced { 1 } else { SPLIT_POSITIONS.div_ceil(CHUNK) };
-    attention_of(args).is_some_and(|p| p.n_tokens <= SPLIT_TOKENS && p.chunks().len() >= least)
+/// Whether a step's attention is split: few tokens, and enough positions seen of the page.
+pub(super) fn splits(args: &Args, least: usize) -> bool {
+    let enough = |p: AttentionParams| p.n_tokens <= SPLIT_TOKENS && p.chunks().len() >= least.div_ceil(CHUNK);
+    attention_of(args).is_some_and(enough)
 }
 
 /// Tokens of a tile of attention: with the heads of a unit, at most 32 rows.
@@ -205,31 +246,28 @@ pub(super) type Choice = [usize; CLASSES.len()];
 
 /// Before anything is measured: four rows a lane for one token, small tiles for a few and tiles for many; of attention
 /// tiles for many, and split for few where the device has more cores than a token has heads (see [`splits`] for the depth).
-pub(super) fn untuned(op: Op, hardware: bool) -> Choice {
-    let place = |name| of(op).iter().position(|v| v.name == name).unwrap_or(0);
+fn untuned(op: Op, args: &Args, room: Room) -> Choice {
     match op {
         Op::Matvec(_) | Op::MatvecPair(..) => [1, 3, 2],
         Op::GateUp(_) => [1; CLASSES.len()],
         _ => {
-            let few = if hardware { place("split") } else { 0 };
-            [few, few, place("tile")]
+            let place = |name| of(op).iter().position(|v| v.name == name && v.serves(args, room));
+            let few = if room.nature.hardware { place("split").unwrap_or(0) } else { 0 };
+            [few, few, place("tile").or_else(|| place("wide")).unwrap_or(0)]
         }
     }
 }
 
-/// What a command starts with: what is forced, or the untuned choice; the first variant where that cannot run it.
-pub(super) fn initial(list: &[Forced], op: Op, args: &Args, nature: Nature) -> Choice {
-    let wanted = forced(list, op).map_or_else(|| untuned(op, nature.hardware), |v| [v; CLASSES.len()]);
+/// What a command starts with: what is forced and can run it (the first variant where none can), or the untuned choice.
+pub(super) fn initial(list: &[Forced], op: Op, args: &Args, room: Room) -> Choice {
+    let Some(last) = forced(list, op) else { return untuned(op, args, room) };
+    let mut places = list.iter().rev().filter_map(|f| f.place(op));
+    let able = places.find(|&v| of(op)[v].serves(args, room));
     // what the device cannot run at all is said once, when it is opened
-    if forced(list, op).is_some_and(|v| of(op)[v].runs(nature.subgroups) && !of(op)[v].serves(args, nature)) {
-        log::warn!(
-            "{}: the variant {} cannot run this shape, {} does",
-            op.title(),
-            of(op)[wanted[0]].name,
-            of(op)[0].name
-        );
+    if able.is_none() && of(op)[last].runs(room.nature.subgroups) {
+        log::warn!("{}: the variant {} cannot run this shape, {} does", op.title(), of(op)[last].name, of(op)[0].name);
     }
-    wanted.map(|v| if of(op)[v].serves(args, nature) { v } else { 0 })
+    [able.unwrap_or(0); CLASSES.len()]
 }
 
 /// What `--variant` asks for: a variant for one operation, or for all that have one of the name.
@@ -283,16 +321,18 @@ pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::attention::SCOPE_ALL;
     use crate::ops::norm_quantize::NormQuantizeParams;
 
-    fn nature(hardware: bool, subgroups: bool) -> Nature {
-        Nature { in_place: false, parallel: true, hardware, subgroups }
+    fn room(hardware: bool, subgroups: bool) -> Room {
+        let nature = Nature { in_place: false, parallel: true, hardware, subgroups };
+        Room { nature, max_tokens: 100, max_binding: 1 << 27 }
     }
 
     #[test]
     fn a_variant_with_subgroups_is_run_where_it_is_asked_for_and_the_device_has_them() {
         let args = Args::NormQuantize(NormQuantizeParams { n_tokens: 1, dim: 256, inv_n: 0.0, eps: 0.0, digits: 1 });
-        let start = |list: &[Forced], has| initial(list, Op::NormQuantize, &args, nature(true, has));
+        let start = |list: &[Forced], has| initial(list, Op::NormQuantize, &args, room(true, has));
         for word in ["subgroup", "norm_quantize=subgroup"] {
             let asked = [Forced::parse(word).unwrap()];
             assert!(asked[0].needs_subgroups());
@@ -320,7 +360,7 @@ mod tests {
         assert!(
             Forced::parse("matvec5")
                 .unwrap_err()
-                .contains("matvec, matvec4, matmul, matmul8, staged, plain, split, tile, subgroup")
+                .contains("matvec, matvec4, matmul, matmul8, staged, plain, split, tile, wide, subgroup")
         );
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
@@ -346,19 +386,25 @@ mod tests {
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];
         let start = |list: &[Forced], k, head_dim| {
-            initial(
-                list,
-                Op::Attention(k, f16),
-                &Args::Attention(AttentionParams { head_dim, ..p }),
-                nature(false, false),
-            )
+            let op = Op::Attention(k, f16);
+            initial(list, op, &Args::Attention(AttentionParams { head_dim, ..p }), room(false, false))
         };
-        assert_eq!(start(&[], f16, 64), [0, 0, 2]);
-        assert_eq!(start(&tile, f16, 64), [2, 2, 2]);
-        assert_eq!((start(&[], codes, 64), start(&tile, codes, 64)), ([0; 3], [0; 3]));
-        assert_eq!((start(&tile, f16, 256), start(&tile, f16, 2)), ([0; 3], [0; 3]));
+        assert_eq!(
+            (start(&[], f16, 64), start(&[], codes, 64), start(&[], f16, 256)),
+            ([0, 0, 2], [0, 0, 2], [0, 0, 3])
+        );
+        assert_eq!((start(&tile, f16, 64), start(&tile, codes, 64)), ([2; 3], [2; 3]));
+        assert_eq!((start(&tile, f16, 256), start(&tile, f16, 2), start(&[], f16, 2)), ([0; 3], [0; 3], [0; 3]));
+        let both = [tile[0].clone(), Forced::parse("wide").unwrap()];
+        assert_eq!((start(&both, f16, 64), start(&both, f16, 256)), ([2; 3], [3; 3]));
         assert_eq!([2, 32, 40, 64, 128].map(tile_tokens), [8, 8, 8, 16, 32]);
-        assert_eq!(ATTENTION[2].groups(&Args::Attention(p)), [4, 5, 1]);
+        let groups = |v: &Variant| (v.groups(&Args::Attention(p)), v.groups_before(&Args::Attention(p)));
+        assert_eq!(groups(&ATTENTION_DIGITS[2]), ([4, 5, 1], [4, 70, 1]));
+        // digits that would not fit a binding are not made
+        let small = Room { max_binding: 4 * 100 * 8 * 36 - 1, ..room(false, false) };
+        let first = |k, room| initial(&[], Op::Attention(k, f16), &Args::Attention(p), room);
+        assert_eq!(ATTENTION_DIGITS[2].words_before(&Args::Attention(p), room(false, false)), 100 * 8 * 36);
+        assert_eq!((first(codes, small), first(f16, small)), ([0; 3], [0, 0, 2]));
     }
 
     #[test]
@@ -376,22 +422,23 @@ mod tests {
             window: 0,
         };
         let op = Op::Attention(CacheType::Q8_0, CacheType::Q8_0);
-        let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), nature(hardware, true));
+        let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), room(hardware, true));
         let asked = [Forced::parse("attention=split").unwrap()];
         assert_eq!((start(&[], p, true), start(&[], p, false), start(&asked, p, false)), ([1, 1, 0], [0; 3], [1; 3]));
         // a ring is one chunk
         assert_eq!(start(&asked, AttentionParams { scope: SCOPE_OWN, ..p }, true), [0; 3]);
-        let splits = |p, forced| splits(&Args::Attention(p), forced);
+        let splits = |p, least| splits(&Args::Attention(p), least);
         let at = |pos, n_tokens| AttentionParams { pos, n_tokens, ..p };
-        assert!(splits(at(1100, 1), false) && splits(at(1100, 4), false) && splits(at(0, 1), true));
-        assert!(!splits(at(900, 1), false) && !splits(at(1100, 5), false) && !splits(at(1100, 5), true));
+        assert!(splits(at(1100, 1), 1024) && splits(at(1100, 4), 1024) && splits(at(0, 1), 1));
+        assert!(!splits(at(900, 1), 1024) && !splits(at(1100, 5), 1024) && !splits(at(1100, 5), 1));
+        assert!(!splits(at(4095, 1), usize::MAX));
         // a window leaves few of the positions, and they are the last
         let windowed = AttentionParams { window: 100, ..at(1100, 2) };
-        assert!(!splits(windowed, false));
+        assert!(!splits(windowed, 1024));
         assert_eq!(windowed.chunks(), 15..18);
         assert_eq!(ATTENTION[1].groups_before(&Args::Attention(windowed)), [4, 6, 1]);
         assert_eq!(ATTENTION[1].groups(&Args::Attention(windowed)), [4, 2, 1]);
-        assert_eq!(split_words(&Args::Attention(p)), 4 * 8 * 64 * 66);
+        assert_eq!(ATTENTION[1].words_before(&Args::Attention(p), room(false, false)), 4 * 8 * 64 * 66);
     }
 
     #[test]
@@ -404,7 +451,7 @@ mod tests {
                 assert_eq!((shader.bindings, shader.params), (first.bindings, first.params), "{stem}");
                 assert_eq!(shader.subgroups, v.subgroups, "{stem}");
                 // the pass before reads as many of the parameters as it has
-                if let Some(stem) = v.before() {
+                if let Some(stem) = v.before().map(Before::stem) {
                     let shader = super::super::shaders::find(stem).unwrap_or_else(|| panic!("{stem} has no shader"));
                     assert_eq!(shader.bindings, first.bindings, "{stem}");
                     assert!(first.params.starts_with(shader.params), "{stem}");

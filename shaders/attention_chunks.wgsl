@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let at = token * p.heads + head0;
     load_query(lid.x, at, heads);
     make_chunk(lid.x, head0, heads, chunk, sees.start, sees.stop);
-    let mine = min(lid.x / p.head_dim, heads - 1u);
+    let mine = head_of(lid.x, heads);
     let part = part_at(at + mine, chunk / 64u, all);
     for (var j = 0u; j < 2u; j++) {
         let e = lid.x + LANES * j;

@@ -2,11 +2,4 @@
 #import matvec4
 #import tile_q5k
 #import tile_sum
-
-fn row_words() -> u32 {
-    return k_row_words();
-}
-
-fn group_values(row: u32, g: u32) {
-    k_values(row, g);
-}
+#import rows_k

@@ -3,11 +3,4 @@ const T = 4u;
 #import matmul
 #import tile_q6k
 #import tile_sum
-
-fn row_words() -> u32 {
-    return q6k_row_words();
-}
-
-fn group_values(row: u32, g: u32) {
-    q6k_values(row, g);
-}
+#import rows_q6k

@@ -2,11 +2,4 @@
 #import matvec4
 #import tile_q6k
 #import tile_sum
-
-fn row_words() -> u32 {
-    return q6k_row_words();
-}
-
-fn group_values(row: u32, g: u32) {
-    q6k_values(row, g);
-}
+#import rows_q6k

@@ -2,6 +2,7 @@
 #import staged
 #import unpack_q6k
 #import tile_q6k_values
+#import rows_q6k
 
 const APART = 16u;
 
@@ -15,12 +16,4 @@ fn stage(row: u32, g: u32, n: u32) -> Codes {
 
 fn q6k_codes(row: u32, half: u32, n: u32) -> Codes {
     return staged(n);
-}
-
-fn row_words() -> u32 {
-    return q6k_row_words();
-}
-
-fn group_values(row: u32, g: u32) {
-    q6k_values(row, g);
 }

@@ -52,7 +52,7 @@ mod table {
 
     /// The stems of a variant's shaders.
     fn stems(v: &variants::Variant, op: Op) -> impl Iterator<Item = String> {
-        v.before().map(String::from).into_iter().chain([v.stem(op)])
+        v.before().map(|b| b.stem().to_string()).into_iter().chain([v.stem(op)])
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod gpu {
     use isobit::ops::cache::CacheType;
     use isobit::record::{Device, Op};
     use isobit::simd::Level;
+    use serde_json::{Value, json};
     use std::path::Path;
     use std::sync::Arc;
 
@@ -42,6 +43,17 @@ mod gpu {
         names
     }
 
+    /// Whether a variant is tested on an operation. Tiles unpack keys and values apart: every type of either is met beside
+    /// f16 and its own here, beside all others in `twins`, where steps of 16 tokens choose them.
+    fn forced_on(name: &str, op: Op) -> bool {
+        let known = variants::of(op).iter().any(|v| v.name == name);
+        let few = match op {
+            Op::Attention(k, v) | Op::AttentionQuantize(k, v) => k == v || [k, v].contains(&CacheType::F16),
+            _ => true,
+        };
+        known && (few || !["tile", "wide"].contains(&name))
+    }
+
     fn forcing(name: &str) -> GpuOptions {
         let variants = vec![Forced::parse(name).expect("a variant's name")];
         GpuOptions { variants, ..GpuOptions::default() }
@@ -53,7 +65,7 @@ mod gpu {
         let mut failures = Vec::new();
         for name in names() {
             for mut gpu in gpus_with(&forcing(name)) {
-                for op in ops().into_iter().filter(|&op| variants::of(op).iter().any(|v| v.name == name)) {
+                for op in ops().into_iter().filter(|&op| forced_on(name, op)) {
                     let list = cases::of(op);
                     let (expected, found) = (run(&mut cpu(Some(Level::detect()), 0), &list), run(&mut gpu, &list));
                     for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
@@ -75,7 +87,7 @@ mod gpu {
         let max_binding_words = usize::MAX / 8;
         let recent = Recent::Auto;
         let plan =
-            PlanOptions { n_ctx: 128, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+            PlanOptions { n_ctx: 256, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
         SessionOptions { plan, memory: None, fuse: Fuse::On }
     }
 
@@ -168,6 +180,11 @@ mod gpu {
         for text in measured.values().map(|bytes| std::str::from_utf8(bytes).expect("JSON")) {
             assert!(text.contains("\"exact\": true") && text.contains("q4k_matvec k="), "{text}");
             assert!(text.contains("norm_quantize k="), "{text}");
+            let page: Value = serde_json::from_str(text).expect("it is JSON");
+            let (shape, split) =
+                page["splits"].as_object().and_then(|s| s.iter().next()).expect("attention is measured");
+            assert!(shape.starts_with("attention_quantize[f16,f16] heads=") && split["measured"] == 256, "{text}");
+            assert!(["plain", "tile"].map(Value::from).contains(&page["choices"][shape][2]), "{text}");
             assert!(names().iter().any(|n| text.contains(&format!("\"{n}\""))), "{text}");
         }
         // what is remembered is neither measured nor written again, and the probe is not run again
@@ -178,6 +195,42 @@ mod gpu {
             block_on(Session::new(&mut gpu, &c, &h, options(), |_| {})).unwrap_or_else(|e| panic!("{e:#}"));
         }
         assert_eq!(kept.ending(".json"), measured);
+        assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn attention_is_split_from_the_depth_that_the_store_gives() {
+        let kept = Arc::new(Kept::default());
+        let tuning = |tune| GpuOptions { tune, store: Some(kept.clone() as Arc<dyn Store>), ..GpuOptions::default() };
+        let (c, h) = (embedded(), Hyper::read(&embedded()).unwrap_or_else(|e| panic!("{e:#}")));
+        // dispatches of a token that sees one position, and of one that sees 66
+        let count = |options: &GpuOptions| -> Vec<[u64; 2]> {
+            let counts = gpus_with(options).into_iter().map(|mut gpu| {
+                let mut s = block_on(Session::new(&mut gpu, &c, &h, self::options(), |_| {}))
+                    .unwrap_or_else(|e| panic!("{e:#}"));
+                let mut feed = |n| {
+                    s.device().take_stats();
+                    block_on(s.feed(&vec![1; n], Want::Last, |_, _| Ok(()))).unwrap_or_else(|e| panic!("{e:#}"));
+                    s.device().take_stats().commands
+                };
+                let first = feed(1);
+                feed(64);
+                [first, feed(1)]
+            });
+            counts.collect()
+        };
+        let plain = count(&forcing("attention_quantize=plain"));
+        count(&tuning(Tune::Now));
+        for (from, more) in [(json!(64), [1, 1]), (json!(128), [0, 1]), (Value::Null, [0, 0])] {
+            for (_, bytes) in kept.files.lock().unwrap().iter_mut().filter(|(name, _)| name.ends_with(".json")) {
+                let mut page: Value = serde_json::from_slice(bytes).expect("it is JSON");
+                let splits = page["splits"].as_object_mut().expect("attention was measured");
+                splits.values_mut().for_each(|s| *s = json!({ "from": from, "measured": 4096 }));
+                *bytes = page.to_string().into_bytes();
+            }
+            let expected: Vec<_> = plain.iter().map(|n| [0, 1].map(|i| n[i] + more[i] * h.layers as u64)).collect();
+            assert_eq!(count(&tuning(Tune::Auto)), expected, "split from {from} positions");
+        }
         assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
     }
 

@@ -2,71 +2,18 @@
 // unit of neighbouring heads: as many as make 128 outputs, four at most, at least one. 128 lanes: in scores a lane is a
 // position, in values an element of the unit. The importing shader gives the parameters `p` and the bindings `q`, `k`, `v`.
 #import attend_join
-#import tq3
+#import load_query
+#import cache_codes
 
-override k_type: u32 = 0u;
-
-var<workgroup> low_digits: array<u32, 64>;
-var<workgroup> high_digits: array<u32, 64>;
 var<workgroup> scores: array<f32, 256>;
 var<workgroup> probs: array<f32, 256>;
-// eight per head: maxima, then tree sums
-var<workgroup> part_max: array<f32, 32>;
-var<workgroup> part_sum: array<f32, 32>;
 // values of some positions, element by element of the unit
 var<workgroup> tile: array<f32, 2048>;
 
-// scales of the queries whose scores this lane makes: of up to two heads
-var<private> query_scale: array<f32, 2>;
 // the chunk's maximum, sum and values, for this lane's elements: one, or two of a head over 128
 var<private> chunk_m: f32;
 var<private> chunk_l: f32;
 var<private> chunk_o: array<f32, 2>;
-
-// Splits the queries of `heads` heads (in `row`) into two int8 digits; part_sum[h] becomes head h's scale.
-fn query_digits(lane: u32, heads: u32) {
-    if lane < 8u * heads {
-        let first = (lane >> 3u) * p.head_dim;
-        var amax = 0.0;
-        for (var e = lane & 7u; e < p.head_dim; e += 8u) {
-            amax = max(amax, abs(row[first + e]));
-        }
-        part_max[lane] = amax;
-    }
-    workgroupBarrier();
-    if 4u * lane < heads * p.head_dim {
-        let head = 4u * lane / p.head_dim;
-        var d = fdiv(eight_max(head), 16256.0);
-        var inv = 0.0;
-        if d < 9.094947017729282e-13 {
-            d = 0.0;
-        } else {
-            inv = fdiv(1.0, d);
-        }
-        if 4u * lane == head * p.head_dim {
-            part_sum[head] = d;
-        }
-        var lo = 0u;
-        var hi = 0u;
-        for (var i = 0u; i < 4u; i++) {
-            let c = clamp(round_away(B(row[4u * lane + i] * inv)), -16256, 16256);
-            let high = (c + 64) >> 7u;
-            lo |= (bitcast<u32>(c - 128 * high) & 255u) << (8u * i);
-            hi |= (bitcast<u32>(high) & 255u) << (8u * i);
-        }
-        low_digits[lane] = lo;
-        high_digits[lane] = hi;
-    }
-    workgroupBarrier();
-}
-
-fn eight_max(head: u32) -> f32 {
-    var m = part_max[8u * head];
-    for (var i = 1u; i < 8u; i++) {
-        m = max(m, part_max[8u * head + i]);
-    }
-    return m;
-}
 
 // The value of an integer sum taken with each digit of the query.
 fn query_value(high: i32, low: i32) -> f32 {
@@ -143,10 +90,9 @@ fn score(base: u32, first: u32, query_scale: f32) -> f32 {
             }
         } else {
             for (var i = 0u; i < 4u; i++) {
-                // less 8 in every byte: with bit 3 flipped, the code's sign extends from there
-                let c = k[codes + (4u * b + i) * 32u] ^ 0x88888888u;
-                let c0 = (c & 0x0f0f0f0fu) | ((c & 0x08080808u) * 30u);
-                let c1 = ((c >> 4u) & 0x0f0f0f0fu) | (((c >> 4u) & 0x08080808u) * 30u);
+                let word = k[codes + (4u * b + i) * 32u];
+                let c0 = q4_0_packed(word);
+                let c1 = q4_0_packed(word >> 4u);
                 hi += dot4I8Packed(high_digits[at + i], c0) + dot4I8Packed(high_digits[at + 4u + i], c1);
                 lo += dot4I8Packed(low_digits[at + i], c0) + dot4I8Packed(low_digits[at + 4u + i], c1);
             }
@@ -210,26 +156,6 @@ fn unpack(base: u32, w: u32, to: u32) {
     }
 }
 
-// Brings the queries of `heads` heads, of which `at` is the first, to `row`, rotated and in digits as the keys ask for it.
-fn load_query(lane: u32, at: u32, heads: u32) {
-    let hd = p.head_dim;
-    for (var e = lane; e < heads * hd; e += LANES) {
-        row[e] = q[at * hd + e];
-    }
-    rotate(rotating(lane), heads * hd, rotation(k_type, hd));
-    workgroupBarrier();
-    if k_type >= Q8_0 {
-        query_digits(lane, heads);
-    }
-    for (var j = 0u; j < 2u; j++) {
-        let h = (lane >> 6u) + 2u * j;
-        if k_type >= Q8_0 && h < heads {
-            query_scale[j] = part_sum[h];
-        }
-    }
-    workgroupBarrier();
-}
-
 // Makes the chunk that begins at index `chunk` of the page, of whose positions those from `start` to `stop` are seen.
 fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u32) {
     let hd = p.head_dim;
@@ -238,7 +164,7 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u
     let v_words = cached_words(v_type, hd);
     let sharing = p.heads / p.kv_heads;
     let score_head = lane >> 6u;
-    let mine = min(lane / hd, heads - 1u);
+    let mine = head_of(lane, heads);
     // of the chunk's positions, those it sees
     let from_pos = max(start, chunk) - chunk;
     let n = min(stop - chunk, 64u);

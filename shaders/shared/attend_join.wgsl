@@ -1,60 +1,21 @@
-// What a token sees of a page, how a chunk is joined to those before it, and what is left after the page, for a unit of
-// heads and 128 lanes (docs/exactness.md section 6). The importing shader gives the parameters `p` and the binding
-// `carried`.
+// How a chunk is joined to those before it, and what is left after the page, for a token, a unit of heads and 128 lanes
+// (docs/exactness.md section 6). The importing shader gives the parameters `p` and the binding `carried`.
 #import exact
 #import cache_types
-#import unit_heads
+#import reach
+#import unit_lanes
 #import rotate
 
 override v_type: u32 = 0u;
-
-const LANES: u32 = 128u;
-
-// What p.scope says that a query sees: every position up to its own (0); the chunks before its own; its own chunk, in a
-// ring of p.page_len positions.
-const SCOPE_OLDER: u32 = 1u;
-const SCOPE_OWN: u32 = 2u;
-
-struct Seen {
-    // positions, from start to stop in the page; those of a ring are one chunk
-    start: u32,
-    stop: u32,
-    // whether the first chunk that it sees at all is among them
-    begins: bool,
-}
 
 // m, l and this lane's elements of o: one, or two of a head over 128
 var<private> m: f32;
 var<private> l: f32;
 var<private> o: array<f32, 2>;
 
-fn seen(token: u32) -> Seen {
-    let last_pos = p.pos + token;
-    let own = last_pos & ~63u;
-    // the first position it sees, of whatever page
-    let reach = select(0u, last_pos + 1u - p.window, p.window != 0u && p.window <= last_pos);
-    if p.scope == SCOPE_OWN {
-        let at = own % p.page_len;
-        return Seen(at + max(reach, own) - own, at + last_pos - own + 1u, own <= reach);
-    }
-    let end = p.page_first + p.page_len;
-    let stop = clamp(select(last_pos + 1u, own, p.scope == SCOPE_OLDER), p.page_first, end);
-    return Seen(clamp(reach, p.page_first, end) - p.page_first, stop - p.page_first, p.page_first <= reach);
-}
-
-// Rotations are made by 64 lanes; the others only meet their barriers.
-fn rotating(lane: u32) -> u32 {
-    return select(lane, 0x10000u, lane >= 64u);
-}
-
-// Heads of a unit.
-fn heads_of(unit: u32) -> u32 {
-    return min(unit_heads(), p.heads - unit * unit_heads());
-}
-
 // Where this lane's head, of those from `at` on, has its state.
 fn state_at(lane: u32, at: u32, heads: u32) -> u32 {
-    return (at + min(lane / p.head_dim, heads - 1u)) * (p.head_dim + 2u);
+    return (at + head_of(lane, heads)) * (p.head_dim + 2u);
 }
 
 fn take_state(lane: u32, at: u32, heads: u32) {
@@ -64,7 +25,7 @@ fn take_state(lane: u32, at: u32, heads: u32) {
     for (var j = 0u; j < 2u; j++) {
         let e = lane + LANES * j;
         if e < heads * p.head_dim {
-            o[j] = carried[state + 2u + e - min(lane / p.head_dim, heads - 1u) * p.head_dim];
+            o[j] = carried[state + 2u + e - head_of(lane, heads) * p.head_dim];
         }
     }
 }
@@ -94,7 +55,7 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
     let last_pos = p.pos + token;
     let end = p.page_first + p.page_len;
     if p.scope == SCOPE_OLDER || (p.scope != SCOPE_OWN && last_pos >= end) {
-        if p.scope == SCOPE_OLDER && (last_pos & ~63u) <= end {
+        if p.scope == SCOPE_OLDER && own_chunk(token) <= end {
             // no older chunk follows
             workgroupBarrier();
             for (var j = 0u; j < 2u; j++) {
@@ -111,7 +72,7 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
             }
         }
         let state = state_at(lane, at, heads);
-        let mine = min(lane / p.head_dim, heads - 1u);
+        let mine = head_of(lane, heads);
         for (var j = 0u; j < 2u; j++) {
             let e = lane + LANES * j;
             if e < elements {

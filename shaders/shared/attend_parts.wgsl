@@ -1,5 +1,5 @@
 // Where the parts of a split attention lie: those of every chunk that a step's tokens see of a page, by (token, head,
-// chunk, [m, l, o[head_dim]]). With attend_join, whose `seen` says which chunks those are.
+// chunk, [m, l, o[head_dim]]). With reach, whose `seen` says which chunks those are.
 
 // The first of the chunks, and how many there are (twin: AttentionParams::chunks).
 fn chunks() -> vec2<u32> {

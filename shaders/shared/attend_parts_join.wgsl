@@ -18,7 +18,7 @@ fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
         take_state(lane, at, heads);
     }
     let all = chunks();
-    let mine = min(lane / p.head_dim, heads - 1u);
+    let mine = head_of(lane, heads);
     let first = sees.start >> 6u;
     for (var chunk = first; 64u * chunk < sees.stop; chunk++) {
         let part = part_at(at + mine, chunk, all);

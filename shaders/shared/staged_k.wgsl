@@ -1,5 +1,6 @@
 // Q4_K and Q5_K in the frame of staged; the importing shader brings how codes are unpacked.
 #import tile_k
+#import rows_k
 const APART = 8u;
 
 fn place(n: u32) -> u32 {
@@ -12,12 +13,4 @@ fn stage(row: u32, g: u32, n: u32) -> Codes {
 
 fn k_codes(row: u32, half: u32, n: u32) -> Codes {
     return staged(n);
-}
-
-fn row_words() -> u32 {
-    return k_row_words();
-}
-
-fn group_values(row: u32, g: u32) {
-    k_values(row, g);
 }

@@ -2,3 +2,8 @@
 fn unit_heads() -> u32 {
     return clamp(128u / p.head_dim, 1u, 4u);
 }
+
+// Those of a unit: the last one may have fewer.
+fn heads_of(unit: u32) -> u32 {
+    return min(unit_heads(), p.heads - unit * unit_heads());
+}

@@ -92,7 +92,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
 type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
 
 pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
-    const SHAPES: [AttentionShape; 25] = [
+    const SHAPES: [AttentionShape; 27] = [
         // every head size; grouped and plain heads
         (2, 2, 1, 0, 64, 3, 2),
         (32, 4, 2, 0, 64, 7, 1),
@@ -124,9 +124,12 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         (40, 3, 3, 0, 128, 60, 9),
         (96, 2, 1, 0, 64, 30, 40),
         (128, 4, 1, 64, 64, 60, 35),
+        // and of heads over 128
+        (256, 2, 1, 0, 64, 30, 40),
+        (160, 3, 1, 64, 64, 60, 35),
     ];
     // some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step
-    const OLDER: [AttentionShape; 11] = [
+    const OLDER: [AttentionShape; 12] = [
         (64, 4, 2, 0, 128, 66, 3),
         (64, 2, 1, 0, 64, 62, 4),
         (96, 2, 1, 0, 64, 130, 2),
@@ -138,6 +141,7 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         (32, 8, 4, 0, 192, 191, 2),
         (40, 3, 3, 0, 64, 70, 2),
         (64, 3, 1, 0, 192, 120, 80),
+        (256, 2, 1, 0, 128, 100, 50),
     ];
     // a ring: the first chunk, over a chunk's end, over the ring's end, several turns on, more chunks than two
     const OWN: [AttentionShape; 9] = [

@@ -1,0 +1,38 @@
+// The pass before a tile of attention whose keys are codes: queries rotated as the keys are and split into int8 digits; one
+// workgroup a unit of heads and token.
+#import load_query
+#import reach
+#import attention_params
+
+// nothing is done with values; the name belongs to the pipelines of both passes
+override v_type: u32 = 0u;
+
+@group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
+@group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the second pass reads it
+@group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the second pass reads it
+// (tokens, heads, [head_dim/32 blocks of 8 words high and 8 low, scale, 3 not used]), in the place of what is carried
+@group(0) @binding(4) var<storage, read_write> digits: array<u32>;
+@group(0) @binding(5) var<storage, read_write> out: array<u32>;   // not used: the second pass writes it
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
+    zero = wid.z;
+    let sees = seen(wid.y);
+    if sees.start >= sees.stop {
+        return;
+    }
+    let heads = heads_of(wid.x);
+    let first = wid.y * p.heads + wid.x * unit_heads();
+    load_query(lid.x, first, heads);
+    let words = p.head_dim / 4u;
+    if lid.x < heads * words {
+        let head = lid.x / words;
+        let i = lid.x - head * words;
+        let at = (first + head) * (2u * words + 4u);
+        digits[at + (i >> 3u) * 16u + (i & 7u)] = high_digits[lid.x];
+        digits[at + (i >> 3u) * 16u + 8u + (i & 7u)] = low_digits[lid.x];
+        if i == 0u {
+            digits[at + 2u * words] = bitcast<u32>(part_sum[head]);
+        }
+    }
+}
