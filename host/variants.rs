@@ -424,7 +424,10 @@ mod tests {
         let op = Op::Attention(CacheType::Q8_0, CacheType::Q8_0);
         let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), room(hardware, true));
         let asked = [Forced::parse("attention=split").unwrap()];
-        assert_eq!((start(&[], p, true), start(&[], p, false), start(&asked, p, false)), ([1, 1, 0], [0; 3], [1; 3]));
+        assert_eq!(
+            (start(&[], p, true), start(&[], p, false), start(&asked, p, false)),
+            ([1, 1, 2], [0, 0, 2], [1; 3])
+        );
         // a ring is one chunk
         assert_eq!(start(&asked, AttentionParams { scope: SCOPE_OWN, ..p }, true), [0; 3]);
         let splits = |p, least| splits(&Args::Attention(p), least);
