@@ -179,7 +179,8 @@ mod gpu {
         assert_eq!(measured.len(), found, "a text for each adapter");
         for text in measured.values().map(|bytes| std::str::from_utf8(bytes).expect("JSON")) {
             assert!(text.contains("\"exact\": true") && text.contains("q4k_matvec k="), "{text}");
-            assert!(text.contains("norm_quantize k="), "{text}");
+            // where there are no subgroups it has one variant, and nothing is measured
+            assert!(text.contains("norm_quantize k=") || text.contains("[Gl "), "{text}");
             let page: Value = serde_json::from_str(text).expect("it is JSON");
             let (shape, split) =
                 page["splits"].as_object().and_then(|s| s.iter().next()).expect("attention is measured");
