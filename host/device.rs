@@ -159,7 +159,7 @@ impl GpuDevice {
 
     /// Chooses the plan's variants, writes every weight into its place and compiles what is not yet compiled.
     async fn make_ready(&mut self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
-        // before the buffers are filled: what is measured writes to them
+        // before the weights are there: what is measured takes no care of what buffers hold
         self.tune().await?;
         self.upload(weights).await?;
         let started = std::time::Instant::now();

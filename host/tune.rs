@@ -5,6 +5,7 @@
 
 use super::device::GpuDevice;
 use super::faults::HostError;
+use super::program::Place;
 use super::shaders::SHADERS;
 use super::variants::{self, CLASSES};
 use crate::record::{Args, Command, Op, Step};
@@ -203,8 +204,22 @@ impl GpuDevice {
             news |= self.choose_split(&shape, &commands, late()).await?;
         }
         if news {
+            self.clear()?;
             self.memory.save();
         }
+        Ok(())
+    }
+
+    /// Makes the buffers what they were before anything was measured: zeros, but for the weights, which are only read.
+    fn clear(&self) -> Result<(), HostError> {
+        let program = self.program()?;
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        for (declared, place) in program.plan.buffers.iter().zip(&program.places) {
+            if let (false, Place::Own(buffer)) = (declared.role.is_weight(), place) {
+                encoder.clear_buffer(buffer, 0, None);
+            }
+        }
+        self.queue.submit([encoder.finish()]);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ mod gpu {
     use isobit::host::{GpuOptions, Store, Tune, adapters, connect};
     use isobit::models::{Hyper, PlanOptions, Recent};
     use isobit::ops::cache::CacheType;
-    use isobit::record::{Device, Op};
+    use isobit::record::{Device, Op, Role};
     use isobit::simd::Level;
     use serde_json::{Value, json};
     use std::path::Path;
@@ -200,6 +200,24 @@ mod gpu {
         }
         assert_eq!(kept.ending(".json"), measured);
         assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn measuring_leaves_nothing_in_the_buffers() {
+        let mut with_ring = options();
+        (with_ring.plan.k_type, with_ring.plan.v_type) = (CacheType::TQ3_1, CacheType::TQ3_1);
+        let (c, h) = (embedded(), Hyper::read(&embedded()).unwrap_or_else(|e| panic!("{e:#}")));
+        for mut gpu in gpus_with(&GpuOptions { tune: Tune::Now, ..GpuOptions::default() }) {
+            let mut s = block_on(Session::new(&mut gpu, &c, &h, with_ring, |_| {})).unwrap_or_else(|e| panic!("{e:#}"));
+            let kept = |role: &Role| !role.is_weight() && !matches!(role, Role::Input);
+            let buffers = s.built().plan.buffers.iter().enumerate().filter(|(_, b)| kept(&b.role));
+            let names: Vec<_> = buffers.map(|(id, b)| (id, b.name.clone())).collect();
+            assert!(names.iter().any(|(_, name)| name == "attention_state"), "{names:?}");
+            for (id, name) in names {
+                let words = block_on(s.device().read(id)).unwrap_or_else(|e| panic!("{e:#}"));
+                assert!(words.iter().all(|&w| w == 0), "{name}");
+            }
+        }
     }
 
     #[test]
