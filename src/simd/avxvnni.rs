@@ -93,8 +93,8 @@ impl Lanes for AvxVnni {
         intrinsics!(_mm256_dpwssd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8) {
-        self.0.prefetch(from)
+    fn prefetch(self, from: *const u8, once: bool) {
+        self.0.prefetch(from, once)
     }
     #[inline(always)]
     fn to_f(self, a: __m256i) -> __m256 {
