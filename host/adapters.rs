@@ -190,7 +190,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let mut gpu = GpuDevice::new(device, queue, title, faults, nature, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
-        true => Verdict { words: 0, mismatches: 0, first: None },
+        true => Verdict { words: 0, mismatches: 0, first: None, flushes: None },
         false => qualify(&mut gpu).await?,
     };
     gpu.memory.set_exact(verdict.exact());

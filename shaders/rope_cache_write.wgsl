@@ -68,13 +68,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     for (var e = n_rot + lid.x; e < p.head_dim; e += 64u) {
         row[e] = qkv[start + e];
     }
+    unmark(lid.x);
     workgroupBarrier();
     if is_query {
         let out = (wid.y * p.heads + source) * p.head_dim;
         for (var e = lid.x; e < p.head_dim; e += 64u) {
             q[out + e] = row[e];
         }
-    } else {
-        write_row(select(k_type, v_type, is_value), lid.x, wid.x % p.kv_heads, pos);
+        return;
     }
+    // the values of a key head, and those of a value head themselves
+    let values_start = select(start + p.kv_heads * p.head_dim, start, is_value);
+    for (var e = lid.x; e < p.head_dim; e += 64u) {
+        row[e] = mark(row[e]);
+        mark(qkv[values_start + e]);
+    }
+    workgroupBarrier();
+    write_row(select(k_type, v_type, is_value), lid.x, wid.x % p.kv_heads, pos, !is_value);
 }

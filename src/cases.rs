@@ -2,8 +2,8 @@
 //!
 //! Whatever checks or times an operation walks this table, so nothing is timed that is not checked. Inputs are chosen,
 //! not only random: a pattern of prime period, zeros, extremes, ties, negative and subnormal scales, shapes at and
-//! beside block and workgroup boundaries. All of them are values the engine can store (`canon`), and every buffer that
-//! is written ends in guard words.
+//! beside block and workgroup boundaries, what is not finite. But for the last all of them are values the engine can store
+//! (`canon`), and every buffer that is written ends in guard words.
 //!
 //! Expected results are not here: they are what the twin makes of a case. Nothing here runs an operation on a device.
 
@@ -297,8 +297,20 @@ enum Fill {
     Outliers,
     /// -100 to 100
     Sweep,
-    /// infinities among numbers
-    Overflows,
+    /// what is no number, of both signs, and the largest numbers, here and there; not canonicalised
+    Wild,
+    /// the same as it is stored
+    Poison,
+    /// weights of norms and biases may be any finite numbers; not canonicalised
+    Huge,
+    /// one number in the first element of every so many
+    First(usize, f32),
+    /// in the first element of every so many the number of 64 such rows before it
+    Rising(usize),
+    /// around the smallest magnitude that can be stored
+    Faint,
+    /// just below the largest magnitude that can be stored, whose products and sums of squares overflow
+    Large,
 }
 
 impl Fill {
@@ -375,9 +387,32 @@ impl Fill {
                 }
             }
             Fill::Sweep => (i * 89 % 2003) as f32 * 0.1 - 100.1,
-            Fill::Overflows => [f32::INFINITY, 1.5, f32::NEG_INFINITY, f32::MAX, -0.25, f32::MIN, 0.0][i % 7],
+            Fill::Wild | Fill::Poison => {
+                const WILD: [f32; 8] =
+                    [f32::INFINITY, f32::NAN, -3.0e38, f32::NEG_INFINITY, -f32::NAN, 3.0e38, f32::MIN, f32::MAX];
+                // one in 211, so that some rows of a head and some groups have one and others none
+                if i % 211 == 5 { WILD[i / 211 % 8] } else { ((i * 37 % 251) as f32 - 125.0) * 0.013 }
+            }
+            Fill::Huge => [3.0e38, -3.0e38, 1.5, 2.0e19, -0.25, 0.0, 1.0][i % 7],
+            Fill::First(n, x) => {
+                if i.is_multiple_of(n) {
+                    x
+                } else {
+                    0.0
+                }
+            }
+            Fill::Rising(n) => {
+                if i.is_multiple_of(n) {
+                    (i / n / 64) as f32
+                } else {
+                    0.0
+                }
+            }
+            Fill::Faint => (1.0 + (i % 97) as f32 / 97.0) * [8.9e-16, -8.9e-16, 1.8e-15, 7.2e-15][i % 4],
+            Fill::Large => [1.8e19, -1.8e19, 1.0e10, 0.25, 1.7e19][i % 5],
         };
-        (0..n).map(one).map(canon).collect()
+        let stored = |x: f32| if matches!(self, Fill::Wild | Fill::Huge) { x } else { canon(x) };
+        (0..n).map(one).map(stored).collect()
     }
 }
 
@@ -392,6 +427,8 @@ enum Weights {
     Byte(u8),
     /// through Q8_K blocks, which are packed as Q8K128
     Q8K,
+    /// of types that hold them: the largest numbers, of both signs, among others
+    Huge,
 }
 
 impl Weights {
@@ -401,6 +438,7 @@ impl Weights {
             Weights::Raw(seed) => format!("raw seed {seed:#x}"),
             Weights::Byte(b) => format!("bytes {b:02x}"),
             Weights::Q8K => "Q8_K".into(),
+            Weights::Huge => "huge".into(),
         }
     }
 
@@ -415,6 +453,11 @@ impl Weights {
                 t.encode_row(&values, &mut bytes);
             }
             Weights::Q8K => t.encode_row(&Fill::Prime.make(rows * k), &mut bytes),
+            Weights::Huge => {
+                let values =
+                    |i: usize| if i % 67 == 3 { [3.0e38, -3.0e38, 2.0e19][i / 67 % 3] } else { (i % 7) as f32 };
+                t.encode_row(&(0..rows * k).map(values).collect::<Vec<f32>>(), &mut bytes);
+            }
             Weights::Raw(seed) => {
                 let mut rng = Rng(seed);
                 bytes.iter_mut().for_each(|b| *b = rng.next() as u8);
@@ -565,6 +608,9 @@ fn embed(t: BlockType) -> Vec<Case> {
     if t == BlockType::Q8K128 {
         one(512, 0, 33, &[32, 1], Weights::Q8K);
     }
+    if matches!(t, BlockType::F32 | BlockType::BF16) {
+        one(dim, 0, 32, &[0, 1, 31], Weights::Huge);
+    }
     list
 }
 
@@ -621,8 +667,9 @@ fn matvec(t: BlockType) -> Vec<Case> {
             let act = if float { bits(&x.make(n * k)) } else { act_blocks(x, n, k, digits) };
             let ranges = (0..n).map(|i| i * stride + offset..i * stride + offset + rows).collect();
             let part = how.name();
+            let before = if matches!(x, Fill::Wild) { Fill::Poison } else { Fill::Random(k as u64) };
             let y = if residual {
-                replaced("y", bits(&Fill::Random(k as u64).make(n * stride)), ranges)
+                replaced("y", bits(&before.make(n * stride)), ranges)
             } else {
                 written("y", n * stride, ranges)
             };
@@ -649,6 +696,16 @@ fn matvec(t: BlockType) -> Vec<Case> {
         one(33, k, 5, Y::PartAdded, Weights::Raw(0x57), Fill::Random(0x58));
         for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(digits)] {
             one(32, k, 2, Y::Whole, Weights::Raw(0x54), x);
+        }
+        for x in [Fill::Wild, Fill::Poison, Fill::Large] {
+            one(40, k, 3, Y::Whole, Weights::Encoded(Fill::Prime), x);
+            one(40, k, 1, Y::Added, Weights::Encoded(Fill::Prime), x);
+            // in every frame, of many tokens too
+            one(33, k, 35, Y::Added, Weights::Raw(0x5b), x);
+        }
+        if matches!(t, BlockType::F32 | BlockType::BF16) {
+            one(33, k, 2, Y::Whole, Weights::Huge, Fill::Prime);
+            one(33, k, 18, Y::Added, Weights::Huge, Fill::Large);
         }
         // the largest sums: all codes at an end, all activations at an end
         for byte in [0x00, 0x7f, 0x80, 0xff] {
@@ -697,6 +754,13 @@ fn rms_norm() -> Vec<Case> {
         one(300, 2, 1e-5, fill, Fill::Prime);
         one(300, 2, 1e-6, Fill::Prime, fill);
     }
+    for fill in [Fill::Wild, Fill::Poison, Fill::Large] {
+        one(300, 3, 1e-5, fill, Fill::Prime);
+    }
+    // weights are finite, of any magnitude
+    one(300, 2, 1e-5, Fill::Prime, Fill::Large);
+    one(300, 2, 1e-5, Fill::Prime, Fill::Huge);
+    one(300, 2, 0.0, Fill::Zeros, Fill::Prime);
     list
 }
 
@@ -727,6 +791,9 @@ fn quantise() -> Vec<Case> {
             Fill::Ties(2),
             Fill::Outliers,
             Fill::Sweep,
+            Fill::Wild,
+            Fill::Poison,
+            Fill::Large,
         ] {
             one(384, 2, &fill.name(), fill.make(768));
         }
@@ -789,7 +856,7 @@ fn rope() -> Vec<Case> {
             one(heads, hd, n_rot, half_split, 1, Fill::Prime);
             one(heads, hd, n_rot, half_split, 3, Fill::Random((heads * hd) as u64));
         }
-        for x in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
+        for x in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Wild, Fill::Poison, Fill::Large] {
             one(3, 64, 48, half_split, 2, x);
         }
     }
@@ -816,7 +883,8 @@ fn swiglu() -> Vec<Case> {
         one(dim, 3, Fill::Random(dim as u64), Fill::Random(dim as u64 + 1));
     }
     one(2003, 1, Fill::Sweep, Fill::Full);
-    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers] {
+    one(2003, 1, Fill::Sweep, Fill::Large);
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Wild, Fill::Poison, Fill::Large] {
         one(300, 2, fill, Fill::Prime);
         one(300, 2, Fill::Prime, fill);
     }
@@ -840,7 +908,7 @@ fn add() -> Vec<Case> {
         one(dim, 1, "prime", Fill::Random(dim as u64), &|i, _| Fill::Prime.make(251)[i % 251]);
         one(dim, 3, "-1.5x", Fill::Prime, &|_, x| -1.5 * x);
     }
-    for fill in [Fill::Random(9), Fill::Extremes, Fill::Tiny, Fill::Zeros] {
+    for fill in [Fill::Random(9), Fill::Extremes, Fill::Tiny, Fill::Zeros, Fill::Wild, Fill::Poison, Fill::Large] {
         one(300, 2, "-x", fill, &|_, x| -x);
         // sums of one unit in the last place: many are below what can be stored
         one(300, 2, "-x and a unit", fill, &|_, x| if x == 0.0 { x } else { -f32::from_bits(x.to_bits() + 1) });
@@ -863,10 +931,12 @@ fn add_bias() -> Vec<Case> {
         one(dim, 1, Fill::Prime, Fill::Random(dim as u64));
         one(dim, 3, Fill::Random(dim as u64 + 1), Fill::Prime);
     }
-    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Sweep] {
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Sweep, Fill::Huge] {
         one(300, 2, fill, Fill::Prime);
-        one(300, 2, Fill::Prime, fill);
+        one(300, 2, Fill::Prime, if matches!(fill, Fill::Huge) { Fill::Wild } else { fill });
     }
+    one(300, 2, Fill::Huge, Fill::Large);
+    one(300, 2, Fill::Prime, Fill::Poison);
     list
 }
 

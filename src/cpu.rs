@@ -188,10 +188,13 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 ops::rope::rope(&RopeParams { n_tokens, ..*p }, &table[first * p.n_rot as usize..], x);
             });
         }
-        (Op::CacheWriteK(t), Args::CacheWrite(p)) => match level {
-            Some(level) => simd::cache_write_k(level, t, p, floats(inputs[0]), &mut out[0]),
-            None => ops::cache::cache_write_k(t, p, floats(inputs[0]), &mut out[0]),
-        },
+        (Op::CacheWriteK(t), Args::CacheWrite(p)) => {
+            let (k, v) = (floats(inputs[0]), floats(inputs[1]));
+            match level {
+                Some(level) => simd::cache_write_k(level, t, p, k, v, &mut out[0]),
+                None => ops::cache::cache_write_k(t, p, k, v, &mut out[0]),
+            }
+        }
         (Op::CacheWriteV(t), Args::CacheWrite(p)) => match level {
             Some(level) => simd::cache_write_v(level, t, p, floats(inputs[0]), &mut out[0]),
             None => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),

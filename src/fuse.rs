@@ -204,10 +204,11 @@ impl Fuser<'_> {
             let (Op::CacheWriteK(kt), Op::CacheWriteV(vt)) = (pair[0].op, pair[1].op) else { break };
             let (Args::CacheWrite(p), Args::CacheWrite(other)) = (pair[0].args, pair[1].args) else { break };
             let from = *v.get_or_insert(pair[1].binds[0]);
-            if p != other || pair[0].binds[0] != k || pair[1].binds[0] != from || !pair.iter().all(|c| alike(a, c)) {
+            let (&[of_k, beside, keys], &[of_v, values]) = (&pair[0].binds[..], &pair[1].binds[..]) else { break };
+            if p != other || (of_k, beside, of_v) != (k, from, from) || !pair.iter().all(|c| alike(a, c)) {
                 break;
             }
-            pages.push((kt, vt, p, pair[0].binds[1], pair[1].binds[1]));
+            pages.push((kt, vt, p, keys, values));
         }
         let (Some(v), Some(first)) = (v, pages.first()) else { return false };
         // every position must lie in one page beside the ring, or a query would not be rotated

@@ -52,6 +52,28 @@ fn every_simd_level_leaves_the_words_the_twins_leave() {
     }
 }
 
+/// No bit may depend on what becomes of numbers below 2^-126: the twins run again in a thread that makes them 0.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn flushing_subnormals_changes_no_word_of_any_case() {
+    use isobit::ops::float_probe::{FloatProbeParams, WORDS, faint_inputs, float_probe};
+    let probe = || {
+        let mut words = [0; WORDS];
+        float_probe(&FloatProbeParams { n_tokens: 1 }, std::hint::black_box(&faint_inputs()), &mut words);
+        words[1]
+    };
+    assert_eq!((probe(), common::flushing(probe)), (0x0040_0000, 0), "the thread flushes");
+    let mut failures = Vec::new();
+    for op in cases::ops() {
+        let list = cases::of(op);
+        let (expected, found) = (twins(&list), common::flushing(|| twins(&list)));
+        for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
+            failures.extend(same(case, expected, found).err());
+        }
+    }
+    none(&failures);
+}
+
 #[test]
 fn the_twins_write_all_they_should_and_nothing_else() {
     let mut failures = Vec::new();
@@ -68,8 +90,9 @@ fn the_twins_write_all_they_should_and_nothing_else() {
                         complain("was not written");
                     }
                     let v = f32::from_bits(words[i]);
-                    if writes_floats(op) && !v.is_finite() {
-                        complain("is not finite");
+                    // what is not finite has one pattern
+                    if writes_floats(op) && !v.is_finite() && words[i] != 0x7fc0_0000 {
+                        complain("is not finite, and not the pattern for it");
                     }
                     // sums carried between pages are not canonicalised, yet are zero or normal as well
                     if writes_floats(op) && (v.is_subnormal() || words[i] == 0x8000_0000) {

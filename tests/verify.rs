@@ -2,6 +2,9 @@
 
 mod common;
 
+#[path = "hostile/overflow.rs"]
+mod overflow;
+
 use futures::future::LocalBoxFuture;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::synthetic::Synthetic;

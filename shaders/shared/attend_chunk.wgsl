@@ -54,9 +54,14 @@ fn tq3_sum(block: u32, first: u32) -> f32 {
     return B(B(TQ3_0_INNER * inner) + B(TQ3_0_OUTER * query_value(high.y, low.y)));
 }
 
-// Score of the position whose key's word i is k[base + 32 i], with the query at row[first].
+// Score of the position whose key's word i is k[base + 32 i], with the query at row[first]; POISON where the key is.
 fn score(base: u32, first: u32, query_scale: f32) -> f32 {
-    var acc = 0.0;
+    let s = canon(sum_of_products(base, first, query_scale));
+    return bitcast<f32>(select(bitcast<u32>(s), POISON, k[base] == POISONED));
+}
+
+fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
+    var acc = B(0.0);
     if k_type == F32 {
         for (var e = 0u; e < p.head_dim; e++) {
             acc = B(acc + B(row[first + e] * bitcast<f32>(k[base + e * 32u])));
@@ -188,7 +193,7 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u
         let first = 64u * (lane >> 3u) + (lane & 7u);
         var top = scores[first];
         for (var i = 1u; i < 8u; i++) {
-            top = max(top, scores[first + 8u * i]);
+            top = greater(top, scores[first + 8u * i]);
         }
         part_max[lane] = top;
     }
@@ -211,7 +216,7 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u
         let x1 = B(B(probs[a + 8u] + probs[a + 40u]) + B(probs[a + 24u] + probs[a + 56u]));
         part_sum[lane] = B(x0 + x1);
     }
-    var oc = array<f32, 2>(0.0, 0.0);
+    var oc = array<f32, 2>(B(0.0), B(0.0));
     let kv_mine = (head0 + mine) / sharing;
     if v_type <= F16 {
         for (var i = from_pos; i < n; i++) {

@@ -38,12 +38,13 @@ fn join(first: bool, mc: f32, lc: f32, oc: array<f32, 2>) {
         o = oc;
         return;
     }
-    let top = max(m, mc);
+    let top = greater(m, mc);
     let a = canon(fexp(B(m - top)));
     let b = canon(fexp(B(mc - top)));
     l = B(B(l * a) + B(lc * b));
     for (var j = 0u; j < 2u; j++) {
-        o[j] = B(B(o[j] * a) + B(oc[j] * b));
+        // a may be 2^-50: without canon the products would become subnormal after some joins
+        o[j] = B(canon(B(o[j] * a)) + canon(B(oc[j] * b)));
     }
     m = top;
 }
@@ -76,10 +77,10 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
         for (var j = 0u; j < 2u; j++) {
             let e = lane + LANES * j;
             if e < elements {
-                carried[state + 2u + e - mine * p.head_dim] = o[j];
+                carried[state + 2u + e - mine * p.head_dim] = sticky(o[j]);
                 if e == mine * p.head_dim {
                     carried[state] = m;
-                    carried[state + 1u] = l;
+                    carried[state + 1u] = sticky(l);
                 }
             }
         }
@@ -90,7 +91,7 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
     let inv = fdiv(1.0, l);
     for (var j = 0u; j < 2u; j++) {
         if lane + LANES * j < elements {
-            row[lane + LANES * j] = B(o[j] * inv);
+            row[lane + LANES * j] = canon(B(o[j] * inv));
         }
     }
     unrotate(rotating(lane), elements, rotation(v_type, p.head_dim));

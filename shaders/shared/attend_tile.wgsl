@@ -107,12 +107,16 @@ fn add_products(i: u32, at: u32, stride: u32) {
 
 fn clear() {
     for (var r = 0u; r < R; r++) {
-        acc[r] = vec4<f32>();
+        acc[r] = B4(vec4<f32>());
     }
 }
 
 fn canon4(x: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(canon(x.x), canon(x.y), canon(x.z), canon(x.w));
+}
+
+fn greater4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(greater(a.x, b.x), greater(a.y, b.y), greater(a.z, b.z), greater(a.w, b.w));
 }
 
 fn fexp4(x: vec4<f32>) -> vec4<f32> {
@@ -135,26 +139,34 @@ fn make_scores(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>) {
         add_keys(lane, kv_head, at, kv_head == (head0 + my_head) / (p.heads / p.kv_heads));
     }
     let pos = vec4<u32>(chunk + 4u * quad) + vec4<u32>(0u, 1u, 2u, 3u);
+    // past the last head, the last
+    let kv_head = min((head0 + my_head) / (p.heads / p.kv_heads), p.kv_heads - 1u);
+    let poisoned = key_words(kv_head, at + 4u * quad, 0u) == vec4<u32>(POISONED);
     for (var r = 0u; r < R; r++) {
         let all = span(my_token + r);
         let unseen = (pos >= vec4<u32>(all.y)) | (pos < vec4<u32>(all.x));
-        let s = select(B4(acc[r] * key_scale(r)), vec4<f32>(-3.0e38), unseen);
-        scores[(my_row + r) * 16u + quad] = bitcast<vec4<u32>>(s);
+        // every score is far above what stands for a position that the row does not see
+        let s = bitcast<vec4<u32>>(canon4(B4(acc[r] * key_scale(r))));
+        let seen = select(s, vec4<u32>(POISON), poisoned);
+        scores[(my_row + r) * 16u + quad] = select(seen, vec4<u32>(bitcast<u32>(-3.0e38)), unseen);
     }
     workgroupBarrier();
 }
 
 fn row_max(row: u32) -> f32 {
-    let a = max(part(128u + 4u * row).x, part(129u + 4u * row).x);
-    return max(a, max(part(130u + 4u * row).x, part(131u + 4u * row).x));
+    let a = greater(part(128u + 4u * row).x, part(129u + 4u * row).x);
+    return greater(a, greater(part(130u + 4u * row).x, part(131u + 4u * row).x));
 }
 
 // Scores to probabilities, and the weights of the chunk in every row.
 fn make_probabilities(lane: u32, chunk: u32) {
     for (var i = lane; i < 4u * ROWS; i += LANES) {
         let at = (i >> 2u) * 16u + (i & 3u);
-        let top = max(max(score_quad(at), score_quad(at + 4u)), max(score_quad(at + 8u), score_quad(at + 12u)));
-        tile[128u + i] = vec4<u32>(bitcast<u32>(max(max(top.x, top.y), max(top.z, top.w))));
+        let top = greater4(
+            greater4(score_quad(at), score_quad(at + 4u)),
+            greater4(score_quad(at + 8u), score_quad(at + 12u)),
+        );
+        tile[128u + i] = vec4<u32>(bitcast<u32>(greater(greater(top.x, top.y), greater(top.z, top.w))));
     }
     workgroupBarrier();
     for (var i = lane; i < 4u * ROWS; i += LANES) {
@@ -178,7 +190,7 @@ fn make_probabilities(lane: u32, chunk: u32) {
             if begins(token_of(row), chunk) {
                 sums[row] = vec2<f32>(m, l);
             } else {
-                let top = max(sums[row].x, m);
+                let top = greater(sums[row].x, m);
                 let a = canon(fexp(B(sums[row].x - top)));
                 let b = canon(fexp(B(m - top)));
                 sums[row] = vec2<f32>(top, B(B(sums[row].y * a) + B(l * b)));
@@ -192,7 +204,7 @@ fn make_probabilities(lane: u32, chunk: u32) {
 // What row r has after the chunk whose sum is in acc.
 fn joined(r: u32, chunk: u32, before: vec4<f32>) -> vec4<f32> {
     let w = weights[my_row + r];
-    let both = B4(B4(before * w.x) + B4(acc[r] * w.y));
+    let both = B4(canon4(B4(before * w.x)) + canon4(B4(acc[r] * w.y)));
     let token = my_token + r;
     return select(before, select(both, acc[r], begins(token, chunk)), sees(token, chunk, chunk + 64u));
 }
@@ -271,14 +283,14 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
             for (var g = 0u; g < GROUPS; g++) {
                 for (var i = 0u; i < 4u; i++) {
                     if 64u * g + 4u * quad < p.head_dim {
-                        carried[at + 2u + 64u * g + 4u * quad + i] = o[g * R + r][i];
+                        carried[at + 2u + 64u * g + 4u * quad + i] = sticky(o[g * R + r][i]);
                     }
                 }
             }
         }
         if my_head < heads && quad == 0u && carries(my_token + r) {
             carried[at] = sums[my_row + r].x;
-            carried[at + 1u] = sums[my_row + r].y;
+            carried[at + 1u] = sticky(sums[my_row + r].y);
         }
     }
     for (var row = lane; row < ROWS; row += LANES) {

@@ -1,6 +1,9 @@
 // Rows of a cache page: rotate, quantise and pack in one pass; a lane owns a pair of blocks. The importing shader stores
 // word i of a position's row:
 //   fn put(head: u32, pos: u32, words: u32, i: u32, word: u32)
+//
+// A cache holds numbers only, since what a query does not see may be weighed with 0. Where a row of keys or of values has
+// an element that is not finite or too large, the row of keys is marked POISONED; in the row of values such elements are 0.
 #import exact
 #import cache_types
 #import rotate
@@ -9,13 +12,9 @@
 
 // Eight words of codes of the 32 elements at `at`; returns d.
 fn q8_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
-    var amax = 0.0;
-    for (var i = 0u; i < 32u; i++) {
-        amax = max(amax, abs(row[at + i]));
-    }
-    var d = fdiv(amax, 127.0);
+    var d = fdiv(block_amax(at), 127.0);
     var id = 0.0;
-    if d < 9.094947017729282e-13 {
+    if too_small(d) {
         d = 0.0;
     } else {
         id = fdiv(1.0, d);
@@ -25,7 +24,7 @@ fn q8_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
         for (var e = 0u; e < 4u; e++) {
             word |= (bitcast<u32>(round_away(B(row[at + 4u * i + e] * id))) & 255u) << (8u * e);
         }
-        put(head, pos, words, first + i, word);
+        put_word(head, pos, words, first + i, word);
     }
     return d;
 }
@@ -59,28 +58,50 @@ fn q4_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
             let hi = q4_0_code(row[at + 4u * i + e + 16u], id);
             word |= (lo | (hi << 4u)) << (8u * e);
         }
-        put(head, pos, words, first + i, word);
+        put_word(head, pos, words, first + i, word);
     }
     return d;
 }
 
-// The bits of a number, of the largest with its sign for an infinity or a NaN: nothing in a cache, times 0, may be else.
-fn finite(bits: u32) -> u32 {
-    return select(bits, (bits & 0x80000000u) | 0x7f7fffffu, (bits & 0x7fffffffu) > 0x7f7fffffu);
+// Whether a row has such an element, and whether that concerns the row that is written.
+var<workgroup> marked: atomic<u32>;
+var<private> spoilt: bool;
+
+// Before write_row, by every lane, a barrier before the first `mark`.
+fn unmark(lane: u32) {
+    if lane == 0u {
+        atomicStore(&marked, 0u);
+    }
 }
 
-// Writes the head in `row` as position `pos` of a page of type t; every lane calls.
-fn write_row(t: u32, lane: u32, head: u32, pos: u32) {
+// The element, 0 for one that is not finite or too large, whose row of keys is then marked.
+fn mark(x: f32) -> f32 {
+    let bad = too_large(x);
+    if bad {
+        atomicOr(&marked, 1u);
+    }
+    return bitcast<f32>(select(bitcast<u32>(x), 0u, bad));
+}
+
+// Word i of the row, of a marked one: the mark, then zeros.
+fn put_word(head: u32, pos: u32, words: u32, i: u32, word: u32) {
+    put(head, pos, words, i, select(word, select(0u, POISONED, i == 0u), spoilt));
+}
+
+// Writes the head in `row`, whose elements are finite, as position `pos` of a page of type t; every lane calls, a barrier
+// after the last `mark`. `keys`: these are keys, marked where they or their values have to be.
+fn write_row(t: u32, lane: u32, head: u32, pos: u32, keys: bool) {
+    spoilt = keys && atomicLoad(&marked) != 0u;
     rotate(lane, p.head_dim, rotation(t, p.head_dim));
     workgroupBarrier();
     let words = cached_words(t, p.head_dim);
     if t == F32 {
         for (var i = lane; i < words; i += 64u) {
-            put(head, pos, words, i, finite(bitcast<u32>(row[i])));
+            put_word(head, pos, words, i, bitcast<u32>(row[i]));
         }
     } else if t == F16 {
         for (var i = lane; i < words; i += 64u) {
-            put(head, pos, words, i, f32_to_f16(row[2u * i]) | (f32_to_f16(row[2u * i + 1u]) << 16u));
+            put_word(head, pos, words, i, f32_to_f16(row[2u * i]) | (f32_to_f16(row[2u * i + 1u]) << 16u));
         }
     } else {
         // a lane owns a pair of blocks, and so a whole word of scales
@@ -102,15 +123,15 @@ fn write_row(t: u32, lane: u32, head: u32, pos: u32) {
                         } else {
                             block = tq3_1_encode(32u * b);
                         }
-                        put(head, pos, words, sw + 3u * b, block.qs0);
-                        put(head, pos, words, sw + 3u * b + 1u, block.qs1);
-                        put(head, pos, words, sw + 3u * b + 2u, block.qr);
+                        put_word(head, pos, words, sw + 3u * b, block.qs0);
+                        put_word(head, pos, words, sw + 3u * b + 1u, block.qs1);
+                        put_word(head, pos, words, sw + 3u * b + 2u, block.qr);
                         scale = block.gamma;
                     }
                     scales |= scale << (16u * i);
                 }
             }
-            put(head, pos, words, lane, scales);
+            put_word(head, pos, words, lane, scales);
         }
     }
 }

@@ -8,6 +8,9 @@ const Q4_0R: u32 = 5u;
 const TQ3_0: u32 = 6u;
 const TQ3_1: u32 = 7u;
 
+// The first word of a row of keys that holds no numbers, or whose values do not: no f32 and no pair of f16 that is stored.
+const POISONED: u32 = 0x7fc07e00u;
+
 // Words of f16 scales before the codes.
 fn scale_words(head_dim: u32) -> u32 {
     return (head_dim / 32u + 1u) / 2u;

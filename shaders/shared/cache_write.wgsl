@@ -1,5 +1,9 @@
-// Writes rows into one cache page. The importing shader gives the place of word i of a position's row:
+// Writes rows into one cache page. The importing shader gives the bindings x and cache, the place of word i of a position's
+// row, whether keys are written, and for keys element i of the values (0 for values):
+//   x: array<f32>, cache: array<u32>
+//   const KEYS: bool
 //   fn place(head: u32, pos: u32, words: u32, i: u32) -> u32
+//   fn value_beside(i: u32) -> f32
 #import cache_row
 
 struct Params {
@@ -13,8 +17,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;           // (tokens, kv_heads, head_dim)
-@group(0) @binding(2) var<storage, read_write> cache: array<u32>; // one page
 
 override cache_type: u32 = 0u;
 
@@ -34,9 +36,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     }
     let head = wid.x;
     let start = (wid.y * p.kv_heads + head) * p.head_dim;
+    unmark(lid.x);
+    workgroupBarrier();
     for (var e = lid.x; e < p.head_dim; e += 64u) {
-        row[e] = x[start + e];
+        row[e] = mark(x[start + e]);
+        mark(value_beside(start + e));
     }
     workgroupBarrier();
-    write_row(cache_type, lid.x, head, pos);
+    write_row(cache_type, lid.x, head, pos, KEYS);
 }

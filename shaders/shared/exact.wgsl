@@ -3,13 +3,51 @@
 // A run-time 0 no compiler knows: main sets it to workgroup_id.z of a dispatch whose z is 1.
 var<private> zero: u32;
 
-// The barrier: the rounded value, opaque to fusing and reassociation.
+// What stands for every value that is no number or too large to be stored.
+const POISON: u32 = 0x7fc00000u;
+
+// The barrier: the rounded value, opaque to fusing and reassociation. It is idempotent, so that two that meet leave one;
+// `B(0.0)` is a zero that no compiler knows, from which sums start.
 fn B(x: f32) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x) ^ zero);
+    return bitcast<f32>(bitcast<u32>(x) | zero);
 }
 
+// Infinities and NaN.
+fn not_finite(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u;
+}
+
+// Infinities, NaN, and what is too large to be stored.
+fn too_large(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) >= 0x5f800000u;
+}
+
+// 0 below 2^-50, POISON from 2^64 on.
 fn canon(x: f32) -> f32 {
-    return select(x, 0.0, ((bitcast<u32>(x) >> 23u) & 255u) < 77u);
+    let bits = bitcast<u32>(x);
+    let e = (bits >> 23u) & 255u;
+    return bitcast<f32>(select(select(bits, 0u, e < 77u), POISON, e > 190u));
+}
+
+// POISON for what is not finite.
+fn sticky(x: f32) -> f32 {
+    return bitcast<f32>(select(bitcast<u32>(x), POISON, not_finite(x)));
+}
+
+// Whether a scale, which is not negative, is below 2^-40 and counts as 0.
+fn too_small(scale: f32) -> bool {
+    return bitcast<u32>(scale) < 0x2b800000u;
+}
+
+// The greater of two finite values or POISON, which is greater than all others: by the order of their bits. For -0, which
+// is below +0 here, canon comes before.
+fn greater(a: f32, b: f32) -> f32 {
+    return bitcast<f32>(ordered(max(ordered(bitcast<i32>(a)), ordered(bitcast<i32>(b)))));
+}
+
+// The bits of a float to an integer in the float's order, and back.
+fn ordered(bits: i32) -> i32 {
+    return bits ^ ((bits >> 31u) & 0x7fffffff);
 }
 
 // f32 nearest to i: both parts and the product are exact, the sum rounds once.
@@ -17,7 +55,8 @@ fn i2f(i: i32) -> f32 {
     return B(B(f32(i >> 12u) * 4096.0) + f32(i & 4095));
 }
 
-// Correctly rounded a / b for normal b and normal or zero a, by long division of the significands.
+// Correctly rounded a / b for normal b and normal or zero a, by long division of the significands. By 0: the largest
+// number; 0 / 0: 0; POISON where an operand is not finite.
 fn fdiv(a: f32, b: f32) -> f32 {
     let ab = bitcast<u32>(a);
     let bb = bitcast<u32>(b);
@@ -43,12 +82,13 @@ fn fdiv(a: f32, b: f32) -> f32 {
         e = e + 1;
     }
     var bits = sign | (u32(clamp(e, 0, 255)) << 23u) | (q & 0x7fffffu);
-    bits = select(bits, sign | 0x7f7fffffu, e > 254);
+    bits = select(bits, sign | 0x7f7fffffu, e > 254 || ((bb >> 23u) & 255u) == 0u);
     bits = select(bits, 0u, e < 7 || ((ab >> 23u) & 255u) == 0u);
-    return bitcast<f32>(bits);
+    return bitcast<f32>(select(bits, POISON, not_finite(a) || not_finite(b)));
 }
 
-// Correctly rounded square root of a normal number or 0, two radicand bits at a time.
+// Correctly rounded square root of a positive normal number or 0, two radicand bits at a time; POISON of what is not
+// finite.
 fn fsqrt(x: f32) -> f32 {
     let xb = bitcast<u32>(x);
     var m = (xb & 0x7fffffu) | 0x800000u;
@@ -82,11 +122,16 @@ fn fsqrt(x: f32) -> f32 {
         e = e + 1;
     }
     let bits = (u32(e) << 23u) | (q & 0x7fffffu);
-    return bitcast<f32>(select(bits, 0u, ((xb >> 23u) & 255u) == 0u));
+    return bitcast<f32>(select(select(bits, 0u, ((xb >> 23u) & 255u) == 0u), POISON, not_finite(x)));
 }
 
+// e^x: 0 below -87, as of 88 above it, POISON of infinity and NaN.
 fn fexp(x0: f32) -> f32 {
-    let x = clamp(x0, -87.0, 88.0);
+    let bits0 = bitcast<u32>(x0);
+    // by the bits: below -87, -inf too; above 88
+    let low = bits0 > 0xc2ae0000u;
+    let high = bitcast<i32>(bits0) > 0x42b00000;
+    let x = bitcast<f32>(select(select(bits0, 0x42b00000u, high), 0u, low));
     let k = round(B(x * 1.4426950408889634));
     let r = B(B(x - B(k * 0.693359375)) - B(k * -2.12194440e-4));
     var p = 1.9875691500e-4;
@@ -97,12 +142,13 @@ fn fexp(x0: f32) -> f32 {
     p = B(B(p * r) + 5.0000001201e-1);
     let y = B(B(B(p * B(r * r)) + r) + 1.0);
     let bits = bitcast<u32>(y) + (bitcast<u32>(i32(k)) << 23u);
-    return select(bitcast<f32>(bits), 0.0, x0 < -87.0);
+    return bitcast<f32>(select(select(bits, 0u, low), POISON, not_finite(x0) && bits0 != 0xff800000u));
 }
 
+// 1 / (1 + e^-x), from the half of the curve where the exponential does not overflow.
 fn sigmoid(x: f32) -> f32 {
-    let e = fexp(-abs(x));
-    return fdiv(select(e, 1.0, x >= 0.0), B(1.0 + e));
+    let e = fexp(bitcast<f32>(bitcast<u32>(x) | 0x80000000u));
+    return fdiv(select(e, 1.0, bitcast<i32>(x) >= 0), B(1.0 + e));
 }
 
 // Integer codes, half away from zero; both the truncation and the difference are exact.

@@ -16,10 +16,10 @@ var<workgroup> values: array<f32, 256>;
 fn row_dot(row: u32, token: u32) -> f32 {
     let groups = (p.k + 127u) / 128u;
     let seg = (groups + 7u) / 8u;
-    var total = 0.0;
+    var total = B(0.0);
     for (var first = 0u; first < groups; first += seg) {
         let end = min(first + seg, groups);
-        var acc = 0.0;
+        var acc = B(0.0);
         for (var g = first; g < end; g++) {
             let a = (token * groups + g) * p.digits * 37u;
             acc = B(acc + B(bitcast<f32>(act[a]) * group_value(row, g, a)));

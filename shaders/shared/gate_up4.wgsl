@@ -16,13 +16,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     first = wid.y;
     let row_blocks = p.dim / 32u;
     let gate = wid.x * 4u + (lid.y & 3u);
-    var dot = vec4<f32>();
+    var dot = B4(vec4<f32>());
     if gate < row_blocks {
         let row = (gate + (lid.y >> 2u) * row_blocks) * row_words() * 8u + lid.x;
         let groups = (p.k + 127u) / 128u;
         let seg = (groups + 7u) / 8u;
         for (var start = 0u; start < groups; start += seg) {
-            acc[0] = vec4<f32>();
+            acc[0] = B4(vec4<f32>());
             for (var g = start; g < min(start + seg, groups); g++) {
                 add_group(row, g);
             }

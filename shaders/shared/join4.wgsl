@@ -7,7 +7,7 @@ fn join4(row_block: u32, lane: u32, segment: u32, token: u32) {
     sums[segment * 8u + lane] = acc[0];
     workgroupBarrier();
     if segment == 0u {
-        var total = vec4<f32>();
+        var total = B4(vec4<f32>());
         for (var s = 0u; s < 8u; s++) {
             total = B4(total + sums[s * 8u + lane]);
         }

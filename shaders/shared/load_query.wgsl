@@ -20,20 +20,22 @@ var<private> query_scale: array<f32, 2>;
 fn query_digits(lane: u32, heads: u32) {
     if lane < 8u * heads {
         let first = (lane >> 3u) * p.head_dim;
-        var amax = 0.0;
+        // magnitudes in the order of their bits, infinities and NaN above the numbers
+        var amax = 0u;
         for (var e = lane & 7u; e < p.head_dim; e += 8u) {
-            amax = max(amax, abs(row[first + e]));
+            amax = max(amax, bitcast<u32>(row[first + e]) & 0x7fffffffu);
         }
-        part_max[lane] = amax;
+        part_max[lane] = bitcast<f32>(amax);
     }
     workgroupBarrier();
     if 4u * lane < heads * p.head_dim {
         let head = 4u * lane / p.head_dim;
         var d = fdiv(eight_max(head), 16256.0);
+        let bad = not_finite(d);
         var inv = 0.0;
-        if d < 9.094947017729282e-13 {
+        if too_small(d) {
             d = 0.0;
-        } else {
+        } else if !bad {
             inv = fdiv(1.0, d);
         }
         if 4u * lane == head * p.head_dim {
@@ -42,7 +44,8 @@ fn query_digits(lane: u32, heads: u32) {
         var lo = 0u;
         var hi = 0u;
         for (var i = 0u; i < 4u; i++) {
-            let c = clamp(round_away(B(row[4u * lane + i] * inv)), -16256, 16256);
+            let x = bitcast<f32>(select(bitcast<u32>(row[4u * lane + i]), 0u, bad));
+            let c = clamp(round_away(B(x * inv)), -16256, 16256);
             let high = (c + 64) >> 7u;
             lo |= (bitcast<u32>(c - 128 * high) & 255u) << (8u * i);
             hi |= (bitcast<u32>(high) & 255u) << (8u * i);
@@ -56,7 +59,7 @@ fn query_digits(lane: u32, heads: u32) {
 fn eight_max(head: u32) -> f32 {
     var m = part_max[8u * head];
     for (var i = 1u; i < 8u; i++) {
-        m = max(m, part_max[8u * head + i]);
+        m = greater(m, part_max[8u * head + i]);
     }
     return m;
 }

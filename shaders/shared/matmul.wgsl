@@ -14,9 +14,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let seg = (groups + 7u) / 8u;
     let row = wid.x * row_words() * 8u + lid.x;
     var total: array<vec4<f32>, T>;
+    for (var t = 0u; t < T; t++) {
+        total[t] = B4(vec4<f32>());
+    }
     for (var start = 0u; start < groups; start += seg) {
         for (var t = 0u; t < T; t++) {
-            acc[t] = vec4<f32>();
+            acc[t] = B4(vec4<f32>());
         }
         for (var g = start; g < min(start + seg, groups); g++) {
             add_group(row, g);

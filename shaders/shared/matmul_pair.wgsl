@@ -16,9 +16,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let seg = (groups + 7u) / 8u;
     let border = p.border / 32u;
     var total: array<vec4<f32>, T>;
+    for (var t = 0u; t < T; t++) {
+        total[t] = B4(vec4<f32>());
+    }
     for (var start = 0u; start < groups; start += seg) {
         for (var t = 0u; t < T; t++) {
-            acc[t] = vec4<f32>();
+            acc[t] = B4(vec4<f32>());
         }
         let end = min(start + seg, groups);
         if wid.x < border {

@@ -14,7 +14,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let seg = (groups + 7u) / 8u;
     let row = wid.x * row_words() * 32u + lid.x;
     let end = min((lid.y + 1u) * seg, groups);
-    var acc = 0.0;
+    var acc = B(0.0);
     for (var g = lid.y * seg; g < end; g++) {
         let a = (wid.y * groups + g) * p.digits * 37u;
         acc = B(acc + B(bitcast<f32>(act[a]) * group_value(row, g, a)));

@@ -8,6 +8,7 @@ const T = 1u;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
     first = wid.y;
+    acc[0] = B4(vec4<f32>());
     let groups = (p.k + 127u) / 128u;
     let seg = (groups + 7u) / 8u;
     let row = wid.x * row_words() * 8u + lid.x;

@@ -16,7 +16,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let seg = (groups + 7u) / 8u * 128u;
     let row = wid.x * row_words() * 32u + lid.x;
     let end = min((lid.y + 1u) * seg, p.k);
-    var acc = 0.0;
+    var acc = B(0.0);
     for (var e = lid.y * seg; e < end; e++) {
         acc = B(acc + B(weight(row, e) * x[wid.y * p.k + e]));
     }

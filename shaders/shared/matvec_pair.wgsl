@@ -16,7 +16,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let seg = (groups + 7u) / 8u;
     let end = min((lid.y + 1u) * seg, groups);
     let border = p.border / 32u;
-    var acc = 0.0;
+    var acc = B(0.0);
     if wid.x < border {
         let row = wid.x * first_words() * 32u + lid.x;
         for (var g = lid.y * seg; g < end; g++) {

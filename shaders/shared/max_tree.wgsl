@@ -1,9 +1,9 @@
-// The greatest of the 32 values of each slot of lanes, by a halving tree in workgroup memory.
+// The greatest of the 32 integers of each slot of lanes, by a halving tree in workgroup memory.
 
-var<workgroup> lane_max: array<f32, 256>;
+var<workgroup> lane_max: array<u32, 256>;
 
 // Every lane of the workgroup calls, with its slot's number, its place in it and its value; each gets its slot's greatest.
-fn group_max(slot: u32, lane: u32, x: f32) -> f32 {
+fn group_max(slot: u32, lane: u32, x: u32) -> u32 {
     let me = slot * 32u + lane;
     lane_max[me] = x;
     workgroupBarrier();

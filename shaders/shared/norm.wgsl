@@ -7,7 +7,7 @@ var<workgroup> lanes: array<f32, 256>;
 
 // 1 / sqrt(mean of squares + eps) of the row that starts at `row`; every lane calls.
 fn norm_scale(row: u32, lane: u32) -> f32 {
-    var acc = 0.0;
+    var acc = B(0.0);
     for (var i = lane; i < p.dim; i += 256u) {
         let v = x[row + i];
         acc = B(acc + B(v * v));

@@ -8,7 +8,7 @@ fn row_words() -> u32 {
 
 fn group_value(row: u32, g: u32, a: u32) -> f32 {
     let group = row + g * (24u * 32u);
-    var t = 0.0;
+    var t = B(0.0);
     for (var b = 0u; b < 4u; b++) {
         let low = five_bit_sum(group + 4u * 32u, b, a);
         var high = 0;

@@ -9,20 +9,24 @@ var<workgroup> lane_sum: array<vec2<i32>, 256>;
 // whether there is such a group.
 fn quantise(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
     let me = slot * 32u + lane;
-    let m = abs(v);
+    // magnitudes in the order of their bits, infinities and NaN above the numbers
+    let m = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
     let top = select(16256, 127, p.digits == 1u);
     // its workgroup memory is written again only after the barrier below
-    var d = fdiv(group_max(slot, lane, max(max(m.x, m.y), max(m.z, m.w))), f32(top));
+    var d = fdiv(bitcast<f32>(group_max(slot, lane, max(max(m.x, m.y), max(m.z, m.w)))), f32(top));
+    // the scale of such a group is POISON and its codes are 0
+    let bad = not_finite(d);
+    let x = bitcast<vec4<f32>>(select(bitcast<vec4<u32>>(v), vec4<u32>(), vec4<bool>(bad)));
     var inv = 0.0;
-    if d < 9.094947017729282e-13 {
+    if too_small(d) {
         d = 0.0;
-    } else {
+    } else if !bad {
         inv = fdiv(1.0, d);
     }
     var low = vec4<i32>(0, 0, 0, 0);
     var high = vec4<i32>(0, 0, 0, 0);
     for (var i = 0u; i < 4u; i++) {
-        low[i] = clamp(round_away(B(v[i] * inv)), -top, top);
+        low[i] = clamp(round_away(B(x[i] * inv)), -top, top);
     }
     if p.digits == 2u {
         high = (low + 64) >> vec4<u32>(7u, 7u, 7u, 7u);

@@ -8,7 +8,7 @@ fn join_segments(row_block: u32, lane: u32, segment: u32, token: u32, acc: f32) 
     sums[segment * 32u + lane] = acc;
     workgroupBarrier();
     if segment == 0u {
-        var total = 0.0;
+        var total = B(0.0);
         for (var s = 0u; s < 8u; s++) {
             total = B(total + sums[s * 32u + lane]);
         }

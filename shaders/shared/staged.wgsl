@@ -42,9 +42,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let row = wid.x * row_words() * 8u + lane;
     let words = p.digits * 37u;
     var total: array<vec4<f32>, T>;
+    for (var t = 0u; t < T; t++) {
+        total[t] = B4(vec4<f32>());
+    }
     for (var start = 0u; start < groups; start += seg) {
         for (var t = 0u; t < T; t++) {
-            acc[t] = vec4<f32>();
+            acc[t] = B4(vec4<f32>());
         }
         for (var g = start; g < min(start + seg, groups); g++) {
             // the group before has been read by all

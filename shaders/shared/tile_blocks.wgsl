@@ -16,7 +16,7 @@ fn row_words() -> u32 {
 fn group_values(row: u32, g: u32) {
     let group = row + g * (GROUP * 8u);
     for (var t = 0u; t < T; t++) {
-        value[t] = vec4<f32>();
+        value[t] = B4(vec4<f32>());
     }
     for (var b = 0u; b < 4u; b++) {
         for (var digit = 0u; digit < p.digits; digit++) {

@@ -42,6 +42,14 @@ fn unrotate_quads(lane: u32, n: u32, piece: u32) {
     workgroupBarrier();
 }
 
+// What is rotated back: finished outputs, without those below 2^-50, whose sums could be subnormal; states as they are.
+fn scaled(o: vec4<f32>, row: u32) -> vec4<f32> {
+    if p.scope == SCOPE_OLDER {
+        return o;
+    }
+    return canon4(B4(o * weights[row].x));
+}
+
 // The outputs of the tile's tokens t0.., not canonicalised: (tokens_at_once(), unit_quads()).
 fn stage_outputs(lane: u32, t0: u32) {
     workgroupBarrier();
@@ -51,7 +59,7 @@ fn stage_outputs(lane: u32, t0: u32) {
             let at = (t - t0 + r) * unit_quads() + my_head * (p.head_dim / 4u);
             for (var g = 0u; g < GROUPS; g++) {
                 if 64u * g + 4u * quad < p.head_dim {
-                    scores[at + 16u * g + quad] = bitcast<vec4<u32>>(B4(o[g * R + r] * weights[my_row + r].x));
+                    scores[at + 16u * g + quad] = bitcast<vec4<u32>>(scaled(o[g * R + r], my_row + r));
                 }
             }
         }

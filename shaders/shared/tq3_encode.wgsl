@@ -7,11 +7,11 @@ struct Block {
 }
 
 fn block_amax(at: u32) -> f32 {
-    var amax = 0.0;
+    var amax = 0u;
     for (var j = 0u; j < 32u; j++) {
-        amax = max(amax, abs(row[at + j]));
+        amax = max(amax, bitcast<u32>(row[at + j]) & 0x7fffffffu);
     }
-    return amax;
+    return bitcast<f32>(amax);
 }
 
 fn tq3_0_encode(at: u32) -> Block {
@@ -54,12 +54,12 @@ fn tq3_1_try(i: u32) -> f32 {
 
 fn tq3_1_encode(at: u32) -> Block {
     let amax = block_amax(at);
-    if amax < 9.094947017729282e-13 {
+    if too_small(amax) {
         return Block(0u, 0u, 0u, 0u);
     }
     let base = min(amax, 1.2676506002282294e30);
     let inv = fdiv(1.0, base);
-    var energy = 0.0;
+    var energy = B(0.0);
     for (var j = 0u; j < 32u; j++) {
         let u = canon(B(row[at + j] * inv));
         energy = B(energy + B(u * u));
@@ -70,7 +70,7 @@ fn tq3_1_encode(at: u32) -> Block {
     var scale = 0.0;
     for (var m = 0u; m < 6u; m++) {
         let k = B(inv_rms * tq3_1_try(m));
-        var n = 0.0;
+        var n = B(0.0);
         var d = 0;
         for (var j = 0u; j < 32u; j++) {
             let u = canon(B(row[at + j] * inv));
@@ -79,7 +79,7 @@ fn tq3_1_encode(at: u32) -> Block {
             d += level * level;
         }
         let s = fdiv(n, f32(d));
-        let gain = B(n * s);
+        let gain = canon(B(n * s));
         if gain > best {
             best = gain;
             scale = s;

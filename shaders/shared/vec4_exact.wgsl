@@ -1,7 +1,7 @@
 // The arithmetic of exact.wgsl, four values at a time.
 
 fn B4(x: vec4<f32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(zero));
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) | vec4<u32>(zero));
 }
 
 fn i2f4(i: vec4<i32>) -> vec4<f32> {

@@ -48,7 +48,18 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
             op,
             Args::CacheWrite(p),
             Step { pos, ..tokens(n) },
-            vec![read("x", bits(&x.make(n * kv_heads * hd))), written("cache", kv_heads * page * words, ranges)],
+            {
+                let mut buffers = vec![read("x", bits(&x.make(n * kv_heads * hd)))];
+                if keys {
+                    // of the values one here and there is not finite where keys are tested for it
+                    let beside = if matches!(x, Fill::Wild) { Fill::Poison } else { Fill::Prime };
+                    let mut v = beside.make(n * kv_heads * hd);
+                    v.rotate_left(n * kv_heads * hd / 3);
+                    buffers.push(read("beside", bits(&v)));
+                }
+                buffers.push(written("cache", kv_heads * page * words, ranges));
+                buffers
+            },
         ));
     };
     // a ring: its first turn, over its end, a whole turn and more chunks than one
@@ -81,9 +92,11 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
     ] {
         one(2, 96, 0, 64, 3, 3, x);
     }
-    // the scale of a block with an infinity in it is no scale; a cache of numbers must hold numbers
-    if matches!(t, CacheType::F32 | CacheType::F16) {
-        one(2, 96, 0, 64, 3, 3, Fill::Overflows);
+    // rows of keys with something that is not finite are marked, a cache of values must hold numbers
+    for x in [Fill::Wild, Fill::Poison, Fill::Large] {
+        one(2, 96, 0, 64, 3, 5, x);
+        one(2, 32, 0, 64, 3, 9, x);
+        one(1, 256, 0, 64, 3, 5, x);
     }
     list
 }
@@ -219,8 +232,9 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         };
         let mut keys = vec![UNSEEN; kv_heads * page * kwords];
         let mut values = vec![UNSEEN; kv_heads * page * vwords];
-        cache::cache_write_k(kt, &w, &k.make(live * kv_heads * hd), &mut keys);
-        cache::cache_write_v(vt, &w, &v.make(live * kv_heads * hd), &mut values);
+        let beside = v.make(live * kv_heads * hd);
+        cache::cache_write_k(kt, &w, &k.make(live * kv_heads * hd), &beside, &mut keys);
+        cache::cache_write_v(vt, &w, &beside, &mut values);
         // what earlier pages left: maxima above, near and far below this page's
         let mut rng = Rng(pos as u64);
         let mut state = Vec::new();
@@ -295,6 +309,20 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
     one(plain, Fill::Tiny, Fill::Outliers, Fill::Outliers);
     one(plain, Fill::Outliers, Fill::Tiny, Fill::Tiny);
     one(plain, Fill::Sweep, Fill::Extremes, Fill::Zeros);
+    // maxima that rise by 30 from chunk to chunk, each making what came before 2^-43 times as large
+    for shape in [(64, 2, 1, 0, 256, 230, 2), (64, 2, 1, 0, 256, 190, 40), (128, 2, 1, 0, 256, 255, 1)] {
+        let q = if shape.0 == 64 { 240.0 } else { 339.4113 };
+        one(shape, Fill::First(shape.0, q), Fill::Rising(shape.0), Fill::Faint);
+        one(shape, Fill::First(shape.0, q), Fill::Rising(shape.0), Fill::Prime);
+    }
+    // some positions poisoned, some queries, and scores that overflow: of few tokens and of a tile, where rows see
+    // different positions, over chunks and with a state before them
+    for shape in [plain, (64, 4, 2, 0, 128, 0, 70), (128, 4, 1, 64, 64, 60, 35), (256, 2, 1, 0, 64, 30, 40)] {
+        one(shape, Fill::Prime, Fill::Wild, Fill::Random(3));
+        one(shape, Fill::Prime, Fill::Prime, Fill::Wild);
+        one(shape, Fill::Wild, Fill::Prime, Fill::Random(4));
+        one(shape, Fill::Large, Fill::Large, Fill::Large);
+    }
     list
 }
 

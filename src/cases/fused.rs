@@ -41,6 +41,10 @@ pub(super) fn norm_quantize() -> Vec<Case> {
             one(300, 2, 1e-5, fill, Fill::Prime);
             one(300, 2, 1e-6, Fill::Prime, fill);
         }
+        for fill in [Fill::Wild, Fill::Poison, Fill::Large] {
+            one(300, 3, 1e-5, fill, Fill::Prime);
+        }
+        one(300, 2, 1e-5, Fill::Prime, Fill::Huge);
     }
     list
 }
@@ -67,7 +71,7 @@ pub(super) fn swiglu_quantize() -> Vec<Case> {
         one(2003, 1, Fill::Sweep, Fill::Full);
         // several tasks of groups, ending within a row
         one(8300, 2, Fill::Sweep, Fill::Random(0x77));
-        for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers] {
+        for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Wild, Fill::Poison, Fill::Large] {
             one(300, 2, fill, Fill::Prime);
             one(300, 2, Fill::Prime, fill);
         }
@@ -125,6 +129,10 @@ pub(super) fn matvec_pair(ta: BlockType, tb: BlockType) -> Vec<Case> {
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             one((32, 32), 512, 2, false, Weights::Byte(byte), Fill::Ones);
         }
+        for x in [Fill::Wild, Fill::Large] {
+            one((64, 33), 512, 3, false, Weights::Raw(6), x);
+            one((64, 33), 512, 37, true, Weights::Raw(7), x);
+        }
     }
     list
 }
@@ -158,8 +166,8 @@ pub(super) fn gate_up(t: BlockType) -> Vec<Case> {
             one(dim, 512, 2, Weights::Encoded(Fill::Prime), Fill::Random(dim as u64));
         }
         one(128, 512, 5, Weights::Encoded(Fill::Random(0x61)), Fill::Outliers);
-        for x in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
-            one(128, 512, 1, Weights::Raw(0x62), x);
+        for x in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Wild, Fill::Large] {
+            one(128, 512, 2, Weights::Raw(0x62), x);
         }
     }
     list
@@ -248,6 +256,11 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
     }
     for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::NibbleTies, Fill::HalfTies, Fill::Outliers] {
         one((2, 2, 96, 64), 1, 0, 64, (3, 3), x);
+    }
+    // heads with something not finite in keys alone, in values alone, in both and in neither
+    for x in [Fill::Poison, Fill::Large] {
+        one((2, 2, 64, 48), 0, 0, 64, (3, 9), x);
+        one((3, 3, 32, 32), 1, 0, 64, (3, 9), x);
     }
     let mut rng = Rng(0x71);
     let (heads, pos) = (1 + rng.below(9), rng.below(120));

@@ -73,7 +73,9 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
             text("driver")
         )?;
         let exact = if v["exact"] == true {
-            format!("exact ({} words of the float probe agree)", v["probe_words"])
+            let subnormals = if v["flushes_subnormals"] == true { "makes them 0" } else { "keeps them" };
+            // for the curious: no result depends on it
+            format!("exact ({} words of the float probe agree); of subnormals it {subnormals}", v["probe_words"])
         } else if let Some(e) = v["error"].as_str() {
             format!("not usable: {e}")
         } else {
@@ -136,6 +138,7 @@ fn adapters() -> Vec<serde_json::Value> {
                 v["exact"] = verdict.exact().into();
                 v["probe_words"] = verdict.words.into();
                 v["probe_mismatches"] = verdict.mismatches.into();
+                v["flushes_subnormals"] = verdict.flushes.into();
             }
             Err(e) => v["error"] = e.to_string().into(),
         }

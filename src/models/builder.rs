@@ -494,7 +494,7 @@ impl<'a> Builder<'a> {
     pub fn norm(&mut self, what: &str, x: BufId, y: BufId) -> anyhow::Result<()> {
         let dim = self.h.dim;
         let w = self.vector(what, "weight", dim)?;
-        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.h.eps };
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
         Ok(())
     }
@@ -509,7 +509,7 @@ impl<'a> Builder<'a> {
             MAX_GROUPS / heads
         );
         let w = self.vector(what, "weight", dim)?;
-        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.h.eps };
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
         if let Some(c) = self.commands.last_mut() {
             c.rows = Rows::Heads(heads as u32);
@@ -540,6 +540,11 @@ impl<'a> Builder<'a> {
             let input = if is_float(m.ty) { x } else { act };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
         }
+    }
+
+    /// The norms' epsilon; a subnormal one, which some devices read as 0, is 0.
+    fn eps(&self) -> f32 {
+        if self.h.eps.is_subnormal() { 0.0 } else { self.h.eps }
     }
 
     /// y += the bias of the tensor `what`, `[len]`.
@@ -584,7 +589,7 @@ impl<'a> Builder<'a> {
                 page_len: len as u32,
                 ring: u32::from(scope == SCOPE_OWN),
             };
-            self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, keys]);
+            self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, v, keys]);
             self.push("v_cache", Op::CacheWriteV(vt), Args::CacheWrite(p), vec![v, values]);
         }
         // one that reaches back to the first position from everywhere limits nothing

@@ -4,7 +4,7 @@ use super::hyper::Hyper;
 use super::rope::RopeTable;
 use crate::blocks::{BlockType, pack};
 use crate::formats::{Container, Tensor};
-use crate::ops::exact::canon;
+use crate::ops::exact::flush;
 use crate::ops::linear::ROW_BLOCK;
 use crate::record::{BufDecl, Role, WeightSource};
 use anyhow::{Context, bail, ensure};
@@ -104,7 +104,7 @@ impl Weights<'_> {
         if t.shape.len() < 2 {
             let values = vector(c, t)?;
             for (w, v) in out.iter_mut().zip(&values) {
-                *w = canon(*v).to_bits();
+                *w = flush(*v).to_bits();
             }
             (self.progress)(t.bytes);
             return Ok(values.len());

@@ -1,6 +1,6 @@
 //! `act_quantize`: f32 activations to Q8K128 blocks of one or two digits (`docs/exactness.md` section 2).
 
-use crate::ops::exact::{SCALE_MIN, fdiv, round_away};
+use crate::ops::exact::{SCALE_MIN, amax, fdiv, not_finite, round_away};
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
 
 /// Parameters of `act_quantize`, in the order of the shader's uniform struct.
@@ -14,7 +14,8 @@ pub struct ActQuantizeParams {
     pub digits: u32,
 }
 
-/// `x` `[token][k]` to `act` `[token][group][digit]` blocks of 37 words: d, 128 codes, eight sums of 16 codes.
+/// `x` `[token][k]` to `act` `[token][group][digit]` blocks of 37 words: d, 128 codes, eight sums of 16 codes. A group with
+/// an element that is not finite has the scale `POISON` and codes of 0.
 pub fn act_quantize(p: &ActQuantizeParams, x: &[f32], act: &mut [u32]) {
     let (k, digits) = (p.k as usize, p.digits as usize);
     assert!(digits == 1 || digits == 2, "digits is {digits}, expected 1 or 2");
@@ -23,21 +24,15 @@ pub fn act_quantize(p: &ActQuantizeParams, x: &[f32], act: &mut [u32]) {
         for g in 0..groups(k) {
             let len = GROUP.min(k - g * GROUP);
             let x = &x[token * k + g * GROUP..][..len];
-            let mut amax = 0f32;
-            for v in x {
-                amax = amax.max(v.abs());
-            }
-            let mut d = fdiv(amax, limit as f32);
-            let mut inv = 0.0;
+            let mut d = fdiv(amax(x), limit as f32);
+            let mut codes = [0i32; GROUP];
             if d < SCALE_MIN {
                 d = 0.0;
-            } else {
-                inv = fdiv(1.0, d);
-            }
-
-            let mut codes = [0i32; GROUP];
-            for i in 0..len {
-                codes[i] = round_away(x[i] * inv).clamp(-limit, limit);
+            } else if !not_finite(d) {
+                let inv = fdiv(1.0, d);
+                for i in 0..len {
+                    codes[i] = round_away(x[i] * inv).clamp(-limit, limit);
+                }
             }
 
             let at = token * act_words(k, digits) + g * digits * ACT_BLOCK_WORDS;

@@ -1,7 +1,9 @@
 //! Causal attention over one page of the cache, in chunks of 64 positions (`docs/exactness.md` section 6).
 
-use crate::ops::cache::{CacheType, element, tq3_block};
-use crate::ops::exact::{SCALE_MIN, canon, f16_to_f32, fdiv, fexp, i2f, round_away, tree_sum};
+use crate::ops::cache::{CacheType, POISONED, element, tq3_block};
+use crate::ops::exact::{
+    POISON, SCALE_MIN, amax, canon, f16_to_f32, fdiv, fexp, greater, i2f, not_finite, round_away, sticky, tree_sum,
+};
 use crate::ops::tq3;
 use std::ops::Range;
 
@@ -177,8 +179,8 @@ pub fn head(
         for i in live.clone() {
             let at = start + i;
             let base = ((kv_head * page / 32 + at / 32) * kwords) * 32 + at % 32;
-            s[i] = score(kt, p, q, &digits, |w| k[base + w * 32]);
-            mc = mc.max(s[i]);
+            s[i] = if k[base] == POISONED { POISON } else { canon(score(kt, p, q, &digits, |w| k[base + w * 32])) };
+            mc = greater(mc, s[i]);
         }
         let mut probs = [0f32; CHUNK];
         for i in live.clone() {
@@ -196,11 +198,12 @@ pub fn head(
             (m, l, o) = (mc, lc, oc);
             fresh = false;
         } else {
-            let new = m.max(mc);
+            let new = greater(m, mc);
             let (a, b) = (canon(fexp(m - new)), canon(fexp(mc - new)));
             l = l * a + lc * b;
             for e in 0..hd {
-                o[e] = o[e] * a + oc[e] * b;
+                // a may be 2^-50: without canon the products would become subnormal after some joins
+                o[e] = canon(o[e] * a) + canon(oc[e] * b);
             }
             m = new;
         }
@@ -210,7 +213,7 @@ pub fn head(
         // one rotation back per output, whatever the number of positions
         let inv = fdiv(1.0, l);
         for e in 0..hd {
-            o[e] *= inv;
+            o[e] = canon(o[e] * inv);
         }
         vt.unrotate(&mut o[..hd]);
         for e in 0..hd {
@@ -221,14 +224,16 @@ pub fn head(
             vt.unrotate(&mut o[..hd]);
             o[..hd].iter_mut().for_each(|o| *o = canon(*o));
         }
-        (state[0], state[1]) = (m, l);
-        state[2..].copy_from_slice(&o[..hd]);
+        (state[0], state[1]) = (m, sticky(l));
+        for (state, o) in state[2..].iter_mut().zip(&o[..hd]) {
+            *state = sticky(*o);
+        }
     }
 }
 
 /// A query head as two int8 digits: x is about d · (128 · high + low).
 pub struct QueryDigits {
-    /// the scale, 0 for a zero query
+    /// the scale, 0 for a zero query, `POISON` for one that is not finite
     pub d: f32,
     /// high digits, -127..=127
     pub high: [i32; 256],
@@ -240,12 +245,14 @@ impl QueryDigits {
     /// Quantises up to 256 elements with one scale.
     pub fn new(q: &[f32]) -> QueryDigits {
         let mut r = QueryDigits { d: 0.0, high: [0; 256], low: [0; 256] };
-        let amax = q.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let d = fdiv(amax, 16256.0);
+        let d = fdiv(amax(q), 16256.0);
         if d < SCALE_MIN {
             return r;
         }
         r.d = d;
+        if not_finite(d) {
+            return r;
+        }
         let inv = fdiv(1.0, d);
         for (e, v) in q.iter().enumerate() {
             let c = round_away(v * inv).clamp(-16256, 16256);

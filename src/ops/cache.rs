@@ -2,14 +2,14 @@
 //!
 //! Keys lie 32 positions side by side, values position after position (`docs/exactness.md` section 6).
 
-use crate::ops::exact::{SCALE_MIN, f16_to_f32, f32_to_f16, fdiv, round_away};
+use crate::ops::exact::{SCALE_MIN, amax, f16_to_f32, f32_to_f16, fdiv, round_away, too_large};
 use crate::ops::tq3;
 use std::ops::Range;
 
 /// What a cached key or value is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum CacheType {
-    /// binary32, as computed; what is no finite number becomes the largest one
+    /// binary32, as computed
     F32 = 0,
     /// binary16
     F16 = 1,
@@ -144,22 +144,30 @@ impl CacheWriteParams {
     }
 }
 
-/// `x`: `[token][kv_heads][head_dim]`; `cache`: one page of keys.
-pub fn cache_write_k(t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
-    write(t, p, x, cache, |head, pos, words| {
+/// The first word of a cached row of keys that has an element that is not finite (or that `canon` takes for too large), or
+/// whose row of values has one: no f32 and no pair of f16 that is stored. The row's other words are 0, and what a query
+/// makes of it is `POISON`.
+pub const POISONED: u32 = 0x7fc0_7e00;
+
+/// `x` and the values beside it, `v`: `[token][kv_heads][head_dim]`; `cache`: one page of keys.
+pub fn cache_write_k(t: CacheType, p: &CacheWriteParams, x: &[f32], v: &[f32], cache: &mut [u32]) {
+    write(t, p, x, Some(v), cache, |head, pos, words| {
         (((head * p.page_len as usize / 32 + pos / 32) * words) * 32 + pos % 32, 32)
     });
 }
 
-/// `x`: `[token][kv_heads][head_dim]`; `cache`: one page of values.
+/// `x`: `[token][kv_heads][head_dim]`, of which elements that are not finite (or too large) are written as 0; `cache`: one page of values.
 pub fn cache_write_v(t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
-    write(t, p, x, cache, |head, pos, words| ((head * p.page_len as usize + pos) * words, 1));
+    write(t, p, x, None, cache, |head, pos, words| ((head * p.page_len as usize + pos) * words, 1));
 }
 
+/// A cache holds numbers only: what a query does not see may be weighed with 0, and times that each must be 0. So the
+/// values' poison is kept with their keys, whose scores are not counted where they are not seen.
 fn write(
     t: CacheType,
     p: &CacheWriteParams,
     x: &[f32],
+    beside: Option<&[f32]>,
     cache: &mut [u32],
     place: impl Fn(usize, usize, usize) -> (usize, usize),
 ) {
@@ -168,11 +176,20 @@ fn write(
     for tok in p.rows() {
         let pos = p.index(tok);
         for head in 0..heads {
+            let (base, stride) = place(head, pos, words);
+            let at = (tok * heads + head) * hd;
+            if let Some(v) = beside
+                && x[at..at + hd].iter().chain(&v[at..at + hd]).any(|x| too_large(*x))
+            {
+                (0..words).for_each(|i| cache[base + i * stride] = if i == 0 { POISONED } else { 0 });
+                continue;
+            }
             let mut row = [0f32; 256];
             let row = &mut row[..hd];
-            row.copy_from_slice(&x[(tok * heads + head) * hd..][..hd]);
+            for (row, x) in row.iter_mut().zip(&x[at..]) {
+                *row = if too_large(*x) { 0.0 } else { *x };
+            }
             t.rotate(row);
-            let (base, stride) = place(head, pos, words);
             row_words(t, row, |i, w| cache[base + i * stride] = w);
         }
     }
@@ -183,7 +200,7 @@ fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
     let nb = row.len() / 32;
     let scale_words = nb.div_ceil(2);
     match t.plain() {
-        CacheType::F32 => row.iter().enumerate().for_each(|(i, v)| put(i, finite(v.to_bits()))),
+        CacheType::F32 => row.iter().enumerate().for_each(|(i, v)| put(i, v.to_bits())),
         CacheType::F16 => {
             for (i, v) in row.chunks_exact(2).enumerate() {
                 put(i, u32::from(f32_to_f16(v[0])) | u32::from(f32_to_f16(v[1])) << 16);
@@ -213,18 +230,9 @@ fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
     }
 }
 
-/// The bits of a number, of the largest with its sign for an infinity or a NaN: what a query must not see is weighed with
-/// 0, and times that every number of a cache must be 0.
-#[inline]
-pub const fn finite(bits: u32) -> u32 {
-    let most = f32::MAX.to_bits();
-    if bits & 0x7fff_ffff > most { bits & 0x8000_0000 | most } else { bits }
-}
-
 /// Eight words of codes; returns d.
 fn q8_0_block(x: &[f32], mut put: impl FnMut(usize, u32)) -> f32 {
-    let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let mut d = fdiv(amax, 127.0);
+    let mut d = fdiv(amax(x), 127.0);
     let mut id = 0.0;
     if d < SCALE_MIN {
         d = 0.0;

@@ -7,16 +7,72 @@
 /// Magnitudes below this count as zero wherever a value is stored (2^-50).
 pub const CANON_MIN: f32 = f32::from_bits((127 - 50) << 23);
 
+/// Magnitudes from this on are too large to be stored (2^64).
+pub const CANON_MAX: f32 = f32::from_bits((127 + 64) << 23);
+
+/// What stands, with exactly these bits, for every value that is no number or too large to be stored.
+pub const POISON: f32 = f32::from_bits(0x7fc0_0000);
+
+/// The exponent's bits, all of them set in infinities and NaN alone.
+const EXPONENT: u32 = 0x7f80_0000;
+
 /// Scales below this count as zero when activations and cache rows are quantised (2^-40).
 pub const SCALE_MIN: f32 = f32::from_bits((127 - 40) << 23);
 
 /// Quotients below this become zero in [`fdiv`] (2^-120).
 const QUOTIENT_MIN: f32 = f32::from_bits((127 - 120) << 23);
 
-/// `x`, or +0 when |x| < 2^-50. Every f32 stored in a buffer goes through this.
-#[inline]
+/// `x`, +0 when |x| < 2^-50, [`POISON`] when |x| >= 2^64 or `x` is a NaN. Every f32 stored in a buffer goes through this.
+#[inline(always)]
 pub fn canon(x: f32) -> f32 {
+    let a = x.to_bits() & !SIGN;
+    let x = if a < CANON_MIN.to_bits() { 0.0 } else { x };
+    if a >= CANON_MAX.to_bits() { POISON } else { x }
+}
+
+/// `x`, or +0 when |x| < 2^-50: what is read from files, where every finite magnitude may stand.
+#[inline]
+pub fn flush(x: f32) -> f32 {
     if x.abs() < CANON_MIN { 0.0 } else { x }
+}
+
+const SIGN: u32 = 0x8000_0000;
+
+/// Whether `x` is an infinity or a NaN.
+#[inline(always)]
+pub fn not_finite(x: f32) -> bool {
+    x.to_bits() & EXPONENT == EXPONENT
+}
+
+/// Whether [`canon`] makes [`POISON`] of `x`.
+#[inline(always)]
+pub fn too_large(x: f32) -> bool {
+    x.to_bits() & !SIGN >= CANON_MAX.to_bits()
+}
+
+/// `x`, or [`POISON`] where it is not finite.
+#[inline(always)]
+pub fn sticky(x: f32) -> f32 {
+    if not_finite(x) { POISON } else { x }
+}
+
+/// The bits of a float to an integer in the float's order, and back: [`POISON`] lies above every number, -0 below +0.
+#[inline(always)]
+pub fn ordered(bits: i32) -> i32 {
+    bits ^ ((bits >> 31) & 0x7fff_ffff)
+}
+
+/// The greater of two canonical values; [`POISON`] is greater than all others.
+#[inline(always)]
+pub fn greater(a: f32, b: f32) -> f32 {
+    let key = |x: f32| ordered(x.to_bits() as i32);
+    f32::from_bits(ordered(key(a).max(key(b))) as u32)
+}
+
+/// The greatest magnitude, by bits: infinities and NaN are above the numbers.
+#[inline]
+pub fn amax(x: &[f32]) -> f32 {
+    f32::from_bits(x.iter().fold(0, |m, v| m.max(v.to_bits() & !SIGN)))
 }
 
 /// The f32 nearest to `i`, ties to even.
@@ -25,10 +81,23 @@ pub fn i2f(i: i32) -> f32 {
     i as f32
 }
 
-/// Correctly rounded `a / b` of normal numbers (`a` may be 0). Quotients of magnitude below 2^-120 become +0,
-/// those above the largest finite number become the largest finite number with the quotient's sign.
+/// Correctly rounded `a / b` of normal numbers (either may be 0). Quotients of magnitude below 2^-120 become +0, as do
+/// those of 0; those above the largest finite number, and of others by 0, become the largest finite number with the
+/// quotient's sign. [`POISON`] where an operand is not finite.
 #[inline]
 pub fn fdiv(a: f32, b: f32) -> f32 {
+    if not_finite(a) || not_finite(b) {
+        POISON
+    } else if a == 0.0 {
+        0.0
+    } else {
+        quotient(a, b)
+    }
+}
+
+/// [`fdiv`] of finite numbers that are not both 0.
+#[inline(always)]
+pub fn quotient(a: f32, b: f32) -> f32 {
     let q = a / b;
     if q.abs() < QUOTIENT_MIN {
         0.0
@@ -39,13 +108,14 @@ pub fn fdiv(a: f32, b: f32) -> f32 {
     }
 }
 
-/// Correctly rounded square root of a normal number or 0.
+/// Correctly rounded square root of a positive normal number or 0; [`POISON`] of what is not finite.
 #[inline]
 pub fn fsqrt(x: f32) -> f32 {
-    x.sqrt()
+    if not_finite(x) { POISON } else { x.sqrt() }
 }
 
-/// e^x: 0 below -87, e^88 above 88, elsewhere within about 2 ulp (polynomial of the Cephes library's `expf`).
+/// e^x: 0 below -87, e^88 above 88, elsewhere within about 2 ulp (polynomial of the Cephes library's `expf`); 0 of -inf,
+/// [`POISON`] of inf and NaN.
 #[allow(
     clippy::excessive_precision,
     clippy::approx_constant,
@@ -55,6 +125,9 @@ pub fn fsqrt(x: f32) -> f32 {
 pub fn fexp(x: f32) -> f32 {
     if x < -87.0 {
         return 0.0;
+    }
+    if not_finite(x) {
+        return POISON;
     }
     let x = if x > 88.0 { 88.0 } else { x };
     let k = (x * 1.4426950408889634).round_ties_even();
@@ -68,7 +141,7 @@ pub fn fexp(x: f32) -> f32 {
     f32::from_bits(y.to_bits().wrapping_add(((k as i32) << 23) as u32))
 }
 
-/// 1 / (1 + e^-x), from the half of the curve where the exponential does not overflow.
+/// 1 / (1 + e^-x), from the half of the curve where the exponential does not overflow. [`POISON`] of a NaN.
 #[inline]
 pub fn sigmoid(x: f32) -> f32 {
     let e = fexp(-x.abs());
@@ -162,11 +235,47 @@ mod tests {
     }
 
     #[test]
-    fn canon_cuts_at_two_to_the_minus_50_and_leaves_no_negative_zero() {
+    fn canon_leaves_magnitudes_of_two_to_the_minus_50_to_64_no_negative_zero_and_one_poison() {
         let below = f32::from_bits(CANON_MIN.to_bits() - 1);
-        assert_eq!(CANON_MIN as f64, 2f64.powi(-50));
-        for (x, want) in [(-0.0, 0.0), (below, 0.0), (-below, 0.0), (CANON_MIN, CANON_MIN), (-CANON_MIN, -CANON_MIN)] {
+        let last = f32::from_bits(CANON_MAX.to_bits() - 1);
+        assert_eq!((CANON_MIN as f64, CANON_MAX as f64), (2f64.powi(-50), 2f64.powi(64)));
+        for (x, want) in [
+            (-0.0, 0.0),
+            (below, 0.0),
+            (-below, 0.0),
+            (CANON_MIN, CANON_MIN),
+            (-CANON_MIN, -CANON_MIN),
+            (last, last),
+            (-last, -last),
+            (CANON_MAX, POISON),
+            (-CANON_MAX, POISON),
+            (f32::INFINITY, POISON),
+            (f32::NEG_INFINITY, POISON),
+            (f32::from_bits(0xffff_ffff), POISON),
+            (f32::from_bits(0x7f80_0001), POISON),
+        ] {
             assert_eq!(canon(x).to_bits(), f32::to_bits(want));
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so_with_one_pattern() {
+        for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001)] {
+            assert!(not_finite(bad));
+            for got in [sticky(bad), fdiv(bad, 2.0), fdiv(2.0, bad), fdiv(bad, 0.0), fdiv(0.0, bad), fsqrt(bad)] {
+                assert_eq!(got.to_bits(), POISON.to_bits());
+            }
+            assert!(not_finite(amax(&[1.0, bad, 2.0])));
+        }
+        for nan in [f32::NAN, -f32::NAN] {
+            assert_eq!(sigmoid(nan).to_bits(), POISON.to_bits());
+        }
+        for x in [f32::MAX, f32::MIN, 0.0, CANON_MIN, -1.0] {
+            assert_eq!(greater(x, POISON).to_bits(), POISON.to_bits());
+            assert_eq!(greater(POISON, x).to_bits(), POISON.to_bits());
+            for y in [f32::MAX, f32::MIN, 0.0, CANON_MIN, -1.0] {
+                assert_eq!(greater(x, y), x.max(y));
+            }
         }
     }
 
@@ -180,6 +289,8 @@ mod tests {
         assert_eq!(fdiv(f32::MAX, 0.5), f32::MAX);
         assert_eq!(fdiv(f32::MAX, -0.5), -f32::MAX);
         assert_eq!(fdiv(0.0, -2.0).to_bits(), 0);
+        assert_eq!(fdiv(0.0, 0.0).to_bits(), 0);
+        assert_eq!(fdiv(-1.0, 0.0), -f32::MAX);
     }
 
     #[test]
@@ -195,6 +306,10 @@ mod tests {
         assert_eq!(fexp(0.0), 1.0);
         assert_eq!(fexp(-87.00001), 0.0);
         assert_eq!(fexp(-1e30), 0.0);
+        assert_eq!(fexp(f32::NEG_INFINITY), 0.0);
+        for x in [f32::INFINITY, f32::NAN, -f32::NAN] {
+            assert_eq!(fexp(x).to_bits(), POISON.to_bits());
+        }
         assert_eq!(fexp(1e30), fexp(88.0));
         assert!(fexp(-87.0) >= f32::MIN_POSITIVE && fexp(88.0).is_finite());
     }

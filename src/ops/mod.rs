@@ -8,6 +8,8 @@ pub mod add_bias;
 pub mod attention;
 pub mod attention_quantize;
 pub mod bf16_matvec;
+#[cfg(test)]
+mod bounds;
 pub mod cache;
 pub mod embed;
 pub mod encode;

@@ -83,7 +83,8 @@ pub fn rope_cache_write(
         }
         key.copy_from_slice(&row[width..width + kv_width]);
         rope(&p.rope(p.kv_heads), table, &mut key);
-        cache_write_k(kt, &p.write(t..t + 1), &key, keys);
-        cache_write_v(vt, &p.write(t..t + 1), &row[width + kv_width..], values);
+        let values_row = &row[width + kv_width..];
+        cache_write_k(kt, &p.write(t..t + 1), &key, values_row, keys);
+        cache_write_v(vt, &p.write(t..t + 1), values_row, values);
     }
 }

@@ -307,7 +307,7 @@ pub fn tq3_1_encode(r: &[f32; BLOCK]) -> Block {
                 d += level * level;
             }
             let s = fdiv(n, i2f(d));
-            let gain = n * s;
+            let gain = canon(n * s);
             if gain > best {
                 (best, scale) = (gain, s);
             }

@@ -15,12 +15,12 @@ pub(super) mod rows;
 mod values;
 
 use super::Level;
-use super::elementwise::{canon, fexp, tree_sum};
+use super::elementwise::{fexp, tree_sum};
 use super::portable::Portable;
 use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
-use crate::ops::cache::CacheType;
-use crate::ops::exact::fdiv;
+use crate::ops::cache::{CacheType, POISONED};
+use crate::ops::exact::{self, POISON, canon, fdiv, greater, ordered, sticky};
 use keys::{Digits, coded_scores, float_scores, max_of};
 use rows::RowLanes;
 use values::{Rows, weigh};
@@ -148,11 +148,15 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T>(v, keys, hd / BLOCK, &digits, &mut s),
         }
+        let mut poisoned = [false; CHUNK];
+        for (poisoned, key) in poisoned.iter_mut().zip(keys.iter().flat_map(|half| &half[0])) {
+            *poisoned = *key == POISONED;
+        }
         let (mut mc, mut live) = ([0f32; T], [(0, 0); T]);
         for t in 0..T {
             let within = |pos: usize| pos.saturating_sub(chunk).min(CHUNK);
             live[t] = (within(carried[t].from), within(carried[t].to));
-            mc[t] = probabilities(s[t].as_flattened(), scale[t], live[t], &mut probs[t]);
+            mc[t] = probabilities(s[t].as_flattened(), scale[t], &poisoned, live[t], &mut probs[t]);
         }
         let first = from.saturating_sub(chunk);
         let words = &values[(start + first) * vwords..(start + (to - chunk).min(CHUNK)) * vwords];
@@ -187,16 +191,18 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         } else if leaves == Leaves::Output {
             let inv = fdiv(1.0, c.l);
             for (out, o) in out.iter_mut().zip(o) {
-                *out = o * inv;
+                *out = canon(o * inv);
             }
             rotate::unrotate(v, vt, out);
             for out in out.iter_mut() {
                 *out = canon(*out);
             }
         } else {
-            (state[0], state[1]) = (c.m, c.l);
+            (state[0], state[1]) = (c.m, sticky(c.l));
             let state = &mut state[2..hd + 2];
-            state.copy_from_slice(o);
+            for (state, o) in state.iter_mut().zip(o) {
+                *state = sticky(*o);
+            }
             if leaves == Leaves::Unrotated {
                 rotate::unrotate(v, vt, state);
                 for o in state.iter_mut() {
@@ -212,17 +218,28 @@ fn words(t: CacheType, head_dim: usize) -> usize {
     t.words(head_dim).unwrap_or_else(|| panic!("attention: {} cannot hold a head of {head_dim}", t.name()))
 }
 
-/// The chunk's maximum, and p of its 64 positions, of which those from `from` to `to` count; `s` is not scaled yet.
+/// The chunk's maximum, and p of its 64 positions, of which those from `from` to `to` count; `s` is not scaled yet. The
+/// keys of some are `poisoned`.
 #[inline(always)]
-fn probabilities(s: &[f32], scale: f32, (from, to): (usize, usize), p: &mut [f32; CHUNK]) -> f32 {
-    let mut scaled = [0f32; CHUNK];
+fn probabilities(
+    s: &[f32],
+    scale: f32,
+    poisoned: &[bool; CHUNK],
+    (from, to): (usize, usize),
+    p: &mut [f32; CHUNK],
+) -> f32 {
+    let (mut scaled, mut most) = ([0f32; CHUNK], [0i32; CHUNK]);
     for i in 0..CHUNK {
-        scaled[i] = if i >= from && i < to { s[i] * scale } else { f32::MIN };
+        let x = if poisoned[i] { POISON } else { canon(s[i] * scale) };
+        scaled[i] = if i >= from && i < to { x } else { f32::MIN };
+        most[i] = ordered(scaled[i].to_bits() as i32);
     }
-    let mut most = scaled;
-    let mc = max_of(&mut most);
+    let mc = f32::from_bits(ordered(max_of(&mut most)) as u32);
+    // a poisoned score is the maximum
+    let bad = mc.to_bits() == POISON.to_bits();
     for i in 0..CHUNK {
         let x = canon(fexp(scaled[i] - mc));
+        let x = if bad { POISON } else { x };
         p[i] = if i >= from && i < to { x } else { 0.0 };
     }
     mc
@@ -236,12 +253,12 @@ fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize
         (c.m, c.l, c.o, c.fresh) = (mc, lc, *oc, false);
         return;
     }
-    let new = if mc > c.m { mc } else { c.m };
-    let (a, b) = (canon(fexp(c.m - new)), canon(fexp(mc - new)));
+    let new = greater(c.m, mc);
+    let (a, b) = (canon(exact::fexp(c.m - new)), canon(exact::fexp(mc - new)));
     c.l = c.l * a + lc * b;
     for (o, oc) in c.o[..hd.div_ceil(BLOCK)].iter_mut().zip(oc) {
         for l in 0..BLOCK {
-            o[l] = o[l] * a + oc[l] * b;
+            o[l] = canon(o[l] * a) + canon(oc[l] * b);
         }
     }
     c.m = new;

@@ -1,7 +1,7 @@
 //! The vector operations with AVX2 and F16C: eight rows to a register.
 
 use super::lanes::{Lanes, Word};
-use crate::ops::exact::CANON_MIN;
+use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::x86_64::*;
 
@@ -103,8 +103,12 @@ impl Lanes for Avx2 {
         intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8) {
-        intrinsics!(_mm_prefetch::<_MM_HINT_NTA>(from.cast()))
+    fn prefetch(self, from: *const u8, once: bool) {
+        intrinsics!(if once {
+            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(from.cast())
+        })
     }
 
     #[inline(always)]
@@ -146,7 +150,10 @@ impl Lanes for Avx2 {
     fn canon(self, a: __m256) -> __m256 {
         intrinsics!({
             let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
-            _mm256_and_ps(a, _mm256_cmp_ps::<_CMP_NLT_UQ>(magnitude, _mm256_set1_ps(CANON_MIN)))
+            let kept = _mm256_and_ps(a, _mm256_cmp_ps::<_CMP_NLT_UQ>(magnitude, _mm256_set1_ps(CANON_MIN)));
+            // not less: too large, or a NaN
+            let bad = _mm256_cmp_ps::<_CMP_NLT_UQ>(magnitude, _mm256_set1_ps(CANON_MAX));
+            _mm256_blendv_ps(kept, _mm256_set1_ps(POISON), bad)
         })
     }
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! The vector operations with AVX-512 (F, BW, VL, DQ) and VNNI: sixteen rows to a register.
 
 use super::lanes::{Lanes, Word};
-use crate::ops::exact::CANON_MIN;
+use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::x86_64::*;
 
@@ -95,8 +95,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(self, from: *const u8) {
-        intrinsics!(_mm_prefetch::<_MM_HINT_NTA>(from.cast()))
+    fn prefetch(self, from: *const u8, once: bool) {
+        intrinsics!(if once {
+            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(from.cast())
+        })
     }
     #[inline(always)]
     fn to_f(self, a: __m512i) -> __m512 {
@@ -133,7 +137,9 @@ impl Lanes for Avx512 {
     fn canon(self, a: __m512) -> __m512 {
         intrinsics!({
             let keep = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(_mm512_abs_ps(a), _mm512_set1_ps(CANON_MIN));
-            _mm512_maskz_mov_ps(keep, a)
+            // not less: too large, or a NaN
+            let bad = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(_mm512_abs_ps(a), _mm512_set1_ps(CANON_MAX));
+            _mm512_mask_mov_ps(_mm512_maskz_mov_ps(keep, a), bad, _mm512_set1_ps(POISON))
         })
     }
     #[inline(always)]

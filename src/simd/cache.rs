@@ -8,8 +8,8 @@ use super::attention::rotate::rotate;
 use super::attention::rows::RowLanes;
 use super::portable::Portable;
 use super::team;
-use crate::ops::cache::{CacheType, CacheWriteParams, finite};
-use crate::ops::exact::{CANON_MIN, SCALE_MIN, fdiv, fsqrt};
+use crate::ops::cache::{CacheType, CacheWriteParams, POISONED};
+use crate::ops::exact::{SCALE_MIN, canon, quotient, too_large};
 use crate::ops::tq3::{
     HUGE, TQ3_0_EDGE, TQ3_0_INNER, TQ3_0_OUTER, TQ3_0_ZERO, TQ3_1_EDGES, TQ3_1_LEVELS, TQ3_1_SHIFT, TQ3_1_TRIES,
 };
@@ -49,11 +49,6 @@ macro_rules! lanes {
 
 // ---------------------------------------------------------------- numbers
 
-#[inline(always)]
-fn canon(x: f32) -> f32 {
-    if x.abs() < CANON_MIN { 0.0 } else { x }
-}
-
 /// `exact::f32_to_f16` of a number, without branches.
 #[inline(always)]
 fn narrow(x: f32) -> u32 {
@@ -87,9 +82,9 @@ fn amax(x: &[Lane; BLOCK]) -> Lane {
 #[inline(always)]
 fn q8_0(x: &[Lane; BLOCK], out: &mut Coded) {
     let d: Lane = amax(x);
-    let d: Lane = lanes!(|l| fdiv(d[l], 127.0));
+    let d: Lane = lanes!(|l| quotient(d[l], 127.0));
     let d: Lane = lanes!(|l| if d[l] < SCALE_MIN { 0.0 } else { d[l] });
-    let id: Lane = lanes!(|l| if d[l] == 0.0 { 0.0 } else { fdiv(1.0, d[l]) });
+    let id: Lane = lanes!(|l| if d[l] == 0.0 { 0.0 } else { quotient(1.0, d[l]) });
     for i in 0..BLOCK / 4 {
         let mut word = [0u32; LANES];
         for e in 0..4 {
@@ -119,7 +114,7 @@ fn q4_0(x: &[Lane; BLOCK], out: &mut Coded) {
     }
     let d: Lane = lanes!(|l| max[l] * -0.125);
     let d: Lane = lanes!(|l| if d[l].abs() < SCALE_MIN { 0.0 } else { d[l] });
-    let id: Lane = lanes!(|l| if d[l] == 0.0 { 0.0 } else { fdiv(1.0, d[l]) });
+    let id: Lane = lanes!(|l| if d[l] == 0.0 { 0.0 } else { quotient(1.0, d[l]) });
     out.words = [[0; LANES]; BLOCK / 4];
     for i in 0..BLOCK / 8 {
         for e in 0..4 {
@@ -137,8 +132,8 @@ fn q4_0(x: &[Lane; BLOCK], out: &mut Coded) {
 #[inline(always)]
 fn tq3_0(x: &[Lane; BLOCK], out: &mut Coded) {
     let most = amax(x);
-    let d: Lane = lanes!(|l| fdiv(most[l], TQ3_0_OUTER));
-    let id: Lane = lanes!(|l| fdiv(1.0, d[l]));
+    let d: Lane = lanes!(|l| quotient(most[l], TQ3_0_OUTER));
+    let id: Lane = lanes!(|l| quotient(1.0, d[l]));
     let mut words = [[0u32; LANES]; BLOCK / 4];
     for j in 0..BLOCK {
         for l in 0..LANES {
@@ -185,7 +180,7 @@ fn tq3_1(x: &[Lane; BLOCK], out: &mut Coded) {
     // blocks that are too small go through the motions with a scale of 1 and become zeros at the end
     let base: Lane = lanes!(|l| if most[l] < HUGE { most[l] } else { HUGE });
     let base: Lane = lanes!(|l| if most[l] < SCALE_MIN { 1.0 } else { base[l] });
-    let inv: Lane = lanes!(|l| fdiv(1.0, base[l]));
+    let inv: Lane = lanes!(|l| quotient(1.0, base[l]));
     let mut u = [[0f32; LANES]; BLOCK];
     let mut energy = [0f32; LANES];
     for j in 0..BLOCK {
@@ -194,7 +189,7 @@ fn tq3_1(x: &[Lane; BLOCK], out: &mut Coded) {
             energy[l] += u[j][l] * u[j][l];
         }
     }
-    let inv_rms: Lane = lanes!(|l| fdiv(1.0, fsqrt(energy[l] * 0.03125)));
+    let inv_rms: Lane = lanes!(|l| quotient(1.0, (energy[l] * 0.03125).sqrt()));
     let (mut best, mut scale) = ([0f32; LANES], [0f32; LANES]);
     for magnitude in TQ3_1_TRIES {
         let k: Lane = lanes!(|l| inv_rms[l] * magnitude);
@@ -212,8 +207,8 @@ fn tq3_1(x: &[Lane; BLOCK], out: &mut Coded) {
         }
         for sign in 0..2 {
             for l in 0..LANES {
-                let s = fdiv(n[sign][l], d[sign][l]);
-                let gain = n[sign][l] * s;
+                let s = quotient(n[sign][l], d[sign][l]);
+                let gain = canon(n[sign][l] * s);
                 let more = gain > best[l];
                 best[l] = if more { gain } else { best[l] };
                 scale[l] = if more { s } else { scale[l] };
@@ -222,7 +217,7 @@ fn tq3_1(x: &[Lane; BLOCK], out: &mut Coded) {
     }
     let gamma: [u32; LANES] = lanes!(|l| narrow(base[l] * scale[l]));
     let gamma: [u32; LANES] = lanes!(|l| if most[l] < SCALE_MIN || gamma[l] & 0x7fff == 0 { 0 } else { gamma[l] });
-    let id: Lane = lanes!(|l| if gamma[l] == 0 { 0.0 } else { fdiv(1.0, widen(gamma[l])) });
+    let id: Lane = lanes!(|l| if gamma[l] == 0 { 0.0 } else { quotient(1.0, widen(gamma[l])) });
     let mut words = [[0u32; LANES]; 3];
     for j in 0..BLOCK {
         for l in 0..LANES {
@@ -262,7 +257,14 @@ impl Place {
     }
 }
 
-/// The rows of heads `first..first + n_heads`; `cache` is their part of the page.
+/// Whether an element is not finite, or too large.
+#[inline(always)]
+fn bad(row: &[f32]) -> bool {
+    row.iter().fold(false, |bad, x| bad | too_large(*x))
+}
+
+/// The rows of heads `first..first + n_heads`; `cache` is their part of the page; `x` is keys where there are values
+/// `beside` them.
 #[inline(always)]
 fn write_heads<V: RowLanes>(
     v: V,
@@ -271,6 +273,7 @@ fn write_heads<V: RowLanes>(
     place: Place,
     (first, n_heads): (usize, usize),
     x: &[f32],
+    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
@@ -286,20 +289,33 @@ fn write_heads<V: RowLanes>(
     let mut coded = Coded { words: [[0; LANES]; BLOCK / 4], scales: [0; LANES] };
     for start in (0..n_rows).step_by(group) {
         let rows = group.min(n_rows - start);
+        let mut marked = [false; LANES * BLOCK];
         for r in 0..rows {
             let (token, head) = (from + (start + r) / n_heads, first + (start + r) % n_heads);
+            let at = (token * heads + head) * hd;
             let row = &mut rotated[r * hd..][..hd];
-            row.copy_from_slice(&x[(token * heads + head) * hd..][..hd]);
+            row.copy_from_slice(&x[at..][..hd]);
+            marked[r] = beside.is_some_and(|v| bad(row) | bad(&v[at..][..hd]));
+            for x in row.iter_mut() {
+                *x = if too_large(*x) { 0.0 } else { *x };
+            }
             rotate(v, t, row);
         }
         let at = |r: usize| {
             let (token, head) = (from + (start + r) / n_heads, (start + r) % n_heads);
             place.base(head, p.index(token))
         };
+        let mark = |r: usize, cache: &mut [u32]| {
+            if marked[r] {
+                cache[at(r)..].iter_mut().step_by(stride).take(place.words).for_each(|w| *w = 0);
+                cache[at(r)] = POISONED;
+            }
+        };
         match t {
             CacheType::F32 => {
                 let to = cache[at(0)..].iter_mut().step_by(stride);
-                to.zip(&rotated[..hd]).for_each(|(w, x)| *w = finite(x.to_bits()));
+                to.zip(&rotated[..hd]).for_each(|(w, x)| *w = x.to_bits());
+                mark(0, cache);
                 continue;
             }
             CacheType::F16 => {
@@ -310,6 +326,7 @@ fn write_heads<V: RowLanes>(
                 let (pairs, _) = halves[..hd].as_chunks::<2>();
                 let to = cache[at(0)..].iter_mut().step_by(stride);
                 to.zip(pairs).for_each(|(w, h)| *w = h[0] | h[1] << 16);
+                mark(0, cache);
                 continue;
             }
             _ => {}
@@ -349,6 +366,7 @@ fn write_heads<V: RowLanes>(
                     to[(blocks.div_ceil(2) + b * words + i) * stride] = coded.words[i][first + b];
                 }
             }
+            mark(r, cache);
         }
     }
 }
@@ -361,10 +379,11 @@ fn write_heads_avx2(
     place: Place,
     heads: (usize, usize),
     x: &[f32],
+    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     // SAFETY: this function's own target features.
-    write_heads(unsafe { Avx2::new() }, t, p, place, heads, x, cache);
+    write_heads(unsafe { Avx2::new() }, t, p, place, heads, x, beside, cache);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -375,10 +394,11 @@ fn write_heads_avx512(
     place: Place,
     heads: (usize, usize),
     x: &[f32],
+    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     // SAFETY: this function's own target features.
-    write_heads(unsafe { Avx512::new() }, t, p, place, heads, x, cache);
+    write_heads(unsafe { Avx512::new() }, t, p, place, heads, x, beside, cache);
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -389,13 +409,14 @@ fn write_heads_neon(
     place: Place,
     heads: (usize, usize),
     x: &[f32],
+    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     // SAFETY: this function's own target features.
-    write_heads(unsafe { Neon::<false>::new() }, t, p, place, heads, x, cache);
+    write_heads(unsafe { Neon::<false>::new() }, t, p, place, heads, x, beside, cache);
 }
 
-fn write(level: Level, t: CacheType, p: &CacheWriteParams, keys: bool, x: &[f32], cache: &mut [u32]) {
+fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Option<&[f32]>, cache: &mut [u32]) {
     /// Elements below which waking another thread costs more than it brings.
     const SMALL: usize = 1 << 14;
 
@@ -408,20 +429,22 @@ fn write(level: Level, t: CacheType, p: &CacheWriteParams, keys: bool, x: &[f32]
     assert!(x.len() >= n, "cache_write: {} elements, expected {n}", x.len());
     let expected = heads * page_len * words;
     assert!(cache.len() >= expected, "cache_write: a page of {} words, expected {expected}", cache.len());
-    let place = Place { keys, page_len, words };
+    let beside_len = beside.map_or(n, <[f32]>::len);
+    assert!(beside_len >= n, "cache_write: {beside_len} values beside the keys, expected {n}");
+    let place = Place { keys: beside.is_some(), page_len, words };
     let run = |of: (usize, usize), cache: &mut [u32]| match level {
-        Level::Portable => write_heads(Portable, t, p, place, of, x, cache),
+        Level::Portable => write_heads(Portable, t, p, place, of, x, beside, cache),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => unsafe { write_heads_avx2(t, p, place, of, x, cache) },
+        Level::Avx2 | Level::AvxVnni => unsafe { write_heads_avx2(t, p, place, of, x, beside, cache) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { write_heads_avx512(t, p, place, of, x, cache) },
+        Level::Avx512 => unsafe { write_heads_avx512(t, p, place, of, x, beside, cache) },
         // SAFETY: as above; it takes no dots, so both levels share it.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon | Level::NeonDot => unsafe { write_heads_neon(t, p, place, of, x, cache) },
+        Level::Neon | Level::NeonDot => unsafe { write_heads_neon(t, p, place, of, x, beside, cache) },
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-        Level::Simd128 => write_heads(Simd128, t, p, place, of, x, cache),
+        Level::Simd128 => write_heads(Simd128, t, p, place, of, x, beside, cache),
         _ => unreachable!("only available levels come here"),
     };
     let least = if n < SMALL { heads } else { 1 };
@@ -431,14 +454,14 @@ fn write(level: Level, t: CacheType, p: &CacheWriteParams, keys: bool, x: &[f32]
 }
 
 /// Keys into one page of the cache, with the bits of `ops::cache::cache_write_k` at every level; in parallel over heads
-/// when there are many tokens. `x`: `[token][kv_heads][head_dim]`, finite.
+/// when there are many tokens. `x`, and `v`, the values beside it: `[token][kv_heads][head_dim]`.
 ///
 /// Panics when a length does not fit or when this CPU does not have `level`.
-pub fn cache_write_k(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
-    write(level, t, p, true, x, cache);
+pub fn cache_write_k(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], v: &[f32], cache: &mut [u32]) {
+    write(level, t, p, x, Some(v), cache);
 }
 
 /// Values into one page of the cache, as [`cache_write_k`].
 pub fn cache_write_v(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
-    write(level, t, p, false, x, cache);
+    write(level, t, p, x, None, cache);
 }

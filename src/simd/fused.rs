@@ -141,7 +141,7 @@ pub fn rope_cache_write(
         for (v, row) in v.chunks_exact_mut(kv_width).zip(qkv.chunks_exact(row)) {
             v.copy_from_slice(&row[width + kv_width..]);
         }
-        cache_write_k(level, kt, &p.write(rows.clone()), k, keys);
+        cache_write_k(level, kt, &p.write(rows.clone()), k, v, keys);
         cache_write_v(level, vt, &p.write(rows), v, values);
     });
 }

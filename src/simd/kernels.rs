@@ -77,6 +77,7 @@ const AHEAD: usize = 12 << 10;
 pub(super) struct Next {
     from: *const u8,
     lines: usize,
+    once: bool,
 }
 
 impl Next {
@@ -84,13 +85,13 @@ impl Next {
     #[inline(always)]
     fn new(w: &[Word], word: usize, part: usize, lines: usize) -> Next {
         let bytes = word * size_of::<Word>() + part * lines * LINE + AHEAD;
-        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines, once: super::prefetch::once() }
     }
 
     #[inline(always)]
     fn fetch<V: Lanes>(self, v: V, step: usize) {
         for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
-            v.prefetch(self.from.wrapping_add(line * LINE));
+            v.prefetch(self.from.wrapping_add(line * LINE), self.once);
         }
     }
 }
@@ -552,7 +553,7 @@ fn round_away(x: f32) -> i32 {
 /// `ops::act_quantize` of one group: `x` its elements, zeros where the row has ended; `blocks` one or two blocks.
 #[inline(always)]
 pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
-    use crate::ops::exact::{SCALE_MIN, fdiv};
+    use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 
     let limit = if blocks.len() == 1 { 127 } else { 127 * 128 };
     // for magnitudes the order of f32 is the order of their bits
@@ -564,8 +565,12 @@ pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
     }
     let amax = amax.into_iter().fold(0, u32::max);
     let d = fdiv(f32::from_bits(amax), limit as f32);
-    if d < SCALE_MIN {
-        blocks.fill([0; ACT_BLOCK_WORDS]);
+    if d < SCALE_MIN || not_finite(d) {
+        let scale = if not_finite(d) { d.to_bits() } else { 0 };
+        blocks.iter_mut().for_each(|block| {
+            block.fill(0);
+            block[0] = scale;
+        });
         return;
     }
     let inv = fdiv(1.0, d);

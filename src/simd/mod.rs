@@ -17,6 +17,7 @@ mod lanes;
 mod pair;
 pub mod peak;
 mod portable;
+mod prefetch;
 pub mod team;
 mod top_k;
 mod words;
@@ -35,6 +36,7 @@ mod wasm;
 use crate::blocks::BlockType;
 use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
+use crate::ops::exact::canon;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups};
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
@@ -364,7 +366,7 @@ impl Out {
             // SAFETY: the caller's promise.
             let y = unsafe { std::slice::from_raw_parts_mut(self.y.add(at), count) };
             for (y, v) in y.iter_mut().zip(values) {
-                *y = elementwise::canon(*y + v);
+                *y = canon(*y + v);
             }
             return;
         }

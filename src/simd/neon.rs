@@ -3,7 +3,7 @@
 
 use super::attention::rows::{RowLanes, levels, sign_at};
 use super::lanes::{Lanes, Word};
-use crate::ops::exact::CANON_MIN;
+use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -128,7 +128,7 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
         })
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8) {
+    fn prefetch(self, from: *const u8, _once: bool) {
         intrinsics!(asm!("prfm pldl1keep, [{from}]", from = in(reg) from, options(nostack, preserves_flags, readonly)))
     }
 
@@ -168,7 +168,9 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
     fn canon(self, a: float32x4_t) -> float32x4_t {
         intrinsics!({
             let small = vcaltq_f32(a, vdupq_n_f32(CANON_MIN));
-            vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a), small))
+            let kept = vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a), small));
+            // what is not less is too large, or a NaN
+            vbslq_f32(vcaltq_f32(a, vdupq_n_f32(CANON_MAX)), kept, vdupq_n_f32(POISON))
         })
     }
     #[inline(always)]

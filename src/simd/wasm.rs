@@ -4,7 +4,7 @@
 
 use super::attention::rows::{RowLanes, levels, sign_at};
 use super::lanes::{Lanes, Word};
-use crate::ops::exact::CANON_MIN;
+use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::wasm32::*;
 
@@ -150,7 +150,10 @@ impl Lanes for Simd128 {
     }
     #[inline(always)]
     fn canon(self, a: v128) -> v128 {
-        v128_andnot(a, f32x4_lt(f32x4_abs(a), f32x4_splat(CANON_MIN)))
+        let magnitude = f32x4_abs(a);
+        let kept = v128_andnot(a, f32x4_lt(magnitude, f32x4_splat(CANON_MIN)));
+        // what is not less is too large, or a NaN
+        v128_bitselect(kept, f32x4_splat(POISON), f32x4_lt(magnitude, f32x4_splat(CANON_MAX)))
     }
     #[inline(always)]
     fn store(self, a: v128, to: &mut [f32; ROW_BLOCK], part: usize) {

@@ -4,7 +4,7 @@
 use super::rows::RowLanes;
 use super::{BLOCK, MAX_HEAD, Scores};
 use crate::ops::attention::CHUNK;
-use crate::ops::exact::{SCALE_MIN, fdiv};
+use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER};
 use crate::simd::lanes::{Lanes, Word};
 
@@ -13,7 +13,7 @@ use crate::simd::lanes::{Lanes, Word};
 /// A query head as two int8 digits packed four to a word, in the order of the cached codes (`ops::attention::QueryDigits`).
 #[derive(Clone, Copy)]
 pub(super) struct Digits {
-    /// the scale, 0 for a zero query
+    /// the scale, 0 for a zero query, `POISON` for one that is not finite
     pub(super) d: f32,
     /// low digits of every block
     low: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
@@ -34,18 +34,22 @@ impl Digits {
     #[inline(always)]
     pub(super) fn new<V: RowLanes, K: CodedKeys>(q: &[f32]) -> Digits {
         let (blocks, _) = q.as_chunks::<BLOCK>();
-        let mut most = [0f32; BLOCK];
+        // magnitudes in the order of their bits, infinities and NaN above the numbers
+        let mut most = [0i32; BLOCK];
         for x in blocks {
             for l in 0..BLOCK {
-                most[l] = if x[l].abs() > most[l] { x[l].abs() } else { most[l] };
+                most[l] = most[l].max(x[l].to_bits() as i32 & i32::MAX);
             }
         }
-        let d = fdiv(max_of(&mut most), 16256.0);
+        let d = fdiv(f32::from_bits(max_of(&mut most) as u32), 16256.0);
         let mut r = Digits::ZERO;
         if d < SCALE_MIN {
             return r;
         }
         r.d = d;
+        if not_finite(d) {
+            return r;
+        }
         let inv = fdiv(1.0, d);
         for (b, x) in blocks.iter().enumerate() {
             let mut codes = [0i32; BLOCK];
@@ -111,13 +115,13 @@ fn pairs(codes: &[i32; BLOCK], transposed: bool) -> [[u32; 2]; BLOCK / 4] {
 
 /// The largest, in place.
 #[inline(always)]
-pub(super) fn max_of<const N: usize>(v: &mut [f32; N]) -> f32 {
+pub(super) fn max_of<const N: usize>(v: &mut [i32; N]) -> i32 {
     const { assert!(N.is_power_of_two()) }
     let mut s = N / 2;
     while s > 0 {
         let (low, high) = v.split_at_mut(s);
         for l in 0..s {
-            low[l] = if high[l] > low[l] { high[l] } else { low[l] };
+            low[l] = low[l].max(high[l]);
         }
         s /= 2;
     }

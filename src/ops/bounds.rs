@@ -1,0 +1,143 @@
+//! What section 8 of `docs/exactness.md` says of magnitudes, computed: no value whose bits are looked at is subnormal.
+//!
+//! A range is followed through an operation by three exponents. What is not asserted to be normal must be one of the three
+//! kinds the page names: it meets `canon` next, or it is multiplied by something below 2^64 and meets `canon` then, or it
+//! is only rounded to an integer.
+
+/// Values that are 0, or of magnitude 2^least <= |x| < 2^most, and multiples of 2^grain.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    least: i32,
+    most: i32,
+    grain: i32,
+}
+
+/// f32 of 24 significant bits.
+const fn floats(least: i32, most: i32) -> Range {
+    Range { least, most, grain: least - 23 }
+}
+
+/// What a buffer holds, but for POISON.
+const STORED: Range = floats(-50, 64);
+/// f32 and bf16 of a file.
+const FILE: Range = floats(-50, 128);
+/// f16, subnormal ones too.
+const F16: Range = Range { least: -24, most: 16, grain: -24 };
+/// Integers, rounded or not.
+const INTEGER: Range = Range { least: 0, most: 40, grain: 0 };
+/// Probabilities and weights of a join.
+const WEIGHT: Range = floats(-50, 1);
+/// Scales of activations and queries.
+const SCALE: Range = floats(-40, 64);
+
+impl Range {
+    /// A product, rounded.
+    fn times(self, by: Range) -> Range {
+        let least = self.least + by.least;
+        // rounding to 24 bits leaves a multiple of what the exact product is one of
+        Range { least, most: self.most + by.most, grain: (self.grain + by.grain).max(least - 23) }
+    }
+
+    /// A sum or difference of 2^terms such values in any order: what is left when they cancel is a multiple of the grain.
+    fn sum(self, terms: i32) -> Range {
+        Range { least: self.grain, most: self.most + terms, grain: self.grain }
+    }
+
+    fn plus(self, other: Range) -> Range {
+        let grain = self.grain.min(other.grain);
+        Range { least: grain, most: self.most.max(other.most) + 1, grain }
+    }
+
+    /// Its bits are looked at.
+    fn seen(self) -> Range {
+        assert!(self.least >= -126, "{self:?} may be subnormal");
+        self
+    }
+
+    /// `canon`: what is below 2^-50, flushed or not, is 0.
+    fn canon(self) -> Range {
+        Range { least: self.least.max(-50), most: self.most.min(64), grain: self.grain.max(-73) }
+    }
+
+    /// It meets a factor below 2^64 and then canon: where it is subnormal, the product is 0 whatever it was.
+    fn faded(self) {
+        const { assert!(-126 + 64 <= -50) }
+    }
+}
+
+#[test]
+fn sums_of_linears_are_normal() {
+    let tail = |t: Range| SCALE.times(t.seen()).seen().sum(14).seen().canon();
+    // Q8_0, Q4_0, Q5_0: four blocks; Q5_1: with minima; K: a difference; Q8K128: an f32 scale
+    let u = F16.times(INTEGER).seen();
+    tail(u.sum(2));
+    tail(u.plus(u).seen().sum(2));
+    tail(u.plus(u));
+    tail(FILE.times(INTEGER));
+    for w in [FILE, F16] {
+        let y = w.times(STORED).seen().sum(17).seen().canon();
+        y.plus(STORED).seen().canon();
+    }
+}
+
+#[test]
+fn norms_turns_and_gates_are_normal_where_it_counts() {
+    // squares do not cancel: the mean of up to 2^17 is no less than one of them by its share
+    let square = STORED.times(STORED).seen();
+    let mean = floats(square.least - 17, square.most + 17).seen();
+    let s = floats(-(mean.most + 1) / 2 - 1, -mean.least / 2 + 1);
+    STORED.times(s).seen().times(FILE).canon();
+    // RoPE's table is canonical
+    let product = STORED.times(STORED).seen();
+    product.plus(product).seen().canon();
+    // sigmoid: quotients below 2^-120 are 0; up is stored
+    STORED.times(floats(-120, 1)).faded();
+    // activation codes: the inverse of a scale
+    STORED.times(floats(-58, 41)).seen();
+}
+
+#[test]
+fn attention_is_normal_where_it_counts() {
+    let scale = floats(-4, 1);
+    for k in [STORED, F16] {
+        STORED.times(k).seen().sum(8).seen().times(scale).canon();
+    }
+    let level = Range { least: -2, most: 8, grain: -25 };
+    let coded = F16.times(INTEGER.times(level).seen().sum(1).seen()).seen().sum(3).seen();
+    coded.times(SCALE.times(scale).seen()).canon();
+    // values as they are stored, and those of codes, which are rotated back
+    for v in [STORED, F16, F16.times(level)] {
+        let o = WEIGHT.times(v.seen()).seen().sum(6).seen();
+        let joined = o.times(WEIGHT).canon().sum(1).seen();
+        for o in [o, joined] {
+            let inverse = floats(-24, 1);
+            let out = o.times(inverse).canon();
+            out.sum(8).seen().times(scale).canon();
+        }
+    }
+    // states rotated back as they are: only of codes
+    let o = WEIGHT.times(F16.times(level)).seen().sum(6).seen();
+    o.sum(8).seen().times(scale).canon();
+}
+
+#[test]
+fn cache_rows_are_normal_where_it_counts() {
+    let rotated = STORED.sum(8).seen().times(floats(-4, 0)).seen();
+    // tq3_1: elements in units of the largest, canonical; their squares; levels times them; and of gamma
+    let u = floats(-50, 1);
+    u.times(u).seen().sum(5).seen();
+    let n = Range { least: 0, most: 7, grain: 0 }.times(u).seen().sum(5).seen();
+    let s = floats(n.grain - 20, n.most);
+    n.times(s).canon();
+    rotated.times(floats(-16, 25)).seen().plus(INTEGER).seen();
+    // tq3_0: the level beside an element
+    floats(rotated.least - 1, 70).times(floats(-2, 1)).seen();
+}
+
+/// The join of chunks whose maxima rise, as it was without canon: its products leave the normal numbers.
+#[test]
+#[should_panic(expected = "may be subnormal")]
+fn a_join_without_canon_is_found() {
+    let o = WEIGHT.times(STORED).seen().sum(6).seen();
+    o.times(WEIGHT).seen();
+}
