@@ -836,7 +836,7 @@ fn steps_that_blow_text_up_are_refused_by_name_at_little_cost() {
         ("normalizer step 3 (Replace)", vec![replace(text("a"), "aaaaaaaaaa"); 8], vec![]),
         ("normalizer step", vec![nested], vec![]),
         ("normalizer", vec![untyped], vec![]),
-        ("normalizer step", [replace(text("a"), "bb"), replace(text("b"), "aa")].repeat(16), vec![]),
+        ("normalizer step", vec![[replace(text("a"), "bb"), replace(text("b"), "aa")]; 16].concat(), vec![]),
         ("normalizer step", vec![replace(regex("."), "aaaaaaaa"); 20], vec![]),
         ("normalizer step", vec![json!({"type": "ByteLevel"}); 40], vec![]),
         ("1000 steps", vec![bert; 1000], vec![]),
@@ -844,7 +844,7 @@ fn steps_that_blow_text_up_are_refused_by_name_at_little_cost() {
         ("normalizer step 1 (Prepend): it prepends 100000", vec![json!({"type": "Prepend", "prepend": long})], vec![]),
         ("an empty pattern", vec![replace(text(""), "b")], vec![]),
         ("pre_tokenizer step", vec![], vec![level; 40]),
-        ("pre_tokenizer step", vec![], [each, spaced].repeat(20)),
+        ("pre_tokenizer step", vec![], vec![[each, spaced]; 20].concat()),
     ];
     for (words, normalizers, pre_tokenizers) in cases {
         let start = Instant::now();
