@@ -155,7 +155,9 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
 
 /// The variable that stands for an option of the subcommand, where it has one that is set.
 fn variable(args: &[OsString], option: &str) -> Option<String> {
-    let cli = Cli::command();
+    let mut cli = Cli::command();
+    // an option spells itself as in the error only then
+    cli.build();
     let mut options = cli.find_subcommand(args.get(1)?)?.get_arguments();
     let variable = options.find(|o| o.to_string() == option)?.get_env()?;
     std::env::var_os(variable).map(|_| variable.to_string_lossy().into_owned())
