@@ -521,7 +521,10 @@ fn a_flag_goes_before_the_environment_and_that_before_the_default() {
 #[test]
 fn a_bad_variable_is_said_to_come_from_the_environment() {
     let child = command(&["run", "-p", "hi"]).env("ISOBIT_THREADS", "many").spawn().unwrap();
-    finish(child).refused_with(2, &["many", "--threads", "environment"]);
+    finish(child).refused_with(2, &["many", "--threads", "(from the environment: ISOBIT_THREADS)"]);
+    // an option that no variable stands for
+    let line = isobit(&["verify", "--devices", ","]).refused(2);
+    assert!(line.contains("--devices") && !line.contains("environment"), "{line}");
 }
 
 #[test]
@@ -733,6 +736,80 @@ fn a_context_larger_than_the_memory_is_refused_at_once_with_remedies() {
     if !adapters().is_empty() && isobit(&["devices", "--json"]).out.contains("\"software\":true") {
         isobit(&["run", "-p", "hi", "-c", "200000000", "--device", "llvmpipe"]).refused_with(2, &["GiB", "-c"]);
     }
+}
+
+#[test]
+fn a_prompt_far_longer_than_the_context_is_not_tokenised() {
+    let dir = folder();
+    let file = put(dir.path(), "long.txt", &vec![b'a'; 40 << 20]);
+    let started = Instant::now();
+    run(&["-f", &file, "-c", "512"]).refused_with(2, &["41943040 bytes", "tokens at least", "holds 512", "-c"]);
+    // nor is more of a text than the windows asked for, whose words are those of the beginning alone
+    let text = "Once upon a time there was a king.\nThe king had three sons.\n";
+    let (short, long) = (text.repeat(40), text.repeat(700_000));
+    let (short, long) = (put(dir.path(), "short", short.as_bytes()), put(dir.path(), "book", long.as_bytes()));
+    let ppl = |file: &str| {
+        let args = ["perplexity", "-f", file, "-c", "64", "--chunks", "2", "-d", "cpu", "--json"];
+        number(&isobit(&args).json(), "/ppl").to_bits()
+    };
+    assert_eq!(ppl(&short), ppl(&long));
+    assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
+}
+
+/// A copy of the checkpoint's files, one of them changed.
+fn hf_with(dir: &Path, file: &str, change: impl FnOnce(&mut Value)) -> String {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny/hf");
+    for entry in std::fs::read_dir(&from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, dir.join(path.file_name().unwrap())).unwrap();
+    }
+    let path = dir.join(file);
+    let mut v: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut v);
+    std::fs::write(&path, v.to_string()).unwrap();
+    dir.to_str().unwrap().to_string()
+}
+
+#[test]
+fn a_tokeniser_that_makes_its_library_panic_is_one_line_that_names_its_file_once() {
+    let dir = folder();
+    let hf = hf_with(dir.path(), "tokenizer.json", |v| {
+        v["normalizer"] = serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+    });
+    let line = isobit(&["tokenize", &hf, "-p", "aaa"]).refused(2);
+    assert!(line.starts_with(&format!("error: {hf}/tokenizer.json: ")), "{line}");
+    assert_eq!(line.matches("tokenizer.json").count(), 1, "{line}");
+    assert!(!line.contains("model.safetensors") && !line.contains("panicked"), "{line}");
+}
+
+#[test]
+fn a_tokeniser_that_blows_text_up_is_refused_with_its_step() {
+    let dir = folder();
+    let ten = serde_json::json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(10)});
+    let hf = hf_with(dir.path(), "tokenizer.json", |v| {
+        v["normalizer"] = serde_json::json!({"type": "Sequence", "normalizers": vec![ten; 8]});
+    });
+    let file = format!("error: {hf}/tokenizer.json: normalizer step 3 (Replace): ");
+    let line = isobit(&["tokenize", &hf, "-p", "aaa"]).refused(2);
+    assert!(line.starts_with(&file), "{line}");
+}
+
+#[test]
+fn what_a_vocabulary_cannot_express_names_its_file() {
+    use isobit::formats::{gguf_write, meta};
+    let dir = folder();
+    let text = |s: &str| meta::Value::Str(s.into());
+    let list = |l: &[&str]| meta::Value::StrArray(l.iter().map(|s| s.to_string()).collect());
+    let entries = vec![
+        ("tokenizer.ggml.model".to_string(), text("gpt2")),
+        ("tokenizer.ggml.pre".into(), text("gpt-2")),
+        ("tokenizer.ggml.tokens".into(), list(&["a", "b", "ab"])),
+        ("tokenizer.ggml.merges".into(), list(&["a b"])),
+    ];
+    let bytes = gguf_write::head("x", &meta::Meta { entries }, &[]).unwrap().bytes;
+    let file = put(dir.path(), "small.gguf", &bytes);
+    isobit(&["tokenize", &file, "-p", "abba"]).ok();
+    isobit(&["tokenize", &file, "-p", "abC"]).refused_with(2, &[&file, "byte 0x43", "leave it out"]);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! The readers of untrusted files: a named test for every malformed file, valid files read right, and bounded
 //! mutation tests that count memory. The inputs and where they come from: `tests/data/README.md`.
 
-use isobit::formats::meta::Value;
-use isobit::formats::{Container, ContainerKind, FormatError, LoadMode, Tensor};
+use isobit::blocks::BlockType;
+use isobit::formats::meta::{Meta, Value};
+use isobit::formats::{Container, ContainerKind, FormatError, LoadMode, Tensor, gguf_write};
+use isobit::generate::tokenizer::Tokenizer;
+use isobit::models::{Hyper, rope_table};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -1242,4 +1245,149 @@ fn a_directory_without_a_model_or_with_several_is_an_error_that_says_so() {
     assert!(message.contains("config.json without weights"), "{message}");
     let message = dir_message(|f| drop(f.remove(INDEX)));
     assert!(message.contains("several safetensors files and no index"), "{message}");
+}
+
+// ---------------------------------------------------------------- types of keys
+
+fn with_key(meta: &Meta, key: &str, value: Value) -> Container {
+    let mut meta = meta.clone();
+    meta.entries.retain(|(k, _)| k != key);
+    meta.entries.push((key.into(), value));
+    from_vec("m.gguf", gguf_write::head("m.gguf", &meta, &[]).unwrap().bytes).unwrap()
+}
+
+#[test]
+fn a_metadata_key_of_a_wrong_type_is_named_with_both_types() {
+    let good = open("tiny/tiny-stories-Q8_0.gguf").unwrap().meta;
+    let text = |s: &str| Value::Str(s.into());
+    for (key, value, words) in [
+        ("general.architecture", Value::U32(1), "expected string, found u32"),
+        ("general.name", Value::Bool(true), "expected string, found bool"),
+        ("llama.rope.freq_base", Value::U32(500_000), "expected f32 or f64, found u32"),
+        ("llama.rope.freq_base", text("500000"), "expected f32 or f64, found string"),
+        ("llama.rope.scaling.factor", Value::U32(4), "expected f32 or f64, found u32"),
+        ("llama.rope.scale_linear", Value::I32(4), "expected f32 or f64, found i32"),
+        ("llama.rope.scaling.attn_factor", text("1"), "expected f32 or f64, found string"),
+        ("llama.rope.scaling.type", Value::U32(1), "expected string, found u32"),
+        ("llama.attention.layer_norm_rms_epsilon", text("1e-5"), "expected f32 or f64, found string"),
+        ("llama.block_count", Value::F32(2.0), "is not a whole number"),
+        ("tokenizer.ggml.tokens", Value::U32(1), "expected array of string, found u32"),
+    ] {
+        let error = format!("{:#}", Hyper::read(&with_key(&good, key, value)).unwrap_err());
+        assert!(error.contains(key) && error.contains(words) && error.lines().count() == 1, "{error}");
+    }
+    assert!(Hyper::read(&with_key(&good, "llama.rope.freq_base", Value::F64(500_000.0))).is_ok());
+    let m = Meta { entries: vec![("split.count".into(), text("3"))] };
+    let error = from_vec("m.gguf", gguf_write::head("m.gguf", &m, &[]).unwrap().bytes).unwrap_err().to_string();
+    assert!(error.contains("m.gguf") && error.contains("split.count") && error.contains("found string"), "{error}");
+}
+
+#[test]
+fn a_config_key_of_a_wrong_type_is_named_with_its_file_and_value() {
+    use serde_json::{Value as Json, json};
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("model.safetensors"), [&2u64.to_le_bytes()[..], b"{}"].concat()).unwrap();
+    let good: Json = serde_json::from_slice(&bytes("tiny/hf/config.json")).unwrap();
+    let read = |changes: Json| {
+        let mut config = good.clone();
+        config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        Hyper::read(&Container::open(dir.path(), LoadMode::Read).unwrap())
+    };
+    let base = read(json!({})).unwrap();
+    for (changes, words) in [
+        (json!({"rope_theta": "500000"}), "rope_theta: wrong type: expected a number, found the text \"500000\""),
+        (json!({"rope_theta": [1.0]}), "rope_theta: wrong type: expected a number, found the list"),
+        (json!({"rms_norm_eps": "0.1"}), "rms_norm_eps: wrong type"),
+        (json!({"hidden_act": ["gelu"]}), "hidden_act: wrong type: expected a text"),
+        (json!({"model_type": 3}), "model_type: wrong type"),
+        (json!({"num_hidden_layers": 2.5}), "num_hidden_layers: wrong type: expected a whole number"),
+        (json!({"tie_word_embeddings": "false"}), "tie_word_embeddings: wrong type: expected true or false"),
+        (json!({"rope_scaling": "llama3"}), "rope_scaling: wrong type: expected an object"),
+        (json!({"rope_scaling": [1]}), "rope_scaling: wrong type: expected an object"),
+        (json!({"rope_parameters": 7}), "rope_parameters: wrong type: expected an object"),
+        (json!({"rope_scaling": {"factor": 8.0}}), "factor without a rope_type"),
+        (json!({"rope_scaling": {"rope_type": 7}}), "rope_scaling.rope_type: wrong type: expected a text, found 7"),
+        (
+            json!({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": "32"}}),
+            "rope_scaling.beta_fast: wrong type",
+        ),
+        (json!({"rope_scaling": {"type": "yarn", "factor": "4"}}), "rope_scaling.factor: wrong type"),
+        (
+            json!({"rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": "1"}}),
+            "rope_scaling.attention_factor: wrong type",
+        ),
+        (
+            json!({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": "64"}}),
+            "rope_scaling.original_max_position_embeddings: wrong type",
+        ),
+        (json!({"partial_rotary_factor": "0.5"}), "partial_rotary_factor: wrong type"),
+        (json!({"layer_types": "full_attention"}), "layer_types: wrong type: expected a list"),
+    ] {
+        let error = format!("{:#}", read(changes).unwrap_err());
+        assert!(error.contains("config.json: ") && error.contains(words) && error.lines().count() == 1, "{error}");
+        assert_eq!(error.matches("config.json").count(), 1, "{error}");
+    }
+    for changes in [
+        json!({"rope_theta": 10000}),
+        json!({"rope_theta": 10000.0, "rope_scaling": null, "hidden_act": null, "partial_rotary_factor": 1}),
+        json!({"rope_scaling": {}, "rope_parameters": null}),
+    ] {
+        assert_eq!(read(changes).unwrap().rope_scaling, base.rope_scaling);
+    }
+}
+
+#[test]
+fn a_tensor_of_a_wrong_type_or_length_names_its_file() {
+    let c = open("tiny/tiny-stories-Q8_0.gguf").unwrap();
+    let h = Hyper::read(&c).unwrap();
+    let with = |dtype: BlockType, n: u64| {
+        let dtype = isobit::formats::Dtype::from_block(dtype).unwrap();
+        let entry = gguf_write::Entry { name: "rope_freqs.weight".into(), dtype, shape: vec![n] };
+        let head = gguf_write::head("m.gguf", &c.meta, &[entry]).unwrap();
+        let mut bytes = head.bytes;
+        bytes.resize(head.file_len as usize, 0);
+        let c = from_vec("m.gguf", bytes).unwrap();
+        format!("{:#}", rope_table(&c, &h, 64).unwrap_err())
+    };
+    let half = h.n_rot as u64 / 2;
+    for (error, words) in [
+        (with(BlockType::F32, 1), format!("has 1 elements, expected {half}")),
+        (with(BlockType::F32, half), "not above 0 at element 0".into()),
+        (with(BlockType::Q8_0, 32), if half == 32 { "is Q8_0".into() } else { "has 32 elements".to_string() }),
+    ] {
+        assert!(error.contains("tensor rope_freqs.weight") && error.contains(&words), "{error}");
+        assert!(error.starts_with("<embedded>: "), "{error}");
+    }
+}
+
+// ---------------------------------------------------------------- memory of a sentencepiece tokeniser
+
+#[test]
+fn a_sentencepiece_tokeniser_takes_little_memory_for_each_byte_of_text() {
+    let mut tokens: Vec<String> = (0..=255u8).map(|b| format!("<0x{b:02X}>")).collect();
+    tokens.extend(["a", "aa", "aaaa", "\u{2581}", "\u{2581}a", "\u{2581}aa", "b", "ba"].map(String::from));
+    let n = tokens.len();
+    let meta = Meta {
+        entries: vec![
+            ("tokenizer.ggml.model".into(), Value::Str("llama".into())),
+            ("tokenizer.ggml.tokens".into(), Value::StrArray(tokens)),
+            ("tokenizer.ggml.scores".into(), Value::F32Array((0..n).map(|i| -(i as f32)).collect())),
+            (
+                "tokenizer.ggml.token_type".into(),
+                Value::I32Array((0..n).map(|i| if i < 256 { 6 } else { 1 }).collect()),
+            ),
+        ],
+    };
+    let t = Tokenizer::from_gguf(&meta).unwrap();
+    let size = 4 << 20;
+    // one word that may all become one token, and words
+    for (text, most) in [("a".repeat(size), 40), ("aab ".repeat(size / 4), 12)] {
+        let (ids, peak) = peak_of(|| t.encode(&text, false, false).unwrap());
+        assert!(ids.len() > size / 8);
+        assert!(peak < most * size as i64, "{} bytes for each byte of {:?}", peak / size as i64, &text[..4]);
+        let (first, peak) = peak_of(|| t.encode_first(&text, false, false, 100).unwrap());
+        assert!(first == ids[..100]);
+        assert!(text.starts_with("aaaa") || peak < 4 << 20, "{peak}");
+    }
 }

@@ -244,10 +244,13 @@ fn what_cannot_be_done_is_one_line_and_leaves_no_file() {
     refused(&["quantize", &f16, &out, "q9"], &["q9", "q4_k_m"]);
     refused(&["quantize", &f16, &out, "--to", "packed", "q4_0"], &["Q4_0", "no packed form"]);
     refused(&["quantize", &f16, &out, "--to", "packed", "--policy", "some"], &["some", "layer0-qkv"]);
-    refused(&["quantize", &f16, &out, "--tensor-type", "(=q8_0"], &["--tensor-type"]);
+    refused(&["quantize", &f16, &out, "--tensor-type", "(=q8_0"], &["--tensor-type", "pattern \"(\"", "position 1"]);
     refused(&["quantize", &f16, &out, "--policy-file", "/nonexistent"], &["/nonexistent"]);
     refused(&["quantize", "/nonexistent", &out], &["/nonexistent"]);
-    refused(&["quantize", &f16, "/nonexistent/dir/x.gguf"], &["/nonexistent/dir/x.gguf"]);
+    refused(
+        &["quantize", &f16, "/nonexistent/dir/x.gguf"],
+        &["/nonexistent/dir/x.gguf", "no directory /nonexistent/dir"],
+    );
     refused(&["quantize", &f16, &at(dir.path(), ""), "q8_0"], &["directory"]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 
@@ -308,7 +311,7 @@ fn a_quantised_tensor_that_is_no_matrix_is_refused_where_matrices_are_packed() {
         for to in ["packed", "blocks"] {
             refused(&["quantize", &model, &out, "copy", "--to", to], &["blk.0.attn_q.weight", text, "two dimensions"]);
         }
-        ok(&["quantize", &model, &at(dir.path(), "again.gguf"), "copy"]);
+        ok(&["quantize", &model, &at(dir.path(), "again.gguf"), "copy", "--unchecked"]);
         same_tensors(&model, &at(dir.path(), "again.gguf"));
     }
 }
@@ -328,11 +331,125 @@ fn tensors_without_elements_cost_nothing_whatever_their_shape() {
         ],
     );
     for args in [&["f32"][..], &["q8_0"], &["copy", "--to", "packed"]] {
-        ok(&[&["quantize", &model, &out], args].concat());
+        ok(&[&["quantize", &model, &out, "--unchecked"], args].concat());
         let t = tensors(&out);
         assert_eq!((t.len(), &t["output.weight"].1[..]), (5, &[256, 2][..]), "{args:?}");
         assert!(t["blk.0.attn_q.weight"].2.is_empty() && t["blk.0.attn_q.weight"].1 == [0, 1 << 60]);
         remove(&out);
+    }
+}
+
+/// A copy of a GGUF file with other metadata, or without a tensor.
+fn changed(from: &str, to: &str, change: impl FnOnce(&mut Meta), without: &str) {
+    let c = Container::open(Path::new(from), LoadMode::Read).unwrap();
+    let kept: Vec<_> = c.tensors.iter().filter(|t| t.name != without).collect();
+    let entry = |t: &&isobit::formats::Tensor| Entry { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() };
+    let mut meta = c.meta.clone();
+    change(&mut meta);
+    let head = gguf_write::head(to, &meta, &kept.iter().map(entry).collect::<Vec<_>>()).unwrap();
+    let mut bytes = head.bytes;
+    bytes.resize(head.file_len as usize, 0);
+    for (t, at) in kept.iter().zip(head.offsets) {
+        c.read(t, 0, &mut bytes[at as usize..][..t.bytes as usize]).unwrap();
+    }
+    std::fs::write(to, bytes).unwrap();
+}
+
+#[test]
+fn a_model_that_would_not_run_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, bad, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "bad.gguf"), at(dir.path(), "out.gguf"));
+    let gone = "blk.0.attn_output.weight";
+    type Change = fn(&mut Meta);
+    let wrong_type: Change = |m| set(m, "llama.rope.freq_base", meta::Value::U32(500_000));
+    let no_tokeniser: Change = |m| m.entries.retain(|(k, _)| k != "tokenizer.ggml.model");
+    let other: Change = |m| set(m, "general.architecture", meta::Value::Str("gemma".into()));
+    for (change, without, words) in [
+        ((|_| ()) as Change, gone, &[gone, "is missing"][..]),
+        (wrong_type, "", &["llama.rope.freq_base", "expected f32 or f64, found u32"]),
+        (no_tokeniser, "", &["tokenizer.ggml.model is missing"]),
+        (other, "", &["architecture gemma is not supported"]),
+    ] {
+        changed(&f16, &bad, change, without);
+        for to in ["gguf", "packed"] {
+            let args = ["quantize", &bad, &out, "--to", to];
+            refused(&args, &[words, &["bad.gguf", "--unchecked"]].concat());
+            refused(&[&args[..], &["--dry-run"]].concat(), words);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "{words:?}");
+        ok(&["quantize", &bad, &out, "q8_0", "--unchecked"]);
+        std::fs::remove_file(&out).unwrap();
+    }
+}
+
+fn set(m: &mut Meta, key: &str, value: meta::Value) {
+    m.entries.retain(|(k, _)| k != key);
+    m.entries.push((key.into(), value));
+}
+
+#[test]
+fn a_result_that_would_not_run_never_gets_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "m.gguf"));
+    std::fs::write(&out, "the old file").unwrap();
+    let args = ["quantize", &f16, &out, "q8_0", "--override-kv", "llama.rope.freq_base=float:0.5"];
+    refused(&args, &["RoPE base is 0.5", "--unchecked"]);
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "the old file");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+    ok(&[&args[..], &["--unchecked"]].concat());
+}
+
+#[test]
+fn a_sentencepiece_model_whose_tokens_would_not_load_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, out) = (at(dir.path(), "hf"), at(dir.path(), "m.gguf"));
+    std::fs::create_dir(&hf).unwrap();
+    for file in files(&tiny("hf")) {
+        std::fs::copy(&file, Path::new(&hf).join(file.file_name().unwrap())).unwrap();
+    }
+    // protobuf: pieces of text, score and type, of which 6 is a byte
+    let piece = |text: &str, kind: u8| {
+        let score = [0x15, 0, 0, 0, 0];
+        let inner = [&[0x0a, text.len() as u8][..], text.as_bytes(), &score, &[0x18, kind]].concat();
+        [vec![0x0a, inner.len() as u8], inner].concat()
+    };
+    let model = |byte: &str| [piece("<unk>", 2), piece("a", 1), piece(byte, 6)].concat();
+    std::fs::remove_file(format!("{hf}/tokenizer_config.json")).unwrap();
+    for (byte, good) in [("<0x61>", true), ("<0x6?>", false)] {
+        std::fs::write(format!("{hf}/tokenizer.model"), model(byte)).unwrap();
+        let args = ["quantize", &hf, &out, "q8_0"];
+        if good {
+            ok(&args);
+            std::fs::remove_file(&out).unwrap();
+        } else {
+            refused(&args, &["config.json", "<0x6?>", "marked as a byte token"]);
+        }
+        assert_eq!(files(dir.path().to_str().unwrap()).len(), 1);
+    }
+}
+
+#[test]
+fn ids_and_flags_of_a_wrong_type_are_no_tokeniser() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, out) = (at(dir.path(), "hf"), at(dir.path(), "m.gguf"));
+    std::fs::create_dir(&hf).unwrap();
+    for (file, key, value) in [
+        ("generation_config.json", "eos_token_id", json!("</s>")),
+        ("tokenizer_config.json", "add_bos_token", json!(1)),
+        ("tokenizer_config.json", "bos_token", json!(["<s>"])),
+    ] {
+        for source in files(&tiny("hf")) {
+            std::fs::copy(&source, Path::new(&hf).join(source.file_name().unwrap())).unwrap();
+        }
+        let path = format!("{hf}/{file}");
+        let mut v: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        v[key] = value;
+        if key == "eos_token_id" {
+            std::fs::write(format!("{hf}/tokenizer_config.json"), "{}").unwrap();
+        }
+        std::fs::write(&path, v.to_string()).unwrap();
+        refused(&["quantize", &hf, &out, "q8_0"], &[file, key, "wrong type"]);
+        refused(&["tokenize", &hf, "-p", "a"], &[&format!("{path}: {key}: wrong type")]);
     }
 }
 

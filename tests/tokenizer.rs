@@ -777,3 +777,166 @@ fn white_space_beyond_the_reach_of_the_json_engine_still_comes_back_whole() {
         }
     }
 }
+
+#[test]
+fn keys_of_a_wrong_type_are_no_absent_keys() {
+    for (key, value, words) in [
+        ("add_bos_token", Value::U8(1), &["add_bos_token", "expected bool, found u8"]),
+        ("add_space_prefix", Value::U32(0), &["add_space_prefix", "expected bool, found u32"]),
+        ("bos_token_id", Value::F32(1.0), &["bos_token_id", "expected an integer, found f32"]),
+        ("eos_token_id", text("2"), &["eos_token_id", "expected an integer, found string"]),
+        ("pre", Value::U32(1), &["tokenizer.ggml.pre", "expected string, found u32"]),
+        ("merges", Value::U32(1), &["merges", "expected array of string"]),
+        ("general.name", Value::U32(1), &["general.name", "expected string"]),
+    ] {
+        let of_words = ["pre", "merges"].contains(&key);
+        refused(with(if of_words { small_bpe() } else { small_spm() }, key, value), words);
+    }
+    let file = data("tiny_tokenizer.json");
+    for (config, generation, words) in [
+        (json!({"bos_token": 1}), json!({}), ["tokenizer_config.json: bos_token", "found 1"]),
+        (json!({"bos_token": {"text": "x"}}), json!({}), ["tokenizer_config.json: bos_token", "content"]),
+        (json!({"add_bos_token": "true"}), json!({}), ["tokenizer_config.json: add_bos_token", "true or false"]),
+        (json!({}), json!({"eos_token_id": "</s>"}), ["generation_config.json: eos_token_id", "the text"]),
+        (json!({}), json!({"eos_token_id": [1, "</s>"]}), ["generation_config.json: eos_token_id", "ids"]),
+        (json!([]), json!({}), ["tokenizer_config.json: whole file", "an object"]),
+    ] {
+        let error = Tokenizer::from_tokenizer_json(&file, Some(&config), Some(&generation), None).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.starts_with(words[0]) && error.contains(words[1]), "{error}");
+    }
+}
+
+/// A `tokenizer.json` with these steps in place of its own.
+fn prepared(normalizers: &[Json], pre_tokenizers: &[Json]) -> anyhow::Result<Tokenizer> {
+    let pre = json!({"type": "Sequence", "pretokenizers": pre_tokenizers});
+    let mut file = bpe_json(if pre_tokenizers.is_empty() { json!(null) } else { pre }, false);
+    if !normalizers.is_empty() {
+        file["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
+    }
+    load_json(&file)
+}
+
+#[test]
+fn steps_that_blow_text_up_are_refused_by_name_at_little_cost() {
+    let replace = |pattern: Json, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
+    let text = |s: &str| json!({"String": s});
+    let regex = |s: &str| json!({"Regex": s});
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let spaced = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": false});
+    let each = json!({"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": false});
+    let nested = (0..8).fold(
+        replace(text("a"), "aaaaaaaa"),
+        |inner, _| json!({"type": "Sequence", "normalizers": [inner, replace(text("a"), "aaaaaaaa")]}),
+    );
+    let untyped = json!({"normalizers": vec![replace(text("a"), "aaaaaaaaaa"); 8]});
+    let bert = json!({"type": "BertNormalizer", "clean_text": false, "handle_chinese_chars": true, "strip_accents": false, "lowercase": false});
+    let long = "x".repeat(100_000);
+    let cases: Vec<(&str, Vec<Json>, Vec<Json>)> = vec![
+        ("normalizer step 3 (Replace)", vec![replace(text("a"), "aaaaaaaaaa"); 8], vec![]),
+        ("normalizer step", vec![nested], vec![]),
+        ("normalizer", vec![untyped], vec![]),
+        ("normalizer step", vec![[replace(text("a"), "bb"), replace(text("b"), "aa")]; 16].concat(), vec![]),
+        ("normalizer step", vec![replace(regex("."), "aaaaaaaa"); 20], vec![]),
+        ("normalizer step", vec![json!({"type": "ByteLevel"}); 40], vec![]),
+        ("1000 steps", vec![bert; 1000], vec![]),
+        ("normalizer step 1 (Replace): it writes 100000 bytes", vec![replace(text("a"), &long)], vec![]),
+        ("normalizer step 1 (Prepend): it prepends 100000", vec![json!({"type": "Prepend", "prepend": long})], vec![]),
+        ("an empty pattern", vec![replace(text(""), "b")], vec![]),
+        ("pre_tokenizer step", vec![], vec![level; 40]),
+        ("pre_tokenizer step", vec![], vec![[each, spaced]; 20].concat()),
+    ];
+    for (words, normalizers, pre_tokenizers) in cases {
+        let start = Instant::now();
+        let made = prepared(&normalizers, &pre_tokenizers);
+        let error = made.and_then(|t| t.encode("aaa \u{e9}", false, false).map(|ids| ids.len())).expect_err(words);
+        let error = format!("{error:#}");
+        assert!(error.contains(words) && error.lines().count() == 1, "{error:?} lacks {words:?}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{words}: {:?}", start.elapsed());
+    }
+    // an added token is prepared when the file is loaded
+    let mut file = bpe_json(json!(null), false);
+    file["normalizer"] = json!({"type": "Sequence", "normalizers": vec![replace(text("a"), "aaaaaaaaaa"); 8]});
+    file["added_tokens"][0]["normalized"] = json!(true);
+    file["added_tokens"][0]["content"] = json!("aaa");
+    let error = format!("{:#}", load_json(&file).unwrap_err());
+    assert!(error.starts_with("tokenizer.json: ") && error.contains("normalizer step 3 (Replace)"), "{error}");
+    // words and their affixes
+    for (key, value) in [("end_of_word_suffix", "x".repeat(1000)), ("continuing_subword_prefix", "y".repeat(1000))] {
+        let mut file = bpe_json(json!(null), false);
+        file["model"][key] = json!(value);
+        assert!(load_json(&file).is_err(), "{key}");
+    }
+}
+
+#[test]
+fn what_known_files_do_to_text_is_no_bomb() {
+    let replace = |p: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": p}, "content": content});
+    let forms = ["NFKD", "Lowercase", "NFKC"].map(|name| json!({"type": name}));
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let t = prepared(&[&forms[..], &[replace(" {2,}", "\u{2581}")]].concat(), &[level]).unwrap();
+    // the character that NFKD makes longest: eleven bytes for one
+    let ids = t.encode(&"\u{fdfa}".repeat(1000), false, false).unwrap();
+    assert!(ids.len() > 10_000, "{}", ids.len());
+    assert!(t.encode("", false, false).unwrap().is_empty());
+}
+
+#[test]
+fn the_first_ids_of_a_long_text_are_those_of_the_whole() {
+    let golden = json_data("bpe_golden.json");
+    let text = strings(&golden["texts"]).join("\nThe end.\n").repeat(60);
+    assert!(text.len() > 150_000, "{}", text.len());
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let list = [
+        bpe("gpt-2"),
+        bpe("llama-bpe"),
+        bpe("deepseek-v3"),
+        Tokenizer::from_gguf(&spm_meta("prefix")).unwrap(),
+        tiny_json(),
+        load_json(&bpe_json(byte_level, false)).unwrap(),
+    ];
+    for t in &list {
+        let all = t.encode(&text, t.adds_bos(), false).unwrap();
+        assert!(t.least_ids(&text) <= all.len());
+        for most in [0, 1, 7, 20_000, all.len() - 1, all.len(), usize::MAX] {
+            let first = t.encode_first(&text, t.adds_bos(), false, most).unwrap();
+            assert!(first == all[..most.min(all.len())], "{most}");
+        }
+    }
+}
+
+#[test]
+fn how_many_ids_a_text_has_at_least_is_known_of_the_usual_files() {
+    // in the manner of sentencepiece
+    let mut vocab: serde_json::Map<String, Json> = (0..=255u32).map(|b| (format!("<0x{b:02X}>"), json!(b))).collect();
+    for (text, id) in [("<unk>", 256), ("\u{2581}", 257), ("a", 258), ("aa", 259), ("\u{2581}aa", 260)] {
+        vocab.insert(text.into(), json!(id));
+    }
+    let mut file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u{2581}"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"}]},
+        "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "ByteFallback"},
+        "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": vocab,
+            "merges": [["a", "a"], ["\u{2581}", "aa"]]}
+    });
+    let text = "aa aa \u{e9}".repeat(1000);
+    let t = load_json(&file).unwrap();
+    let ids = t.encode(&text, false, false).unwrap().len();
+    assert!((text.len() / 6..=ids).contains(&t.least_ids(&text)), "{} of {ids}", t.least_ids(&text));
+    // with a byte that only an unknown token can stand for, nothing is
+    file["model"]["vocab"].as_object_mut().unwrap().remove("<0xC3>");
+    assert_eq!(load_json(&file).unwrap().least_ids(&text), 0);
+    let level =
+        |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+    let qwen = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let split = json!({"type": "Split", "pattern": {"Regex": qwen}, "behavior": "Isolated", "invert": false});
+    let t = prepared(&[json!({"type": "NFC"})], &[split, level(false)]).unwrap();
+    assert!(t.least_ids(&text) > 0);
+    assert!(prepared(&[], &[level(true)]).unwrap().least_ids(&text) > t.least_ids(&text));
+    assert_eq!(
+        prepared(&[json!({"type": "Strip", "strip_left": true, "strip_right": true})], &[level(true)])
+            .unwrap()
+            .least_ids(&text),
+        0
+    );
+}

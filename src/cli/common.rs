@@ -2,13 +2,13 @@
 
 use crate::bench::schema::Kernels;
 use crate::cpu::{CpuDevice, CpuOptions};
-use crate::formats::{Container, ContainerKind, LoadMode};
+use crate::formats::{Container, LoadMode};
 use crate::fuse::Fuse;
 use crate::generate::SessionOptions;
 use crate::generate::tokenizer::Tokenizer;
 #[cfg(feature = "gpu")]
 use crate::host;
-use crate::models::{Hyper, PlanOptions, Recent};
+use crate::models::{self, Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 use crate::record::Device;
 use crate::simd::Level;
@@ -470,17 +470,6 @@ impl Devices<'_> {
     }
 }
 
-/// The tokeniser of a container.
-pub fn tokenizer(c: &Container) -> anyhow::Result<Tokenizer> {
-    let file = c.files[0].display();
-    if c.kind == ContainerKind::Gguf {
-        return Tokenizer::from_gguf(&c.meta).with_context(|| format!("{file}: tokeniser"));
-    }
-    let json = c.tokenizer_json.as_deref().with_context(|| format!("{file}: no tokenizer.json beside it"))?;
-    Tokenizer::from_tokenizer_json(json, c.tokenizer_config.as_ref(), c.generation_config.as_ref(), c.config.as_ref())
-        .with_context(|| format!("{file}: tokenizer.json"))
-}
-
 /// Container, hyperparameters and tokeniser, with the vocabularies checked against each other.
 pub fn open_all(args: &ModelArgs) -> anyhow::Result<(Container, Hyper, Tokenizer)> {
     let c = args.open()?;
@@ -494,15 +483,35 @@ pub fn read_all(c: &Container) -> anyhow::Result<(Hyper, Tokenizer)> {
     for t in &c.tensors {
         log::info!("{}: {} {:?}", super::one_line(&t.name), t.dtype, t.shape);
     }
-    let t = tokenizer(c)?;
-    ensure!(
-        t.vocab_size() <= h.vocab,
-        "{}: the tokeniser has {} tokens, the model {}",
-        c.files[0].display(),
-        t.vocab_size(),
-        h.vocab
-    );
+    let t = Tokenizer::read(c)?;
+    check_vocabulary(c, &h, &t)?;
     Ok((h, t))
+}
+
+/// Whether every id of the tokeniser is one of the model.
+pub fn check_vocabulary(c: &Container, h: &Hyper, t: &Tokenizer) -> anyhow::Result<()> {
+    let (file, tokens) = (c.described_by().display(), t.vocab_size());
+    ensure!(tokens <= h.vocab, "{file}: the tokeniser has {tokens} tokens, the model {}", h.vocab);
+    Ok(())
+}
+
+/// Whether a session could begin with these weights: every tensor there, of a type and shape that the hyperparameters ask
+/// for, and the factors of its positions sound. Reads no matrix.
+pub fn check_weights(c: &Container, h: &Hyper) -> anyhow::Result<()> {
+    let n_ctx = h.context.min(64);
+    let plan = PlanOptions {
+        n_ctx,
+        ubatch: 1,
+        max_out: 1,
+        digits: 1,
+        k_type: CacheType::F16,
+        v_type: CacheType::F16,
+        recent: Recent::Off,
+        max_binding_words: usize::MAX / 8,
+    };
+    models::build(c, h, &plan)?;
+    models::rope_table(c, h, n_ctx)?;
+    Ok(())
 }
 
 /// A bar on stderr; hidden when stderr is not a terminal or NO_COLOR is set.

@@ -117,7 +117,9 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     }
     ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");
     let text = common::text(None, Some(&args.file))?;
-    let mut ids = same_ids(&sides, &text)?;
+    // no further than the windows asked for reach
+    let most = if args.chunks == 0 { usize::MAX } else { args.chunks.saturating_mul(ctx) };
+    let mut ids = same_ids(&sides, &text, most)?;
     let available = ids.len() / ctx;
     ensure!(
         available > 0,
@@ -202,8 +204,8 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
-/// The text's ids, the same from both tokenisers; two vocabularies are refused.
-fn same_ids(sides: &[Side; 2], text: &str) -> anyhow::Result<Vec<u32>> {
+/// The text's first `most` ids, the same from both tokenisers; two vocabularies are refused.
+fn same_ids(sides: &[Side; 2], text: &str, most: usize) -> anyhow::Result<Vec<u32>> {
     let [a, b] = sides;
     let differ = |how: String| -> anyhow::Error {
         anyhow::anyhow!("{} and {} cannot be compared: {how}; both must have the same vocabulary", a.name, b.name)
@@ -211,7 +213,7 @@ fn same_ids(sides: &[Side; 2], text: &str) -> anyhow::Result<Vec<u32>> {
     if a.hyper.vocab != b.hyper.vocab {
         bail!(differ(format!("their vocabularies have {} and {} tokens", a.hyper.vocab, b.hyper.vocab)));
     }
-    let [ids, others] = [a, b].map(|s| s.tokenizer.encode(text, s.tokenizer.adds_bos(), false));
+    let [ids, others] = [a, b].map(|s| s.tokenizer.encode_first(text, s.tokenizer.adds_bos(), false, most));
     let (ids, others) = (ids?, others?);
     if let Some(i) = ids.iter().zip(&others).position(|(x, y)| x != y) {
         bail!(differ(format!("their tokenisers give {} and {} for token {i} of the text", ids[i], others[i])));

@@ -142,13 +142,25 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     if let (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(ContextValue::String(value))) =
         (e.kind(), e.get(ContextKind::InvalidValue))
         && !args.iter().any(|a| a == value.as_str() || (!value.is_empty() && a.to_string_lossy().ends_with(value)))
+        && let Some(ContextValue::String(option)) = e.get(ContextKind::InvalidArg)
+        && let Some(variable) = variable(args, option)
     {
-        line.push_str(" (from the environment: ISOBIT_...)");
+        line.push_str(&format!(" (from the environment: {variable})"));
     }
     let known = |a: &&OsString| a.to_str().is_some_and(|a| Cli::command().find_subcommand(a).is_some());
     let subcommand = args.get(1).filter(known).map(|a| format!("{} ", a.to_string_lossy())).unwrap_or_default();
     note!("{line}; see isobit {subcommand}--help");
     ExitCode::from(2)
+}
+
+/// The variable that stands for an option of the subcommand, where it has one that is set.
+fn variable(args: &[OsString], option: &str) -> Option<String> {
+    let mut cli = Cli::command();
+    // an option spells itself as in the error only then
+    cli.build();
+    let mut options = cli.find_subcommand(args.get(1)?)?.get_arguments();
+    let variable = options.find(|o| o.to_string() == option)?.get_env()?;
+    std::env::var_os(variable).map(|_| variable.to_string_lossy().into_owned())
 }
 
 /// Text of files, drivers and arguments may hold anything; an error is one line without control characters.

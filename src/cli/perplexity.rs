@@ -41,7 +41,9 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let ctx = if a.engine.ctx > 0 { a.engine.n_ctx(&h) } else { h.context.min(512) };
     ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");
     let text = common::text(None, Some(&a.file))?;
-    let mut ids = tok.encode(&text, tok.adds_bos(), false)?;
+    // no further than the windows asked for reach
+    let most = if a.chunks == 0 { usize::MAX } else { a.chunks.saturating_mul(ctx) };
+    let mut ids = tok.encode_first(&text, tok.adds_bos(), false, most)?;
     let available = ids.len() / ctx;
     ensure!(
         available > 0,

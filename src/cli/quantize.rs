@@ -4,7 +4,9 @@ use super::common::{self, EngineArgs, Load, note};
 use crate::blocks::BlockType;
 use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
-use crate::formats::{Container, Tensor};
+use crate::formats::{Container, LoadMode, Tensor};
+use crate::generate::tokenizer::Tokenizer;
+use crate::models::Hyper;
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::kv::Override;
@@ -67,6 +69,9 @@ pub struct QuantizeArgs {
     /// Quantise again what is quantised already
     #[arg(long)]
     allow_requantize: bool,
+    /// Write it even where `isobit run` would refuse it (an architecture or a tokeniser that is not known here)
+    #[arg(long)]
+    unchecked: bool,
     /// Say what would be written, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -212,6 +217,9 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     let c = common::open(Some(&a.input), a.load_mode)?;
     output::refuse_sources(&a.output, &c.files)?;
     let job = quantize::plan(&c, &options)?;
+    if !a.unchecked {
+        refuse_unrunnable(&a, &c, &job)?;
+    }
     let threads = a.nthreads.unwrap_or(a.threads);
     if a.dry_run {
         let mut out = std::io::stdout().lock();
@@ -234,7 +242,8 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     }
     let (mut staged, noted) = Staged::begin(&a.output, &job.layout, a.resume)?;
     let level = level.unwrap_or_else(Level::detect);
-    let result = write(&job, &c, &mut staged, &noted, level, &mut encoder);
+    let written = write(&job, &c, &mut staged, &noted, level, &mut encoder);
+    let result = written.and_then(|()| if a.unchecked { Ok(()) } else { look_at(&a, &staged) });
     match result {
         Ok(()) => {
             staged.commit()?;
@@ -250,6 +259,47 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
             Err(e)
         }
     }
+}
+
+/// What an error of a model that would not run begins with.
+fn unrunnable(a: &QuantizeArgs) -> String {
+    format!("{}: `isobit run` would refuse it (--unchecked writes it all the same)", a.output.display())
+}
+
+/// Refuses, before anything is written, what makes a model that this program would not run: what the source lacks the
+/// result will lack.
+fn refuse_unrunnable(a: &QuantizeArgs, c: &Container, job: &Job) -> anyhow::Result<()> {
+    if !a.override_kv.is_empty() {
+        // the result may have what the source lacks: it is looked at when it is there
+        return Ok(());
+    }
+    let check = || {
+        let h = Hyper::read(c)?;
+        common::check_weights(c, &h)?;
+        let tokenizer = match &job.meta {
+            Some(meta) => {
+                let made = Tokenizer::from_gguf(meta);
+                made.with_context(|| format!("{}: the tokeniser made of it", c.described_by().display()))?
+            }
+            None => Tokenizer::read(c)?,
+        };
+        common::check_vocabulary(c, &h, &tokenizer)
+    };
+    check().with_context(|| unrunnable(a))
+}
+
+/// Opens what was written as `isobit run` would, before it has its name.
+fn look_at(a: &QuantizeArgs, staged: &Staged) -> anyhow::Result<()> {
+    let check = || {
+        let c = Container::open(staged.path(), LoadMode::Read)?;
+        let (h, _) = common::read_all(&c)?;
+        common::check_weights(&c, &h)
+    };
+    check().map_err(|e| match e.chain().any(|cause| cause.is::<std::io::Error>()) {
+        true => e,
+        // what was made so will be made so again
+        false => anyhow::Error::new(Damaged::new(format!("{}: {e:#}", unrunnable(a)))),
+    })
 }
 
 /// What becomes of finished work after an error: a full disk or a lost device can be mended, a damaged model cannot.
@@ -338,7 +388,6 @@ fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::LoadMode;
     use crate::formats::gguf_write::{self, Entry};
     use crate::formats::meta::Meta;
     use anyhow::bail;

@@ -136,6 +136,13 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let n_ctx = a.engine.n_ctx(&h);
     let mut options = a.engine.session(n_ctx, 1);
     let ubatch = options.plan.ubatch;
+    // tokenising takes far more memory than reading did; of a few pages the exact number is more use
+    let least = if text.len() > 1 << 16 { tok.least_ids(&text) } else { 0 };
+    ensure!(
+        least <= n_ctx,
+        "the prompt has {} bytes, {least} tokens at least, the context holds {n_ctx}; raise -c or shorten the prompt",
+        text.len()
+    );
     let prompt = tok.encode(&text, !a.no_bos && tok.adds_bos(), a.special)?;
     ensure!(!prompt.is_empty(), "the prompt has no tokens; write something, or leave out --no-bos");
     ensure!(

@@ -1,6 +1,7 @@
 //! `isobit tokenize`: text to ids.
 
 use super::common::{self, ModelArgs};
+use crate::generate::tokenizer::Tokenizer;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ pub struct TokenizeArgs {
 pub fn run(a: TokenizeArgs) -> anyhow::Result<ExitCode> {
     let text = common::text(a.prompt.as_deref(), a.file.as_deref())?;
     let c = a.model.open()?;
-    let tok = common::tokenizer(&c)?;
+    let tok = Tokenizer::read(&c)?;
     let ids = tok.encode(&text, !a.no_bos && tok.adds_bos(), a.special)?;
     let mut out = std::io::stdout().lock();
     let text = |id: u32| match tok.piece(id) {

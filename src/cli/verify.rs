@@ -2,6 +2,7 @@
 
 use super::CheckFailed;
 use super::common::{self, EngineArgs, ModelArgs, note};
+use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify};
 use crate::models::Hyper;
 use crate::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
@@ -56,7 +57,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     let mut options = a.engine.session(n_ctx, 1);
     options.plan.ubatch = options.plan.ubatch.min(prompt_len);
     let script = Script {
-        prompt: prompt(common::tokenizer(&c).ok().as_ref(), h.vocab, prompt_len),
+        prompt: prompt(Tokenizer::read(&c).ok().as_ref(), h.vocab, prompt_len),
         generate: tokens,
         batches: if a.batches { vec![0, 1, 3, 7, 64] } else { vec![] },
     };

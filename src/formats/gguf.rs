@@ -691,9 +691,14 @@ fn or_absent(value: Option<u64>) -> String {
     value.map_or("nothing of the kind".into(), |v| v.to_string())
 }
 
+/// A number of the metadata. Errors: a value of another type.
+fn whole(source: &Source, meta: &Meta, key: &str) -> Result<Option<u64>, FormatError> {
+    meta.typed(key).map_err(|e| split_error(source, key, "wrong type", e.expected, e.found))
+}
+
 /// Refuses a shard that came without its siblings.
 pub(super) fn refuse_shard(source: &Source, parsed: &Parsed) -> Result<(), FormatError> {
-    match parsed.meta.uint("split.count") {
+    match whole(source, &parsed.meta, "split.count")? {
         None | Some(0 | 1) => Ok(()),
         Some(n) => Err(FormatError::unsupported(
             source.name(),
@@ -712,10 +717,10 @@ pub(super) fn open_shards(
     sources: &mut Vec<Source>,
 ) -> Result<(), FormatError> {
     let first = &sources[0];
-    let Some(count) = parsed.meta.uint("split.count").filter(|&n| n > 1) else {
+    let Some(count) = whole(first, &parsed.meta, "split.count")?.filter(|&n| n > 1) else {
         return Ok(());
     };
-    let no = parsed.meta.uint("split.no");
+    let no = whole(first, &parsed.meta, "split.no")?;
     if no != Some(0) {
         return Err(split_error(
             first,
@@ -744,14 +749,14 @@ pub(super) fn open_shards(
             count,
         ));
     }
-    let total = parsed.meta.uint("split.tensors.count");
+    let total = whole(first, &parsed.meta, "split.tensors.count")?;
     let tensors = &mut parsed.tensors;
     for i in 1..named {
         let sibling = path.with_file_name(format!("{prefix}-{:05}-of-{named:05}.gguf", i + 1));
         let source = Source::open(&sibling, mode)?;
         let shard = parse(&source, files.len())?;
         for (key, expected) in [("split.no", u64::from(i)), ("split.count", count)] {
-            let found = shard.meta.uint(key);
+            let found = whole(&source, &shard.meta, key)?;
             if found != Some(expected) {
                 return Err(split_error(&source, key, "a shard that belongs elsewhere", expected, or_absent(found)));
             }

@@ -89,6 +89,86 @@ impl Value {
     }
 }
 
+/// A key whose value has another type than its readers know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongType {
+    /// the key
+    pub key: String,
+    /// what the readers know
+    pub expected: &'static str,
+    /// what is there
+    pub found: &'static str,
+}
+
+impl std::fmt::Display for WrongType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = super::error::plain(&self.key, 200);
+        write!(f, "{key}: wrong type: expected {}, found {}", self.expected, self.found)
+    }
+}
+
+impl std::error::Error for WrongType {}
+
+/// What [`Meta::typed`] reads a value as.
+pub trait Typed<'a>: Sized {
+    /// the types that are taken, for messages
+    const EXPECTED: &'static str;
+    /// `None`: a value of another type
+    fn of(value: &'a Value) -> Option<Self>;
+}
+
+impl<'a> Typed<'a> for &'a str {
+    const EXPECTED: &'static str = "string";
+    fn of(value: &'a Value) -> Option<&'a str> {
+        if let Value::Str(s) = value { Some(s) } else { None }
+    }
+}
+
+impl Typed<'_> for f64 {
+    const EXPECTED: &'static str = "f32 or f64";
+    fn of(value: &Value) -> Option<f64> {
+        match *value {
+            Value::F32(v) => Some(v.into()),
+            Value::F64(v) => Some(v),
+            _ => None,
+        }
+    }
+}
+
+impl Typed<'_> for bool {
+    const EXPECTED: &'static str = "bool";
+    fn of(value: &Value) -> Option<bool> {
+        if let Value::Bool(v) = value { Some(*v) } else { None }
+    }
+}
+
+impl Typed<'_> for u64 {
+    const EXPECTED: &'static str = "an integer that is not negative";
+    fn of(value: &Value) -> Option<u64> {
+        value.as_uint()
+    }
+}
+
+impl Typed<'_> for i128 {
+    const EXPECTED: &'static str = "an integer";
+    fn of(value: &Value) -> Option<i128> {
+        match *value {
+            Value::I8(v) => Some(v.into()),
+            Value::I16(v) => Some(v.into()),
+            Value::I32(v) => Some(v.into()),
+            Value::I64(v) => Some(v.into()),
+            _ => value.as_uint().map(i128::from),
+        }
+    }
+}
+
+impl<'a> Typed<'a> for &'a [String] {
+    const EXPECTED: &'static str = "array of string";
+    fn of(value: &'a Value) -> Option<&'a [String]> {
+        if let Value::StrArray(v) = value { Some(v) } else { None }
+    }
+}
+
 /// Metadata in file order, with unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
@@ -102,34 +182,34 @@ impl Meta {
         self.entries.iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
+    /// The value under `key`, `None` when absent. Whatever decides how a model runs is read by this: a key of a wrong
+    /// type must not pass for one that is absent. The readers below it, for which both are the same, are for tables.
+    ///
+    /// Errors: a value of another type.
+    pub fn typed<'a, T: Typed<'a>>(&'a self, key: &str) -> Result<Option<T>, WrongType> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let wrong = || WrongType { key: key.into(), expected: T::EXPECTED, found: value.type_name() };
+        T::of(value).map(Some).ok_or_else(wrong)
+    }
+
     /// A string value; `None` when absent or of another type.
     pub fn str(&self, key: &str) -> Option<&str> {
-        match self.get(key)? {
-            Value::Str(s) => Some(s),
-            _ => None,
-        }
+        self.typed(key).ok().flatten()
     }
 
     /// An unsigned integer of any width (a non-negative signed one too); `None` when absent or of another type.
     pub fn uint(&self, key: &str) -> Option<u64> {
-        self.get(key)?.as_uint()
+        self.typed(key).ok().flatten()
     }
 
     /// A float of either width; `None` when absent or of another type.
     pub fn float(&self, key: &str) -> Option<f64> {
-        match *self.get(key)? {
-            Value::F32(v) => Some(v.into()),
-            Value::F64(v) => Some(v),
-            _ => None,
-        }
+        self.typed(key).ok().flatten()
     }
 
     /// A bool; `None` when absent or of another type.
     pub fn bool(&self, key: &str) -> Option<bool> {
-        match *self.get(key)? {
-            Value::Bool(v) => Some(v),
-            _ => None,
-        }
+        self.typed(key).ok().flatten()
     }
 
     /// An array of f32; `None` when absent or of another type.
@@ -161,9 +241,6 @@ impl Meta {
 
     /// An array of strings; `None` when absent or of another type.
     pub fn strings(&self, key: &str) -> Option<&[String]> {
-        match self.get(key)? {
-            Value::StrArray(v) => Some(v),
-            _ => None,
-        }
+        self.typed(key).ok().flatten()
     }
 }

@@ -15,6 +15,7 @@ pub mod gguf;
 pub mod gguf_write;
 pub mod hf;
 mod index;
+pub mod json;
 pub mod meta;
 pub mod mix;
 pub mod names;
@@ -99,6 +100,8 @@ pub struct Container {
     pub generation_config: Option<serde_json::Value>,
     sources: Vec<Source>,
     index: NameIndex,
+    /// the file with metadata or config, where that is not the first with tensors
+    described_by: Option<PathBuf>,
 }
 
 /// Indexes tensors by name, refusing a name that occurs twice.
@@ -232,6 +235,7 @@ impl Container {
             tokenizer_config: None,
             generation_config: None,
             sources: weights.sources,
+            described_by: Some(dir.join(hf::METADATA)),
         })
     }
 
@@ -270,6 +274,7 @@ impl Container {
             tokenizer_config: None,
             generation_config: None,
             sources,
+            described_by: None,
         })
     }
 
@@ -302,11 +307,13 @@ impl Container {
             tokenizer_config: None,
             generation_config: None,
             sources,
+            described_by: None,
         })
     }
 
     fn from_hf(parsed: hf::Parsed) -> Result<Container, FormatError> {
         let hf::Parsed { weights, config, tokenizer_json, tokenizer_config, generation_config } = parsed;
+        let described_by = weights.files.first().and_then(|f| f.parent()).map(|dir| dir.join("config.json"));
         Ok(Container {
             kind: ContainerKind::HuggingFace,
             version: 0,
@@ -321,7 +328,13 @@ impl Container {
             tokenizer_config,
             generation_config,
             sources: weights.sources,
+            described_by,
         })
+    }
+
+    /// The file with the metadata or the config, for messages about them.
+    pub fn described_by(&self) -> &Path {
+        self.described_by.as_deref().or(self.files.first().map(PathBuf::as_path)).unwrap_or(Path::new(""))
     }
 
     /// The tensor of this name, in constant time.

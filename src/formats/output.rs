@@ -171,6 +171,11 @@ impl Staged {
         Ok((staged, done.map_or(vec![], |(pieces, _)| pieces)))
     }
 
+    /// Where the model is until it has its name.
+    pub fn path(&self) -> &Path {
+        &self.stage
+    }
+
     /// Opens one of the layout's files for reading and writing at any position.
     pub fn open(&self, name: &str) -> Result<StagedFile, FormatError> {
         let path = if self.directory { self.stage.join(name) } else { self.stage.clone() };
@@ -224,6 +229,11 @@ fn refuse_target(out: &Path, directory: bool) -> Result<(), FormatError> {
     };
     if out.file_name().is_none() {
         return bad("not a name a model can have", "a file or directory name", "none");
+    }
+    let dir = out.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !dir.is_dir() {
+        let what = format!("no directory {}; create it first", show_path(dir));
+        return bad(&what, "the directory of a new model", if dir.exists() { "something else" } else { "nothing" });
     }
     match fs::metadata(out) {
         Err(_) => Ok(()),

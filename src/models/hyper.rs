@@ -4,11 +4,10 @@
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
 use super::weights::vector;
+use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind};
 use anyhow::{Context, bail, ensure};
-use serde_json::Value;
-use std::path::Path;
 
 /// Layers a model may have.
 const MAX_LAYERS: usize = 1024;
@@ -156,15 +155,16 @@ impl Hyper {
         let h = match c.kind {
             ContainerKind::Gguf => from_gguf(c)?,
             ContainerKind::HuggingFace => {
-                let file = c.files[0].parent().map(|d| d.join("config.json")).unwrap_or_default();
-                from_config(c.config.as_ref().with_context(|| format!("{}: missing", file.display()))?, &file)?
+                let file = c.described_by().display();
+                let config = c.config.as_ref().with_context(|| format!("{file}: missing"))?;
+                from_config(&Fields::of(file, config)?)?
             }
             ContainerKind::Safetensors => bail!(
                 "{}: a lone safetensors file has no config; give the directory that holds config.json",
                 c.files[0].display()
             ),
         };
-        h.check().with_context(|| format!("{}: hyperparameters", c.files[0].display()))?;
+        h.check().with_context(|| format!("{}: hyperparameters", c.described_by().display()))?;
         Ok(h)
     }
 
@@ -294,9 +294,10 @@ impl Hyper {
 
 fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let m = &c.meta;
-    let file = c.files[0].display();
+    let file = c.described_by().display();
+    let text = |key: &str| m.typed::<&str>(key).with_context(|| file.to_string());
     let arch =
-        m.str("general.architecture").with_context(|| format!("{file}: no general.architecture: not a model file"))?;
+        text("general.architecture")?.with_context(|| format!("{file}: no general.architecture: not a model file"))?;
     let family = Family::of_gguf(arch).with_context(|| {
         format!("{file}: architecture {} is not supported (supported: llama, phi3, qwen2, qwen3)", cut(arch))
     })?;
@@ -311,7 +312,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let opt = |key: &str, default: usize| -> anyhow::Result<usize> {
         if m.get(&format!("{arch}.{key}")).is_some() { need(key) } else { Ok(default) }
     };
-    let float = |key: &str| m.float(&format!("{arch}.{key}"));
+    let float = |key: &str| f64_of(c, &format!("{arch}.{key}"));
     if opt("expert_count", 0)? > 0 {
         bail!("{file}: mixture-of-experts models are not supported");
     }
@@ -321,25 +322,29 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let value_dim = opt("attention.value_length", head_dim)?;
     ensure!(head_dim == value_dim, "{file}: key heads of {head_dim} and value heads of {value_dim} are not supported");
     let context = need("context_length")?;
-    let tokens = m.strings("tokenizer.ggml.tokens").map_or(0, <[String]>::len);
+    let tokens: Option<&[String]> = m.typed("tokenizer.ggml.tokens").with_context(|| file.to_string())?;
+    let tokens = tokens.map_or(0, <[String]>::len);
     let rows = c.tensor("token_embd.weight").and_then(|t| t.shape.get(1).copied()).unwrap_or(0) as usize;
     let vocab = opt("vocab_size", if tokens > 0 { tokens } else { rows })?;
     ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
-    let factor = float("rope.scaling.factor").or_else(|| float("rope.scale_linear")).unwrap_or(1.0);
+    let factor = match float("rope.scaling.factor")? {
+        Some(factor) => factor,
+        None => float("rope.scale_linear")?.unwrap_or(1.0),
+    };
     let original = opt("rope.scaling.original_context_length", context)? as f64;
-    let attn_factor = float("rope.scaling.attn_factor").unwrap_or(1.0);
-    let mut rope_scaling = match m.str(&format!("{arch}.rope.scaling.type")).unwrap_or("linear") {
+    let attn_factor = float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    let mut rope_scaling = match text(&format!("{arch}.rope.scaling.type"))?.unwrap_or("linear") {
         "none" => RopeScaling::None,
         "linear" if factor == 1.0 => RopeScaling::None,
         "linear" => RopeScaling::Linear(factor),
         "yarn" => {
             // a negative one stands for the default
-            let ext = float("rope.scaling.yarn_ext_factor").filter(|e| *e >= 0.0).unwrap_or(1.0);
+            let ext = float("rope.scaling.yarn_ext_factor")?.filter(|e| *e >= 0.0).unwrap_or(1.0);
             RopeScaling::Yarn {
                 factor,
                 original,
-                beta_fast: float("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
-                beta_slow: float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
+                beta_fast: float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                beta_slow: float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
                 ext,
                 magnitude: attn_factor * if ext != 0.0 { yarn_magnitude(factor, 1.0) } else { 1.0 },
             }
@@ -380,7 +385,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     };
     Ok(Hyper {
         family,
-        name: m.str("general.name").unwrap_or(arch).to_string(),
+        name: text("general.name")?.unwrap_or(arch).to_string(),
         layers: need("block_count")?,
         dim,
         heads,
@@ -392,10 +397,10 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         context,
         window: Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0),
         window_layers,
-        eps: float("attention.layer_norm_rms_epsilon")
+        eps: float("attention.layer_norm_rms_epsilon")?
             .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
             as f32,
-        rope_base: float("rope.freq_base").unwrap_or(10000.0),
+        rope_base: float("rope.freq_base")?.unwrap_or(10000.0),
         rope_scaling,
         half_split: family != Family::Llama,
         tied: None,
@@ -403,14 +408,19 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     })
 }
 
+/// A number of the metadata that need not be whole.
+fn f64_of(c: &Container, key: &str) -> anyhow::Result<Option<f64>> {
+    c.meta.typed(key).with_context(|| c.described_by().display().to_string())
+}
+
 /// `v` as GGUF keeps it.
 fn single(v: f64) -> f64 {
     f64::from(v as f32)
 }
 
-fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
-    let file = file.display();
-    let model_type = cfg["model_type"].as_str().unwrap_or("");
+fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
+    let file = cfg.file();
+    let model_type = cfg.text("model_type")?.unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
         format!(
             "{file}: model_type {:?} is not supported (supported: llama, mistral, phi3, qwen2, qwen3)",
@@ -418,26 +428,11 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
         )
     })?;
     let opt = |key: &str| -> anyhow::Result<Option<usize>> {
-        match &cfg[key] {
-            serde_json::Value::Null => Ok(None),
-            v => v
-                .as_u64()
-                .and_then(|v| usize::try_from(v).ok())
-                .map(Some)
-                .with_context(|| format!("{file}: {key} is {}, expected a whole number", cut(&v.to_string()))),
-        }
+        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
+        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
-    let flag = |key: &str| -> anyhow::Result<Option<bool>> {
-        match &cfg[key] {
-            Value::Null => Ok(None),
-            v => v
-                .as_bool()
-                .map(Some)
-                .with_context(|| format!("{file}: {key} is {}, expected true or false", cut(&v.to_string()))),
-        }
-    };
-    let act = cfg["hidden_act"].as_str().unwrap_or("silu");
+    let act = cfg.text("hidden_act")?.unwrap_or("silu");
     ensure!(act == "silu", "{file}: hidden_act {} is not supported (supported: silu)", cut(act));
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
@@ -449,23 +444,27 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
     };
     let context = need("max_position_embeddings")?;
     // newer files keep everything about RoPE in rope_parameters
-    let scaling = if cfg["rope_parameters"].is_object() { &cfg["rope_parameters"] } else { &cfg["rope_scaling"] };
-    let rope_scaling = config_scaling(family, cfg, scaling, context).with_context(|| file.to_string())?;
-    let partial = scaling["partial_rotary_factor"].as_f64().or(cfg["partial_rotary_factor"].as_f64()).unwrap_or(1.0);
+    let scaling = match cfg.object("rope_parameters")? {
+        Some(all) => all,
+        None => cfg.object("rope_scaling")?.unwrap_or(Fields::none(file)),
+    };
+    let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
+    let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
+    let partial = inner.or(outer).unwrap_or(1.0);
     ensure!(
         partial == 1.0 || (family == Family::Phi3 && partial > 0.0 && partial < 1.0),
         "{file}: partial_rotary_factor is {partial:?}, expected {}",
         if family == Family::Phi3 { "above 0 and at most 1" } else { "1" }
     );
-    let sliding = match (family, flag("use_sliding_window")?) {
+    let sliding = match (family, cfg.flag("use_sliding_window")?) {
         (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) => None,
         _ => opt("sliding_window")?.filter(|w| *w > 0),
     };
     // transformers: a Qwen's layers from max_window_layers on, unless layer_types says of each; all of a Phi-3 or Mistral
     let layers = need("num_hidden_layers")?;
-    let window_layers = match (&cfg["layer_types"], family) {
+    let window_layers = match (cfg.list("layer_types")?, family) {
         _ if sliding.is_none() => vec![],
-        (Value::Array(list), _) => list
+        (Some(list), _) => list
             .iter()
             .map(|kind| match kind.as_str() {
                 Some("sliding_attention") => Ok(true),
@@ -476,18 +475,20 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
                 ),
             })
             .collect::<anyhow::Result<Vec<bool>>>()?,
-        (_, Family::Qwen2 | Family::Qwen3) => {
+        (None, Family::Qwen2 | Family::Qwen3) => {
             let from = opt("max_window_layers")?.unwrap_or(28);
             // more layers than any model has are refused below
             (0..layers.min(MAX_LAYERS)).map(|l| l >= from).collect()
         }
         _ => vec![],
     };
-    let rope_base = single(cfg["rope_theta"].as_f64().or(scaling["rope_theta"].as_f64()).unwrap_or(10000.0));
+    let (outer, inner) = (cfg.number("rope_theta")?, scaling.number("rope_theta")?);
+    let rope_base = single(outer.or(inner).unwrap_or(10000.0));
+    let eps = cfg.number("rms_norm_eps")?.unwrap_or(if family == Family::Phi3 { 1e-5 } else { 1e-6 });
     Ok(Hyper {
         family,
         arch: model_type.to_string(),
-        name: cfg["_name_or_path"].as_str().filter(|s| !s.is_empty()).unwrap_or(model_type).to_string(),
+        name: cfg.text("_name_or_path")?.filter(|s| !s.is_empty()).unwrap_or(model_type).to_string(),
         layers,
         dim,
         heads,
@@ -499,11 +500,11 @@ fn from_config(cfg: &Value, file: &Path) -> anyhow::Result<Hyper> {
         context,
         window: sliding.filter(|_| window_layers.is_empty() || window_layers.contains(&true)),
         window_layers,
-        eps: cfg["rms_norm_eps"].as_f64().unwrap_or(if family == Family::Phi3 { 1e-5 } else { 1e-6 }) as f32,
+        eps: eps as f32,
         rope_base,
         rope_scaling,
         half_split: true,
-        tied: flag("tie_word_embeddings")?,
+        tied: cfg.flag("tie_word_embeddings")?,
     })
 }
 
@@ -513,15 +514,27 @@ pub fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
 }
 
 /// RoPE scaling of config.json as transformers reads it; `scaling` is its `rope_parameters` or `rope_scaling`.
-fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) -> anyhow::Result<RopeScaling> {
-    let number =
-        |key: &str| scaling[key].as_f64().with_context(|| format!("RoPE scaling: {key} is missing or not a number"));
-    let original = scaling["original_max_position_embeddings"].as_f64();
-    let mut kind = scaling["rope_type"].as_str().or(scaling["type"].as_str()).unwrap_or("default");
+fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize) -> anyhow::Result<RopeScaling> {
+    let file = cfg.file();
+    let number = |key: &str| scaling.number(key)?.with_context(|| format!("{file}: RoPE scaling: {key} is missing"));
+    let original = scaling.number("original_max_position_embeddings")?;
+    let (new, old) = (scaling.text("rope_type")?, scaling.text("type")?);
+    // without its type a factor would be left out in silence
+    let typeless = ["factor", "short_factor", "low_freq_factor"].into_iter().find(|key| scaling.get(key).is_some());
+    let mut kind = match (new.or(old), typeless) {
+        (Some(kind), _) => kind,
+        (None, None) => "default",
+        (None, Some(key)) => bail!("{file}: RoPE scaling: {key} without a rope_type"),
+    };
     // what the first Phi-3 files called it
     if family == Family::Phi3 && ["su", "yarn"].contains(&kind) {
         kind = "longrope";
     }
+    let factor_of = |original: f64| match scaling.number("factor")? {
+        Some(factor) => Ok(factor),
+        None => anyhow::Ok(context as f64 / original),
+    };
+    let attention_factor = scaling.number("attention_factor")?;
     Ok(match kind {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear(single(number("factor")?)),
@@ -533,18 +546,19 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
         },
         "yarn" => {
             let original = original.unwrap_or(context as f64);
-            let factor = if scaling["factor"].is_null() { context as f64 / original } else { number("factor")? };
-            let (factor, usual) = (single(factor), yarn_magnitude(single(factor), 1.0));
-            let of = |key: &str| scaling[key].as_f64().filter(|v| *v != 0.0);
-            ensure!(scaling["truncate"] != false, "RoPE scaling: yarn with truncate = false is not supported");
+            let factor = single(factor_of(original)?);
+            let usual = yarn_magnitude(factor, 1.0);
+            let of = |key: &str| anyhow::Ok(scaling.number(key)?.filter(|v| *v != 0.0));
+            let truncate = scaling.flag("truncate")?;
+            ensure!(truncate != Some(false), "{file}: RoPE scaling: yarn with truncate = false is not supported");
             RopeScaling::Yarn {
                 factor,
                 original,
-                beta_fast: single(of("beta_fast").unwrap_or(32.0)),
-                beta_slow: single(of("beta_slow").unwrap_or(1.0)),
+                beta_fast: single(of("beta_fast")?.unwrap_or(32.0)),
+                beta_slow: single(of("beta_slow")?.unwrap_or(1.0)),
                 ext: 1.0,
                 // GGUF keeps how many times the usual factor it is
-                magnitude: match (scaling["attention_factor"].as_f64(), of("mscale"), of("mscale_all_dim")) {
+                magnitude: match (attention_factor, of("mscale")?, of("mscale_all_dim")?) {
                     (Some(f), ..) => single(f / usual) * usual,
                     (None, Some(m), Some(all)) => {
                         single(yarn_magnitude(factor, m) / yarn_magnitude(factor, all) / usual) * usual
@@ -555,13 +569,11 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
         }
         "longrope" if family == Family::Phi3 => {
             let original = original
-                .or(cfg["original_max_position_embeddings"].as_f64())
-                .context("RoPE scaling: longrope needs original_max_position_embeddings")?;
-            let factor = if scaling["factor"].is_null() { context as f64 / original } else { number("factor")? };
+                .or(cfg.number("original_max_position_embeddings")?)
+                .with_context(|| format!("{file}: RoPE scaling: longrope needs original_max_position_embeddings"))?;
+            let factor = factor_of(original)?;
             let list = |key: &str| -> anyhow::Result<Vec<f64>> {
-                let list =
-                    scaling[key].as_array().and_then(|a| a.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
-                let list = list.with_context(|| format!("RoPE scaling: {key} is missing or no list of numbers"))?;
+                let list = scaling.numbers(key)?.with_context(|| format!("{file}: RoPE scaling: {key} is missing"))?;
                 Ok(list.into_iter().map(single).collect())
             };
             // transformers and GGUF keep all of them as f32
@@ -569,7 +581,7 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
                 short: list("short_factor")?,
                 long: list("long_factor")?,
                 original,
-                magnitude: single(match scaling["attention_factor"].as_f64() {
+                magnitude: single(match attention_factor {
                     Some(f) => f,
                     None if factor <= 1.0 => 1.0,
                     None => libm::sqrt(1.0 + libm::log(factor) / libm::log(original)),
@@ -577,7 +589,7 @@ fn config_scaling(family: Family, cfg: &Value, scaling: &Value, context: usize) 
             }
         }
         other => bail!(
-            "RoPE scaling of type {} is not supported (supported: default, linear, llama3, yarn{})",
+            "{file}: RoPE scaling of type {} is not supported (supported: default, linear, llama3, yarn{})",
             cut(other),
             if family == Family::Phi3 { ", longrope" } else { "" }
         ),

@@ -81,8 +81,7 @@ impl Weights<'_> {
     /// What a buffer is made of, one after the other.
     fn segments(&self, buffer: &BufDecl) -> anyhow::Result<Vec<Segment>> {
         let segment = |tensor: &str, row0, rows| {
-            let t = self.container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
-            let ty = t.dtype.block().with_context(|| format!("tensor {tensor} is {}", t.dtype.name()))?;
+            let (t, ty) = claimed(self.container, tensor)?;
             let (rows, block) = match t.shape[..] {
                 [k, _, ..] => (rows, pack::words_per_row(pack::packed_type(ty), k as usize) * ROW_BLOCK),
                 _ => (ROW_BLOCK, t.elems() as usize),
@@ -99,8 +98,7 @@ impl Weights<'_> {
     /// Fills `out` with packed rows of a tensor, or with a vector; returns the words written.
     fn rows(&mut self, tensor: &str, row0: usize, rows: usize, out: &mut [u32]) -> anyhow::Result<usize> {
         let c = self.container;
-        let t = c.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
-        let ty = t.dtype.block().with_context(|| format!("tensor {tensor} is {}", t.dtype.name()))?;
+        let (t, ty) = claimed(c, tensor)?;
         if t.shape.len() < 2 {
             let values = vector(c, t)?;
             for (w, v) in out.iter_mut().zip(&values) {
@@ -112,7 +110,7 @@ impl Weights<'_> {
         let k = t.shape[0] as usize;
         let row_bytes = ty
             .row_bytes(k)
-            .with_context(|| format!("tensor {tensor}: rows of {k} are not whole {} blocks", ty.name()))?;
+            .with_context(|| format!("{}: rows of {k} are not whole {} blocks", place(c, t), ty.name()))?;
         let block_words = pack::words_per_row(pack::packed_type(ty), k) * ROW_BLOCK;
         // whole row blocks at a time
         let at_once = (READ_AT_ONCE / row_bytes / ROW_BLOCK).max(1) * ROW_BLOCK;
@@ -127,13 +125,8 @@ impl Weights<'_> {
                 .zip(bytes.par_chunks(ROW_BLOCK * row_bytes))
                 .enumerate()
                 .try_for_each(|(i, (out, bytes))| {
-                    pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out).map_err(|e| {
-                        anyhow::anyhow!(
-                            "{}: tensor {tensor}, rows from {}: {e}",
-                            c.files[t.file].display(),
-                            row0 + done + 32 * i
-                        )
-                    })
+                    pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out)
+                        .map_err(|e| anyhow::anyhow!("{}, rows from {}: {e}", place(c, t), row0 + done + 32 * i))
                 })?;
             (self.progress)(bytes.len() as u64);
             done += n;
@@ -142,22 +135,30 @@ impl Weights<'_> {
     }
 }
 
+/// File and tensor, for messages.
+fn place(c: &Container, t: &Tensor) -> String {
+    format!("{}: tensor {}", c.files[t.file].display(), t.name)
+}
+
+/// A tensor and its block type. Errors: it is missing; it is of a type that is not decoded here.
+fn claimed<'c>(c: &'c Container, name: &str) -> anyhow::Result<(&'c Tensor, BlockType)> {
+    let missing = || format!("{}: tensor {name} is missing", c.files[0].display());
+    let t = c.tensor(name).with_context(missing)?;
+    let unknown = || format!("{} is {}, which cannot be decoded here", place(c, t), t.dtype.name());
+    Ok((t, t.dtype.block().with_context(unknown)?))
+}
+
 /// A one-dimensional tensor as f32; NaN and infinity are refused.
 pub(super) fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
-    let ty = t.dtype.block().with_context(|| format!("tensor {} is {}", t.name, t.dtype.name()))?;
-    ensure!(
-        matches!(ty, BlockType::F32 | BlockType::F16 | BlockType::BF16),
-        "{}: tensor {} is {}, expected F32, F16 or BF16",
-        c.files[t.file].display(),
-        t.name,
-        ty.name()
-    );
+    const TYPES: [BlockType; 3] = [BlockType::F32, BlockType::F16, BlockType::BF16];
+    let ty = t.dtype.block().filter(|ty| TYPES.contains(ty));
+    let ty = ty.with_context(|| format!("{} is {}, expected F32, F16 or BF16", place(c, t), t.dtype.name()))?;
     let mut bytes = vec![0u8; t.bytes as usize];
     c.read(t, 0, &mut bytes)?;
     let mut values = vec![0f32; t.elems() as usize];
     ty.decode_row(&bytes, &mut values);
     if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-        bail!("{}: tensor {} holds {} at element {i}", c.files[t.file].display(), t.name, values[i]);
+        bail!("{} holds {} at element {i}", place(c, t), values[i]);
     }
     Ok(values)
 }
@@ -166,8 +167,16 @@ pub(super) fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
 /// has them.
 pub fn rope_table(c: &Container, h: &Hyper, n_ctx: usize) -> anyhow::Result<RopeTable> {
     let Some(t) = c.tensor("rope_freqs.weight") else { return Ok(RopeTable::new(h, None, n_ctx)) };
+    // before it is read: one of another length may be of any length
+    ensure!(
+        t.elems() == h.n_rot as u64 / 2,
+        "{} has {} elements, expected {}: one per rotated pair",
+        place(c, t),
+        t.elems(),
+        h.n_rot / 2
+    );
     let d = vector(c, t)?;
-    ensure!(d.len() == h.n_rot / 2, "rope_freqs.weight has {} elements, expected {}", d.len(), h.n_rot / 2);
-    ensure!(d.iter().all(|v| *v > 0.0), "rope_freqs.weight holds a divisor that is not above 0");
+    let bad = d.iter().position(|v| *v <= 0.0);
+    ensure!(bad.is_none(), "{} holds a divisor that is not above 0 at element {}", place(c, t), bad.unwrap_or(0));
     Ok(RopeTable::new(h, Some(&d), n_ctx))
 }

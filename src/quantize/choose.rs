@@ -8,7 +8,7 @@ pub use crate::formats::mix::{Mix, that_fits};
 use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};
-use fancy_regex::Regex;
+use fancy_regex::{Regex, RegexBuilder};
 
 /// The names `Mix::parse` takes, for help and messages.
 pub const MIXES: &str =
@@ -41,7 +41,8 @@ impl Pattern {
     }
 
     fn new(re: &str, ty: &str) -> anyhow::Result<Pattern> {
-        let regex = Regex::new(&format!("(?i){re}")).map_err(|e| anyhow::anyhow!("pattern {re:?}: {e}"))?;
+        let regex = RegexBuilder::new(re).case_insensitive(true).build();
+        let regex = regex.map_err(|e| anyhow::anyhow!("pattern {re:?}: {e}"))?;
         let ty = match ty.to_lowercase().as_str() {
             "keep" => None,
             _ => Some(BlockType::parse(ty).with_context(|| format!("type {ty:?}: expected keep or one of {MIXES}"))?),

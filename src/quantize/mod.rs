@@ -18,6 +18,7 @@ mod vocab;
 pub use plan::{Options, Split, Target, plan};
 
 use crate::blocks::BlockType;
+use crate::formats::meta::Meta;
 use crate::formats::output::{Layout, Staged, StagedFile};
 use crate::formats::{Container, Dtype, Tensor};
 use crate::simd::{Level, encode};
@@ -72,6 +73,8 @@ pub struct Job {
     pub pieces: Vec<Piece>,
     /// small files of a directory
     pub side: Vec<(String, Vec<u8>)>,
+    /// the metadata of a GGUF model; of a packed one they are the source's
+    pub meta: Option<Meta>,
 }
 
 impl Job {

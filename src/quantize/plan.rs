@@ -187,11 +187,14 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         }
     }
     let (prefix, shards) = match &o.split {
-        Split::No => return one_file(c, &meta, items),
+        Split::No => {
+            let job = one_file(c, &meta, items)?;
+            return Ok(Job { meta: Some(meta), ..job });
+        }
         Split::Keep(prefix) => (prefix, by_file(c, items)),
         Split::Max(prefix, most) => (prefix, by_size(*most, items)?),
     };
-    sharded(c, &meta, prefix, shards)
+    Ok(Job { meta: Some(meta.clone()), ..sharded(c, &meta, prefix, shards)? })
 }
 
 /// Head and tensors of one file of the layout.
@@ -209,7 +212,7 @@ fn place(file: &str, meta: &Meta, items: Vec<Item>, pieces: &mut Vec<Piece>) -> 
 fn one_file(c: &Container, meta: &Meta, items: Vec<Item>) -> anyhow::Result<Job> {
     let mut pieces = Vec::new();
     let file = place("", meta, items, &mut pieces)?;
-    Ok(Job { layout: layout(c, false, vec![file]), pieces, side: vec![] })
+    Ok(Job { layout: layout(c, false, vec![file]), pieces, side: vec![], meta: None })
 }
 
 /// The items of each of the source's files; what has none goes into the first.
@@ -263,7 +266,7 @@ fn sharded(c: &Container, meta: &Meta, prefix: &str, shards: Vec<Vec<Item>>) -> 
         let name = format!("{prefix}-{:05}-of-{count:05}.gguf", no + 1);
         files.push(place(&name, &meta, items, &mut pieces)?);
     }
-    Ok(Job { layout: layout(c, true, files), pieces, side: vec![] })
+    Ok(Job { layout: layout(c, true, files), pieces, side: vec![], meta: None })
 }
 
 /// The layout of these files; its fingerprint comes when the job is known.
@@ -464,7 +467,7 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         pieces.insert(0, bytes_piece(MODEL.into(), 0, head));
         files.insert(0, (MODEL.into(), at));
     }
-    Ok(Job { layout: layout(c, true, files), pieces, side: side_files(c)? })
+    Ok(Job { layout: layout(c, true, files), pieces, side: side_files(c)?, meta: None })
 }
 
 /// A dimension as the headers hold it.

@@ -6,6 +6,7 @@
 //! give other ids.
 
 use crate::formats::Container;
+use crate::formats::json::Fields;
 use crate::formats::meta::Value;
 use crate::formats::source::read_whole;
 use anyhow::{Context, bail, ensure};
@@ -50,7 +51,12 @@ pub(super) fn beside(c: &Container, name: &str, most: u64) -> anyhow::Result<Opt
 }
 
 /// Appends the tokeniser's keys, for a model of `rows` tokens.
-pub(super) fn convert(c: &Container, cfg: &Json, rows: usize, out: &mut Vec<(String, Value)>) -> anyhow::Result<()> {
+pub(super) fn convert<'c>(
+    c: &'c Container,
+    cfg: &'c Json,
+    rows: usize,
+    out: &mut Vec<(String, Value)>,
+) -> anyhow::Result<()> {
     ensure!(rows <= MAX_TOKENS, "config.json: vocab_size is {rows}, expected at most {MAX_TOKENS}");
     let json: Option<Json> = match &c.tokenizer_json {
         Some(bytes) => Some(serde_json::from_slice(bytes).context("tokenizer.json")?),
@@ -75,23 +81,27 @@ pub(super) fn convert(c: &Container, cfg: &Json, rows: usize, out: &mut Vec<(Str
         }
     }
     let ids: HashMap<&str, u32> = v.tokens.iter().map(String::as_str).zip(0..).collect();
-    let special = |name: &str| -> Option<u32> {
-        let config = c.tokenizer_config.as_ref();
-        let text = config.and_then(|t| t[name].as_str().or(t[name]["content"].as_str()));
-        let id = |v: &Json| v.as_u64().or(v[0].as_u64()).and_then(|v| u32::try_from(v).ok());
-        let from = |cfg: &Json| id(&cfg[format!("{name}_id")]);
-        text.and_then(|t| ids.get(t).copied())
-            .or_else(|| c.generation_config.as_ref().and_then(from))
-            .or_else(|| from(cfg))
-            .filter(|id| (*id as usize) < rows)
+    let fields = |file: &'static str, value: Option<&'c Json>| match value {
+        Some(value) => Fields::of(file, value),
+        None => Ok(Fields::none(file)),
+    };
+    let config = fields("tokenizer_config.json", c.tokenizer_config.as_ref())?;
+    let generation = fields("generation_config.json", c.generation_config.as_ref())?;
+    let model = Fields::of("config.json", cfg)?;
+    let special = |name: &str| -> anyhow::Result<Option<u32>> {
+        let named = config.token(name)?.and_then(|t| ids.get(t).copied());
+        let key = format!("{name}_id");
+        let listed = [generation.ids(&key)?, model.ids(&key)?].concat();
+        let id = named.or_else(|| u32::try_from(*listed.first()?).ok());
+        Ok(id.filter(|id| (*id as usize) < rows))
     };
     let specials = [
-        ("bos", special("bos_token")),
-        ("eos", special("eos_token")),
-        ("unknown", special("unk_token")),
-        ("padding", special("pad_token")),
+        ("bos", special("bos_token")?),
+        ("eos", special("eos_token")?),
+        ("unknown", special("unk_token")?),
+        ("padding", special("pad_token")?),
     ];
-    let add_bos = add_bos(c, json.as_ref(), v.model == "llama");
+    let add_bos = add_bos(&config, json.as_ref(), v.model == "llama")?;
     let space = v.model == "llama" && json.as_ref().is_none_or(prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
     put("model", Value::Str(v.model.into()));
@@ -134,14 +144,14 @@ fn chat_template(c: &Container) -> anyhow::Result<Option<String>> {
 }
 
 /// `add_bos_token` of the config, else whether the post-processor puts a special token first.
-fn add_bos(c: &Container, json: Option<&Json>, default: bool) -> bool {
-    if let Some(v) = c.tokenizer_config.as_ref().and_then(|t| t["add_bos_token"].as_bool()) {
-        return v;
+fn add_bos(config: &Fields, json: Option<&Json>, default: bool) -> anyhow::Result<bool> {
+    if let Some(v) = config.flag("add_bos_token")? {
+        return Ok(v);
     }
-    let Some(post) = json.map(|j| &j["post_processor"]).filter(|p| p.is_object()) else { return default };
+    let Some(post) = json.map(|j| &j["post_processor"]).filter(|p| p.is_object()) else { return Ok(default) };
     let one = [post.clone()];
     let list = post["processors"].as_array().map_or(&one[..], Vec::as_slice);
-    list.iter().any(|p| p["single"][0]["SpecialToken"].is_object())
+    Ok(list.iter().any(|p| p["single"][0]["SpecialToken"].is_object()))
 }
 
 /// Whether a sentencepiece `tokenizer.json` puts a space before the text.

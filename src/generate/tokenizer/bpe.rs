@@ -123,6 +123,14 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     ),
 ];
 
+/// Whether a regular expression is one of those published with the models, look-ahead and all.
+pub(super) fn is_published(regex: &str) -> bool {
+    [LLAMA3, QWEN2, QWEN35, TEKKEN, GPT4O].iter().any(|known| {
+        let stem = known.strip_suffix(r"|\s+");
+        stem.is_some_and(|stem| regex.strip_prefix(stem) == Some(r"|\s+(?!\S)|\s+"))
+    })
+}
+
 impl Rule {
     /// The rule that `tokenizer.ggml.pre` names. A name not known is an error: any other rule would give other ids than
     /// the model was trained on.
@@ -205,6 +213,11 @@ static BYTE_CHARS: LazyLock<[char; 256]> = LazyLock::new(|| {
         char::from_u32(code).unwrap_or('\u{fffd}')
     })
 });
+
+/// Whether a vocabulary has a token for every single byte.
+pub(super) fn has_all_bytes(vocab: &serde_json::Map<String, serde_json::Value>) -> bool {
+    BYTE_CHARS.iter().all(|c| vocab.contains_key(c.encode_utf8(&mut [0; 4]) as &str))
+}
 
 /// The byte a stand-in character means.
 fn byte_of(c: char) -> Option<u8> {
@@ -307,7 +320,9 @@ impl Bpe {
             room.symbols.clear();
             for (i, &b) in word.as_bytes().iter().enumerate() {
                 let Some(id) = self.byte_ids[b as usize].or(self.unknown) else {
-                    bail!("the vocabulary has no token for byte 0x{b:02X} and no unknown token");
+                    bail!(
+                        "the vocabulary has no token for byte 0x{b:02X} of the text and no unknown token; leave it out of the text"
+                    );
                 };
                 room.symbols.push(Symbol { id, prev: (i as u32).wrapping_sub(1), next: i as u32 + 1 });
             }

@@ -1,37 +1,36 @@
 //! Hugging Face `tokenizer.json`, through the `tokenizers` crate.
 //!
-//! The crate does the whole of encoding. Decoding is ours, so that single ids can be turned into bytes. The crate
-//! trusts its input in places (it slices and unwraps), so the faults known to make it panic are looked for before it
-//! sees the file, and what panics all the same is caught and becomes an error.
+//! The crate does the whole of encoding, each of its steps under our watch (`steps`). Decoding is ours, so that single ids
+//! can be turned into bytes. The crate trusts its input in places (it slices and unwraps), so the faults known to make it
+//! panic are looked for before it sees the file, and what panics all the same is caught and becomes an error.
+//!
+//! Errors begin with the base name of the file they are about: `tokenizer.json`, `tokenizer_config.json` and so on.
 //!
 //! `tokenizers` is compiled with its backtracking regex engine: on a text where that gives up (about a million steps
 //! back, say a megabyte of spaces before a letter) the crate takes the rest of the text as one word. The ids are then
 //! not those of the reference, but they still decode to the text.
 
-use super::{END_TEXTS, Engine, Tokenizer, bpe, byte_token, dedup, shown, spm};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use super::steps::{Normalizers, PreTokenizers, flatten, guarded};
+use super::{Borders, END_TEXTS, Engine, Reach, Tokenizer, bpe, byte_token, dedup, shown, spm};
+use crate::formats::json::Fields;
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use tokenizers::{DecoderWrapper, ModelWrapper, PostProcessorWrapper, TokenizerImpl};
+
+/// The crate's tokeniser, with our watch over its steps.
+type Inner = TokenizerImpl<ModelWrapper, Normalizers, PreTokenizers, PostProcessorWrapper, DecoderWrapper>;
 
 /// The crate's tokeniser.
 pub(super) struct Json {
-    inner: tokenizers::Tokenizer,
+    inner: Inner,
     /// the same with special tokens taken as text; the crate makes it a setting of the tokeniser, so it is made on first use
-    plain: OnceLock<Box<tokenizers::Tokenizer>>,
+    plain: OnceLock<Box<Inner>>,
 }
 
 impl std::fmt::Debug for Json {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Json")
-    }
-}
-
-/// Runs the crate. Its state after a panic is not used again except through the same guard, and holds no locks of ours.
-fn guarded<T>(what: &str, run: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(done) => done.map_err(|e| anyhow!("{what}: {e}")),
-        Err(_) => bail!("{what}: the tokenizers library failed on this file"),
     }
 }
 
@@ -46,7 +45,7 @@ impl Json {
                 Box::new(plain)
             })
         };
-        guarded("encoding", || Ok(tokenizer.encode_fast(text, false)?.get_ids().to_vec()))
+        guarded(|| Ok(tokenizer.encode_fast(text, false)?.get_ids().to_vec()))
     }
 }
 
@@ -112,6 +111,10 @@ impl Decoding {
 fn check_bpe(model: &Value) -> Result<()> {
     let vocab = model["vocab"].as_object().context("tokenizer.json: model.vocab is missing, or not an object")?;
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or("");
+    // each is put to every character of a text
+    for (key, affix) in [("prefix", prefix), ("suffix", model["end_of_word_suffix"].as_str().unwrap_or(""))] {
+        ensure!(affix.len() <= 64, "tokenizer.json: model: a {key} of {} bytes, expected at most 64", affix.len());
+    }
     let merges = model["merges"].as_array().context("tokenizer.json: model.merges is missing, or not an array")?;
     for (rank, merge) in merges.iter().enumerate() {
         let pair = match merge {
@@ -137,24 +140,11 @@ fn check_bpe(model: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A token named in `tokenizer_config.json`: a string, or an object with `content`.
-fn named<'a>(config: &'a Value, key: &str) -> Option<&'a str> {
-    let value = &config[key];
-    value.as_str().or_else(|| value["content"].as_str())
-}
-
 /// The ids under `key`, a number or a list of them, at the top or in `text_config`.
-fn id_list(config: Option<&Value>, key: &str) -> Vec<u64> {
-    let Some(config) = config else {
-        return Vec::new();
-    };
-    let value = match &config[key] {
-        Value::Null => &config["text_config"][key],
-        value => value,
-    };
-    match value {
-        Value::Array(list) => list.iter().filter_map(Value::as_u64).collect(),
-        value => value.as_u64().into_iter().collect(),
+fn id_list(config: &Fields, key: &str) -> Result<Vec<u64>> {
+    match (config.get(key), config.object("text_config")?) {
+        (None, Some(inner)) => Ok(inner.ids(key)?),
+        _ => Ok(config.ids(key)?),
     }
 }
 
@@ -175,11 +165,66 @@ fn template_start(processor: &Value) -> Option<u64> {
     }
 }
 
-pub(super) fn load(
+/// Where texts for this file can be cut without a change of ids, and how many bytes one id covers at most.
+///
+/// Both are known of the common byte-level tokenisers: no normaliser or NFC, one of the published split rules, and no
+/// added token that looks at its neighbours across a cut. Of those in the sentencepiece manner only the second is: a space
+/// goes before whatever is tokenised, so that two parts are not the whole.
+fn cuts(file: &Value) -> (Borders, Option<Reach>) {
+    let steps = |key: &str| file[key].as_array().map_or(&[][..], Vec::as_slice);
+    let (normalizers, pre_tokenizers) = (steps("normalizer"), steps("pre_tokenizer"));
+    let model = &file["model"];
+    let Some(vocab) = model["vocab"].as_object().filter(|_| model["merges"].is_array()) else {
+        return (Borders::None, None);
+    };
+    let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
+    let text = |t: &Value| t["content"].as_str().unwrap_or("").to_string();
+    let longest = vocab.keys().map(String::len).chain(added.iter().map(|t| text(t).len())).fold(1, usize::max);
+    let strips = added.iter().any(|t| t["lstrip"] == true || t["rstrip"] == true);
+
+    // a space may stand as U+2581, which only makes it longer
+    let spaces = |n: &Value| {
+        n["type"] == "Prepend"
+            || (n["type"] == "Replace" && n["pattern"]["String"] == " " && n["content"] == spm::SPACE)
+    };
+    let sentences = normalizers.iter().all(spaces) && pre_tokenizers.iter().all(|p| p["type"] == "Metaspace");
+    let bytes = || (0..=255u8).all(|b| vocab.contains_key(&format!("<0x{b:02X}>")));
+    if sentences && model["byte_fallback"] == true && bytes() {
+        return (Borders::None, Some(Reach { bytes: longest, strips }));
+    }
+
+    let nfc = matches!(normalizers, [one] if one["type"] == "NFC");
+    let level = |s: &Value, regex: bool| {
+        s["type"] == "ByteLevel" && s["add_prefix_space"] == false && (s["use_regex"] != false) == regex
+    };
+    let split = |s: &Value| {
+        let known = s["pattern"]["Regex"].as_str().is_some_and(bpe::is_published);
+        s["type"] == "Split" && known && s["behavior"] == "Isolated" && s["invert"] != true
+    };
+    let rule = match pre_tokenizers {
+        [s, l] => split(s) && level(l, false),
+        [l] => level(l, true),
+        _ => false,
+    };
+    let across = |t: &Value| {
+        let begins = text(t).starts_with(|c: char| c.is_ascii_alphabetic());
+        t["single_word"] == true || (t["lstrip"] == true && begins) || super::spans_a_line(&text(t))
+    };
+    // a byte that has no token would be left out, or be fused with others into an unknown one
+    let plain = (nfc || normalizers.is_empty()) && rule && bpe::has_all_bytes(vocab);
+    if !plain || added.iter().any(across) {
+        return (Borders::None, None);
+    }
+    // NFC may compose: three times in UTF-8, and a character it replaces may be four times as long
+    let bytes = longest * if nfc { 16 } else { 1 };
+    (Borders::Lines, Some(Reach { bytes, strips }))
+}
+
+pub(super) fn load<'v>(
     json: &[u8],
-    config: Option<&Value>,
-    generation_config: Option<&Value>,
-    model_config: Option<&Value>,
+    config: Option<&'v Value>,
+    generation_config: Option<&'v Value>,
+    model_config: Option<&'v Value>,
 ) -> Result<Tokenizer> {
     let mut file: Value = serde_json::from_slice(json).context("tokenizer.json")?;
     ensure!(file.is_object(), "tokenizer.json: an object expected");
@@ -194,15 +239,28 @@ pub(super) fn load(
     if file["model"]["type"] == "BPE" || file["model"].get("merges").is_some() {
         check_bpe(&file["model"])?;
     }
+    // 200 is usual; the crate tries every part of a word, and copies it
+    let most = &file["model"]["max_input_chars_per_word"];
+    ensure!(
+        most.as_u64().is_none_or(|n| n <= 1000),
+        "tokenizer.json: model.max_input_chars_per_word is {most}, expected at most 1000"
+    );
     let template = template_start(&file["post_processor"]);
     // Only its first token is of interest, and the crate indexes tables with what is in it.
     file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
     decoding.read(&file["decoder"])?;
+    // Decoding is ours.
+    file["decoder"] = Value::Null;
+    for (key, list) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
+        let steps = flatten(&file[key], key, list).context("tokenizer.json")?;
+        file[key] = if steps.is_empty() { Value::Null } else { Value::Array(steps) };
+    }
+    let (borders, reach) = cuts(&file);
 
     let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
     drop(file);
-    let inner = guarded("tokenizer.json", || tokenizers::Tokenizer::from_bytes(&bytes))?;
+    let inner: Inner = guarded(|| Ok(Inner::from_bytes(&bytes)?)).context("tokenizer.json")?;
     drop(bytes);
 
     let vocabulary = inner.get_vocab(true);
@@ -242,38 +300,36 @@ pub(super) fn load(
         Some(&id) => Ok(id),
         None => bail!("tokenizer_config.json: {key} {} is not in the vocabulary", shown(text)),
     };
-    let sources = [("generation_config.json", generation_config), ("config.json", model_config)];
+    let fields = |name: &'static str, value: Option<&'v Value>| match value {
+        Some(value) => Fields::of(name, value),
+        None => Ok(Fields::none(name)),
+    };
+    let config = fields("tokenizer_config.json", config)?;
+    let sources = [fields("generation_config.json", generation_config)?, fields("config.json", model_config)?];
 
     // Only a special token of the vocabulary can be meant.
     let from_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| special(id));
     let mut bos = None;
-    // A `bos_token` of null says that there is none.
-    let says_none = config.is_some_and(|c| c.get("bos_token").is_some_and(Value::is_null));
-    if let Some(text) = config.and_then(|c| named(c, "bos_token")) {
+    if let Some(text) = config.token("bos_token")? {
         bos = Some(look("bos_token", text)?);
-    } else if !says_none {
-        for (what, source) in sources {
-            if bos.is_none()
-                && let Some(&id) = id_list(source, "bos_token_id").first()
-            {
-                bos = Some(in_range(what, "bos_token_id", id)?);
+    } else if !config.is_null("bos_token") {
+        // A `bos_token` of null says that there is none.
+        for source in &sources {
+            if let (None, Some(&id)) = (bos, id_list(source, "bos_token_id")?.first()) {
+                bos = Some(in_range(source.file(), "bos_token_id", id)?);
             }
         }
         bos = bos.or(from_template);
     }
-    let adds_bos = bos.is_some()
-        && match config.and_then(|c| c["add_bos_token"].as_bool()) {
-            Some(adds) => adds,
-            None => from_template == bos,
-        };
+    let adds_bos = config.flag("add_bos_token")?.unwrap_or(from_template == bos) && bos.is_some();
 
     let mut eos = Vec::new();
-    if let Some(text) = config.and_then(|c| named(c, "eos_token")) {
+    if let Some(text) = config.token("eos_token")? {
         eos.push(look("eos_token", text)?);
     }
-    for (what, source) in sources {
-        for id in id_list(source, "eos_token_id") {
-            eos.push(in_range(what, "eos_token_id", id)?);
+    for source in &sources {
+        for id in id_list(source, "eos_token_id")? {
+            eos.push(in_range(source.file(), "eos_token_id", id)?);
         }
     }
     for text in END_TEXTS {
@@ -287,6 +343,9 @@ pub(super) fn load(
         eos,
         adds_bos,
         strips_first_space: decoding.strips_first_space,
+        borders,
+        reach,
+        origin: String::new(),
         engine: Engine::Json(Box::new(Json { inner, plain: OnceLock::new() })),
     })
 }

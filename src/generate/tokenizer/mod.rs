@@ -10,9 +10,11 @@ mod bpe;
 mod json;
 mod special;
 mod spm;
+mod steps;
 
 use crate::formats::meta::{Meta, Value};
-use anyhow::{Context, Result, bail, ensure};
+use crate::formats::{Container, ContainerKind};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use special::{Fragment, Special, Specials};
 use std::collections::HashMap;
 
@@ -39,7 +41,74 @@ pub struct Tokenizer {
     adds_bos: bool,
     /// encoding put a space before the text, so decoding takes one away
     strips_first_space: bool,
+    borders: Borders,
+    reach: Option<Reach>,
+    /// the file, for messages; empty where it is not known
+    origin: String,
     engine: Engine,
+}
+
+/// How much of a text one id can stand for, where that is known.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// bytes, at most
+    bytes: usize,
+    /// white space beside a special token costs no id
+    strips: bool,
+}
+
+/// Where a text can be cut in two whose ids, one after the other, are the ids of the whole.
+#[derive(Debug)]
+enum Borders {
+    /// nowhere that is known
+    None,
+    /// between a newline after something that is no white space and a letter of ASCII: every split rule of byte-level BPE
+    /// cuts there, whatever comes before and after, and none looks further; no special token spans it
+    Lines,
+    /// between two characters that no token and no special token has side by side, the second no white space
+    Pairs(spm::Pairs),
+}
+
+/// Bytes of text that are tokenised at once, about: up to the first border after so many.
+const PIECE: usize = 1 << 16;
+
+/// Whether a token's text reaches from a newline to a letter of ASCII.
+fn spans_a_line(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|w| w[0] == b'\n' && w[1].is_ascii_alphabetic())
+}
+
+impl Borders {
+    /// The first border at byte `from` or after it, else the end of the text.
+    fn next(&self, text: &str, from: usize) -> usize {
+        let mut from = from.clamp(1, text.len().max(1));
+        match self {
+            Borders::None => text.len(),
+            Borders::Lines => {
+                let bytes = text.as_bytes();
+                from -= 1;
+                while let Some(at) = bytes.get(from..).and_then(|rest| rest.iter().position(|b| *b == b'\n')) {
+                    let line = from + at;
+                    let after = text[..line].chars().next_back().is_some_and(|c| !c.is_whitespace());
+                    if after && bytes.get(line + 1).is_some_and(u8::is_ascii_alphabetic) {
+                        return line + 1;
+                    }
+                    from = line + 1;
+                }
+                text.len()
+            }
+            Borders::Pairs(pairs) => {
+                let from = (from..text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(text.len());
+                let mut last = text[..from].chars().next_back();
+                for (at, c) in text[from..].char_indices() {
+                    if last.is_some_and(|x| !c.is_whitespace() && !pairs.may_join(x, c)) {
+                        return from + at;
+                    }
+                    last = Some(c);
+                }
+                text.len()
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -117,13 +186,14 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// A special id: `None` when absent or written as -1 (all ones); an id outside the vocabulary is an error.
+    /// A special id: `None` when absent, negative or all ones, which is -1 in a type without a sign; an id outside the vocabulary is an error.
     fn special(&self, name: &str) -> Result<Option<u32>> {
         let key = format!("tokenizer.ggml.{name}");
-        let Some(id) = self.meta.uint(&key).filter(|&id| id != u64::from(u32::MAX) && id != u64::MAX) else {
+        let none = [i128::from(u32::MAX), i128::from(u64::MAX)];
+        let Some(id) = self.meta.typed::<i128>(&key)?.filter(|id| *id >= 0 && !none.contains(id)) else {
             return Ok(None);
         };
-        ensure!(id < self.tokens.len() as u64, "{key} = {id}, but the vocabulary has {} tokens", self.tokens.len());
+        ensure!(id < self.tokens.len() as i128, "{key} = {id}, but the vocabulary has {} tokens", self.tokens.len());
         Ok(Some(id as u32))
     }
 
@@ -137,6 +207,25 @@ impl Source<'_> {
 }
 
 impl Tokenizer {
+    /// The tokeniser of a container. Errors name the file they are about.
+    pub fn read(c: &Container) -> Result<Tokenizer> {
+        let file = c.described_by();
+        if c.kind == ContainerKind::Gguf {
+            let mut t = Tokenizer::from_gguf(&c.meta).with_context(|| format!("{}: tokeniser", file.display()))?;
+            t.origin = file.display().to_string();
+            return Ok(t);
+        }
+        let dir = file.parent().unwrap_or(file);
+        let json =
+            c.tokenizer_json.as_deref().with_context(|| format!("{}: no tokenizer.json in it", dir.display()))?;
+        let (config, generation) = (c.tokenizer_config.as_ref(), c.generation_config.as_ref());
+        // its errors begin with the name of a file of this directory
+        let mut t = Tokenizer::from_tokenizer_json(json, config, generation, c.config.as_ref())
+            .map_err(|e| anyhow!("{}", dir.join(format!("{e:#}")).display()))?;
+        t.origin = dir.join("tokenizer.json").display().to_string();
+        Ok(t)
+    }
+
     /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE) or `llama` (SentencePiece with
     /// scores), keys as in the GGUF specification and llama.cpp's loader.
     ///
@@ -145,8 +234,9 @@ impl Tokenizer {
     /// when that token is a marker; ordinary text never becomes a control, unknown or byte token. A missing
     /// `tokenizer.ggml.pre` is a warning and the default rule; a name that is not known is an error.
     pub fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
-        let model =
-            meta.str("tokenizer.ggml.model").context("tokenizer.ggml.model is missing: the file has no tokeniser")?;
+        let model = meta
+            .typed("tokenizer.ggml.model")?
+            .context("tokenizer.ggml.model is missing: the file has no tokeniser")?;
         let is_spm = match model {
             "llama" => true,
             "gpt2" => false,
@@ -158,7 +248,7 @@ impl Tokenizer {
         let rule = if is_spm {
             None
         } else {
-            Some(match meta.str("tokenizer.ggml.pre") {
+            Some(match meta.typed("tokenizer.ggml.pre")? {
                 Some(name) => bpe::Rule::named(name)?,
                 None => {
                     log::warn!(
@@ -192,8 +282,8 @@ impl Tokenizer {
         // Phi-3's markers swallow the white space after them; the format has no field for it. llama.cpp goes by the
         // model's name, which anyone may change; the architecture says as much where the vocabulary is SentencePiece
         // (Phi-4, of the same architecture but byte-level, does not strip).
-        let name = meta.str("general.name").unwrap_or("").to_lowercase();
-        let is_phi3 = is_spm && meta.str("general.architecture") == Some("phi3");
+        let name = meta.typed::<&str>("general.name")?.unwrap_or("").to_lowercase();
+        let is_phi3 = is_spm && meta.typed::<&str>("general.architecture")? == Some("phi3");
         let strips = is_phi3 || name.contains("phi-3") || name.contains("phi3");
         let listed = source.tokens.iter().zip(&source.kinds).enumerate();
         let specials = listed
@@ -208,17 +298,26 @@ impl Tokenizer {
         let specials = Specials::new(specials);
 
         let pieces = (0..count).map(|id| piece_of(&source.tokens[id], source.kinds[id], is_spm).into()).collect();
-        let space_prefix = meta.bool("tokenizer.ggml.add_space_prefix").unwrap_or(is_spm);
+        let space_prefix = meta.typed("tokenizer.ggml.add_space_prefix")?.unwrap_or(is_spm);
         let by_default = rule.as_ref().is_none_or(|rule| rule.add_bos);
-        let adds_bos = bos.is_some() && meta.bool("tokenizer.ggml.add_bos_token").unwrap_or(by_default);
+        let adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(by_default) && bos.is_some();
+        // an unknown token stands for a character, or for a byte
+        let bytes = source.tokens.iter().map(String::len).fold(4, usize::max);
+        let reach = Some(Reach { bytes, strips: specials.strips() });
+        let borders = if is_spm {
+            Borders::Pairs(spm::Pairs::new(source.tokens.iter().map(String::as_str).chain(specials.texts())))
+        } else if specials.texts().any(spans_a_line) {
+            Borders::None
+        } else {
+            Borders::Lines
+        };
         let engine = match rule {
             None => Engine::Spm { spm: Box::new(read_spm(&source, unknown)?), specials, space_prefix },
             Some(rule) => {
                 let ids: HashMap<&str, u32> = source.tokens.iter().zip(0..).map(|(t, id)| (t.as_str(), id)).collect();
                 let usable = |id: u32| matches!(source.kinds[id as usize], Kind::Normal | Kind::UserDefined);
-                let merges = meta.strings("tokenizer.ggml.merges").context(
-                    "tokenizer.ggml.merges is missing, or not an array of strings: gpt2 vocabularies need it",
-                )?;
+                let merges: Option<&[String]> = meta.typed("tokenizer.ggml.merges")?;
+                let merges = merges.context("tokenizer.ggml.merges is missing: gpt2 vocabularies need it")?;
                 Engine::Bpe(specials, Box::new(bpe::Bpe::new(rule, &ids, usable, merges, unknown)?))
             }
         };
@@ -229,6 +328,9 @@ impl Tokenizer {
             eos: ends,
             adds_bos,
             strips_first_space: is_spm && space_prefix,
+            borders,
+            reach,
+            origin: String::new(),
             engine,
         })
     }
@@ -277,32 +379,35 @@ impl Tokenizer {
     ///
     /// Errors: `add_bos` without a BOS in the vocabulary; a byte that the vocabulary cannot express; 1 GiB or more.
     pub fn encode(&self, text: &str, add_bos: bool, parse_special: bool) -> Result<Vec<u32>> {
+        self.encode_first(text, add_bos, parse_special, usize::MAX)
+    }
+
+    /// The first `most` ids of what [`Tokenizer::encode`] gives, exactly. The text is tokenised piece by piece, cut where
+    /// no token and no rule reaches across, and no further than is asked for; a text without such a place (a single word of
+    /// many megabytes), or a `tokenizer.json` with rules whose places are not known, is tokenised whole.
+    pub fn encode_first(&self, text: &str, add_bos: bool, parse_special: bool, most: usize) -> Result<Vec<u32>> {
+        self.encode_pieces(text, add_bos, parse_special, most, PIECE).or_else(|e| match self.origin.as_str() {
+            "" => Err(e),
+            file => Err(e.context(file.to_string())),
+        })
+    }
+
+    fn encode_pieces(
+        &self,
+        text: &str,
+        add_bos: bool,
+        parse_special: bool,
+        most: usize,
+        piece: usize,
+    ) -> Result<Vec<u32>> {
         ensure!(text.len() < 1 << 30, "text of {} bytes: fewer than {} expected", text.len(), 1 << 30);
-        let mut ids = Vec::with_capacity(text.len() / 4 + 2);
-        match &self.engine {
-            Engine::Bpe(specials, bpe) => {
-                for fragment in specials.split(text, parse_special) {
-                    match fragment {
-                        Fragment::Token(id) => ids.push(id),
-                        Fragment::Text(part) => bpe.encode(part, &mut ids)?,
-                    }
-                }
-            }
-            Engine::Spm { specials, spm, space_prefix } => {
-                // A space goes before the text and after every special token, as llama.cpp has it.
-                let mut after_special = true;
-                for fragment in specials.split(text, parse_special) {
-                    match fragment {
-                        Fragment::Token(id) => ids.push(id),
-                        Fragment::Text(part) if *space_prefix && after_special => {
-                            spm.encode(&[" ", part].concat(), &mut ids)?
-                        }
-                        Fragment::Text(part) => spm.encode(part, &mut ids)?,
-                    }
-                    after_special = matches!(fragment, Fragment::Token(_));
-                }
-            }
-            Engine::Json(json) => ids = json.encode(text, parse_special)?,
+        let mut ids = Vec::with_capacity((text.len() / 4 + 2).min(most.saturating_add(piece)));
+        let mut after_special = true;
+        let mut done = 0;
+        while done < text.len() && ids.len() < most {
+            let end = self.borders.next(text, done.saturating_add(piece));
+            self.encode_piece(&text[done..end], parse_special, &mut after_special, &mut ids)?;
+            done = end;
         }
         if add_bos {
             let bos = self.bos.context("a BOS token was asked for, but the vocabulary has none")?;
@@ -310,7 +415,54 @@ impl Tokenizer {
                 ids.insert(0, bos);
             }
         }
+        ids.truncate(most);
         Ok(ids)
+    }
+
+    /// How many ids a text has at least; for judging one before it is tokenised. 0 where nothing is known.
+    pub fn least_ids(&self, text: &str) -> usize {
+        let Some(reach) = self.reach else { return 0 };
+        let bytes = match reach.strips {
+            false => text.len(),
+            true => text.chars().filter(|c| !c.is_whitespace()).map(char::len_utf8).sum(),
+        };
+        bytes.div_ceil(reach.bytes)
+    }
+
+    /// Appends the ids of a part of a text. `after_special`: whether the part before it ended with a special token, or
+    /// there is none.
+    fn encode_piece(
+        &self,
+        text: &str,
+        parse_special: bool,
+        after_special: &mut bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        match &self.engine {
+            Engine::Bpe(specials, bpe) => {
+                for fragment in specials.split(text, parse_special) {
+                    match fragment {
+                        Fragment::Token(id) => ids.push(id),
+                        Fragment::Text(part) => bpe.encode(part, ids)?,
+                    }
+                }
+            }
+            Engine::Spm { specials, spm, space_prefix } => {
+                // A space goes before the text and after every special token, as llama.cpp has it.
+                for fragment in specials.split(text, parse_special) {
+                    match fragment {
+                        Fragment::Token(id) => ids.push(id),
+                        Fragment::Text(part) if *space_prefix && *after_special => {
+                            spm.encode(&[" ", part].concat(), ids)?
+                        }
+                        Fragment::Text(part) => spm.encode(part, ids)?,
+                    }
+                    *after_special = matches!(fragment, Fragment::Token(_));
+                }
+            }
+            Engine::Json(json) => ids.extend(json.encode(text, parse_special)?),
+        }
+        Ok(())
     }
 
     /// The bytes that `id` adds to a text, which may be part of a character. Empty for control and unknown tokens and
@@ -421,8 +573,8 @@ fn piece_of(text: &str, kind: Kind, is_spm: bool) -> Vec<u8> {
 /// Tokens and their kinds, with every check that does not depend on the model.
 fn read_vocabulary(meta: &Meta, is_spm: bool) -> Result<Source<'_>> {
     let mut tokens = meta
-        .strings("tokenizer.ggml.tokens")
-        .context("tokenizer.ggml.tokens is missing, or not an array of strings")?
+        .typed::<&[String]>("tokenizer.ggml.tokens")?
+        .context("tokenizer.ggml.tokens is missing: the file has no tokeniser")?
         .to_vec();
     let count = tokens.len();
     ensure!(
@@ -472,6 +624,7 @@ fn read_spm(source: &Source, unknown: Option<u32>) -> Result<spm::Spm> {
     ensure!(scores.len() == count, "{key}: {} entries for {count} tokens", scores.len());
     let mut tokens = HashMap::with_capacity(count);
     let mut byte_ids = [None; 256];
+    let pairs = spm::Pairs::new(source.tokens.iter().map(String::as_str));
     for (id, (text, kind)) in source.tokens.iter().zip(&source.kinds).enumerate() {
         // Adding zero makes -0 a plain zero, so that the total order of floats is their usual order.
         let score = scores[id] as f32 + 0.0;
@@ -488,5 +641,104 @@ fn read_spm(source: &Source, unknown: Option<u32>) -> Result<spm::Spm> {
             Kind::Control | Kind::Unknown => {}
         }
     }
-    Ok(spm::Spm { longest: source.tokens.iter().map(String::len).max().unwrap_or(0), tokens, byte_ids, unknown })
+    Ok(spm::Spm { longest: source.tokens.iter().map(String::len).max().unwrap_or(0), pairs, tokens, byte_ids, unknown })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(name: &str) -> serde_json::Value {
+        let path = format!("{}/tests/data/tokenizer/{name}", env!("CARGO_MANIFEST_DIR"));
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    fn strings(v: &serde_json::Value) -> Vec<String> {
+        serde_json::from_value(v.clone()).unwrap()
+    }
+
+    fn gguf(entries: Vec<(&str, Value)>) -> Tokenizer {
+        let entries = entries.into_iter().map(|(k, v)| (format!("tokenizer.ggml.{k}"), v)).collect();
+        Tokenizer::from_gguf(&Meta { entries }).unwrap()
+    }
+
+    /// Every kind of tokeniser whose texts are cut.
+    fn tokenisers() -> Vec<(String, Tokenizer)> {
+        let mut out = Vec::new();
+        let v = data("bpe_vocab.json");
+        let tokens = strings(&v["tokens"]);
+        let mut types = vec![1; tokens.len()];
+        types[..2].fill(3);
+        for rule in data("bpe_golden.json")["rules"].as_object().unwrap().keys() {
+            let t = gguf(vec![
+                ("model", Value::Str("gpt2".into())),
+                ("pre", Value::Str(rule.clone())),
+                ("tokens", Value::StrArray(tokens.clone())),
+                ("token_type", Value::I32Array(types.clone())),
+                ("merges", Value::StrArray(strings(&v["merges"]))),
+            ]);
+            out.push((rule.clone(), t));
+        }
+        for name in ["prefix", "no_prefix"] {
+            let v = data(&format!("spm_{name}_vocab.json"));
+            let t = gguf(vec![
+                ("model", Value::Str("llama".into())),
+                ("tokens", Value::StrArray(strings(&v["tokens"]))),
+                ("scores", Value::F32Array(serde_json::from_value(v["scores"].clone()).unwrap())),
+                ("token_type", Value::I32Array(serde_json::from_value(v["types"].clone()).unwrap())),
+                ("add_space_prefix", Value::Bool(v["space_prefix"].as_bool().unwrap())),
+            ]);
+            out.push((name.into(), t));
+        }
+        let json = serde_json::to_vec(&data("tiny_tokenizer.json")).unwrap();
+        out.push(("tokenizer.json".into(), Tokenizer::from_tokenizer_json(&json, None, None, None).unwrap()));
+        out
+    }
+
+    #[test]
+    fn a_text_in_pieces_has_the_ids_of_the_whole() {
+        let mut texts = strings(&data("bpe_golden.json")["texts"]);
+        texts.extend(strings(&data("spm_golden.json")["texts"]));
+        // each text before and after a border, and lines that begin and end with everything
+        let lines: Vec<String> = texts.iter().map(|t| format!("{t}\nKing{t}.\n\nx {t}\n")).collect();
+        let all = lines.concat();
+        let special = "a</s>\nb <s> c\n<|eos|>d\n  <|bos|>\ne 'tis\nred 12\n3four\n".repeat(3);
+        for (name, t) in tokenisers() {
+            let mut cuts = 0;
+            for text in texts.iter().chain(&lines).chain([&all, &special]) {
+                for parse in [false, true] {
+                    let whole = t.encode_pieces(text, t.adds_bos(), parse, usize::MAX, usize::MAX).unwrap();
+                    for piece in [1, 7, 100] {
+                        let pieces = t.encode_pieces(text, t.adds_bos(), parse, usize::MAX, piece).unwrap();
+                        assert!(pieces == whole, "{name}, pieces of {piece}: {text:?}");
+                    }
+                    assert!(t.least_ids(text) <= whole.len(), "{name}: {text:?}");
+                }
+                let mut at = 0;
+                while at < text.len() {
+                    at = t.borders.next(text, at + 1);
+                    cuts += 1;
+                }
+            }
+            // a tokeniser whose texts are never cut would pass for nothing
+            assert!(cuts > 2 * texts.len() + 100, "{name}: {cuts} cuts");
+        }
+    }
+
+    #[test]
+    fn a_border_is_found_at_once_or_not_at_all() {
+        let lines = Borders::Lines;
+        assert_eq!(lines.next("ab\ncd", 1), 3);
+        assert_eq!(lines.next("ab\ncd", 3), 3);
+        assert_eq!(lines.next("ab\ncd", 4), 5);
+        for none in ["", "ab", "ab\n", "\ncd", "ab \ncd", "ab\n\ncd", "ab\n cd", "ab\n1", "ab\n\u{e9}"] {
+            assert_eq!(lines.next(none, 1), none.len(), "{none:?}");
+        }
+        let pairs = Borders::Pairs(spm::Pairs::new(["ab", "\u{2581}c"].into_iter()));
+        assert_eq!([1, 2, 3].map(|from| pairs.next("abdc", from)), [2, 2, 3]);
+        // a space stands as U+2581, and no border is before one
+        assert_eq!(pairs.next("a c\u{e9}", 1), 3);
+        assert_eq!(pairs.next("\u{e9}\u{e9}", 1), 2);
+        assert_eq!(pairs.next("", 5), 0);
+    }
 }

@@ -70,6 +70,16 @@ impl Specials {
         Specials { list }
     }
 
+    /// The texts that are matched.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|s| s.text.as_str())
+    }
+
+    /// Whether a match may take white space with it.
+    pub fn strips(&self) -> bool {
+        self.list.iter().any(|s| s.strip_right)
+    }
+
     /// Cuts `text`. Empty text fragments are left out.
     pub fn split<'a>(&self, text: &'a str, parse_special: bool) -> Vec<Fragment<'a>> {
         if text.is_empty() {
