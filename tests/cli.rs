@@ -62,7 +62,7 @@ fn command(args: &[&str]) -> Command {
     c
 }
 
-/// Waits for at most a minute: a hang is a failure, not a hung test.
+/// Waits for at most five minutes, for the machine may be busy: a hang is a failure, not a hung test.
 fn finish(mut child: Child) -> Ran {
     fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
         std::thread::spawn(move || {
@@ -74,14 +74,14 @@ fn finish(mut child: Child) -> Ran {
         })
     }
     let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
         if Instant::now() > deadline {
             child.kill().unwrap();
-            panic!("still running after a minute");
+            panic!("still running after five minutes");
         }
         std::thread::sleep(Duration::from_millis(3));
     };
@@ -727,7 +727,8 @@ fn weights_that_are_not_finite_are_an_error_not_a_token() {
 fn a_context_larger_than_the_memory_is_refused_at_once_with_remedies() {
     let started = Instant::now();
     let ran = run(&["-p", "hi", "-c", "200000000"]);
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    // to write so much memory, or swap, would take minutes
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     ran.refused_with(2, &["200000000", "GiB", "available", "-c", "--ctk", "smaller model"]);
     isobit(&["verify", "--devices", "cpu,cpu:scalar", "-c", "200000000"]).refused_with(2, &["GiB", "-c"]);
     if !adapters().is_empty() && isobit(&["devices", "--json"]).out.contains("\"software\":true") {
@@ -822,7 +823,7 @@ fn an_interrupt_before_the_text_begins_ends_the_program() {
     let started = Instant::now();
     let status = child.wait().unwrap();
     assert!(status.code() == Some(130) || status.signal() == Some(2), "{status:?}");
-    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 // verify
