@@ -7,7 +7,7 @@
 use super::session::{self, Session, SessionOptions, Want};
 use super::tokenizer::Tokenizer;
 use crate::formats::Container;
-use crate::models::Hyper;
+use crate::models::{Hyper, RECENT_CHUNK};
 use crate::record::{Best, Command, Device, Rows, Step};
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
@@ -217,8 +217,11 @@ pub async fn verify_paged(
             tick();
         }
         if s.ahead() > 0 && !script.batches.is_empty() {
+            // the cache has the prompt; its last chunk is fed again
+            let from = (script.prompt.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
             s.reset();
-            let (ahead, run) = (s.ahead(), selections_of(s, script).await?);
+            s.advance(from);
+            let (ahead, run) = (s.ahead(), selections_of(s, &script.prompt[from..], script.generate).await?);
             report.selections.push(Selection { device: name.clone(), ahead, differs: selected.differ(&run, script) });
             tick();
         }
@@ -433,18 +436,19 @@ async fn logits_of(session: &mut Session<'_>, script: &Script, pieces: usize) ->
     Ok(rows)
 }
 
-/// The same with selection on the device, and with as many steps under way as it takes.
-async fn selections_of(session: &mut Session<'_>, script: &Script) -> anyhow::Result<Prefixes> {
+/// The best logits of a prompt's last token and of those generated greedily after it, as the device selects them, with as
+/// many steps under way as it takes.
+async fn selections_of(session: &mut Session<'_>, prompt: &[u32], generate: usize) -> anyhow::Result<Prefixes> {
     let mut rows = Prefixes::default();
     let mut best = Vec::new();
-    session.start(&script.prompt, SELECT).await?;
+    session.start(prompt, SELECT).await?;
     session.best(&mut best).await?;
     rows.push_best(&best);
-    for i in 0..script.generate {
+    for i in 0..generate {
         if session.under_way() == 0 {
             session.start(&[best[0].id], SELECT).await?;
         }
-        if session.ahead() > 1 && i + 1 < script.generate {
+        if session.ahead() > 1 && i + 1 < generate {
             session.follow().await?;
         }
         session.best(&mut best).await?;
