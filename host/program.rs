@@ -266,7 +266,7 @@ impl Program {
     pub fn ran(&self) -> Vec<String> {
         let of = |kind: &Kind| -> Vec<String> {
             let (op, ran) = (kind.op, kind.ran.load(Ordering::Relaxed));
-            let names = variants::of(op).iter().enumerate().filter(|(i, _)| ran >> i & 1 == 1).map(|(_, v)| v.name);
+            let names = variants::of(op).iter().enumerate().filter(|(i, _)| (ran >> i) & 1 == 1).map(|(_, v)| v.name);
             names.map(|name| if name.is_empty() { op.stem().into() } else { format!("{}={name}", op.stem()) }).collect()
         };
         let mut all: Vec<String> = self.kinds.iter().flat_map(of).collect();
