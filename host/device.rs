@@ -485,6 +485,10 @@ impl Device for GpuDevice {
         std::mem::take(&mut self.stats)
     }
 
+    fn kernels(&self) -> Vec<String> {
+        self.program.as_ref().map_or_else(Vec::new, Program::ran)
+    }
+
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         async move {
             let (target, at) = self.program()?.place(buffer);

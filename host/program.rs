@@ -12,6 +12,7 @@ use crate::record::{Args, BufId, Op, Plan, Role};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes between parameter structs in the arena: WebGPU's largest required uniform offset alignment.
 pub(super) const SLOT: usize = 256;
@@ -44,6 +45,8 @@ struct Kind {
     pipeline_layout: wgpu::PipelineLayout,
     /// of each variant, and of the pass before it
     pipelines: Vec<[OnceLock<wgpu::ComputePipeline>; 2]>,
+    /// a bit for each variant that a step has run
+    ran: AtomicU32,
 }
 
 /// Which pass of a variant.
@@ -254,7 +257,22 @@ impl Program {
 
     /// Encodes one command with the variant chosen for it.
     pub fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args) {
-        self.dispatch_variant(pass, command, args, self.chosen(command, args));
+        let variant = self.chosen(command, args);
+        self.kinds[self.commands[command].kind].ran.fetch_or(1 << variant, Ordering::Relaxed);
+        self.dispatch_variant(pass, command, args, variant);
+    }
+
+    /// What [`Program::dispatch`] has encoded, as `--variant` names it.
+    pub fn ran(&self) -> Vec<String> {
+        let of = |kind: &Kind| -> Vec<String> {
+            let (op, ran) = (kind.op, kind.ran.load(Ordering::Relaxed));
+            let names = variants::of(op).iter().enumerate().filter(|(i, _)| (ran >> i) & 1 == 1).map(|(_, v)| v.name);
+            names.map(|name| if name.is_empty() { op.stem().into() } else { format!("{}={name}", op.stem()) }).collect()
+        };
+        let mut all: Vec<String> = self.kinds.iter().flat_map(of).collect();
+        all.sort();
+        all.dedup();
+        all
     }
 
     /// Encodes one command with a variant.
@@ -333,7 +351,7 @@ impl Kind {
             immediate_size: 0,
         });
         let pipelines = variants::of(op).iter().map(|_| [OnceLock::new(), OnceLock::new()]).collect();
-        Kind { op, layout, pipeline_layout, pipelines }
+        Kind { op, layout, pipeline_layout, pipelines, ran: AtomicU32::new(0) }
     }
 
     /// The pipeline of a pass, made when it is first asked for; what goes wrong is reported to the device's faults.

@@ -304,6 +304,43 @@ fn twin_matvec(t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u3
     }
 }
 
+/// Threads for a while. rayon's pool does not wait for its own to end, and a thread that ends beside the token loop takes
+/// memory and a core; these are gone when it is dropped.
+struct Packers {
+    pool: Option<rayon::ThreadPool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Packers {
+    fn new(n: usize) -> Result<Packers, rayon::ThreadPoolBuildError> {
+        let mut threads = Vec::with_capacity(n);
+        let start = |thread: rayon::ThreadBuilder| {
+            threads.push(std::thread::Builder::new().name("isobit-pack".into()).spawn(|| thread.run())?);
+            Ok(())
+        };
+        let pool = Some(rayon::ThreadPoolBuilder::new().num_threads(n).spawn_handler(start).build()?);
+        Ok(Packers { pool, threads })
+    }
+
+    fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        match &self.pool {
+            Some(pool) => pool.install(f),
+            None => f(),
+        }
+    }
+}
+
+impl Drop for Packers {
+    fn drop(&mut self) {
+        // they are told to end
+        self.pool = None;
+        for thread in self.threads.drain(..) {
+            // what panics in a pool is passed on to who asked for it
+            let _ = thread.join();
+        }
+    }
+}
+
 impl Device for CpuDevice {
     fn info(&self) -> DeviceInfo {
         let level = self.options.level.map_or("scalar", Level::name);
@@ -318,7 +355,7 @@ impl Device for CpuDevice {
             (self.buffers, self.selected) = (Vec::new(), None);
             // The loader packs with rayon; these threads end with it. A WebAssembly module starts none.
             let pool = (!cfg!(target_family = "wasm"))
-                .then(|| rayon::ThreadPoolBuilder::new().num_threads(self.team.threads()).build())
+                .then(|| Packers::new(self.team.threads()))
                 .transpose()
                 .context("cannot start the threads that pack the weights; use fewer (-t)")?;
             // all are mapped before any is written: a huge page may then lie across the end of one
@@ -388,5 +425,46 @@ impl Device for CpuDevice {
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         self.buffers[buffer][..words.len()].copy_from_slice(words);
         futures::future::ready(Ok(())).boxed_local()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{BufDecl, Role};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+
+    /// A thread that has one takes its time to end.
+    struct Slow;
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(100));
+            ENDED.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Source;
+
+    impl WeightSource for Source {
+        fn fill(&mut self, _: &BufDecl, _: &mut [u32]) -> anyhow::Result<()> {
+            thread_local! {
+                static SLOW: Slow = const { Slow };
+            }
+            rayon::broadcast(|_| SLOW.with(|_| ()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_threads_that_pack_weights_have_ended_when_a_plan_is_loaded() {
+        let mut device = CpuDevice::new(CpuOptions { threads: 3, ..CpuOptions::default() }).unwrap();
+        let role = Role::Weight { tensor: String::new(), row0: 0, rows: 1 };
+        let plan = Plan { buffers: vec![BufDecl { name: String::new(), words: 1, role }], ..Plan::default() };
+        pollster::block_on(device.load(plan, &mut Source)).unwrap();
+        assert_eq!(ENDED.load(Ordering::SeqCst), 3);
     }
 }

@@ -97,7 +97,8 @@ mod tests {
     fn a_run_lasts_from_the_first_start_to_the_last_end() {
         let pause = |i: usize, _: usize| std::thread::sleep(std::time::Duration::from_millis(4 * i as u64));
         let seconds = together(3, 3, pause);
-        assert!((0.008..1.0).contains(&seconds), "{seconds}");
+        // no more is known of the longest on a machine with other work
+        assert!(seconds >= 0.008, "{seconds}");
     }
 
     #[test]

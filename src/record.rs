@@ -7,14 +7,14 @@ use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::{AttentionParams, unit_heads};
+use crate::ops::attention::{AttentionParams, SCOPE_OWN, unit_heads};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::EncodeParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::GateUpParams;
-use crate::ops::linear::LinearParams;
+use crate::ops::linear::{ACT_BLOCK_WORDS, LinearParams};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rms_norm::RmsNormParams;
@@ -332,6 +332,9 @@ pub struct Best {
 }
 
 impl Best {
+    /// Words of an entry of a list.
+    pub const WORDS: usize = PAIR;
+
     /// What the words of a list stand for, as `top_k` leaves them.
     pub fn read(words: &[u32]) -> impl Iterator<Item = Best> + '_ {
         let entries = words.as_chunks::<PAIR>().0.iter().filter(|[_, id]| *id != ABSENT);
@@ -439,6 +442,22 @@ impl Command {
         self.inputs().contains(&id) || (!replaces && self.outputs().contains(&id))
     }
 
+    /// How far apart the f32 words of a buffer are that the command writes: all of them (1), or the scale in front of each
+    /// block of activations. `None`: the buffer is not written, or holds a cache, ids, or what attention carries.
+    pub fn float_stride(&self, output: BufId) -> Option<usize> {
+        let stride = match self.op {
+            Op::ActQuantize | Op::NormQuantize | Op::SwigluQuantize => ACT_BLOCK_WORDS,
+            Op::GateUp(_) | Op::AttentionQuantize(..) => ACT_BLOCK_WORDS,
+            Op::CacheWriteK(_) | Op::CacheWriteV(_) | Op::TopK | Op::Encode(_) | Op::FloatProbe => return None,
+            _ => 1,
+        };
+        let at = match self.op {
+            Op::RopeCacheWrite(..) => 0,
+            _ => self.outputs().len() - 1,
+        };
+        (self.outputs()[at] == output).then_some(stride)
+    }
+
     /// `layer 3 q q4k_matvec`, for messages.
     pub fn title(&self) -> String {
         match self.layer {
@@ -449,6 +468,16 @@ impl Command {
 }
 
 impl Args {
+    /// First position of the cache page that attention reads; `None` for other operations and for the f16 copy.
+    pub fn page_first(&self) -> Option<u32> {
+        let p = match self {
+            Args::Attention(p) => *p,
+            Args::AttentionQuantize(p) => p.attention(),
+            _ => return None,
+        };
+        (p.scope != SCOPE_OWN).then_some(p.page_first)
+    }
+
     /// Workgroups of the dispatch; z is always 1 (the barrier's zero comes from it).
     pub fn groups(&self) -> [u32; 3] {
         let (x, y) = match self {
@@ -621,6 +650,12 @@ pub trait Device {
     /// What the steps since loading (or the last call) cost; all zero where the device does not count.
     fn take_stats(&mut self) -> Stats {
         Stats::default()
+    }
+
+    /// The kernels that steps have run since the plan was loaded, as `--variant` names them (`q4k_matvec=matmul`), in order
+    /// of their names; empty where the device has one for each operation.
+    fn kernels(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Overwrites a buffer (for tests and fault injection).

@@ -713,7 +713,8 @@ fn a_vocabulary_of_150_thousand_tokens_loads_fast_and_takes_little_memory() {
     let (c, peak) = peak_of(|| from_vec("vocab.gguf", file).unwrap());
     let took = start.elapsed();
     println!("{len} bytes of metadata in {took:?}, {peak} bytes of memory");
-    assert!(took < Duration::from_millis(500), "{took:?}");
+    // hundredths of a second; a search through all strings for each would be minutes
+    assert!(took < Duration::from_secs(10), "{took:?}");
     assert!(peak < 3 * len, "{peak} bytes for a file of {len}");
     assert_eq!(c.meta.strings("tokenizer.ggml.tokens").unwrap(), tokens);
     assert_eq!(c.meta.f32s("tokenizer.ggml.scores").unwrap()[149_999], 149_999.0);
@@ -917,7 +918,8 @@ fn survive(name: &str, file: Vec<u8>) -> bool {
         agree_with_reference(&file, &result);
     }
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    // milliseconds; a machine with other work may take a thread away for longer than that
+    assert!(took < Duration::from_secs(10), "{took:?}");
     result.is_ok()
 }
 

@@ -11,11 +11,11 @@ use isobit::formats::synthetic::Synthetic;
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::verify::{Report, Script, prompt, verify};
+use isobit::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify, verify_paged};
 use isobit::generate::{Session, SessionOptions, Want};
 use isobit::models::{Hyper, PlanOptions, Recent};
 use isobit::ops::cache::CacheType;
-use isobit::record::{BufId, Device, DeviceInfo, Plan, Step, WeightSource};
+use isobit::record::{Best, BufId, Device, DeviceInfo, Plan, Step, WeightSource};
 use isobit::simd::Level;
 use std::path::{Path, PathBuf};
 
@@ -395,4 +395,166 @@ fn a_context_longer_than_one_chunk_and_page_gives_the_same_text_in_any_batch() {
         digests.push(logits);
     }
     assert!(digests.windows(2).all(|w| w[0] == w[1]));
+}
+
+/// Where a [`Planted`] device goes wrong.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Where {
+    /// the logits that a whole step hands back
+    Logits,
+    /// the last entry that a whole step selects
+    Selection,
+    /// these bits in word 7 of the first buffer called so, once some position is reached, in the walk
+    Word(&'static str, u32),
+    /// all logits, in the walk
+    AllLogits(u32),
+}
+
+/// A device with a fault that the others may share.
+struct Planted {
+    inner: Box<dyn Device>,
+    fault: Where,
+    outputs: Vec<BufId>,
+    plan: Plan,
+}
+
+fn planted(fault: Where) -> Box<dyn Device> {
+    let inner = cpu(Some(Level::detect()), 2);
+    Box::new(Planted { inner, fault, outputs: vec![], plan: Plan::default() })
+}
+
+impl Device for Planted {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+    fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.outputs = plan.recording.commands.iter().map(|c| *c.outputs().last().expect("writes something")).collect();
+        self.plan = plan.clone();
+        self.inner.load(plan, weights)
+    }
+    fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
+        Box::pin(async move {
+            let mut logits = self.inner.run(step).await?;
+            if let (Where::Logits, Some(l)) = (self.fault, logits.last_mut()) {
+                *l = f32::from_bits(l.to_bits() ^ 1);
+            }
+            Ok(logits)
+        })
+    }
+    fn ahead(&self) -> usize {
+        self.inner.ahead()
+    }
+    fn submit<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.inner.submit(step)
+    }
+    fn collect<'a>(&'a mut self, best: &'a mut Vec<Best>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            self.inner.collect(best).await?;
+            if let (Where::Selection, Some(b)) = (self.fault, best.last_mut()) {
+                b.logit = f32::from_bits(b.logit.to_bits() ^ 1);
+            }
+            Ok(())
+        })
+    }
+    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            self.inner.run_one(command, step).await?;
+            let written = self.outputs[command];
+            let (name, logits) = (&self.plan.buffers[written].name, written == self.plan.logits && step.n_out > 0);
+            let mut words = self.inner.read(written).await?;
+            match self.fault {
+                Where::Word(buffer, bits) if name == buffer && step.pos > 0 => words[7] = bits,
+                // the walk's error is about logits
+                Where::Word(_, bits) if logits => words[3] = bits,
+                Where::AllLogits(bits) if logits => words.fill(bits),
+                _ => return Ok(()),
+            }
+            self.inner.write(written, &words).await
+        })
+    }
+    fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        self.inner.read(buffer)
+    }
+    fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.inner.write(buffer, words)
+    }
+}
+
+fn f16_options(n_ctx: usize) -> SessionOptions {
+    options(n_ctx, 1, CacheType::F16, CacheType::F16)
+}
+
+fn refused(fault: Where) -> String {
+    let c = embedded();
+    let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+    let (mut devices, script) = (vec![planted(fault), planted(fault)], script(&c, 30, 2, &[]));
+    let run = verify(&mut devices, &c, &h, f16_options(64), &script, || {});
+    format!("{:#}", pollster::block_on(run).expect_err("there is nothing to compare"))
+}
+
+#[test]
+fn logits_that_hold_nan_on_every_device_are_an_error_with_the_position_and_the_first_operation() {
+    let sentence = "the logits of position 29 hold NaN: the model's activations overflowed";
+    // the residual stream, at the first step after the first; attention's output in blocks, of which only scales count
+    let text = refused(Where::Word("x", 0xffc0_0001));
+    assert!(text.starts_with(sentence), "{text}");
+    assert!(text.contains("is of embed embed_q6k, position 24: buffer x word 7, ffc00001 (NaN)"), "{text}");
+    let text = refused(Where::AllLogits(0x7fc0_0000));
+    assert!(text.starts_with(sentence) && text.contains("buffer logits word 0"), "{text}");
+    let text = refused(Where::AllLogits(0xff80_0000));
+    assert!(text.starts_with("the logits of position 29 hold -inf: the model's activations overflowed"), "{text}");
+}
+
+#[test]
+fn logits_that_are_all_zero_on_every_device_are_an_error_with_the_position() {
+    for zero in [0, 0x8000_0000] {
+        let text = refused(Where::AllLogits(zero));
+        assert!(text.starts_with("the logits of position 29 are all zero"), "{text}");
+    }
+}
+
+#[test]
+fn nan_on_one_device_alone_is_a_difference() {
+    let c = embedded();
+    let mut devices = vec![planted(Where::AllLogits(0x7fc0_0000)), cpu(Some(Level::detect()), 0)];
+    let r = run(&mut devices, &c, f16_options(64), &script(&c, 30, 2, &[0]));
+    let first = r.first.as_ref().expect("reported");
+    assert!(!r.ok() && (first.buffer.as_str(), first.expected) == ("logits", 0x7fc0_0000), "{first:?}");
+}
+
+#[test]
+fn a_fault_in_whole_steps_only_is_found_though_every_command_agrees() {
+    let c = embedded();
+    for (fault, logits, selections) in [(Where::Logits, true, false), (Where::Selection, false, true)] {
+        let mut devices = vec![cpu(Some(Level::detect()), 0), planted(fault)];
+        let r = run(&mut devices, &c, f16_options(64), &script(&c, 30, 2, &[0]));
+        assert_eq!((r.mismatches, r.ok()), (0, false), "{fault:?}");
+        assert_eq!(r.differs, logits.then_some(29), "{fault:?}");
+        let of_the_second: Vec<_> = r.selections.iter().map(|s| s.differs).collect();
+        assert_eq!(of_the_second, [None, selections.then_some(29)], "{fault:?}");
+        assert_eq!(r.digests.iter().map(|d| d.2 == r.digest).collect::<Vec<_>>(), [true, !logits], "{fault:?}");
+    }
+}
+
+#[test]
+fn a_walk_has_steps_of_each_kind_and_pages_change_nothing() {
+    let c = embedded();
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let script = script(&c, PROMPT_TOKENS, 8, &[0]);
+    let mut o = f16_options(256);
+    o.plan.ubatch = PROMPT_TOKENS;
+    let of = |page| {
+        let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(Some(Level::Portable), 2)];
+        let run = verify_paged(&mut devices, &c, &h, o, page, &script, || {});
+        let r = pollster::block_on(run).unwrap_or_else(|e| panic!("{e:#}"));
+        assert_same(&r);
+        assert_eq!((r.covered.positions, r.selections.len()), (PROMPT_TOKENS + 8, 2));
+        let has = |tokens: std::ops::RangeInclusive<usize>| r.covered.steps.keys().any(|n| tokens.contains(n));
+        assert!([1..=1, 2..=4, 5..=15, 16..=64, 65..=512].map(has).iter().all(|&h| h), "{:?}", r.covered);
+        (r.digest, r.covered.pages)
+    };
+    let (whole, pages) = of(usize::MAX);
+    assert_eq!(pages, 1);
+    // pages are whole chunks of 64
+    assert_eq!([of(128), of(64), of(100)], [(whole.clone(), 2), (whole.clone(), 4), (whole, 4)]);
 }

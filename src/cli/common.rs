@@ -272,6 +272,7 @@ impl EngineArgs {
     pub fn devices(&self) -> Devices<'_> {
         Devices {
             engine: self,
+            fallback: None,
             #[cfg(feature = "gpu")]
             native: OnceCell::new(),
             #[cfg(feature = "gpu")]
@@ -281,8 +282,10 @@ impl EngineArgs {
 
     /// Options of a GPU device.
     #[cfg(feature = "gpu")]
-    fn gpu(&self) -> host::GpuOptions {
-        let variants = self.kernels.variants.iter().filter_map(|s| host::variants::Forced::parse(s).ok()).collect();
+    fn gpu(&self, fallback: Option<&str>) -> host::GpuOptions {
+        // of several words the last that serves is taken
+        let words = fallback.into_iter().chain(self.kernels.variants.iter().map(String::as_str));
+        let variants = words.filter_map(|s| host::variants::Forced::parse(s).ok()).collect();
         let tune = match self.kernels.tune {
             TuneWhen::Auto => host::Tune::Auto,
             TuneWhen::Now => host::Tune::Now,
@@ -357,6 +360,9 @@ pub fn memory(line: &str) -> Option<u64> {
 /// interfaces never starts GL.
 pub struct Devices<'a> {
     engine: &'a EngineArgs,
+    /// a variant of adapters opened from now on, where `--variant` asks for none that serves
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "only adapters have variants"))]
+    pub fallback: Option<&'static str>,
     #[cfg(feature = "gpu")]
     native: OnceCell<Vec<host::Adapter>>,
     #[cfg(feature = "gpu")]
@@ -421,7 +427,8 @@ impl Devices<'_> {
 
     /// Opens an adapter and keeps it if it is exact; the error says why not.
     fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
-        let (gpu, v) = pollster::block_on(host::connect(a, self.engine.gpu())).map_err(|e| e.to_string())?;
+        let (gpu, v) =
+            pollster::block_on(host::connect(a, self.engine.gpu(self.fallback))).map_err(|e| e.to_string())?;
         if !v.exact() {
             let title = a.title();
             return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));

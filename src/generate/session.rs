@@ -54,12 +54,24 @@ impl<'d> Session<'d> {
         options: SessionOptions,
         progress: impl FnMut(u64) + Send,
     ) -> anyhow::Result<Session<'d>> {
+        Session::paged(device, container, hyper, options, usize::MAX, progress).await
+    }
+
+    /// As [`Session::new`], with cache pages of at most `page` positions, which changes no bit.
+    pub async fn paged(
+        device: &'d mut dyn Device,
+        container: &Container,
+        hyper: &Hyper,
+        options: SessionOptions,
+        page: usize,
+        progress: impl FnMut(u64) + Send,
+    ) -> anyhow::Result<Session<'d>> {
         let mut plan = options.plan;
         plan.max_binding_words = plan.max_binding_words.min(device.info().max_binding_words);
         // every logits row of a step must fit one binding
         plan.max_out = plan.max_out.min((plan.max_binding_words / hyper.vocab).max(1));
         check_cache(hyper, &plan, options.memory)?;
-        let mut built = models::build(container, hyper, &plan)?;
+        let mut built = models::build_paged(container, hyper, &plan, page)?;
         let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
         for id in [&mut built.ids, &mut built.rope] {
             *id = map[*id].expect("inputs stay");
@@ -163,9 +175,7 @@ impl<'d> Session<'d> {
             self.prepare(piece, n_out);
             self.device.run_into(&self.step, &mut self.logits).await?;
             for (i, l) in self.logits.chunks_exact(self.vocab).enumerate() {
-                if let Some(at) = l.iter().position(|v| !v.is_finite()) {
-                    return Err(overflowed(self.pos + n - n_out + i, l[at], at));
-                }
+                finite(self.pos + n - n_out + i, l)?;
                 row(done + n - n_out + i, l)?;
             }
             self.pos += n;
@@ -231,9 +241,7 @@ impl<'d> Session<'d> {
         let n = self.under_way.pop_front().context("no step is under way")?;
         self.device.collect(best).await?;
         let first = best.first().context("the device selected nothing")?;
-        if !first.logit.is_finite() {
-            return Err(overflowed(self.pos + n - 1, first.logit, first.id as usize));
-        }
+        finite(self.pos + n - 1, &[first.logit])?;
         self.pos += n;
         Ok(())
     }
@@ -250,8 +258,12 @@ impl<'d> Session<'d> {
     }
 }
 
-fn overflowed(pos: usize, logit: f32, at: usize) -> anyhow::Error {
-    anyhow::anyhow!("the logits of position {pos} hold {logit} at token {at}: the model overflowed")
+/// Errors: a logit that is not finite. Whoever reads logits of a position says it with this sentence.
+pub(super) fn finite(pos: usize, logits: &[f32]) -> anyhow::Result<()> {
+    match logits.iter().find(|l| !l.is_finite()) {
+        Some(l) => anyhow::bail!("the logits of position {pos} hold {l}: the model's activations overflowed"),
+        None => Ok(()),
+    }
 }
 
 fn gib(bytes: u64) -> String {

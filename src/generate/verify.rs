@@ -1,15 +1,25 @@
-//! Runs one model on several devices side by side and compares every buffer a command writes, after each command.
+//! Runs one model on several devices side by side and compares every buffer a command writes, after each command; then
+//! on each device alone as a user runs it, a submit for each step, and compares what comes back.
+//!
+//! A comparison of nothing must not pass: logits that are not finite, or all zero, are an error, and a [`Report`] says
+//! what was covered.
 
-use super::session::{Session, SessionOptions, Want};
+use super::session::{self, Session, SessionOptions, Want};
 use super::tokenizer::Tokenizer;
 use crate::formats::Container;
-use crate::models::Hyper;
-use crate::record::Device;
+use crate::models::{Hyper, RECENT_CHUNK};
+use crate::record::{Best, Command, Device, Rows, Step};
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Tokens of the prompt of `isobit verify`.
-pub const PROMPT_TOKENS: usize = 64;
+/// Tokens of the prompt of `isobit verify`: [`PIECES`].
+pub const PROMPT_TOKENS: usize = 190;
+
+/// Tokens of the steps that a prompt is walked through in, as far as it goes; a longer one begins again. Devices have
+/// kernels for one token, for up to 4, for a few (to 15) and for many; one step of each kind and size lies across a
+/// multiple of 64 and of 128 positions, where chunks and pages of the cache end.
+const PIECES: [usize; 6] = [24, 5, 3, 93, 5, 60];
 
 /// Best logits that every step with logits selects.
 const SELECT: usize = 64;
@@ -48,6 +58,30 @@ pub struct Mismatch {
     pub found: u32,
 }
 
+/// What the steps of a walk reached.
+#[derive(Clone, Debug, Default)]
+pub struct Covered {
+    /// steps, by their number of tokens
+    pub steps: BTreeMap<usize, u64>,
+    /// positions of the sequence
+    pub positions: usize,
+    /// pages of the cache that attention read
+    pub pages: usize,
+    /// each device that has several kernels for an operation, and those that ran (`Device::kernels`)
+    pub kernels: Vec<(String, Vec<String>)>,
+}
+
+/// The best logits of a device that selects them, a submit for each step.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// the device
+    pub device: String,
+    /// steps under way at once: with 2 the next one begins before its token is known here
+    pub ahead: usize,
+    /// position of the first selection that differs from the walk's
+    pub differs: Option<usize>,
+}
+
 /// What was compared, and how it ended.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -61,14 +95,22 @@ pub struct Report {
     pub first: Option<Mismatch>,
     /// SHA-256 over the logits of the last prompt position and every generated one, of the reference
     pub digest: String,
-    /// (device, prompt fed in pieces of, digest) of the runs that are not compared word by word
+    /// (device, prompt fed in pieces of (0: whole), digest) of the runs with a submit for each step
     pub digests: Vec<(String, usize, String)>,
+    /// position of the first of their logits that differ
+    pub differs: Option<usize>,
+    /// the runs in which the device selects
+    pub selections: Vec<Selection>,
+    /// what the walk reached
+    pub covered: Covered,
 }
 
 impl Report {
     /// No word differs and every digest is the reference's.
     pub fn ok(&self) -> bool {
-        self.mismatches == 0 && self.digests.iter().all(|(_, _, d)| *d == self.digest)
+        self.mismatches == 0
+            && self.digests.iter().all(|(_, _, d)| *d == self.digest)
+            && self.selections.iter().all(|s| s.differs.is_none())
     }
 }
 
@@ -79,16 +121,47 @@ pub struct Script {
     pub prompt: Vec<u32>,
     /// tokens generated greedily after it
     pub generate: usize,
-    /// pieces the prompt is also fed in (0: whole), one digest demanded for each
+    /// pieces the prompt is also fed in (0: whole), a submit for each step, one digest demanded for each
     pub batches: Vec<usize>,
 }
 
-/// The first device is the reference. `tick` hears of every step.
+/// The tokens of each step of a prompt of `len`, none of more than `ubatch`.
+fn pieces(len: usize, ubatch: usize) -> Vec<usize> {
+    let mut left = len;
+    let mut cut = Vec::new();
+    for piece in PIECES.into_iter().cycle() {
+        let piece = piece.min(left);
+        cut.extend((0..piece).step_by(ubatch).map(|first| ubatch.min(piece - first)));
+        left -= piece;
+        if left == 0 {
+            break;
+        }
+    }
+    cut
+}
+
+/// The first device is the reference. `tick` hears of every step of the walk and of every run after it.
 pub async fn verify(
     devices: &mut [Box<dyn Device>],
     container: &Container,
     hyper: &Hyper,
+    options: SessionOptions,
+    script: &Script,
+    tick: impl FnMut(),
+) -> anyhow::Result<Report> {
+    verify_paged(devices, container, hyper, options, usize::MAX, script, tick).await
+}
+
+/// As [`verify`], with cache pages of at most `page` positions.
+///
+/// Errors: those of the devices; logits that are not finite, or all zero, on every device alike, with the position and the
+/// first operation that wrote something not finite.
+pub async fn verify_paged(
+    devices: &mut [Box<dyn Device>],
+    container: &Container,
+    hyper: &Hyper,
     mut options: SessionOptions,
+    page: usize,
     script: &Script,
     mut tick: impl FnMut(),
 ) -> anyhow::Result<Report> {
@@ -100,76 +173,179 @@ pub async fn verify(
     let names: Vec<String> = devices.iter().map(|d| d.info().name).collect();
     let mut sessions = Vec::new();
     for d in devices.iter_mut() {
-        sessions.push(Session::new(d.as_mut(), container, hyper, options, |_| {}).await?);
+        sessions.push(Session::paged(d.as_mut(), container, hyper, options, page, |_| {}).await?);
     }
-    let mut report = Report::default();
-    let mut hash = Sha256::new();
+    let mut walk = Walk::default();
+    let (mut logits, mut selected) = (Prefixes::default(), Prefixes::default());
+    let mut steps = pieces(script.prompt.len(), sessions[0].built().plan.max_tokens).into_iter();
     let mut pending = script.prompt.clone();
     let mut left = script.generate;
-    let ubatch = sessions[0].built().plan.max_tokens;
-    loop {
-        let n = pending.len().min(ubatch);
-        let piece: Vec<u32> = pending.drain(..n).collect();
+    while !pending.is_empty() {
+        let piece: Vec<u32> = pending.drain(..steps.next().unwrap_or(1)).collect();
         let wanted = usize::from(pending.is_empty());
-        let logits = compare_step(&mut sessions, &names, &piece, wanted, &mut report).await?;
+        let found = walk.step(&mut sessions, &names, &piece, wanted).await?;
         tick();
         if wanted == 0 {
             continue;
         }
-        hash.update(bytemuck::cast_slice::<u32, u8>(&logits));
-        if left == 0 {
-            break;
+        let row: &[f32] = bytemuck::cast_slice(&found.logits);
+        if let Err(e) = worth_comparing(sessions[0].pos() - 1, row) {
+            // a device that differs is the greater news, and after this there is nothing to go on with
+            if walk.report.mismatches == 0 {
+                return Err(walk.blamed(e));
+            }
+            walk.report.digest = logits.digest();
+            return Ok(walk.report);
         }
-        left -= 1;
-        pending.push(argmax(bytemuck::cast_slice(&logits)));
+        logits.push_row(row);
+        selected.push_best(&found.best);
+        if left > 0 {
+            left -= 1;
+            pending.push(argmax(row));
+        }
     }
-    report.digest = hex(&hash.finalize());
-    for &pieces in &script.batches {
-        for (s, name) in sessions.iter_mut().zip(&names) {
+    let mut report = walk.report;
+    report.digest = logits.digest();
+    report.covered.positions = sessions[0].pos();
+    report.covered.pages = walk.pages.len();
+    for (s, name) in sessions.iter_mut().zip(&names) {
+        for &pieces in &script.batches {
             s.reset();
-            let digest = digest_of(s, script, pieces).await?;
-            report.digests.push((name.clone(), pieces, digest));
+            let run = logits_of(s, script, pieces).await?;
+            report.differs = report.differs.or(logits.differ(&run, script));
+            report.digests.push((name.clone(), pieces, run.digest()));
             tick();
+        }
+        if s.ahead() > 0 && !script.batches.is_empty() {
+            // the cache has the prompt; its last chunk is fed again
+            let from = (script.prompt.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
+            s.reset();
+            s.advance(from);
+            let (ahead, run) = (s.ahead(), selections_of(s, &script.prompt[from..], script.generate).await?);
+            report.selections.push(Selection { device: name.clone(), ahead, differs: selected.differ(&run, script) });
+            tick();
+        }
+        let kernels = s.device().kernels();
+        if !kernels.is_empty() {
+            report.covered.kernels.push((name.clone(), kernels));
         }
     }
     Ok(report)
 }
 
-async fn compare_step(
-    sessions: &mut [Session<'_>],
-    names: &[String],
-    ids: &[u32],
-    n_out: usize,
-    report: &mut Report,
-) -> anyhow::Result<Vec<u32>> {
-    for s in sessions.iter() {
-        s.check(ids)?;
+/// Errors: logits that are not finite; logits that are all zero, as those of a kernel that never ran.
+fn worth_comparing(pos: usize, logits: &[f32]) -> anyhow::Result<()> {
+    session::finite(pos, logits)?;
+    ensure!(
+        logits.iter().any(|&l| l != 0.0),
+        "the logits of position {pos} are all zero: to compare them shows nothing; is the model's output matrix zero?"
+    );
+    Ok(())
+}
+
+/// Digests of one row after another, each over all rows so far.
+#[derive(Default)]
+struct Prefixes {
+    hash: Sha256,
+    rows: Vec<String>,
+}
+
+impl Prefixes {
+    fn push_row(&mut self, logits: &[f32]) {
+        self.hash.update(bytemuck::cast_slice::<f32, u8>(logits));
+        self.rows.push(hex(&self.hash.clone().finalize()));
     }
-    let mut steps: Vec<_> = sessions.iter_mut().map(|s| s.prepare(ids, n_out).clone()).collect();
-    if n_out == 1 && sessions.iter().all(|s| s.built().plan.selected.is_some()) {
-        steps.iter_mut().for_each(|s| s.select = SELECT);
+
+    fn push_best(&mut self, best: &[Best]) {
+        best.iter().for_each(|b| self.hash.update(bytemuck::cast_slice(&[b.logit.to_bits(), b.id])));
+        self.rows.push(hex(&self.hash.clone().finalize()));
     }
-    for index in 0..sessions[0].commands().len() {
-        let command = sessions[0].commands()[index].clone();
-        for (s, step) in sessions.iter_mut().zip(&steps) {
-            s.device().run_one(index, step).await?;
+
+    /// Over all rows.
+    fn digest(&self) -> String {
+        hex(&self.hash.clone().finalize())
+    }
+
+    /// Position of the first row that differs from those of a run of the same script.
+    fn differ(&self, run: &Prefixes, script: &Script) -> Option<usize> {
+        let first = self.rows.iter().zip(&run.rows).position(|(a, b)| a != b);
+        let short = (self.rows.len() != run.rows.len()).then(|| self.rows.len().min(run.rows.len()));
+        first.or(short).map(|row| script.prompt.len() - 1 + row)
+    }
+}
+
+/// The first value that is not finite.
+struct NotFinite {
+    command: String,
+    pos: usize,
+    buffer: String,
+    word: usize,
+    bits: u32,
+}
+
+/// What a step of the walk gave, on the reference.
+struct Found {
+    /// words of the wanted logits
+    logits: Vec<u32>,
+    /// the best of them, where the plan selects
+    best: Vec<Best>,
+}
+
+/// Devices side by side, command by command.
+#[derive(Default)]
+struct Walk {
+    report: Report,
+    pages: BTreeSet<u32>,
+    not_finite: Option<NotFinite>,
+}
+
+impl Walk {
+    async fn step(
+        &mut self,
+        sessions: &mut [Session<'_>],
+        names: &[String],
+        ids: &[u32],
+        n_out: usize,
+    ) -> anyhow::Result<Found> {
+        for s in sessions.iter() {
+            s.check(ids)?;
         }
-        if command.args_for(&steps[0]).is_none() {
-            continue;
+        let mut steps: Vec<_> = sessions.iter_mut().map(|s| s.prepare(ids, n_out).clone()).collect();
+        let selected = sessions[0].built().plan.selected.filter(|_| n_out == 1);
+        if selected.is_some() {
+            steps.iter_mut().for_each(|s| s.select = SELECT);
         }
-        for &buffer in command.outputs() {
-            let expected = sessions[0].device().read(buffer).await?;
-            for (s, name) in sessions[1..].iter_mut().zip(&names[1..]) {
-                let found = s.device().read(buffer).await?;
-                ensure!(
-                    found.len() == expected.len(),
-                    "{name}: {} words read back, expected {}",
-                    found.len(),
-                    expected.len()
-                );
-                report.words += expected.len() as u64;
-                for (word, (e, f)) in expected.iter().zip(&found).enumerate() {
-                    if e != f {
+        let report = &mut self.report;
+        *report.covered.steps.entry(ids.len()).or_default() += 1;
+        for index in 0..sessions[0].commands().len() {
+            let command = sessions[0].commands()[index].clone();
+            for (s, step) in sessions.iter_mut().zip(&steps) {
+                s.device().run_one(index, step).await?;
+            }
+            let Some(args) = command.args_for(&steps[0]) else { continue };
+            self.pages.extend(args.page_first());
+            for &buffer in command.outputs() {
+                let expected = sessions[0].device().read(buffer).await?;
+                let built = sessions[0].built();
+                let decl = &built.plan.buffers[buffer];
+                let rows = if command.rows == Rows::Outputs { built.plan.max_out } else { built.plan.max_tokens };
+                if self.not_finite.is_none() {
+                    self.not_finite = not_finite(&command, &steps[0], &expected, command.float_stride(buffer), rows)
+                        .map(|n| NotFinite { buffer: decl.name.clone(), ..n });
+                }
+                for (s, name) in sessions[1..].iter_mut().zip(&names[1..]) {
+                    let found = s.device().read(buffer).await?;
+                    ensure!(
+                        found.len() == expected.len(),
+                        "{name}: {} words read back, expected {}",
+                        found.len(),
+                        expected.len()
+                    );
+                    report.words += expected.len() as u64;
+                    if found == expected {
+                        continue;
+                    }
+                    for (word, (e, f)) in expected.iter().zip(&found).enumerate().filter(|(_, (e, f))| e != f) {
                         report.mismatches += 1;
                         report.first.get_or_insert_with(|| Mismatch {
                             device: name.clone(),
@@ -183,22 +359,56 @@ async fn compare_step(
                     }
                 }
             }
+            report.commands += sessions.len() as u64 - 1;
         }
-        report.commands += sessions.len() as u64 - 1;
+        for s in sessions.iter_mut() {
+            s.advance(ids.len());
+        }
+        let built = sessions[0].built();
+        let (logits, vocab) = (built.plan.logits, built.plan.vocab);
+        let mut words = if n_out == 0 { vec![] } else { sessions[0].device().read(logits).await? };
+        words.truncate(n_out * vocab);
+        let best = match selected {
+            Some(id) => Best::read(&sessions[0].device().read(id).await?[..SELECT * Best::WORDS]).collect(),
+            None => vec![],
+        };
+        Ok(Found { logits: words, best })
     }
-    for s in sessions.iter_mut() {
-        s.advance(ids.len());
+
+    /// The error, with the operation that first wrote something not finite.
+    fn blamed(&self, e: anyhow::Error) -> anyhow::Error {
+        match &self.not_finite {
+            None => e,
+            Some(n) => anyhow::anyhow!(
+                "{e}; the first value that is not finite is of {}, position {}: buffer {} word {}, {:08x} ({:e})",
+                n.command,
+                n.pos,
+                n.buffer,
+                n.word,
+                n.bits,
+                f32::from_bits(n.bits)
+            ),
+        }
     }
-    let built = sessions[0].built();
-    let (logits, vocab) = (built.plan.logits, built.plan.vocab);
-    let mut words = if n_out == 0 { vec![] } else { sessions[0].device().read(logits).await? };
-    words.truncate(n_out * vocab);
-    Ok(words)
 }
 
-/// The digest of the same script run step by step without reading anything but logits.
+/// The first of a command's floats, `stride` words apart, whose exponent is 255. The buffer has `rows` rows.
+fn not_finite(c: &Command, step: &Step, words: &[u32], stride: Option<usize>, rows: usize) -> Option<NotFinite> {
+    let exponent = 0x7f80_0000;
+    let word = words.iter().step_by(stride?).position(|w| w & exponent == exponent)? * stride?;
+    let first = if c.rows == Rows::Outputs { step.out_first } else { 0 };
+    let pos = step.pos + first + word / (words.len() / rows).max(1);
+    Some(NotFinite { command: c.title(), pos, buffer: String::new(), word, bits: words[word] })
+}
+
+/// The digest of the same script run step by step without reading anything but logits; the prompt in pieces of so many
+/// (0: whole).
 pub async fn digest_of(session: &mut Session<'_>, script: &Script, pieces: usize) -> anyhow::Result<String> {
-    let mut hash = Sha256::new();
+    Ok(logits_of(session, script, pieces).await?.digest())
+}
+
+async fn logits_of(session: &mut Session<'_>, script: &Script, pieces: usize) -> anyhow::Result<Prefixes> {
+    let mut rows = Prefixes::default();
     let mut last = Vec::new();
     let size = if pieces == 0 { script.prompt.len() } else { pieces };
     let count = script.prompt.len().div_ceil(size);
@@ -206,7 +416,7 @@ pub async fn digest_of(session: &mut Session<'_>, script: &Script, pieces: usize
         session
             .feed(piece, Want::Last, |_, l| {
                 if i + 1 == count {
-                    hash.update(bytemuck::cast_slice::<f32, u8>(l));
+                    rows.push_row(l);
                     last = l.to_vec();
                 }
                 Ok(())
@@ -217,13 +427,34 @@ pub async fn digest_of(session: &mut Session<'_>, script: &Script, pieces: usize
         let id = argmax(&last);
         session
             .feed(&[id], Want::Last, |_, l| {
-                hash.update(bytemuck::cast_slice::<f32, u8>(l));
+                rows.push_row(l);
                 last.copy_from_slice(l);
                 Ok(())
             })
             .await?;
     }
-    Ok(hex(&hash.finalize()))
+    Ok(rows)
+}
+
+/// The best logits of a prompt's last token and of those generated greedily after it, as the device selects them, with as
+/// many steps under way as it takes.
+async fn selections_of(session: &mut Session<'_>, prompt: &[u32], generate: usize) -> anyhow::Result<Prefixes> {
+    let mut rows = Prefixes::default();
+    let mut best = Vec::new();
+    session.start(prompt, SELECT).await?;
+    session.best(&mut best).await?;
+    rows.push_best(&best);
+    for i in 0..generate {
+        if session.under_way() == 0 {
+            session.start(&[best[0].id], SELECT).await?;
+        }
+        if session.ahead() > 1 && i + 1 < generate {
+            session.follow().await?;
+        }
+        session.best(&mut best).await?;
+        rows.push_best(&best);
+    }
+    Ok(rows)
 }
 
 /// Index of the largest value, the lowest among equals.

@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
     ///
     /// Errors: cache types that do not fit the heads; buffers beyond the
     /// binding limit; an embedding that is missing or has another shape.
-    pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions) -> anyhow::Result<Builder<'a>> {
+    pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions, page: usize) -> anyhow::Result<Builder<'a>> {
         ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, "context, ubatch and output rows must be at least 1");
         let cached = (cache_words(o.k_type, h.head_dim, "--ctk")?, cache_words(o.v_type, h.head_dim, "--ctv")?);
         let mut b = Builder {
@@ -266,7 +266,7 @@ impl<'a> Builder<'a> {
             cache_words: 0,
             recent_words: 0,
         };
-        b.lay_out()?;
+        b.lay_out(page)?;
         b.embed = b.matrix("token_embd", h.dim, h.vocab)?;
         for (w, row0, rows) in b.embed.parts.clone() {
             let p = EmbedParams { n_tokens: 0, dim: h.dim as u32, row0: row0 as u32, rows: rows as u32 };
@@ -275,8 +275,8 @@ impl<'a> Builder<'a> {
         Ok(b)
     }
 
-    /// Declares the working buffers and cuts the cache into pages.
-    fn lay_out(&mut self) -> anyhow::Result<()> {
+    /// Declares the working buffers and cuts the cache into pages of at most `page` positions.
+    fn lay_out(&mut self, page: usize) -> anyhow::Result<()> {
         let (h, o, t) = (self.h, self.o, self.o.ubatch);
         let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
         self.work.ids = self.buffer("ids", t, Role::Input)?;
@@ -307,7 +307,7 @@ impl<'a> Builder<'a> {
             "64 cached positions do not fit the device's binding limit of {} bytes",
             o.max_binding_words * 4
         );
-        let page = n_ctx.min(page_limit);
+        let page = n_ctx.min(page_limit).min((page / CHUNK * CHUNK).max(CHUNK));
         self.pages.ranges = (0..n_ctx).step_by(page).map(|first| (first, page.min(n_ctx - first))).collect();
         if o.recent.applies(o.k_type, o.v_type) {
             self.pages.ring = recent_positions(t);

@@ -18,7 +18,12 @@ use builder::Builder;
 
 /// Makes the plan of a model; every tensor of the file is claimed once or named in the error.
 pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built> {
-    let mut b = Builder::new(c, h, o)?;
+    build_paged(c, h, o, usize::MAX)
+}
+
+/// As [`build`], with cache pages of at most `page` positions (at least one chunk) where bindings would allow larger ones.
+pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> anyhow::Result<Built> {
+    let mut b = Builder::new(c, h, o, page)?;
     for l in 0..h.layers {
         b.start_layer(l)?;
         match h.family {
