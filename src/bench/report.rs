@@ -31,8 +31,8 @@ section { background: var(--card); border: 1px solid var(--faint); border-radius
 ul { margin: .25rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }
 svg { width: 100%; max-width: 36rem; height: auto; display: block; } svg text { font-family: system-ui, sans-serif; fill: var(--ink); }
 svg text.soft { fill: var(--soft); }
-.bar { display: grid; grid-template-columns: minmax(5rem, 17rem) 1fr; gap: .6rem; align-items: center; font-size: 14px; }
-.bar .name { text-align: right; overflow-wrap: anywhere; } .track { position: relative; height: 1.5rem; }
+.bar { display: grid; grid-template-columns: minmax(5rem, 21rem) 1fr; gap: .6rem; align-items: center; font-size: 14px; }
+.bar .name { text-align: right; overflow-wrap: anywhere; } .track { position: relative; display: block; height: 1.5rem; }
 .track > * { position: absolute; } .track .fill { top: .15rem; height: 1.2rem; left: 0; border-radius: 2px; min-width: 1px; }
 .track .spread { top: .68rem; height: .14rem; background: var(--ink); } .track .value { white-space: nowrap; }
 @media (max-width: 640px) { body { padding: .75rem; } section { padding: .75rem; } .bar { display: block; }
@@ -349,8 +349,10 @@ fn line_chart(lines: &[(String, Vec<Point>)], x_name: &str, y_name: &str) -> Mar
                     points=(p.iter().map(|p| format!("{:.1},{:.1}", x(p.x), y(p.y))).collect::<Vec<_>>().join(" ")) {}
                 @for p in p {
                     @if p.spread > 0.0 {
-                        line.spread x1=(x(p.x)) x2=(x(p.x)) y1=(y(p.y + p.spread)) y2=(y((p.y - p.spread).max(0.0)))
-                            stroke="var(--ink)" stroke-width="1.5" {}
+                        // beside each other, not upon each other
+                        @let at = x(p.x) + 3.0 * (i as f64 - (lines.len() - 1) as f64 / 2.0);
+                        line.spread x1=(at) x2=(at) y1=(y(p.y + p.spread)) y2=(y((p.y - p.spread).max(0.0)))
+                            stroke=(colour) stroke-width="1.5" {}
                     }
                     circle cx=(x(p.x)) cy=(y(p.y)) r="3.5" fill=(colour) {
                         title { (name) " at " (p.x) ": " (number(p.y)) " ± " (number(p.spread)) }
@@ -519,5 +521,42 @@ mod unit {
         }
         assert_eq!(page.matches("<polyline").count(), 2, "a line for each cache type");
         assert_eq!(page.matches("<tr").count(), 1 + rows.len());
+        // each point of a line has its spread
+        assert_eq!(page.matches("<line class=\"spread\"").count(), 4);
+        let places: Vec<_> = ["p50", "p90", "p99"].map(|k| page.find(&format!("</i>{k}</span>"))).into();
+        assert!(places[0].is_some() && places.is_sorted(), "the legend of quantiles: {places:?}");
+    }
+
+    fn of(file: &str, device: &str, test: u64) -> Value {
+        json!({"model_filename": file, "model_type": "llama 1B", "device": device, "n_prompt": test, "n_gen": 0, "n_depth": 0,
+            "avg_ts": 9.0, "stddev_ts": 1.0, "limit_percent": 5.0, "warnings": []})
+    }
+
+    #[test]
+    fn a_page_names_the_file_and_two_of_a_kind_by_their_files() {
+        let one = page(&[of("/models/a.gguf", "d", 8)]);
+        assert!(one.contains("llama 1B (a.gguf) on "), "{one}");
+        let two = page(&[of("/models/a.gguf", "d", 8), of("C:\\b.gguf", "d", 8)]);
+        assert!(["pp8 · a.gguf", "pp8 · b.gguf"].iter().all(|name| two.contains(&format!(">{name}<"))), "{two}");
+    }
+
+    #[test]
+    fn a_label_does_not_repeat_the_legend_and_stands_once_for_bars_of_its_name() {
+        let rows = [of("a", "x", 8), of("a", "x", 16), of("a", "y", 8), of("a", "y", 16)];
+        let page = page(&rows);
+        let chart = page.split("</section>").find(|s| s.contains("Prompt: tokens a second")).expect("it is drawn");
+        assert_eq!((chart.matches(">pp8<").count(), chart.matches(">pp16<").count()), (1, 1), "{chart}");
+        assert!(!chart.contains("pp8 · x") && chart.matches("class=\"fill\"").count() == 4, "{chart}");
+    }
+
+    #[test]
+    fn warnings_stand_on_the_page_once_and_beside_the_bars_they_are_about() {
+        let mut rows = [of("a", "x", 8), of("a", "x", 16), of("a", "x", 32)];
+        let unsteady = format!("pp16: plain reading went from 12.0 to 7.9 GB/s meanwhile: {UNSTEADY}");
+        rows[0]["warnings"] = json!(["<fa> off"]);
+        rows[1]["warnings"] = json!(["<fa> off", unsteady]);
+        let page = page(&rows);
+        assert_eq!((page.matches("&lt;fa&gt; off").count(), page.matches(UNSTEADY).count()), (1, 1), "{page}");
+        assert_eq!(page.matches("5.0 % (see Warnings)</span>").count(), 1, "{page}");
     }
 }

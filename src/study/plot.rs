@@ -88,9 +88,9 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 /// Width of a plot of a page. Shown at 360 pixels its text of [`TEXT`] is as large as small print.
 pub const WIDTH: u32 = 460;
 const HEIGHT: u32 = 300;
-/// Size of text, and of titles.
-const TEXT: i32 = 14;
-const TITLE: i32 = 16;
+/// Size of text, and of titles, as plotters counts: it writes 0.8 of that.
+const TEXT: i32 = 17;
+const TITLE: i32 = 20;
 /// Width of a letter of text, about.
 const LETTER: i32 = 8;
 
@@ -317,7 +317,7 @@ pub fn two_panels(upper: &Lines, lower: &Lines) -> anyhow::Result<String> {
 /// Plots over one x axis of whole numbers, one below the other, each with its own scale, so that none flattens another.
 /// Strip `i` has the colour of series `i`.
 pub fn strips(title: &str, x_name: &str, list: &[Strip]) -> anyhow::Result<String> {
-    let (step, foot) = (124i32, 42i32);
+    let (step, foot) = (130i32, 42i32);
     let x = Scale::linear(along(list.iter().flat_map(|s| &s.points).map(|p| p.0)), 8, 1.0, x_name);
     svg((WIDTH, (30 + step * list.len() as i32 + foot) as u32), |area| {
         let mut rest = head(area, title, "", &[])?;

@@ -312,7 +312,7 @@ fn style() -> String {
          .soft{color:var(--soft)}.good{color:var(--good)}.bad{color:var(--bad)}\
          .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;overflow-x:auto}\
          .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:14px;align-items:start}\
-         .below{margin-top:14px}svg{width:100%;max-width:540px;height:auto;display:block}\
+         .below{margin-top:14px}svg{width:100%;max-width:500px;height:auto;display:block}\
          table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}\
          th{font-weight:600;text-align:right;color:var(--soft);font-size:13px}td{text-align:right}\
          th,td{padding:4px 6px;border-bottom:1px solid var(--line);white-space:nowrap}\
