@@ -320,7 +320,7 @@ struct Point {
 
 /// Lines over a common pair of axes from zero. Drawn narrow, so that the text can be read on a phone.
 fn line_chart(lines: &[(String, Vec<Point>)], x_name: &str, y_name: &str) -> Markup {
-    let (left, upper, right, lower) = (58.0, 26.0, 500.0, 270.0);
+    let (left, upper, right, lower) = (62.0, 28.0, 500.0, 270.0);
     let points = || lines.iter().flat_map(|(_, p)| p);
     let (most_x, most_y) = points().fold((1.0, 1e-9), |(x, y): (f64, f64), p| (x.max(p.x), y.max(p.y + p.spread)));
     let (mut step_x, step_y) = (step(most_x), step(most_y));
@@ -333,16 +333,16 @@ fn line_chart(lines: &[(String, Vec<Point>)], x_name: &str, y_name: &str) -> Mar
     let y = |v: f64| lower - (lower - upper) * v / top;
     let ticks = |step: f64, most: f64| (0..=(most / step + 1e-9) as usize).map(move |i| i as f64 * step);
     html! {
-        svg viewBox="0 0 520 322" role="img" {
+        svg viewBox="0 0 520 326" role="img" {
             @for v in ticks(step_y, top) {
                 line x1=(left) x2=(right) y1=(y(v)) y2=(y(v)) stroke="var(--faint)" {}
-                text.soft x=(left - 8.0) y=(y(v) + 4.5) text-anchor="end" font-size="14" { (number(v)) }
+                text.soft x=(left - 8.0) y=(y(v) + 5.5) text-anchor="end" font-size="16" { (number(v)) }
             }
             @for v in ticks(step_x, most_x) {
-                text.soft x=(x(v)) y=(lower + 20.0) text-anchor="middle" font-size="14" { (format!("{v:.0}")) }
+                text.soft x=(x(v)) y=(lower + 22.0) text-anchor="middle" font-size="16" { (format!("{v:.0}")) }
             }
-            text.soft x="4" y=(upper - 12.0) font-size="14" { (y_name) }
-            text.soft x=((left + right) / 2.0) y=(lower + 44.0) text-anchor="middle" font-size="14" { (x_name) }
+            text.soft x="4" y=(upper - 12.0) font-size="16" { (y_name) }
+            text.soft x=((left + right) / 2.0) y=(lower + 47.0) text-anchor="middle" font-size="16" { (x_name) }
             @for (i, (name, p)) in lines.iter().enumerate() {
                 @let colour = format!("var(--s{})", i % SERIES);
                 polyline fill="none" stroke=(colour) stroke-width="2"

@@ -147,7 +147,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         let bytes = chunks as u64 * windows.scored() as u64 * vocab as u64 * 4;
         note!("{about}, one model at a time ({} of logits in a temporary file)", super::inspect::size(bytes));
         common::catch_interrupt()?;
-        let bar = common::bar(2 * chunks as u64, "windows {bar:30} {pos}/{len} {msg} {eta}");
+        let bar = common::bar(2 * chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
         let Some(kept) = keep(a, &windows, &bar)? else {
             bar.finish_and_clear();
             note!("interrupted before B was loaded: nothing is known");
@@ -162,7 +162,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
             .context("both models are loaded at the same time; --one-at-a-time needs the memory of one")?;
         note!("{about}");
         common::catch_interrupt()?;
-        (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "windows {bar:30} {pos}/{len} {msg} {eta}"))
+        (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}"))
     };
     let mut sources = [a, Logits::Live(Box::new(b))];
     let mut comparison = Comparison::default();
