@@ -414,17 +414,17 @@ impl<'a> Run<'a> {
         let mut before = self.read_again(place, &mut peak);
         for (i, test) in tests.iter().enumerate() {
             ensure!(!common::interrupted(), Interrupted);
-            let line = format!("{} of {}: {test} of {what}", i + 1, tests.len());
+            let line = format!("{} of {}: {test}", i + 1, tests.len());
             if self.a.progress {
-                note!("{line}");
+                note!("{line} of {what}");
             }
             let time = system::utc();
             let n = self.a.repetitions;
             // a thread that redraws would take time from what is measured
             let begin = |part| match part {
-                Part::Depth => status.set(&format!("{line}: filling the cache")),
-                Part::WarmUp => status.set(&format!("{line}: once before it is timed")),
-                Part::Repetition(i) => status.set(&format!("{line}: repetition {i} of {n}")),
+                Part::Depth => status.set(&format!("{line}, filling the cache, of {what}")),
+                Part::WarmUp => status.set(&format!("{line}, once before it is timed, of {what}")),
+                Part::Repetition(i) => status.set(&format!("{line}, repetition {i} of {n}, of {what}")),
             };
             let measured = self.measure(&mut bench, test, &base, counts, &begin);
             let mut row = Row { test: *test, time, ..base.clone() };

@@ -547,12 +547,12 @@ pub struct Status(ProgressBar);
 impl Status {
     /// Shows a line.
     pub fn new(text: &str) -> Status {
-        let status = Status(bar(0, "{msg}"));
+        let status = Status(bar(0, "{wide_msg}"));
         status.set(text);
         status
     }
 
-    /// Replaces the line, at once: what it tells of may take minutes.
+    /// Replaces the line, at once: what it tells of may take minutes. What a terminal has no room for is cut.
     pub fn set(&self, text: &str) {
         self.0.set_message(super::one_line(text));
         self.0.force_draw();

@@ -42,12 +42,16 @@ pub fn man(a: ManArgs, mut program: Command) -> anyhow::Result<ExitCode> {
     program.build();
     std::fs::create_dir_all(&a.out).with_context(|| a.out.display().to_string())?;
     let shown = |c: &&Command| !c.is_hide_set() && c.get_name() != "help";
+    let mut written = String::new();
     let commands: Vec<Command> = program.get_subcommands().filter(shown).cloned().collect();
     for command in std::iter::once(program).chain(commands) {
         let (name, page) = page(command)?;
-        replace_file(&a.out.join(&name), &page)?;
-        writeln!(std::io::stdout(), "{}", super::one_line(&a.out.join(&name).to_string_lossy()))?;
+        let file = a.out.join(name);
+        replace_file(&file, &page)?;
+        written += &format!("{}\n", super::one_line(&file.to_string_lossy()));
     }
+    // all of them are there, whoever reads this
+    std::io::stdout().lock().write_all(written.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -56,7 +60,7 @@ pub fn man(a: ManArgs, mut program: Command) -> anyhow::Result<ExitCode> {
 fn page(command: Command) -> anyhow::Result<(String, Vec<u8>)> {
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let parts = command.get_subcommands().next().is_some();
-    let page = Man::new(command);
+    let page = Man::new(command).source(concat!("isobit ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;

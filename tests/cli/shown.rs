@@ -63,6 +63,7 @@ fn every_command_has_a_manual_page_with_its_examples_line_by_line() {
     for name in &found {
         let page = std::fs::read_to_string(out.join(name)).unwrap();
         let (options, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{name}: {page}"));
+        assert!(options.contains(concat!("isobit ", env!("CARGO_PKG_VERSION"))), "{name}: {page}");
         assert!(options.contains(".SH OPTIONS") && options.contains(".SH SYNOPSIS"), "{name}: {page}");
         assert!(examples.lines().any(|l| l.trim_start().starts_with("isobit ")), "{name}: {page}");
     }
@@ -119,8 +120,11 @@ fn what_takes_time_says_so_on_a_terminal_and_nowhere_else() {
     let out = dir.path().join("m.gguf");
     for (line, label) in [
         (format!("run -f {book} -n 2 -c 512 --ubatch 64 --device cpu"), "reading the prompt "),
-        ("bench --device cpu --no-limits -p 8 -n 0 -r 2".to_string(), "1 of 1: pp8 of llama 4M Q4_K - Medium on CPU"),
-        ("bench --device cpu --no-limits -p 8 -n 0 -r 2".to_string(), "repetition 2 of 2"),
+        (
+            "bench --device cpu --no-limits -p 8 -n 0 -r 2".to_string(),
+            "1 of 1: pp8, once before it is timed, of llama 4M",
+        ),
+        ("bench --device cpu --no-limits -p 8 -n 0 -r 2".to_string(), "1 of 1: pp8, repetition 2 of 2, of llama 4M"),
         (format!("quantize {f16} {} q8_0", out.display()), "quantising "),
         (format!("hist {f16} --types q8_0"), "encoding and comparing "),
         (format!("perplexity -f {book} -c 64 --chunks 2 --device cpu"), "scoring "),
