@@ -162,7 +162,7 @@ pub struct BenchArgs {
     /// The same on stderr (also -oe)
     #[arg(long, value_name = "FORMAT", value_parser = format, help_heading = "Output")]
     pub(super) output_err: Option<Format>,
-    /// Say on stderr what runs, a line for each test, where it is no terminal too
+    /// Say on stderr what runs, a line for each test (a terminal shows it anyway)
     #[arg(long, help_heading = "Output")]
     pub(super) progress: bool,
     /// Also write one page with charts
