@@ -62,7 +62,7 @@ pub(super) struct Nature {
 pub struct GpuDevice {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
-    title: String,
+    pub(super) title: String,
     faults: Faults,
     pub(super) nature: Nature,
     pipelines: Option<PipelineCache>,

@@ -34,8 +34,10 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn get(&self, name: &str) -> Option<Vec<u8>>;
     /// Replaces the bytes of a name, at once or not at all. What cannot be written is lost, with a warning.
     fn put(&self, name: &str, bytes: &[u8]);
-    /// Tells the user in one line.
+    /// Warns the user in one line.
     fn warn(&self, line: &str);
+    /// Tells the user in one line what takes time now.
+    fn tell(&self, line: &str);
 }
 
 /// What is remembered of one adapter.
@@ -66,6 +68,8 @@ pub(super) struct Memory {
     store: Option<Arc<dyn Store>>,
     name: String,
     page: Page,
+    /// the user was told that measuring takes time
+    told: bool,
 }
 
 impl Memory {
@@ -74,7 +78,7 @@ impl Memory {
         let about = about(adapter);
         let name = name("gpu", &about, "json");
         let fresh = Page { about, exact: false, choices: BTreeMap::new(), splits: BTreeMap::new() };
-        let mut memory = Memory { store, name, page: fresh };
+        let mut memory = Memory { store, name, page: fresh, told: false };
         let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
         match found.map(|text| serde_json::from_slice::<Page>(&text)) {
             Some(Ok(page)) if page.about == memory.page.about => memory.page = page,
@@ -100,6 +104,18 @@ impl Memory {
             self.page.exact = exact;
             self.save();
         }
+    }
+
+    /// Tells the user once that variants are measured, which takes seconds.
+    fn tell(&mut self, title: &str, tune: Tune) {
+        if let (false, Some(store)) = (self.told, &self.store) {
+            let how_long = match tune {
+                Tune::Now => "all of them, as --tune now asks".to_string(),
+                _ => format!("{} s and the shape in hand; --tune off leaves it out", BUDGET.as_secs()),
+            };
+            store.tell(&format!("measuring variants of kernels on {title} ({how_long})"));
+        }
+        self.told = true;
     }
 
     fn save(&self) {
@@ -346,6 +362,8 @@ impl GpuDevice {
         if chosen.is_empty() {
             return Ok(vec![]);
         }
+        self.memory.tell(&self.title, self.options.tune);
+        let program = self.program()?;
         // one dispatch of what reads no matrix takes less than submitting it, but attention's on a rasteriser
         let op = program.plan.recording.commands[commands[0]].op;
         let times = match op {
@@ -403,6 +421,7 @@ mod tests {
         fn warn(&self, line: &str) {
             self.warnings.lock().unwrap().push(line.into());
         }
+        fn tell(&self, _: &str) {}
     }
 
     fn adapter(driver: &str) -> wgpu::AdapterInfo {

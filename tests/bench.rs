@@ -189,6 +189,40 @@ fn every_format_tells_the_same_rows() {
 }
 
 #[test]
+fn json_is_the_format_of_that_name_for_rows_operations_and_comparisons() {
+    let args = ["--device", "cpu", "--no-limits", "-r", "2", "-p", "8", "-n", "0", "--json"];
+    let rows = bench(&args).exits(0).rows();
+    assert_eq!((rows.len(), rows[0]["n_prompt"].as_u64()), (1, Some(8)));
+    assert_eq!(rows[0]["warnings"], Value::Array(vec![]));
+    let dir = tempfile::tempdir().unwrap();
+    let file = put(dir.path(), "a.json", &Value::Array(rows).to_string());
+    let ran = bench(&["--compare", &file, &file, "--json"]).exits(0);
+    let v: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran:#?}"));
+    assert_eq!((&v["a"], v["rows"].as_array().map(Vec::len)), (&file.as_str().into(), Some(1)));
+    assert_eq!((&v["rows"][0]["ratio"], &v["rows"][0]["digests"]), (&1.0.into(), &"same".into()));
+    assert_eq!(bench(&["--json", "-o", "md"]).exits(2).out, "");
+}
+
+#[test]
+fn what_is_warned_of_is_in_the_rows_and_on_the_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("p.html");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny/tiny-stories-Q8_0.gguf");
+    let html = page.to_str().unwrap();
+    let ran = quick("jsonl", &["-m", model, "-p", "8", "-n", "0", "-fa", "off", "--html", html]).exits(0);
+    let row: Value = serde_json::from_str(&ran.out).unwrap();
+    let said = "-fa off: attention is always fused, the flag changes nothing";
+    assert!(ran.err.contains(&format!("warning: {said}")), "{ran:#?}");
+    assert_eq!(row["warnings"], serde_json::json!([said]));
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains(said) && text.contains("(tiny-stories-Q8_0.gguf)"), "{text}");
+    // drawn again from the rows, it says the same
+    let rows = put(dir.path(), "rows.jsonl", &ran.out);
+    bench(&["--from", &rows, "--html", html]).exits(0);
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), text);
+}
+
+#[test]
 fn the_other_format_goes_to_stderr() {
     let ran = quick("md", &["-p", "8", "-n", "0", "-oe", "jsonl"]).exits(0);
     let rows: Vec<Value> =

@@ -182,9 +182,33 @@ fn the_plot_is_an_svg_with_two_lines_and_a_difference() {
     assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
     assert!(drawn.contains("Perplexity so far") && drawn.contains("B minus A"));
     assert!(drawn.matches("<polyline").count() >= 3 && drawn.contains("<polygon"));
+    // both axes are named, and why the band begins late
+    for words in ["perplexity", "nats per token", "from window 5 on"] {
+        assert!(drawn.lines().any(|l| l.contains(words)), "{words}: {drawn}");
+    }
     let nowhere = dir.path().join("no/where.svg");
     let line = refused(compare(Q4_K_M, Q4_K_M, &["--svg", nowhere.to_str().unwrap()]));
     assert!(line.contains("--svg"), "{line}");
+}
+
+#[cfg(unix)]
+#[test]
+fn figures_are_printed_before_they_are_drawn_and_a_place_that_takes_no_file_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    // the file's neighbour, which is renamed to it, has a name that is too long
+    let long = dir.path().join(format!("{}.svg", "x".repeat(246)));
+    let window = ["-c", "64", "--chunks", "1"];
+    let ran = compare(Q4_K_M, Q4_K_M, &[&window[..], &["--svg", long.to_str().unwrap()]].concat());
+    let (out, err) = (text(&ran.stdout), text(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(2), "{err}");
+    assert!(out.contains("every difference is zero") && err.contains("error: --svg: "), "{out}{err}");
+    if cfg!(target_os = "linux") {
+        // nobody can make a file there, not even root
+        let line = refused(compare(Q4_K_M, Q4_K_M, &["--svg", "/proc/running.svg"]));
+        assert!(line.contains("the directory /proc cannot be written"), "{line}");
+        let line = refused(compare(Q4_K_M, Q4_K_M, &["--svg", "/dev/null"]));
+        assert!(line.contains("a device or pipe"), "{line}");
+    }
 }
 
 #[test]

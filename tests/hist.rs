@@ -201,9 +201,31 @@ fn the_report_is_one_page_that_needs_nothing_else() {
     // bars; histogram and layers of four groups; histograms of head, embedding and model
     assert_eq!(page.matches("<svg").count(), 1 + 4 * 2 + 3);
     assert!(page.contains("model.layers.2.mlp.gate_up_proj.weight"));
+    for words in ["Q8K128: change of rmse against Q8_K", "qkv: rmse by layer", "change, %", "% of elements"] {
+        assert!(page.contains(words), "{words}");
+    }
     assert!(page.contains(&format!("{:.4e}", number(group(&v, "qkv"), "/types/Q8K128/rmse"))));
     let left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 5, "{left:?}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_costs_no_figures_and_a_place_that_takes_none_no_time() {
+    let model = format!("{TINY}/tiny-stories-f16.gguf");
+    let dir = tempfile::tempdir().unwrap();
+    // a directory where the page is to be
+    std::fs::create_dir_all(dir.path().join("report.html/x")).unwrap();
+    let ran = isobit(&[&model, "--types", "q8_0", "-o", dir.path().to_str().unwrap()]);
+    let (out, err) = (text(&ran.stdout), text(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(2), "{err}");
+    assert!(out.contains("Q8_0: root mean square error") && err.contains("report.html"), "{out}{err}");
+    if cfg!(target_os = "linux") {
+        // nobody can make a file there, not even root
+        let ran = isobit(&[&model, "--types", "q8_0", "-o", "/proc"]);
+        let err = text(&ran.stderr);
+        assert_eq!((ran.status.code(), text(&ran.stdout).as_str(), err.lines().count()), (Some(2), "", 1), "{err}");
+        assert!(err.contains("the directory /proc cannot be written"), "{err}");
+    }
 }
 
 #[test]

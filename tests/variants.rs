@@ -177,6 +177,10 @@ mod gpu {
         assert_golden(gpus);
         let measured = kept.ending(".json");
         assert_eq!(measured.len(), found, "a text for each adapter");
+        // that seconds pass is said, once for each adapter
+        let told = kept.told.lock().unwrap().split_off(0);
+        assert_eq!(told.len(), found, "{told:?}");
+        assert!(told.iter().all(|l| l.starts_with("measuring variants of kernels on ")), "{told:?}");
         for text in measured.values().map(|bytes| std::str::from_utf8(bytes).expect("JSON")) {
             assert!(text.contains("\"exact\": true") && text.contains("q4k_matvec k="), "{text}");
             let page: Value = serde_json::from_str(text).expect("it is JSON");
@@ -199,6 +203,7 @@ mod gpu {
             block_on(Session::new(&mut gpu, &c, &h, options(), |_| {})).unwrap_or_else(|e| panic!("{e:#}"));
         }
         assert_eq!(kept.ending(".json"), measured);
+        assert_eq!(*kept.told.lock().unwrap(), Vec::<String>::new(), "nothing is measured, so nothing is said");
         assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
     }
 

@@ -10,7 +10,7 @@
 use super::{deviation, mean};
 use crate::stats::student95;
 use anyhow::{Context, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Reads rows from JSON (an array) or JSONL (an object a line).
@@ -199,6 +199,25 @@ impl Comparison {
         (m.exp(), interval)
     }
 
+    /// The same as one object; intervals are null where there are too few samples.
+    pub fn json(&self, first: &str, second: &str) -> Value {
+        let interval = |i: Option<(f64, f64)>| i.map(|(low, high)| [low, high]);
+        let pairs: Vec<Value> = (self.pairs.iter())
+            .map(|p| {
+                let digests = match (p.digests_differ, p.digests_agree) {
+                    (true, _) => json!("differ"),
+                    (_, true) => json!("same"),
+                    _ => Value::Null,
+                };
+                json!({"row": p.name, "a_ts": p.a, "b_ts": p.b, "ratio": p.ratio, "interval": interval(p.interval),
+                    "b_is": p.verdict(), "digests": digests})
+            })
+            .collect();
+        let (ratio, range) = self.mean();
+        json!({"a": first, "b": second, "rows": pairs, "ratio": ratio, "interval": interval(range),
+            "alone_a": self.alone.0, "alone_b": self.alone.1})
+    }
+
     /// A Markdown table and a plain sentence.
     pub fn text(&self, first: &str, second: &str) -> String {
         let mut out = String::new();
@@ -243,7 +262,6 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn row(test: u64, device: &str, samples: &[f64], digest: &str) -> Value {
         json!({"model_type": "m", "n_prompt": test, "n_gen": 0, "n_depth": 0, "type_k": "f16", "type_v": "f16",

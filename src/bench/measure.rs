@@ -47,6 +47,19 @@ pub struct Routine<'a> {
     pub stop: &'a dyn Fn() -> bool,
     /// joules used so far, where the system counts them
     pub energy: &'a dyn Fn() -> Option<f64>,
+    /// told what begins, outside the timed part
+    pub begin: &'a dyn Fn(Part),
+}
+
+/// A part of a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// filling the cache up to the test's depth
+    Depth,
+    /// running the test once before the clock starts
+    WarmUp,
+    /// a timed repetition, counted from 1
+    Repetition(usize),
 }
 
 /// What a test gave. Times are in nanoseconds.
@@ -161,8 +174,12 @@ impl<'d, 'c> Bench<'d, 'c> {
     /// different logits.
     pub async fn run(&mut self, test: &Test, r: &Routine<'_>) -> anyhow::Result<Measured> {
         let Test { prompt, generate, depth } = *test;
+        if self.filled < depth {
+            (r.begin)(Part::Depth);
+        }
         self.fill(depth, r.batch, r.stop).await?;
         if r.warm_up {
+            (r.begin)(Part::WarmUp);
             self.go_back(depth, r.stop).await?;
             if prompt > 0 {
                 self.feed(depth, prompt, r.batch, r.stop).await?;
@@ -172,8 +189,9 @@ impl<'d, 'c> Bench<'d, 'c> {
         }
         let mut m = Measured::default();
         let (mut host, mut commands, mut read_back, mut joules) = (Duration::ZERO, 0, 0, Some(0.0));
-        for _ in 0..r.repetitions {
+        for repetition in 1..=r.repetitions {
             ensure!(!(r.stop)(), Interrupted);
+            (r.begin)(Part::Repetition(repetition));
             self.go_back(depth, r.stop).await?;
             std::thread::sleep(r.delay);
             self.session.device().take_stats();

@@ -2,7 +2,7 @@
 //!
 //! `maud` writes the markup, and escapes what comes from files and drivers. The charts are markup too, bars and one kind of
 //! line chart: plotting crates write their colours into the drawing, while here they are CSS variables, so that the page
-//! follows the reader's light or dark setting.
+//! follows the reader's light or dark setting. Bars are boxes of HTML, whose text keeps its size on a phone.
 
 use super::compare::{label, test_name};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Colours of series.
 const SERIES: usize = 8;
+
+/// What a warning says where the percentage of the limit is in question.
+pub const UNSTEADY: &str = "its share says little";
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1b1f24; --faint: #d8dde3; --soft: #59636e; --back: #ffffff; --card: #f6f8fa;
@@ -22,11 +25,18 @@ const STYLE: &str = "
 body { margin: 0 auto; padding: 1.5rem; max-width: 70rem; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 0 0 .25rem; }
-p { margin: .25rem 0 .75rem; color: var(--soft); } p.bad { color: var(--bad); font-weight: 600; }
+p { margin: .25rem 0 .75rem; color: var(--soft); overflow-wrap: anywhere; } p.bad { color: var(--bad); font-weight: 600; }
 section { background: var(--card); border: 1px solid var(--faint); border-radius: 8px; padding: 1rem; margin: 1rem 0;
   overflow-x: auto; }
-svg { max-width: 100%; height: auto; display: block; } svg text { font-family: system-ui, sans-serif; fill: var(--ink); }
+ul { margin: .25rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }
+svg { width: 100%; max-width: 36rem; height: auto; display: block; } svg text { font-family: system-ui, sans-serif; fill: var(--ink); }
 svg text.soft { fill: var(--soft); }
+.bar { display: grid; grid-template-columns: minmax(5rem, 21rem) 1fr; gap: .6rem; align-items: center; font-size: 14px; }
+.bar .name { text-align: right; overflow-wrap: anywhere; } .track { position: relative; display: block; height: 1.5rem; }
+.track > * { position: absolute; } .track .fill { top: .15rem; height: 1.2rem; left: 0; border-radius: 2px; min-width: 1px; }
+.track .spread { top: .68rem; height: .14rem; background: var(--ink); } .track .value { white-space: nowrap; }
+@media (max-width: 640px) { body { padding: .75rem; } section { padding: .75rem; } .bar { display: block; }
+  .bar .name { display: block; text-align: left; } }
 .key { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: 0 0 .5rem; font-size: 13px; }
 .key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
@@ -38,7 +48,10 @@ td.n, th.n { text-align: right; } tr.bad td { color: var(--bad); } code { font-s
 struct Entry<'a> {
     row: &'a Value,
     device: String,
+    /// what charts call the model: its kind, or where two files are of one kind the file
     model: String,
+    kind: String,
+    file: String,
     test: String,
     cache: String,
     speed: f64,
@@ -63,11 +76,14 @@ impl Entry<'_> {
 fn entry(row: &Value) -> Entry<'_> {
     let text = |k: &str| row[k].as_str().unwrap_or("").to_string();
     let (k, v) = (text("type_k"), text("type_v"));
+    let path = text("model_filename");
     let recent = if row["kv_recent"] == true { "+r64" } else { "" };
     Entry {
         row,
         device: label(row),
         model: text("model_type"),
+        kind: text("model_type"),
+        file: path.rsplit(['/', '\\']).next().unwrap_or_default().to_string(),
         test: test_name(row),
         cache: format!("{}{recent}", if k == v { k } else { format!("{k}/{v}") }),
         speed: row["avg_ts"].as_f64().unwrap_or(0.0),
@@ -77,7 +93,19 @@ fn entry(row: &Value) -> Entry<'_> {
 
 /// The page of some rows (as `bench -o json` writes them, or llama-bench).
 pub fn page(rows: &[Value]) -> String {
-    let all: Vec<Entry> = rows.iter().map(entry).collect();
+    let mut all: Vec<Entry> = rows.iter().map(entry).collect();
+    let files: BTreeSet<(String, String)> = all.iter().map(|e| (e.kind.clone(), e.file.clone())).collect();
+    for e in &mut all {
+        if files.iter().filter(|(kind, _)| *kind == e.kind).count() > 1 {
+            e.model.clone_from(&e.file);
+        }
+    }
+    let titles: Vec<String> = (files.iter())
+        .map(|(kind, file)| if file.is_empty() { kind.clone() } else { format!("{kind} ({file})") })
+        .collect();
+    let said: Vec<&str> =
+        rows.iter().filter_map(|r| r["warnings"].as_array()).flatten().filter_map(Value::as_str).collect();
+    let warnings = numbering(said.into_iter());
     let fine: Vec<&Entry> = all.iter().filter(|e| e.row["error"].is_null() && e.speed > 0.0).collect();
     let wrong = all.iter().filter(|e| e.wrong()).count();
     let failed = all.len() - fine.len();
@@ -96,11 +124,14 @@ pub fn page(rows: &[Value]) -> String {
             }
             body {
                 h1 { "isobit bench" }
-                p { (models.iter().copied().collect::<Vec<_>>().join(", ")) " on " (first("cpu_info"))
+                p { (titles.join(", ")) " on " (first("cpu_info"))
                     @if !first("gpu_info").is_empty() { ", " (first("gpu_info")) }
                     "; " (first("test_time")) "; build " (first("build_commit")) }
                 @if wrong > 0 { p.bad { (wrong) " rows have digests that differ from another device's: their speed is that of a wrong result." } }
                 @if failed > 0 { p.bad { (failed) " rows failed; the table says why." } }
+                @if !warnings.is_empty() {
+                    section { h2 { "Warnings" } ul { @for text in in_order(&warnings) { li { (text) } } } }
+                }
                 (tests(&fine, many))
                 (by_depth(&fine, many))
                 (by_cache(&fine, many))
@@ -113,8 +144,16 @@ pub fn page(rows: &[Value]) -> String {
     .into_string()
 }
 
-/// The names of the rows of a chart: as short as tells them apart.
-fn names(list: &[&Entry], many: bool, with_test: bool) -> Vec<String> {
+/// What the legend of a chart tells, and its labels need not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Legend {
+    Device,
+    Cache,
+    Other,
+}
+
+/// The names of the rows of a chart: as short as tells them apart, together with its legend.
+fn names(list: &[&Entry], many: bool, with_test: bool, legend: Legend) -> Vec<String> {
     let devices: BTreeSet<&str> = list.iter().map(|e| e.device.as_str()).collect();
     let caches: BTreeSet<&str> = list.iter().map(|e| e.cache.as_str()).collect();
     let ubatches: BTreeSet<u64> = list.iter().filter_map(|e| e.row["n_ubatch"].as_u64()).collect();
@@ -122,9 +161,9 @@ fn names(list: &[&Entry], many: bool, with_test: bool) -> Vec<String> {
         let mut parts = Vec::new();
         parts.extend(Some(e.test.clone()).filter(|_| with_test));
         parts.extend(Some(e.model.clone()).filter(|_| many));
-        parts.extend(Some(e.cache.clone()).filter(|_| caches.len() > 1));
+        parts.extend(Some(e.cache.clone()).filter(|_| caches.len() > 1 && legend != Legend::Cache));
         parts.extend(e.row["n_ubatch"].as_u64().filter(|_| ubatches.len() > 1).map(|u| format!("ub {u}")));
-        parts.extend(Some(short(&e.device)).filter(|_| devices.len() > 1));
+        parts.extend(Some(short(&e.device)).filter(|_| devices.len() > 1 && legend != Legend::Device));
         if parts.is_empty() { short(&e.device) } else { parts.join(" · ") }
     };
     list.iter().map(name).collect()
@@ -141,34 +180,37 @@ fn short(device: &str) -> String {
     }
 }
 
-/// A bar of a chart: name, value, what the number says, series, and the whisker's half-length.
+/// A bar of a chart: name, value, what the number says, series and what the legend calls it, and the whisker's half-length.
 struct Bar {
     name: String,
     value: f64,
     text: String,
     series: usize,
+    title: String,
     whisker: f64,
 }
 
-/// Horizontal bars from zero to `most`.
-fn bars(list: &[Bar], most: f64) -> Markup {
-    const LEFT: f64 = 330.0;
-    const WIDTH: f64 = 440.0;
-    const STEP: f64 = 24.0;
-    let height = list.len() as f64 * STEP + 4.0;
-    let x = |v: f64| LEFT + WIDTH * (v / most).clamp(0.0, 1.0);
+/// Horizontal bars from zero to `most`. Those of one name stand together, and the name once.
+fn bars(mut list: Vec<Bar>, most: f64) -> Markup {
+    let names: Vec<String> = list.iter().map(|b| b.name.clone()).collect();
+    let places = numbering(names.iter().map(String::as_str));
+    list.sort_by_key(|b| places[b.name.as_str()]);
+    // beside the longest bar there is room for its number
+    let x = |v: f64| format!("calc((100% - 12rem) * {:.4})", (v / most).clamp(0.0, 1.0));
     html! {
-        svg viewBox=(format!("0 0 900 {height}")) width="900" height=(height) role="img" {
-            @for (i, b) in list.iter().enumerate() {
-                @let y = i as f64 * STEP + 3.0;
-                text x=(LEFT - 8.0) y=(y + 14.0) text-anchor="end" font-size="13" { (b.name) }
-                rect x=(LEFT) y=(y) width=(x(b.value) - LEFT) height=(STEP - 6.0) rx="2" fill=(format!("var(--s{})", b.series % SERIES)) {}
-                @if b.whisker > 0.0 {
-                    line x1=(x(b.value - b.whisker)) x2=(x(b.value + b.whisker)) y1=(y + 9.0) y2=(y + 9.0) stroke="var(--ink)" stroke-width="1.5" {}
+        div.bars { @for (i, b) in list.iter().enumerate() {
+            div.bar {
+                span.name { @if i == 0 || list[i - 1].name != b.name { (b.name) } }
+                span.track title=(format!("{}: {}", b.title, b.text)) {
+                    span.fill style=(format!("width:{};background:var(--s{})", x(b.value), b.series % SERIES)) {}
+                    @if b.whisker > 0.0 {
+                        @let (low, high) = ((b.value - b.whisker).max(0.0), b.value + b.whisker);
+                        span.spread style=(format!("left:{};width:{}", x(low), x(high - low))) {}
+                    }
+                    span.value style=(format!("left:calc({} + 6px)", x(b.value + b.whisker))) { (b.text) }
                 }
-                text x=(x(b.value + b.whisker) + 6.0) y=(y + 14.0) font-size="13" { (b.text) }
             }
-        }
+        } }
     }
 }
 
@@ -182,10 +224,21 @@ fn numbering<'a>(all: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize>
     map
 }
 
-fn key(series: &BTreeMap<&str, usize>) -> Markup {
-    let mut list: Vec<_> = series.iter().collect();
-    list.sort_by_key(|(_, i)| **i);
+/// The texts by their numbers.
+fn in_order<'a>(numbers: &BTreeMap<&'a str, usize>) -> Vec<&'a str> {
+    let mut list: Vec<_> = numbers.iter().map(|(text, i)| (*i, *text)).collect();
+    list.sort_unstable();
+    list.into_iter().map(|(_, text)| text).collect()
+}
+
+/// A legend: names and series, in this order.
+fn key(list: &[(&str, usize)]) -> Markup {
     html! { div.key { @for (name, i) in list { span { i style=(format!("background:var(--s{})", i % SERIES)) {} (name) } } } }
+}
+
+/// The legend of numbered texts.
+fn key_of(series: &BTreeMap<&str, usize>) -> Markup {
+    key(&in_order(series).into_iter().enumerate().map(|(i, name)| (name, i)).collect::<Vec<_>>())
 }
 
 /// Tokens a second of every test at the first depth, prompts and generation apart.
@@ -203,11 +256,11 @@ fn tests(list: &[&Entry], many: bool) -> Markup {
                 section {
                     h2 { (title) }
                     p { "Mean of the repetitions, with one standard deviation to either side." }
-                    @if devices.len() > 1 { (key(&devices)) }
-                    (bars(&rows.iter().zip(names(&rows, many, true)).map(|(e, name)| Bar {
-                        name, value: e.speed, series: devices[e.device.as_str()], whisker: e.spread,
+                    @if devices.len() > 1 { (key_of(&devices)) }
+                    (bars(rows.iter().zip(names(&rows, many, true, Legend::Device)).map(|(e, name)| Bar {
+                        name, value: e.speed, series: devices[e.device.as_str()], title: e.device.clone(), whisker: e.spread,
                         text: format!("{}{}", number(e.speed), if e.wrong() { "  WRONG RESULT" } else { "" }),
-                    }).collect::<Vec<_>>(), most))
+                    }).collect(), most))
                 }
             }
         }
@@ -221,24 +274,24 @@ fn by_depth(list: &[&Entry], many: bool) -> Markup {
     if depths.len() < 2 {
         return html! {};
     }
-    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
-    for (e, name) in decode.iter().zip(names(&decode, many, false)) {
+    let mut lines: Vec<(String, Vec<Point>)> = Vec::new();
+    for (e, name) in decode.iter().zip(names(&decode, many, false, Legend::Other)) {
         let gen_tests: BTreeSet<u64> = decode.iter().filter_map(|e| e.row["n_gen"].as_u64()).collect();
         let name = if gen_tests.len() > 1 { format!("tg{} · {name}", e.row["n_gen"]) } else { name };
-        let point = (e.row["n_depth"].as_u64().unwrap_or(0) as f64, e.speed);
+        let point = Point { x: e.row["n_depth"].as_u64().unwrap_or(0) as f64, y: e.speed, spread: e.spread };
         match lines.iter_mut().find(|(n, _)| *n == name) {
             Some((_, points)) => points.push(point),
             None => lines.push((name, vec![point])),
         }
     }
-    lines.iter_mut().for_each(|(_, p)| p.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    lines.iter_mut().for_each(|(_, p)| p.sort_by(|a, b| a.x.total_cmp(&b.x)));
     let chart = line_chart(&lines, "tokens in the cache", "tokens a second");
     let series = numbering(lines.iter().map(|(n, _)| n.as_str()));
     html! {
         section {
             h2 { "Generation by depth" }
-            p { "Tokens a second after so many tokens are in the cache." }
-            (key(&series))
+            p { "Tokens a second after so many tokens are in the cache, with one standard deviation up and down." }
+            (key_of(&series))
             (chart)
         }
     }
@@ -258,33 +311,52 @@ fn step(most: f64) -> f64 {
         }
 }
 
-/// Lines over a common pair of axes from zero.
-fn line_chart(lines: &[(String, Vec<(f64, f64)>)], x_name: &str, y_name: &str) -> Markup {
-    let (left, upper, right, lower) = (70.0, 24.0, 880.0, 290.0);
+/// A point of a line, with half the length of its whisker.
+struct Point {
+    x: f64,
+    y: f64,
+    spread: f64,
+}
+
+/// Lines over a common pair of axes from zero. Drawn narrow, so that the text can be read on a phone.
+fn line_chart(lines: &[(String, Vec<Point>)], x_name: &str, y_name: &str) -> Markup {
+    let (left, upper, right, lower) = (62.0, 28.0, 500.0, 270.0);
     let points = || lines.iter().flat_map(|(_, p)| p);
-    let (most_x, most_y) = points().fold((1.0, 1e-9), |(x, y): (f64, f64), p| (x.max(p.0), y.max(p.1)));
-    let (step_x, step_y) = (step(most_x), step(most_y));
+    let (most_x, most_y) = points().fold((1.0, 1e-9), |(x, y): (f64, f64), p| (x.max(p.x), y.max(p.y + p.spread)));
+    let (mut step_x, step_y) = (step(most_x), step(most_y));
+    // numbers of tokens are wide
+    while most_x / step_x > 6.0 {
+        step_x *= 2.0;
+    }
     let top = (most_y / step_y).ceil() * step_y;
     let x = |v: f64| left + (right - left) * v / (most_x * 1.02);
     let y = |v: f64| lower - (lower - upper) * v / top;
     let ticks = |step: f64, most: f64| (0..=(most / step + 1e-9) as usize).map(move |i| i as f64 * step);
     html! {
-        svg viewBox="0 0 900 340" width="900" height="340" role="img" {
+        svg viewBox="0 0 520 326" role="img" {
             @for v in ticks(step_y, top) {
                 line x1=(left) x2=(right) y1=(y(v)) y2=(y(v)) stroke="var(--faint)" {}
-                text.soft x=(left - 8.0) y=(y(v) + 4.5) text-anchor="end" font-size="13" { (number(v)) }
+                text.soft x=(left - 8.0) y=(y(v) + 5.5) text-anchor="end" font-size="16" { (number(v)) }
             }
             @for v in ticks(step_x, most_x) {
-                text.soft x=(x(v)) y=(lower + 20.0) text-anchor="middle" font-size="13" { (format!("{v:.0}")) }
+                text.soft x=(x(v)) y=(lower + 22.0) text-anchor="middle" font-size="16" { (format!("{v:.0}")) }
             }
-            text.soft x=(left) y=(upper - 10.0) font-size="13" { (y_name) }
-            text.soft x=((left + right) / 2.0) y=(lower + 42.0) text-anchor="middle" font-size="13" { (x_name) }
+            text.soft x="4" y=(upper - 12.0) font-size="16" { (y_name) }
+            text.soft x=((left + right) / 2.0) y=(lower + 47.0) text-anchor="middle" font-size="16" { (x_name) }
             @for (i, (name, p)) in lines.iter().enumerate() {
                 @let colour = format!("var(--s{})", i % SERIES);
                 polyline fill="none" stroke=(colour) stroke-width="2"
-                    points=(p.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect::<Vec<_>>().join(" ")) {}
+                    points=(p.iter().map(|p| format!("{:.1},{:.1}", x(p.x), y(p.y))).collect::<Vec<_>>().join(" ")) {}
                 @for p in p {
-                    circle cx=(x(p.0)) cy=(y(p.1)) r="3.5" fill=(colour) { title { (name) " at " (p.0) ": " (number(p.1)) } }
+                    @if p.spread > 0.0 {
+                        // beside each other, not upon each other
+                        @let at = x(p.x) + 3.0 * (i as f64 - (lines.len() - 1) as f64 / 2.0);
+                        line.spread x1=(at) x2=(at) y1=(y(p.y + p.spread)) y2=(y((p.y - p.spread).max(0.0)))
+                            stroke=(colour) stroke-width="1.5" {}
+                    }
+                    circle cx=(x(p.x)) cy=(y(p.y)) r="3.5" fill=(colour) {
+                        title { (name) " at " (p.x) ": " (number(p.y)) " ± " (number(p.spread)) }
+                    }
                 }
             }
         }
@@ -308,14 +380,14 @@ fn by_cache(list: &[&Entry], many: bool) -> Markup {
         };
         let first = rows.iter().find(same).map_or(e.speed, |o| o.speed);
         let text = format!("{}  ({:.2} of {})", number(e.speed), e.speed / first, decode[0].cache);
-        Bar { name, value: e.speed, text, series: caches[e.cache.as_str()], whisker: e.spread }
+        Bar { name, value: e.speed, text, series: caches[e.cache.as_str()], title: e.cache.clone(), whisker: e.spread }
     };
     html! {
         section {
             h2 { "Generation by cache type" }
             p { "Tokens a second; in brackets the ratio to the first type at the same depth." }
-            (key(&caches))
-            (bars(&rows.iter().zip(names(&rows, many, true)).map(bar).collect::<Vec<_>>(), most))
+            (key_of(&caches))
+            (bars(rows.iter().zip(names(&rows, many, true, Legend::Cache)).map(bar).collect(), most))
         }
     }
 }
@@ -326,25 +398,23 @@ fn limits(list: &[&Entry], many: bool) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let bounds = BTreeMap::from([("bounded by reading memory", 0), ("bounded by int8 operations", 1)]);
+    let bounds = [("bounded by reading memory", 0), ("bounded by int8 operations", 1)];
     let bar = |(e, name): (&&Entry, String)| {
         let value = e.number("limit_percent").unwrap_or(0.0);
-        Bar {
-            name,
-            value,
-            text: format!("{value:.1} %"),
-            series: usize::from(e.row["limit_by"] == "int8"),
-            whisker: 0.0,
-        }
+        let series = usize::from(e.row["limit_by"] == "int8");
+        let unsteady = (e.row["warnings"].as_array().into_iter().flatten())
+            .any(|w| w.as_str().is_some_and(|w| w.contains(UNSTEADY)));
+        let text = format!("{value:.1} %{}", if unsteady { " (see Warnings)" } else { "" });
+        Bar { name, value, text, series, title: bounds[series].0.into(), whisker: 0.0 }
     };
-    let list: Vec<Bar> = rows.iter().zip(names(&rows, many, true)).map(bar).collect();
+    let list: Vec<Bar> = rows.iter().zip(names(&rows, many, true, Legend::Other)).map(bar).collect();
     let most = list.iter().map(|b| b.value).fold(100.0, f64::max);
     html! {
         section {
             h2 { "Percent of the device's limit" }
             p { "The least time that the measured read bandwidth and int8 rate allow, over the time taken. Caches can lift small models beyond 100 %." }
             (key(&bounds))
-            (bars(&list, most))
+            (bars(list, most))
         }
     }
 }
@@ -355,14 +425,14 @@ fn latency(list: &[&Entry], many: bool) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let kinds = BTreeMap::from([("p50", 0), ("p90", 5), ("p99", 1)]);
+    let kinds = [("p50", 0), ("p90", 5), ("p99", 1)];
     let most = rows.iter().filter_map(|e| e.number("p99_ns")).fold(0.0, f64::max);
     let mut list = Vec::new();
-    for (e, name) in rows.iter().zip(names(&rows, many, true)) {
-        for (k, series) in [("p50", 0), ("p90", 5), ("p99", 1)] {
+    for (e, name) in rows.iter().zip(names(&rows, many, true, Legend::Other)) {
+        for (k, series) in kinds {
             let value = e.number(&format!("{k}_ns")).unwrap_or(0.0);
-            let name = if k == "p50" { name.clone() } else { String::new() };
-            list.push(Bar { name, value, text: format!("{k} {} ms", number(value / 1e6)), series, whisker: 0.0 });
+            let text = format!("{k} {} ms", number(value / 1e6));
+            list.push(Bar { name: name.clone(), value, text, series, title: name.clone(), whisker: 0.0 });
         }
     }
     html! {
@@ -370,7 +440,7 @@ fn latency(list: &[&Entry], many: bool) -> Markup {
             h2 { "Time of a generated token" }
             p { "Half of the tokens, 90 % and 99 % of them took no longer." }
             (key(&kinds))
-            (bars(&list, most))
+            (bars(list, most))
         }
     }
 }
@@ -399,7 +469,7 @@ fn table(all: &[Entry]) -> Markup {
                 }
                 @for e in all {
                     tr.bad[e.wrong() || !e.row["error"].is_null()] {
-                        td { (e.model) } td { (e.device) } td { (e.test) } td { (e.cache) }
+                        td { (e.kind) @if !e.file.is_empty() { br; (e.file) } } td { (e.device) } td { (e.test) } td { (e.cache) }
                         @if let Some(error) = e.row["error"].as_str() {
                             td colspan="13" { (error) }
                         } @else {
@@ -451,5 +521,42 @@ mod unit {
         }
         assert_eq!(page.matches("<polyline").count(), 2, "a line for each cache type");
         assert_eq!(page.matches("<tr").count(), 1 + rows.len());
+        // each point of a line has its spread
+        assert_eq!(page.matches("<line class=\"spread\"").count(), 4);
+        let places: Vec<_> = ["p50", "p90", "p99"].map(|k| page.find(&format!("</i>{k}</span>"))).into();
+        assert!(places[0].is_some() && places.is_sorted(), "the legend of quantiles: {places:?}");
+    }
+
+    fn of(file: &str, device: &str, test: u64) -> Value {
+        json!({"model_filename": file, "model_type": "llama 1B", "device": device, "n_prompt": test, "n_gen": 0, "n_depth": 0,
+            "avg_ts": 9.0, "stddev_ts": 1.0, "limit_percent": 5.0, "warnings": []})
+    }
+
+    #[test]
+    fn a_page_names_the_file_and_two_of_a_kind_by_their_files() {
+        let one = page(&[of("/models/a.gguf", "d", 8)]);
+        assert!(one.contains("llama 1B (a.gguf) on "), "{one}");
+        let two = page(&[of("/models/a.gguf", "d", 8), of("C:\\b.gguf", "d", 8)]);
+        assert!(["pp8 · a.gguf", "pp8 · b.gguf"].iter().all(|name| two.contains(&format!(">{name}<"))), "{two}");
+    }
+
+    #[test]
+    fn a_label_does_not_repeat_the_legend_and_stands_once_for_bars_of_its_name() {
+        let rows = [of("a", "x", 8), of("a", "x", 16), of("a", "y", 8), of("a", "y", 16)];
+        let page = page(&rows);
+        let chart = page.split("</section>").find(|s| s.contains("Prompt: tokens a second")).expect("it is drawn");
+        assert_eq!((chart.matches(">pp8<").count(), chart.matches(">pp16<").count()), (1, 1), "{chart}");
+        assert!(!chart.contains("pp8 · x") && chart.matches("class=\"fill\"").count() == 4, "{chart}");
+    }
+
+    #[test]
+    fn warnings_stand_on_the_page_once_and_beside_the_bars_they_are_about() {
+        let mut rows = [of("a", "x", 8), of("a", "x", 16), of("a", "x", 32)];
+        let unsteady = format!("pp16: plain reading went from 12.0 to 7.9 GB/s meanwhile: {UNSTEADY}");
+        rows[0]["warnings"] = json!(["<fa> off"]);
+        rows[1]["warnings"] = json!(["<fa> off", unsteady]);
+        let page = page(&rows);
+        assert_eq!((page.matches("&lt;fa&gt; off").count(), page.matches(UNSTEADY).count()), (1, 1), "{page}");
+        assert_eq!(page.matches("5.0 % (see Warnings)</span>").count(), 1, "{page}");
     }
 }

@@ -181,6 +181,8 @@ pub struct Row {
     pub digest_check: Check,
     /// that of the last logits, likewise
     pub logits_check: Check,
+    /// what puts the figures into question, in sentences
+    pub warnings: Vec<String>,
 }
 
 /// A column: its name, its SQL type, and its value. Those of type `JSON` are left out of CSV and SQL.
@@ -302,6 +304,7 @@ impl Row {
             ("peak_memory", "INTEGER", json!(self.peak_memory)),
             ("joules_per_token", "REAL", some(r.joules_per_token)),
             ("energy_source", "TEXT", json!(self.energy_source)),
+            ("warnings", "JSON", json!(self.warnings)),
         ];
         list.extend(c.kernels.columns());
         list

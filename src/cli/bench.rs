@@ -7,11 +7,11 @@ mod ops;
 pub use args::{BenchArgs, short_form};
 
 use super::CheckFailed;
-use super::common::{self, About, EngineArgs, KernelArgs, Load, note};
+use super::common::{self, About, EngineArgs, KernelArgs, Load, Status, note};
 use super::system::{self, Energy};
 use crate::bench::grid::Test;
-use crate::bench::measure::{Bench, DIGEST_TOKENS, Interrupted, Measured, Routine};
-use crate::bench::schema::{self, Build, Check, Config, Kernels, Row, Writer};
+use crate::bench::measure::{Bench, DIGEST_TOKENS, Interrupted, Measured, Part, Routine};
+use crate::bench::schema::{self, Build, Check, Config, Format, Kernels, Row, Writer};
 use crate::bench::{Limits, compare, report};
 use crate::formats::synthetic::Synthetic;
 use crate::formats::{Container, output};
@@ -73,6 +73,12 @@ fn read_rows(path: &Path) -> anyhow::Result<Vec<Value>> {
     compare::parse(&text).with_context(|| path.display().to_string())
 }
 
+/// Says a warning; gives it back for the rows that it is about.
+fn warn(text: String) -> String {
+    note!("warning: {text}");
+    text
+}
+
 /// Writes the page of `--html`.
 fn write_page(path: &Path, rows: &[Value]) -> anyhow::Result<()> {
     output::replace_file(path, report::page(rows).as_bytes()).context("--html")
@@ -80,11 +86,11 @@ fn write_page(path: &Path, rows: &[Value]) -> anyhow::Result<()> {
 
 pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
     if let [first, second] = &a.compare[..] {
-        return compare_files(first, second);
+        return compare_files(first, second, a.format() == Format::Json);
     }
     if let Some(page) = &a.html {
         ensure!(a.ops.is_none(), "--html draws the rows of tests; --ops has none (use -o)");
-        common::folder_is_there("--html", page)?;
+        common::can_be_written("--html", page)?;
     }
     if let (false, Some(page)) = (a.from.is_empty(), &a.html) {
         let rows = a.from.iter().map(|p| read_rows(p)).collect::<anyhow::Result<Vec<_>>>()?.concat();
@@ -101,17 +107,17 @@ pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
         Hyper::read(&source.open()?)?;
     }
     common::catch_interrupt()?;
-    if a.flash_attn == Some(false) {
-        note!("warning: -fa off: attention is always fused, the flag changes nothing");
-    }
     let mut session = Run::new(&a)?;
+    if a.flash_attn == Some(false) {
+        session.warnings.push(warn("-fa off: attention is always fused, the flag changes nothing".into()));
+    }
     if let Some(what) = &a.ops {
         return session.ops(what == "cases");
     }
     session.grid()
 }
 
-fn compare_files(first: &Path, second: &Path) -> anyhow::Result<ExitCode> {
+fn compare_files(first: &Path, second: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let c = compare::compare(&read_rows(first)?, &read_rows(second)?);
     ensure!(
         !c.pairs.is_empty(),
@@ -119,7 +125,9 @@ fn compare_files(first: &Path, second: &Path) -> anyhow::Result<ExitCode> {
         first.display(),
         second.display()
     );
-    write!(std::io::stdout().lock(), "{}", c.text(&first.display().to_string(), &second.display().to_string()))?;
+    let [a, b] = [first, second].map(|p| p.display().to_string());
+    let text = if json { format!("{}\n", c.json(&a, &b)) } else { c.text(&a, &b) };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
     let wrong = c.pairs.iter().filter(|p| p.digests_differ).count();
     if wrong > 0 {
         anyhow::bail!(CheckFailed(format!(
@@ -140,6 +148,8 @@ struct Place {
     maker: Maker,
     kernels: Kernels,
     main_memory: bool,
+    /// what puts every figure of this device into question
+    warnings: Vec<String>,
 }
 
 /// What `--reference` names.
@@ -160,6 +170,8 @@ struct Run<'a> {
     err: Option<Writer>,
     reference: Option<Reference>,
     digests: Digests,
+    /// what is to be known of every row
+    warnings: Vec<String>,
     wrong: usize,
     failed: Option<anyhow::Error>,
 }
@@ -214,12 +226,14 @@ impl<'a> Run<'a> {
         if energy.is_none() {
             note!("energy: this system has no counter that may be read (powercap, battery); joules_per_token is null");
         }
-        let reference = a.reference.as_ref().map(|spec| Run::open_reference(spec, &a.kernels, &places)).transpose()?;
+        let open = |spec: &String| Run::open_reference(spec, &a.kernels, &mut places);
+        let reference = a.reference.as_ref().map(open).transpose()?;
         let varied = a.varied(&specs, &threads, &a.kernels.row());
-        let out = Writer::new(a.output, varied.clone());
+        let out = Writer::new(a.format(), varied.clone());
         let err = a.output_err.map(|f| Writer::new(f, varied));
         let digests = Digests::default();
-        Ok(Run { a, build, places, energy, rows: vec![], out, err, reference, digests, wrong: 0, failed: None })
+        let (rows, warnings) = (vec![], vec![]);
+        Ok(Run { a, build, places, energy, rows, out, err, reference, digests, warnings, wrong: 0, failed: None })
     }
 
     fn place(
@@ -233,10 +247,12 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Place> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = if threads == 0 { cores } else { threads };
+        let mut warnings = Vec::new();
+        let status = (!a.no_limits).then(|| Status::new(&format!("measuring the limits of {title}")));
         let measured = match &about {
             _ if a.no_limits => None,
             Some(about) => Some(engine.devices().adapter_limits(about.index)).transpose().unwrap_or_else(|e| {
-                note!("warning: {title}: its limits could not be measured: {e:#}");
+                warnings.push(warn(format!("{title}: its limits could not be measured: {}", super::chain(&e))));
                 None
             }),
             // the twins have no vector instructions: the portable level's rate is the nearest
@@ -245,6 +261,7 @@ impl<'a> Run<'a> {
                 Some((crate::limits::read_bandwidth(threads), crate::limits::int8_rate(level, threads)))
             }
         };
+        drop(status);
         let limits = measured.map(|(read, int8)| Limits { read, int8 });
         if let Some(l) = limits {
             note!("{title}: reads {:.1} GB/s, int8 {:.0} GOP/s", l.read / 1e9, l.int8 / 1e9);
@@ -269,7 +286,7 @@ impl<'a> Run<'a> {
                 schema::Device { spec: spec.into(), title, backend, limits, ..schema::Device::default() }
             }
         };
-        Ok(Place { spec: spec.into(), threads, engine, facts, maker, kernels, main_memory })
+        Ok(Place { spec: spec.into(), threads, engine, facts, maker, kernels, main_memory, warnings })
     }
 
     /// Every model on every device with every option.
@@ -356,6 +373,7 @@ impl<'a> Run<'a> {
             digest: String::new(),
             digest_check: Check::None,
             logits_check: Check::None,
+            warnings: self.warnings.iter().chain(&p.warnings).cloned().collect(),
         };
         let plan = Run::plan(&config, types, config.n_ctx, 1);
         system::forget_peak();
@@ -380,6 +398,8 @@ impl<'a> Run<'a> {
         let load_ms = start.elapsed().as_secs_f64() * 1e3;
         let mut bench = Bench::new(session, c, h.vocab, plan.digits);
         let mut base = Row { load_ms, ..base };
+        let what = format!("{} on {}", base.model.kind, base.device.title);
+        let status = Status::new(&format!("{what}: digest"));
         match pollster::block_on(bench.digest()) {
             Ok(digest) => base.digest = digest,
             Err(e) => return self.all_failed(&base, tests, e),
@@ -394,11 +414,19 @@ impl<'a> Run<'a> {
         let mut before = self.read_again(place, &mut peak);
         for (i, test) in tests.iter().enumerate() {
             ensure!(!common::interrupted(), Interrupted);
+            let line = format!("{} of {}: {test}", i + 1, tests.len());
             if self.a.progress {
-                note!("{} of {}: {test} of {} on {}", i + 1, tests.len(), base.model.kind, base.device.title);
+                note!("{line} of {what}");
             }
             let time = system::utc();
-            let measured = self.measure(&mut bench, test, &base, counts);
+            let n = self.a.repetitions;
+            // a thread that redraws would take time from what is measured
+            let begin = |part| match part {
+                Part::Depth => status.set(&format!("{line}, filling the cache, of {what}")),
+                Part::WarmUp => status.set(&format!("{line}, once before it is timed, of {what}")),
+                Part::Repetition(i) => status.set(&format!("{line}, repetition {i} of {n}, of {what}")),
+            };
+            let measured = self.measure(&mut bench, test, &base, counts, &begin);
             let mut row = Row { test: *test, time, ..base.clone() };
             row.peak_memory = peak.max(system::peak_memory());
             let after = self.read_again(place, &mut peak);
@@ -406,9 +434,10 @@ impl<'a> Run<'a> {
                 l.read = 2.0 / (1.0 / a + 1.0 / b);
                 if (b / a - 1.0).abs() > UNSTEADY {
                     let (a, b) = (a / 1e9, b / 1e9);
-                    note!(
-                        "warning: {test}: plain reading went from {a:.1} to {b:.1} GB/s meanwhile: its share says little"
-                    );
+                    row.warnings.push(warn(format!(
+                        "{test}: plain reading went from {a:.1} to {b:.1} GB/s meanwhile: {}",
+                        report::UNSTEADY
+                    )));
                 }
             }
             before = after;
@@ -432,7 +461,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn measure(&self, bench: &mut Bench, test: &Test, base: &Row, counts: bool) -> anyhow::Result<Measured> {
+    fn measure(
+        &self,
+        bench: &mut Bench,
+        test: &Test,
+        base: &Row,
+        counts: bool,
+        begin: &dyn Fn(Part),
+    ) -> anyhow::Result<Measured> {
         let routine = Routine {
             repetitions: self.a.repetitions,
             warm_up: !self.a.no_warmup,
@@ -440,6 +476,7 @@ impl<'a> Run<'a> {
             batch: base.config.batch,
             stop: &common::interrupted,
             energy: &|| self.energy.as_ref().filter(|_| counts).and_then(Energy::joules),
+            begin,
         };
         pollster::block_on(bench.run(test, &routine))
     }
@@ -483,14 +520,14 @@ impl<'a> Run<'a> {
 
     /// Writes on stdout, and on stderr what `-oe` asks for.
     fn emit(&mut self, text: impl Fn(&mut Writer) -> String) -> anyhow::Result<()> {
-        if let Some(w) = &mut self.err {
-            let text = text(w);
-            std::io::stderr().write_all(text.as_bytes())?;
-        }
+        let err = self.err.as_mut().map(&text).unwrap_or_default();
         let text = text(&mut self.out);
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        Ok(out.flush()?)
+        common::above_bars(|| {
+            std::io::stderr().write_all(err.as_bytes())?;
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        })
     }
 }
 

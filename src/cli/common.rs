@@ -14,13 +14,15 @@ use crate::record::Device;
 use crate::simd::Level;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::borrow::Cow;
 #[cfg(feature = "gpu")]
 use std::cell::OnceCell;
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The story model that is always there.
 static EMBEDDED: &[u8] = include_bytes!("../../assets/tiny-stories-Q4_K_M.gguf");
@@ -39,12 +41,21 @@ impl std::error::Error for DeviceError {}
 
 /// A line of talk on stderr, without control characters; a stderr that nobody reads is no reason to stop.
 macro_rules! note {
-    ($($t:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{}", crate::cli::one_line(&format!($($t)*)));
-    }};
+    ($($t:tt)*) => { crate::cli::common::say(&crate::cli::one_line(&format!($($t)*))) };
 }
 pub(super) use note;
+
+/// Writes a line above the bars, where there are any.
+pub fn say(line: &str) {
+    above_bars(|| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
+}
+
+/// Writes what is more than a line of talk above the bars; `write` must not call [`say`].
+pub fn above_bars<T>(write: impl FnOnce() -> T) -> T {
+    if BARS.is_hidden() { write() } else { BARS.suspend(write) }
+}
 
 /// A whole number of a flag, within bounds.
 pub fn whole<const MIN: usize, const MAX: usize>(s: &str) -> Result<usize, String> {
@@ -521,15 +532,53 @@ pub fn check_weights(c: &Container, h: &Hyper) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bar on stderr; hidden when stderr is not a terminal or NO_COLOR is set.
+/// Every bar and status line; hidden when stderr is not a terminal or NO_COLOR is set.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(|| {
+    let shown = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    MultiProgress::with_draw_target(target)
+});
+
+/// `12s left`; nothing before there is something to reckon with.
+fn left(done: u64, elapsed: Duration, eta: Duration) -> String {
+    let known = done > 0 && elapsed >= Duration::from_secs(1) && !eta.is_zero();
+    if known { format!("{:#} left", HumanDuration(eta)) } else { String::new() }
+}
+
+/// A bar on stderr, shown at once. `{eta}` in the template is the time left, once that is known.
 pub fn bar(len: u64, template: &str) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(len), target).with_style(style)
+    let eta = |s: &ProgressState, w: &mut dyn std::fmt::Write| {
+        // a string takes whatever is written
+        let _ = w.write_str(&left(s.pos(), s.elapsed(), s.eta()));
+    };
+    let bar = BARS.add(ProgressBar::new(len).with_style(style.with_key("eta", eta)));
+    bar.tick();
+    bar
+}
+
+/// A line on stderr that says what goes on, gone when this is dropped.
+pub struct Status(ProgressBar);
+
+impl Status {
+    /// Shows a line.
+    pub fn new(text: &str) -> Status {
+        let status = Status(bar(0, "{wide_msg}"));
+        status.set(text);
+        status
+    }
+
+    /// Replaces the line, at once: what it tells of may take minutes. What a terminal has no room for is cut.
+    pub fn set(&self, text: &str) {
+        self.0.set_message(super::one_line(text));
+        self.0.force_draw();
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// The bar shown while weights are loaded.
@@ -571,12 +620,18 @@ pub fn text(prompt: Option<&str>, file: Option<&Path>) -> anyhow::Result<String>
         .map_err(|e| anyhow::anyhow!("{name}: not UTF-8 text: byte {} is wrong", e.utf8_error().valid_up_to()))
 }
 
-/// Hours of work must not end in a folder that is not there.
-pub fn folder_is_there(flag: &str, file: &Path) -> anyhow::Result<()> {
+/// Refuses a file that could not be written: hours of work must not end there.
+pub fn can_be_written(flag: &str, file: &Path) -> anyhow::Result<()> {
     let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(dir.is_dir(), "{flag} {}: no directory {}", file.display(), dir.display());
     ensure!(!file.is_dir(), "{flag} {}: a directory is in the way", file.display());
-    Ok(())
+    ensure!(file.is_file() || !file.exists(), "{flag} {}: a device or pipe; give the name of a file", file.display());
+    takes_files(dir).with_context(|| format!("{flag} {}", file.display()))
+}
+
+/// Refuses a directory in which no file can be made.
+pub fn takes_files(dir: &Path) -> anyhow::Result<()> {
+    tempfile::tempfile_in(dir).map(drop).with_context(|| format!("the directory {} cannot be written", dir.display()))
 }
 
 /// All bytes, or one more than is allowed.
@@ -616,7 +671,17 @@ pub fn tokens(n: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::unescape;
+    use super::{left, unescape};
+    use std::time::Duration;
+
+    #[test]
+    fn the_time_left_is_said_once_it_is_known() {
+        let s = Duration::from_secs;
+        assert_eq!(left(0, s(9), s(0)), "", "nothing is done yet");
+        assert_eq!(left(1, Duration::from_millis(300), s(7)), "", "too early to reckon");
+        assert_eq!(left(5, s(2), s(0)), "", "done");
+        assert_eq!((left(1, s(2), s(12)).as_str(), left(1, s(2), s(180)).as_str()), ("12s left", "3m left"));
+    }
 
     #[test]
     fn escapes_are_replaced_and_other_backslashes_stay() {

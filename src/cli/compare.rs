@@ -129,7 +129,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     );
     let chunks = if args.chunks == 0 { available } else { args.chunks.min(available) };
     if let Some(svg) = &args.svg {
-        common::folder_is_there("--svg", svg)?;
+        common::can_be_written("--svg", svg)?;
     }
 
     let vocab = sides[0].hyper.vocab;
@@ -149,7 +149,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         let bytes = chunks as u64 * windows.scored() as u64 * vocab as u64 * 4;
         note!("{about}, one model at a time ({} of logits in a temporary file)", super::inspect::size(bytes));
         common::catch_interrupt()?;
-        let bar = common::bar(2 * chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}");
+        let bar = common::bar(2 * chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
         let Some(kept) = keep(a, &windows, &bar)? else {
             bar.finish_and_clear();
             note!("interrupted before B was loaded: nothing is known");
@@ -164,7 +164,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
             .context("both models are loaded at the same time; --one-at-a-time needs the memory of one")?;
         note!("{about}");
         common::catch_interrupt()?;
-        (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "{bar:30} {pos}/{len} {msg} {eta}"))
+        (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}"))
     };
     let mut sources = [a, Logits::Live(Box::new(b))];
     let mut comparison = Comparison::default();
@@ -190,9 +190,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     if stopped {
         note!("interrupted after {} of {chunks} windows", figures.windows);
     }
-    if let Some(path) = &args.svg {
-        output::replace_file(path, running_plot(&sides, &comparison)?.as_bytes())?;
-    }
+    // the figures first: a disk that is full by now must not hide them
     let mut out = std::io::stdout().lock();
     if args.json {
         let about = serde_json::json!({"ctx": ctx, "chunks": chunks, "complete": !stopped, "device": device_name,
@@ -200,6 +198,10 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", json(&sides, &comparison, &figures, about))?;
     } else {
         print(&sides, &figures, &mut out)?;
+    }
+    drop(out);
+    if let Some(path) = &args.svg {
+        output::replace_file(path, running_plot(&sides, &comparison)?.as_bytes()).context("--svg")?;
     }
     Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
@@ -356,6 +358,9 @@ fn score(sources: &mut [Logits; 2], window: &[u32], w: &Windows) -> anyhow::Resu
     Ok(Some(tokens))
 }
 
+/// So many windows have no band in the plot.
+const UNCERTAIN: usize = 4;
+
 fn running_plot(sides: &[Side; 2], c: &Comparison) -> anyhow::Result<String> {
     let running = c.running();
     let line = |name: &str, values: Vec<f64>| Series {
@@ -369,14 +374,31 @@ fn running_plot(sides: &[Side; 2], c: &Comparison) -> anyhow::Result<String> {
     let ppl = [0, 1].map(|i| line(&name(i), running.iter().map(|r| r.0[i]).collect()));
     let difference = [line("B - A", running.iter().map(|r| r.1.mean).collect())];
     // the first few errors are of two or three windows and would dwarf the rest
-    let band: Vec<(f64, f64, f64)> = (running.iter().enumerate().skip(4))
+    let band: Vec<(f64, f64, f64)> = (running.iter().enumerate().skip(UNCERTAIN))
         .filter_map(|(i, r)| r.1.error.map(|e| ((i + 1) as f64, r.1.mean - 2.0 * e, r.1.mean + 2.0 * e)))
         .collect();
+    let why = match band.len() {
+        0 | 1 => format!("No band: of fewer than {} windows the error itself is too uncertain.", UNCERTAIN + 2),
+        _ => format!(
+            "Band: two standard errors to either side, from window {} on: the error of fewer is too uncertain.",
+            UNCERTAIN + 1
+        ),
+    };
     plot::two_panels(
-        &Lines { title: "Perplexity so far", x: "windows", series: &ppl, band: &[], mark: None },
         &Lines {
-            title: "Mean NLL of B minus A so far, with two standard errors",
+            title: "Perplexity so far",
+            note: "",
             x: "windows",
+            y: "perplexity",
+            series: &ppl,
+            band: &[],
+            mark: None,
+        },
+        &Lines {
+            title: "Mean NLL of B minus A so far",
+            note: &why,
+            x: "windows",
+            y: "nats per token",
             series: &difference,
             band: &band,
             mark: Some(0.0),

@@ -18,6 +18,7 @@ const TABLE_VALUES: usize = 1024;
 const TABLE_HEAD: usize = 128;
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  isobit devices\n  isobit devices model.gguf --json")]
 pub struct DevicesArgs {
     /// Say what a cached token of this model costs, rather than 1024 cached values
     model: Option<PathBuf>,

@@ -79,10 +79,11 @@ pub fn run(a: HistArgs) -> anyhow::Result<ExitCode> {
     let (jobs, skipped) = measure::plan(&c, &wanted)?;
     if let Some(dir) = &a.out {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        common::takes_files(dir).context("-o")?;
     }
     let bar = common::bar(
         jobs.iter().map(measure::Job::bytes).sum(),
-        "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
+        "encoding and comparing {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
     );
     let tensors = jobs.iter().map(|j| j.measure(&c, &wanted, |n| bar.inc(n))).collect::<anyhow::Result<Vec<_>>>();
     bar.finish_and_clear();
@@ -94,16 +95,16 @@ pub fn run(a: HistArgs) -> anyhow::Result<ExitCode> {
         gates.push((g.text().to_string(), found));
     }
     let study = Study { model: a.input.display().to_string(), wanted, tensors, skipped, summaries, gates };
-    if let Some(dir) = &a.out {
-        write_all(dir, &study)?;
-    }
+    // what was found first: a disk that is full by now must not hide it
     let mut out = std::io::stdout().lock();
     if a.json {
         writeln!(out, "{}", report::json(&study))?;
     } else {
         print(&study, a.tensors || study.tensors.len() <= FEW, &mut out)?;
     }
+    drop(out);
     if let Some(dir) = &a.out {
+        write_all(dir, &study)?;
         note!("written: {}", dir.join("report.html").display());
     }
     let failed: Vec<String> = (study.gates.iter())

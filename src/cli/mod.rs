@@ -5,6 +5,7 @@
 mod bench;
 mod common;
 mod compare;
+mod completions;
 mod devices;
 mod hist;
 mod inspect;
@@ -68,6 +69,11 @@ enum Cmd {
     Hist(hist::HistArgs),
     /// Quantise or convert a model
     Quantize(quantize::QuantizeArgs),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(completions::ManArgs),
 }
 
 /// Runs the program; `args` includes the program's name.
@@ -104,6 +110,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),
         Cmd::Quantize(a) => quantize::run(a),
+        Cmd::Completions(a) => completions::run(a, Cli::command()),
+        Cmd::Man(a) => completions::man(a, Cli::command()),
     };
     match result {
         Ok(code) => code,

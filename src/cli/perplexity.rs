@@ -63,7 +63,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     load.finish_and_clear();
     note!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
     common::catch_interrupt()?;
-    let bar = common::bar(chunks as u64, "{bar:30} {pos}/{len} PPL {msg} {eta}");
+    let bar = common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
 
     let bos = tok.bos().filter(|_| tok.adds_bos());
     // position i predicts token i + 1; ctx/2 .. ctx-1 are scored
@@ -88,7 +88,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
             tokens += 1;
             Ok(())
         }))?;
-        bar.set_message(format!("{:.4}", libm::exp(nll / tokens as f64)));
+        bar.set_message(format!("PPL {:.4}", libm::exp(nll / tokens as f64)));
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run"
+    after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run --json"
 )]
 pub struct QuantizeArgs {
     /// GGUF file (the first, of shards) or Hugging Face directory, F32, F16 or BF16
@@ -75,6 +75,9 @@ pub struct QuantizeArgs {
     /// Say what would be written, and write nothing
     #[arg(long)]
     dry_run: bool,
+    /// Print one JSON object with every tensor and its type
+    #[arg(long)]
+    json: bool,
     /// Go on with what an interrupted run left; the result is the same to the byte
     #[arg(long)]
     resume: bool,
@@ -223,6 +226,10 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     let threads = a.nthreads.unwrap_or(a.threads);
     if a.dry_run {
         let mut out = std::io::stdout().lock();
+        if a.json {
+            writeln!(out, "{}", json(&a, &job, &c))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let all: Vec<&Piece> = job.pieces.iter().filter(|p| p.source(&c).is_some()).collect();
         for (i, p) in all.iter().enumerate() {
             writeln!(out, "{}", line(i + 1, all.len(), p, &c))?;
@@ -248,6 +255,9 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
         Ok(()) => {
             staged.commit()?;
             note!("{}: {}", a.output.display(), summary(&job, &c));
+            if a.json {
+                writeln!(std::io::stdout(), "{}", json(&a, &job, &c))?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(e) if e.is::<Stopped>() => {
@@ -321,13 +331,11 @@ fn write(
     encoder: &mut Option<Box<dyn Encoder>>,
 ) -> anyhow::Result<()> {
     let done = quantize::check(job, c, staged, noted)?;
-    let bar = common::bar(job.bytes_in(c), "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} {msg}");
+    let bar = common::bar(job.bytes_in(c), "quantising {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}");
     let tensors: Vec<usize> = (0..job.pieces.len()).filter(|i| job.pieces[*i].source(c).is_some()).collect();
     let begin = |i: usize| {
         if let Ok(n) = tensors.binary_search(&i) {
-            let line = line(n + 1, tensors.len(), &job.pieces[i], c);
-            // above the bar where there is one
-            bar.suspend(|| note!("{line}"));
+            note!("{}", line(n + 1, tensors.len(), &job.pieces[i], c));
         }
     };
     let kept: Vec<&Tensor> =
@@ -362,12 +370,36 @@ fn line(i: usize, n: usize, p: &Piece, c: &Container) -> String {
     format!("[{i:>width$}/{n:>width$}] {} - [{}], type = {}, {what}{note}", p.name, shape.join(", "), t.dtype)
 }
 
+/// Bits of the new model per element of its tensors.
+fn bits(job: &Job, c: &Container) -> f64 {
+    let elems = job.pieces.iter().filter_map(|p| p.source(c)).map(Tensor::elems).fold(0, u64::saturating_add);
+    job.bytes_out() as f64 * 8.0 / elems.max(1) as f64
+}
+
 /// `7.01 MiB -> 2.27 MiB, 4.95 bits per weight`.
 fn summary(job: &Job, c: &Container) -> String {
-    let (from, to) = (job.bytes_in(c), job.bytes_out());
-    let elems = job.pieces.iter().filter_map(|p| p.source(c)).map(Tensor::elems).fold(0, u64::saturating_add);
-    let bits = to as f64 * 8.0 / elems.max(1) as f64;
-    format!("{} -> {}, {bits:.2} bits per weight", super::inspect::size(from), super::inspect::size(to))
+    let [from, to] = [job.bytes_in(c), job.bytes_out()].map(super::inspect::size);
+    format!("{from} -> {to}, {:.2} bits per weight", bits(job, c))
+}
+
+/// What was written, or with `--dry-run` would be.
+fn json(a: &QuantizeArgs, job: &Job, c: &Container) -> serde_json::Value {
+    let tensor = |p: &Piece| {
+        let t = p.source(c)?;
+        let kept = !matches!(p.data, Data::Tensor { to: Some(_), .. });
+        let to = p.dtype(c).filter(|_| !kept).unwrap_or(t.dtype);
+        Some(serde_json::json!({"name": p.name, "shape": t.shape, "from": t.dtype.name(), "to": to.name(),
+            "kept": kept, "bytes_in": t.bytes, "bytes_out": p.bytes, "note": p.note}))
+    };
+    serde_json::json!({
+        "input": a.input.display().to_string(),
+        "output": a.output.display().to_string(),
+        "dry_run": a.dry_run,
+        "bytes_in": job.bytes_in(c),
+        "bytes_out": job.bytes_out(),
+        "bits_per_weight": bits(job, c),
+        "tensors": job.pieces.iter().filter_map(tensor).collect::<Vec<_>>(),
+    })
 }
 
 /// The engine's options with nothing typed: what opening a device asks for.

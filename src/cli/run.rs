@@ -168,9 +168,6 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     common::catch_interrupt()?;
 
     let mut out = Output { tok: &tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
-    if !a.json && !a.no_display_prompt {
-        out.echo(&text)?;
-    }
     let reads = match a.read.as_str() {
         "logits" => Reads::Logits,
         "best" => Reads::Best,
@@ -180,14 +177,21 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let mut generation = Generation::new(&mut session, sampler, reads);
     let prompt_started = Instant::now();
+    let bar = common::bar(prompt.len() as u64, "reading the prompt {bar:30} {pos}/{len} tokens {eta}");
     // step by step, so that Ctrl-C is heard in a long prompt
     let mut fed = 0;
     while fed < prompt.len() && !common::interrupted() {
         let piece = &prompt[fed..prompt.len().min(fed + ubatch)];
         fed += piece.len();
         pollster::block_on(generation.prompt(piece, fed == prompt.len()))?;
+        bar.set_position(fed as u64);
     }
     let prompt_time = prompt_started.elapsed();
+    bar.finish_and_clear();
+    // only now: minutes may pass before the answer begins, and a book on the screen would hide how many
+    if !a.json && !a.no_display_prompt {
+        out.echo(&text)?;
+    }
 
     generation.session().device().take_stats();
     let decode_started = Instant::now();

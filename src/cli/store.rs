@@ -55,6 +55,10 @@ impl Store for Files {
     fn warn(&self, line: &str) {
         note!("{line}");
     }
+
+    fn tell(&self, line: &str) {
+        note!("{line}");
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! SVG plots, drawn by plotters: lines over layers or windows, bands, and error histograms.
+//! SVG plots, drawn by plotters: lines over layers or windows, bands, bars of changes, and error histograms.
 //!
-//! Every plot has a light background of its own. Inside a page the colours are those of [`COLOURS`], [`INK`] and
-//! [`GRID`], which a style sheet can map to others (attribute selectors), and the background is left out.
+//! Plots of a page are drawn narrow, [`WIDTH`] units, so that their text can still be read on a phone. Every plot has a
+//! light background of its own. Inside a page the colours are those of [`COLOURS`], [`INK`] and [`GRID`], which a style
+//! sheet can map to others (attribute selectors), and the background is left out.
 
 use super::errors::{BINS, edges};
 use anyhow::anyhow;
 use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -21,6 +22,9 @@ pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0xb9, 0x1c, 0x1c),
     RGBColor(0x57, 0x53, 0x4e),
 ];
+/// What is better than the baseline, and what is worse: the green and the red of [`COLOURS`].
+const BETTER: RGBColor = COLOURS[2];
+const WORSE: RGBColor = COLOURS[6];
 /// Text and axes.
 pub const INK: RGBColor = RGBColor(0x47, 0x55, 0x69);
 /// Grid lines.
@@ -51,8 +55,12 @@ pub struct Series {
 pub struct Lines<'a> {
     /// above it
     pub title: &'a str,
+    /// a sentence below the title
+    pub note: &'a str,
     /// below the x axis
     pub x: &'a str,
+    /// beside the y axis
+    pub y: &'a str,
     /// the lines
     pub series: &'a [Series],
     /// (x, low, high) drawn behind the lines in the colour of the first
@@ -61,10 +69,30 @@ pub struct Lines<'a> {
     pub mark: Option<f64>,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+/// One of several plots over the same x axis, each with a y axis of its own.
+#[derive(Clone, Debug)]
+pub struct Strip {
+    /// above it
+    pub title: String,
+    /// beside the y axis
+    pub y: String,
+    /// (x, y), in order of x; values that are not finite are left out
+    pub points: Vec<(f64, f64)>,
+    /// a value that must be visible, with a dashed line at it
+    pub mark: Option<f64>,
+}
 
-const SIZE: (u32, u32) = (620, 300);
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+
+/// Width of a plot of a page. Shown at 360 pixels its text of [`TEXT`] is as large as small print.
+pub const WIDTH: u32 = 460;
+const HEIGHT: u32 = 300;
+/// Size of text, and of titles, as plotters counts: it writes 0.8 of that.
+const TEXT: i32 = 17;
+const TITLE: i32 = 20;
+/// Width of a letter of text, about.
+const LETTER: i32 = 8;
 
 /// Draws to a string of SVG with its own background.
 fn svg(size: (u32, u32), draw: impl FnOnce(&Area) -> anyhow::Result<()>) -> anyhow::Result<String> {
@@ -101,126 +129,217 @@ fn span(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// Digits enough to tell the ticks of a range apart.
-fn tick(v: f64, range: (f64, f64)) -> String {
-    // a little more than the smallest step there is room for, so that a step of exactly 0.1 has one digit
-    let (largest, step) = (range.0.abs().max(range.1.abs()), (range.1 - range.0) / 5.99);
+/// The range of an axis: that of the values with some room, and never empty.
+fn roomy(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let y = span(values).unwrap_or((0.0, 1.0));
+    let room = if y.1 > y.0 { (y.1 - y.0) * 0.08 } else { y.0.abs().max(1e-3) * 0.1 };
+    (y.0 - room, y.1 + room)
+}
+
+/// Round values within a range, `most` or fewer and no closer than `least`, and the step between them: 1, 2 or 5 times a
+/// power of ten.
+fn ticks(range: (f64, f64), most: usize, least: f64) -> (Vec<f64>, f64) {
+    let wide = (range.1 - range.0).max(f64::MIN_POSITIVE);
+    let power = 10f64.powf((wide / most as f64).log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * power);
+    let step = steps.into_iter().find(|s| wide / s <= most as f64).unwrap_or(steps[3]).max(least);
+    let (first, last) = ((range.0 / step - 1e-9).ceil(), (range.1 / step + 1e-9).floor());
+    let n = if last >= first { (last - first) as usize + 1 } else { 0 };
+    ((0..n.min(most + 1)).map(|i| (first + i as f64) * step).collect(), step)
+}
+
+/// Digits enough to tell the ticks of a step apart.
+fn tick(v: f64, step: f64, largest: f64) -> String {
     if v.abs() < step / 1e6 {
         return "0".into();
     }
+    // a little less, so that a step of exactly 0.1 has one digit
+    let power = (step * 1.000001).log10().floor();
     if !(1e-3..1e5).contains(&largest) {
-        let digits = (largest.log10().floor() - step.log10().floor()).max(0.0) as usize;
+        let digits = (largest.log10().floor() - power).max(0.0) as usize;
         return format!("{v:.digits$e}");
     }
-    format!("{v:.*}", (-step.log10().floor()).max(0.0) as usize)
+    format!("{v:.*}", (-power).max(0.0) as usize)
 }
 
-fn start<'a, 'b>(
-    area: &'a Area<'b>,
-    x: (f64, f64),
-    y: (f64, f64),
-    x_text: &str,
-    whole_x: bool,
-    label_x: &dyn Fn(f64) -> String,
-) -> anyhow::Result<Chart<'a, 'b>> {
+/// An axis: its range, its ticks, their labels and its name.
+struct Scale<'a> {
+    range: (f64, f64),
+    ticks: Vec<f64>,
+    label: Box<dyn Fn(f64) -> String + 'a>,
+    name: &'a str,
+}
+
+impl<'a> Scale<'a> {
+    /// A linear axis with about `most` ticks, no closer than `least`.
+    fn linear(range: (f64, f64), most: usize, least: f64, name: &'a str) -> Scale<'a> {
+        let (list, step) = ticks(range, most, least);
+        let largest = range.0.abs().max(range.1.abs());
+        Scale { range, ticks: list, label: Box::new(move |v| tick(v, step, largest)), name }
+    }
+
+    fn axis(&self) -> Axis {
+        Axis { range: self.range, ticks: self.ticks.clone() }
+    }
+}
+
+/// What plotters needs of an axis. Its own linear one chooses its ticks itself, and leaves out layers.
+struct Axis {
+    range: (f64, f64),
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type ValueType = f64;
+    type FormatOption = DefaultFormatting;
+
+    fn map(&self, v: &f64, limit: (i32, i32)) -> i32 {
+        let share = ((v - self.range.0) / (self.range.1 - self.range.0)).clamp(-9.0, 9.0);
+        limit.0 + (f64::from(limit.1 - limit.0) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { vec![] } else { self.ticks.clone() }
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.range.0..self.range.1
+    }
+}
+
+/// Draws grid and axes; without `foot` the x axis has no labels, as another plot below has them.
+fn start<'a, 'b>(area: &'a Area<'b>, x: &Scale, y: &Scale, foot: bool) -> anyhow::Result<Chart<'a, 'b>> {
     let mut chart = ChartBuilder::on(area)
-        .margin(8)
+        .margin(6)
         .margin_top(4)
-        .margin_right(18)
-        .x_label_area_size(38)
-        .y_label_area_size(72)
-        .build_cartesian_2d(x.0..x.1, y.0..y.1)
+        .margin_right(16)
+        .x_label_area_size(if foot { 46 } else { 4 })
+        .y_label_area_size(84)
+        .build_cartesian_2d(x.axis(), y.axis())
         .map_err(fault)?;
-    let small = ("sans-serif", 12).into_font().color(&INK);
-    let wide = (x.1 - x.0).ceil() as usize;
+    let text = ("sans-serif", TEXT).into_font().color(&INK);
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(INK)
-        .label_style(small.clone())
-        .axis_desc_style(small)
-        .x_desc(x_text)
-        .x_labels(if whole_x { wide.clamp(2, 12) } else { 12 })
-        .y_labels(6)
-        .x_label_formatter(&|v| label_x(*v))
-        .y_label_formatter(&|v| tick(*v, y))
+        .label_style(text.clone())
+        .axis_desc_style(text)
+        .x_desc(if foot { x.name } else { "" })
+        .y_desc(y.name)
+        .x_label_formatter(&|v| if foot { (x.label)(*v) } else { String::new() })
+        .y_label_formatter(&|v| (y.label)(*v))
         .draw()
         .map_err(fault)?;
     Ok(chart)
 }
 
-/// A label only where the tick is a whole number.
-fn whole(v: f64) -> String {
-    if (v - v.round()).abs() < 1e-6 { format!("{}", v.round()) } else { String::new() }
-}
-
-/// Draws a title, and below it the names beside their colours, in as many rows as they need; returns what is left.
-fn head<'b>(area: &Area<'b>, title: &str, names: &[(String, RGBColor)]) -> anyhow::Result<Area<'b>> {
+/// Draws a title, below it a sentence, and the names beside their colours, in as many rows as they need; returns what is
+/// left.
+fn head<'b>(area: &Area<'b>, title: &str, note: &str, names: &[(String, RGBColor)]) -> anyhow::Result<Area<'b>> {
     let width = area.dim_in_pixel().0 as i32;
-    let text = ("sans-serif", 15).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
-    area.draw_text(title, &text, (16, 8)).map_err(fault)?;
-    let small = ("sans-serif", 12).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-    let (mut x, mut y) = (16, 38);
+    let text = ("sans-serif", TITLE).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
+    area.draw_text(title, &text, (12, 8)).map_err(fault)?;
+    let small = ("sans-serif", TEXT).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+    let mut end = 30;
+    if !note.is_empty() {
+        area.draw_text(note, &small, (12, end + 6)).map_err(fault)?;
+        end += 20;
+    }
+    let (mut x, mut y) = (12, end + 10);
     for (name, c) in names {
-        // letters are about 7 pixels wide
-        let wide = 30 + 7 * name.chars().count() as i32;
-        if x > 16 && x + wide > width {
-            (x, y) = (16, y + 17);
+        let wide = 30 + LETTER * name.chars().count() as i32;
+        if x > 12 && x + wide > width {
+            (x, y) = (12, y + 20);
         }
         area.draw(&Rectangle::new([(x, y - 2), (x + 16, y + 2)], c.filled())).map_err(fault)?;
         area.draw_text(name, &small, (x + 22, y)).map_err(fault)?;
-        x += wide + 10;
+        x += wide + 8;
     }
-    Ok(area.split_vertically(if names.is_empty() { 30 } else { y + 12 }).1)
+    Ok(area.split_vertically(if names.is_empty() { end } else { y + 14 }).1)
+}
+
+/// Draws a line with its dots; points that are not finite are left out.
+fn draw_line(chart: &mut Chart, points: &[(f64, f64)], c: RGBColor) -> anyhow::Result<()> {
+    let points: Vec<(f64, f64)> = points.iter().copied().filter(|p| p.1.is_finite()).collect();
+    chart.draw_series(LineSeries::new(points.iter().copied(), c.stroke_width(2))).map_err(fault)?;
+    if points.len() <= 80 {
+        chart.draw_series(points.iter().map(|&at| Circle::new(at, 3, c.filled()))).map_err(fault)?;
+    }
+    Ok(())
+}
+
+fn draw_mark(chart: &mut Chart, x: (f64, f64), mark: Option<f64>) -> anyhow::Result<()> {
+    if let Some(mark) = mark {
+        let line = [(x.0, mark), (x.1, mark)];
+        chart.draw_series(DashedLineSeries::new(line, 6, 4, INK.stroke_width(1))).map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// The range of an axis of layers or windows: as wide as the points.
+fn along(points: impl Iterator<Item = f64>) -> (f64, f64) {
+    let x = span(points).unwrap_or((0.0, 1.0));
+    if x.1 > x.0 { x } else { (x.0 - 0.5, x.1 + 0.5) }
 }
 
 fn draw_lines(area: &Area, p: &Lines, first_colour: usize) -> anyhow::Result<()> {
     let points = || p.series.iter().flat_map(|s| &s.points);
-    let x = span(points().map(|p| p.0)).unwrap_or((0.0, 1.0));
     let banded = p.band.iter().flat_map(|b| [b.1, b.2]);
-    let y = span(points().map(|p| p.1).chain(banded).chain(p.mark)).unwrap_or((0.0, 1.0));
-    let room = if y.1 > y.0 { (y.1 - y.0) * 0.08 } else { y.0.abs().max(1e-3) * 0.1 };
-    let y = (y.0 - room, y.1 + room);
-    let x = if x.1 > x.0 { x } else { (x.0 - 0.5, x.1 + 0.5) };
+    let x = Scale::linear(along(points().map(|p| p.0)), 12, 1.0, p.x);
+    let y = Scale::linear(roomy(points().map(|p| p.1).chain(banded).chain(p.mark)), 6, 0.0, p.y);
     let named = p.series.iter().enumerate().map(|(i, s)| (s.name.clone(), colour(first_colour + i)));
     let names: Vec<_> = named.filter(|_| p.series.len() > 1).collect();
-    let area = head(area, p.title, &names)?;
-    let mut chart = start(&area, x, y, p.x, true, &whole)?;
+    let area = head(area, p.title, p.note, &names)?;
+    let mut chart = start(&area, &x, &y, true)?;
     if p.band.len() > 1 {
         let up = p.band.iter().map(|b| (b.0, b.2));
         let down = p.band.iter().rev().map(|b| (b.0, b.1));
         let outline: Vec<(f64, f64)> = up.chain(down).collect();
         chart.draw_series([Polygon::new(outline, colour(first_colour).mix(0.18))]).map_err(fault)?;
     }
-    if let Some(mark) = p.mark {
-        let line = [(x.0, mark), (x.1, mark)];
-        chart.draw_series(DashedLineSeries::new(line, 6, 4, INK.stroke_width(1))).map_err(fault)?;
-    }
+    draw_mark(&mut chart, x.range, p.mark)?;
     for (i, s) in p.series.iter().enumerate() {
-        let c = colour(first_colour + i);
-        let style = c.stroke_width(2);
-        chart.draw_series(LineSeries::new(s.points.iter().copied(), style)).map_err(fault)?;
-        if s.points.len() <= 80 {
-            let dots = s.points.iter().map(|&at| Circle::new(at, 3, c.filled()));
-            chart.draw_series(dots).map_err(fault)?;
-        }
+        draw_line(&mut chart, &s.points, colour(first_colour + i))?;
     }
     Ok(())
 }
 
-/// Lines with dots, one series per colour.
-pub fn lines(p: &Lines) -> anyhow::Result<String> {
-    svg(SIZE, |area| draw_lines(area, p, 0))
-}
-
 /// Two plots of lines, one above the other; the lower one takes the colour after the upper one's.
 pub fn two_panels(upper: &Lines, lower: &Lines) -> anyhow::Result<String> {
-    svg((860, 620), |area| {
+    svg((860, 680), |area| {
         let (top, bottom) = area.split_vertically(340);
         draw_lines(&top, upper, 0)?;
         draw_lines(&bottom, lower, upper.series.len())
     })
+}
+
+/// Plots over one x axis of whole numbers, one below the other, each with its own scale, so that none flattens another.
+/// Strip `i` has the colour of series `i`.
+pub fn strips(title: &str, x_name: &str, list: &[Strip]) -> anyhow::Result<String> {
+    let (step, foot) = (130i32, 42i32);
+    let x = Scale::linear(along(list.iter().flat_map(|s| &s.points).map(|p| p.0)), 8, 1.0, x_name);
+    svg((WIDTH, (30 + step * list.len() as i32 + foot) as u32), |area| {
+        let mut rest = head(area, title, "", &[])?;
+        for (i, strip) in list.iter().enumerate() {
+            let last = i + 1 == list.len();
+            let (own, below) = rest.split_vertically(if last { step + foot } else { step });
+            rest = below;
+            let y = Scale::linear(roomy(strip.points.iter().map(|p| p.1).chain(strip.mark)), 4, 0.0, &strip.y);
+            let own = head_of_strip(&own, &strip.title, colour(i))?;
+            let mut chart = start(&own, &x, &y, last)?;
+            draw_mark(&mut chart, x.range, strip.mark)?;
+            draw_line(&mut chart, &strip.points, colour(i))?;
+        }
+        Ok(())
+    })
+}
+
+fn head_of_strip<'b>(area: &Area<'b>, title: &str, c: RGBColor) -> anyhow::Result<Area<'b>> {
+    let text = ("sans-serif", TEXT).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+    area.draw(&Rectangle::new([(12, 8), (28, 12)], c.filled())).map_err(fault)?;
+    area.draw_text(title, &text, (34, 10)).map_err(fault)?;
+    Ok(area.split_vertically(20).1)
 }
 
 /// Bins with fewer elements than this, in percent, are not drawn at either end.
@@ -242,14 +361,14 @@ pub fn histograms(title: &str, series: &[(String, [u64; BINS])]) -> anyhow::Resu
         exact => (format!("{name} ({exact:.2} % exact)"), colour(i)),
     });
     let names: Vec<_> = named.collect();
-    svg(SIZE, |area| {
-        let power = |v: f64| match whole(v) {
-            w if w.is_empty() => w,
-            w => format!("1e{w}"),
-        };
-        let area = head(area, title, &names)?;
-        let text = "|error|   (height: % of elements per half octave)";
-        let mut chart = start(&area, x, (0.0, highest * 1.08), text, false, &power)?;
+    // in powers of ten
+    let mut x = Scale::linear(x, 6, 1.0, "|error|, in bins of half an octave");
+    x.label = Box::new(|v| format!("1e{v:.0}"));
+    let y = Scale::linear((0.0, highest * 1.08), 6, 0.0, "% of elements");
+    let rows = names.len().div_ceil(2) as u32;
+    svg((WIDTH, HEIGHT + 20 * rows), |area| {
+        let area = head(area, title, "", &names)?;
+        let mut chart = start(&area, &x, &y, true)?;
         for (i, (_, counts)) in series.iter().enumerate() {
             let mut outline = vec![(edges(first).0.log10(), 0.0)];
             for b in first..=last {
@@ -264,32 +383,38 @@ pub fn histograms(title: &str, series: &[(String, [u64; BINS])]) -> anyhow::Resu
     })
 }
 
-/// Horizontal bars from 0, one per row (name, value, series), each with its value beside it.
-pub fn bars(title: &str, rows: &[(String, f64, usize)], unit: &str) -> anyhow::Result<String> {
-    let (left, step) = (170i32, 22i32);
+/// Changes in percent as horizontal bars, one per row (name, change), each with its value beside it: what fell is green,
+/// what rose is red. Lengths are logarithms of the ratio, so that half and double are as long as each other.
+pub fn changes(title: &str, rows: &[(String, f64)]) -> anyhow::Result<String> {
+    let (left, step) = (84i32, 26i32);
     let height = 44 + step as u32 * rows.len() as u32;
-    svg((SIZE.0, height), |area| {
-        head(area, title, &[])?;
-        let values = || rows.iter().map(|r| r.1).filter(|v| v.is_finite());
-        let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-        // room for a value at either end
-        let room = (left + 70, SIZE.0 as i32 - 80);
+    svg((WIDTH, height), |area| {
+        head(area, title, "", &[])?;
+        let length = |change: f64| (1.0 + change / 100.0).ln();
+        let lengths = || rows.iter().map(|r| length(r.1)).filter(|v| v.is_finite());
+        let (low, high) = (lengths().fold(0.0, f64::min), lengths().fold(0.0, f64::max));
+        // room for a value where there is a bar
+        let beside = |here: bool| if here { 84 } else { 10 };
+        let (falls, rises) = (rows.iter().any(|r| r.1 < 0.0), rows.iter().any(|r| r.1 >= 0.0));
+        let room = (left + beside(falls), WIDTH as i32 - beside(rises));
         let scale = f64::from(room.1 - room.0) / (high - low).max(1e-12);
-        let at = |v: f64| room.0 + ((v - low) * scale).round() as i32;
-        let small = ("sans-serif", 12).into_font().color(&INK);
-        for (i, (name, value, c)) in rows.iter().enumerate() {
-            let y = 36 + step * i as i32;
-            let right = small.clone().pos(Pos::new(HPos::Right, VPos::Center));
-            area.draw_text(name, &right, (left - 10, y + 8)).map_err(fault)?;
-            let end = if value.is_finite() { at(*value) } else { room.1 };
-            let (from, to) = (at(0.0).min(end), at(0.0).max(end).max(at(0.0) + 1));
-            area.draw(&Rectangle::new([(from, y), (to, y + 16)], colour(*c).filled())).map_err(fault)?;
-            let (side, x) = if *value < 0.0 { (HPos::Right, from - 6) } else { (HPos::Left, to + 6) };
-            let style = small.clone().pos(Pos::new(side, VPos::Center));
-            area.draw_text(&format!("{value:+.2}{unit}"), &style, (x, y + 8)).map_err(fault)?;
+        let at = |v: f64| (f64::from(room.0) + (v - low) * scale).round().clamp(room.0.into(), room.1.into()) as i32;
+        let text = ("sans-serif", TEXT).into_font().color(&INK);
+        for (i, (name, change)) in rows.iter().enumerate() {
+            let y = 38 + step * i as i32;
+            let right = text.clone().pos(Pos::new(HPos::Right, VPos::Center));
+            area.draw_text(name, &right, (left - 8, y + 9)).map_err(fault)?;
+            // from or to nothing: as long as there is room
+            let (zero, end) = (at(0.0), at(length(*change)));
+            let (from, to) = (zero.min(end), zero.max(end).max(zero + 1));
+            let c = if *change < 0.0 { BETTER } else { WORSE };
+            area.draw(&Rectangle::new([(from, y), (to, y + 18)], c.filled())).map_err(fault)?;
+            let (side, x) = if *change < 0.0 { (HPos::Right, from - 6) } else { (HPos::Left, to + 6) };
+            let style = text.clone().pos(Pos::new(side, VPos::Center));
+            area.draw_text(&format!("{change:+.2} %"), &style, (x, y + 9)).map_err(fault)?;
         }
         let zero = at(0.0);
-        area.draw(&PathElement::new([(zero, 32), (zero, height as i32 - 8)], INK.stroke_width(1))).map_err(fault)
+        area.draw(&PathElement::new([(zero, 34), (zero, height as i32 - 6)], INK.stroke_width(1))).map_err(fault)
     })
 }
 
@@ -297,12 +422,16 @@ pub fn bars(title: &str, rows: &[(String, f64, usize)], unit: &str) -> anyhow::R
 mod tests {
     use super::*;
 
+    fn plot(title: &str, series: &[Series]) -> String {
+        let p = Lines { title, note: "why", x: "windows", y: "nats", series, band: &[], mark: Some(0.0) };
+        two_panels(&p, &p).unwrap()
+    }
+
     #[test]
     fn an_inline_plot_names_no_address_and_keeps_its_lines() {
-        let series = [Series { name: "a <b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] }];
-        let p = Lines { title: "t & u", x: "layer", series: &series, band: &[], mark: None };
-        let whole = lines(&p).unwrap();
+        let whole = plot("t & u", &[Series { name: "a <b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] }]);
         assert!(whole.starts_with("<svg") && whole.contains("xmlns") && whole.contains("t &amp; u"), "{whole}");
+        assert!(["windows", "nats", "why"].iter().all(|text| whole.contains(text)), "axes and reasons are named");
         let part = inline(&whole);
         assert!(!part.contains("http") && part.contains("<polyline") && part.contains(&hex(COLOURS[0])), "{part}");
         assert!(whole.contains("fill=\"#FFFFFF\"") && !part.contains("fill=\"#FFFFFF\""), "{part}");
@@ -311,19 +440,44 @@ mod tests {
     #[test]
     fn plots_of_nothing_of_one_point_and_of_equal_values_are_drawn() {
         for points in [vec![], vec![(3.0, 1.0)], vec![(0.0, 0.0), (1.0, 0.0)], vec![(0.0, f64::INFINITY)]] {
-            let series = [Series { name: "s".into(), points }];
-            let p = Lines { title: "", x: "", series: &series, band: &[], mark: Some(0.0) };
-            assert!(lines(&p).unwrap().ends_with("</svg>\n"));
+            assert!(plot("", &[Series { name: "s".into(), points: points.clone() }]).ends_with("</svg>\n"));
+            let strip = Strip { title: "t".into(), y: "y".into(), points, mark: Some(0.0) };
+            assert!(strips("s", "layer", &[strip.clone(), strip]).unwrap().ends_with("</svg>\n"));
         }
         assert!(histograms("h", &[("none".into(), [0; BINS])]).unwrap().contains("</svg>"));
-        assert!(bars("b", &[("x".into(), f64::INFINITY, 0)], " %").unwrap().contains("+inf %"));
+        let text = changes("b", &[("x".into(), f64::INFINITY), ("y".into(), -100.0), ("z".into(), 0.0)]).unwrap();
+        assert!(text.contains("+inf %") && text.contains("-100.00 %"), "{text}");
+    }
+
+    #[test]
+    fn a_fall_is_green_and_a_rise_red_whatever_the_type() {
+        let bars = |rows: &[(&str, f64)]| {
+            let rows: Vec<_> = rows.iter().map(|(n, c)| (n.to_string(), *c)).collect();
+            changes("b", &rows).unwrap()
+        };
+        let (green, red) = (hex(BETTER), hex(WORSE));
+        let better = bars(&[("a", -7.0), ("b", -90.0)]);
+        assert!(better.contains(&green) && !better.contains(&red), "{better}");
+        let worse = bars(&[("a", 7.0), ("b", 927.0)]);
+        assert!(worse.contains(&red) && !worse.contains(&green), "{worse}");
+    }
+
+    #[test]
+    fn axes_have_round_ticks_and_every_layer_of_four() {
+        assert_eq!(ticks((0.0, 3.0), 8, 1.0), (vec![0.0, 1.0, 2.0, 3.0], 1.0));
+        assert_eq!(ticks((0.0, 31.0), 8, 1.0), (vec![0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0], 5.0));
+        assert_eq!(ticks((3.0, 3.5), 8, 1.0).0, [3.0]);
+        for range in [(-1e-9, 3e-7), (0.0, 1e300), (-7.4, 0.6), (1e9, 1e9 + 1.0)] {
+            let list = ticks(range, 6, 0.0).0;
+            assert!((3..=7).contains(&list.len()), "{range:?}: {list:?}");
+        }
     }
 
     #[test]
     fn ticks_show_the_digits_that_tell_them_apart() {
-        assert_eq!(tick(23.8, (23.6, 24.2)), "23.8");
-        assert_eq!(tick(2.5e-4, (2e-4, 3e-4)), "2.5e-4");
-        assert_eq!(tick(0.0, (-1.0, 1.0)), "0");
-        assert_eq!(tick(150.0, (0.0, 600.0)), "150");
+        assert_eq!(tick(23.8, 0.1, 24.2), "23.8");
+        assert_eq!(tick(2.5e-4, 2e-5, 3e-4), "2.5e-4");
+        assert_eq!(tick(0.0, 0.5, 1.0), "0");
+        assert_eq!(tick(150.0, 50.0, 600.0), "150");
     }
 }

@@ -5,7 +5,7 @@
 use super::errors::{BINS, DEFINITIONS, Errors, change, edges};
 use super::gate::Finding;
 use super::measure::{Skipped, Summary, TensorErrors, TypeSummary, Wanted};
-use super::plot::{self, COLOURS, GRID, INK, Lines, Series, hex};
+use super::plot::{self, COLOURS, GRID, INK, Strip, hex};
 use crate::formats::policy::Group;
 use anyhow::Context;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -311,13 +311,14 @@ fn style() -> String {
          h1{font-size:26px;margin:0}h2{font-size:19px;margin:36px 0 10px}p{margin:6px 0;max-width:110ch}\
          .soft{color:var(--soft)}.good{color:var(--good)}.bad{color:var(--bad)}\
          .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;overflow-x:auto}\
-         .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,480px),1fr));gap:14px}\
-         svg{width:100%;height:auto;display:block}\
+         .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:14px;align-items:start}\
+         .below{margin-top:14px}svg{width:100%;max-width:500px;height:auto;display:block}\
          table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}\
          th{font-weight:600;text-align:right;color:var(--soft);font-size:13px}td{text-align:right}\
          th,td{padding:4px 6px;border-bottom:1px solid var(--line);white-space:nowrap}\
          th.l,td.l{text-align:left}tr.first td{border-top:2px solid var(--line)}\
-         summary{cursor:pointer;padding:6px 0}dt{font-weight:600}dd{margin:0 0 8px;max-width:90ch}"
+         summary{cursor:pointer;padding:6px 0}dt{font-weight:600}dd{margin:0 0 8px;max-width:90ch}\
+         @media(max-width:640px){main{padding:12px}.card{padding:8px}}"
     )
 }
 
@@ -387,7 +388,7 @@ fn tensor_table(s: &Study) -> Markup {
     }
 }
 
-/// RMSE of a group by layer, one series per type; `None` without two layers.
+/// RMSE of a group by layer: the baseline's own, and of every other type the change against it; `None` without two layers.
 fn layer_plot(s: &Study, group: Group) -> anyhow::Result<Option<String>> {
     let n = s.wanted.types.len();
     let mut layers: BTreeMap<usize, Vec<Errors>> = BTreeMap::new();
@@ -399,14 +400,20 @@ fn layer_plot(s: &Study, group: Group) -> anyhow::Result<Option<String>> {
     if layers.len() < 2 {
         return Ok(None);
     }
-    let series: Vec<Series> = (0..n)
-        .map(|i| Series {
-            name: s.type_name(i).into(),
-            points: layers.iter().map(|(&l, e)| (l as f64, e[i].rmse())).collect(),
-        })
-        .collect();
-    let title = format!("{}: rmse by layer", group.name());
-    plot::lines(&Lines { title: &title, x: "layer", series: &series, band: &[], mark: None }).map(Some)
+    let along = |value: &dyn Fn(&[Errors]) -> f64| layers.iter().map(|(&l, e)| (l as f64, value(e))).collect();
+    let mut strips = vec![Strip {
+        title: format!("{}: rmse", s.type_name(0)),
+        y: "rmse".into(),
+        points: along(&|e| e[0].rmse()),
+        mark: None,
+    }];
+    strips.extend((1..n).map(|i| Strip {
+        title: format!("{}: change against {}", s.type_name(i), s.type_name(0)),
+        y: "change, %".into(),
+        points: along(&|e| change(e[0].rmse(), e[i].rmse())),
+        mark: Some(0.0),
+    }));
+    plot::strips(&format!("{}: rmse by layer", group.name()), "layer", &strips).map(Some)
 }
 
 fn plots(s: &Study) -> anyhow::Result<Vec<Vec<String>>> {
@@ -423,23 +430,23 @@ fn plots(s: &Study) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(out)
 }
 
-fn change_bars(s: &Study) -> anyhow::Result<Option<String>> {
-    let mut rows = Vec::new();
-    for g in &s.summaries {
-        for (i, t) in g.types.iter().enumerate().skip(1) {
-            let c = change(g.types[0].errors.rmse(), t.errors.rmse());
-            rows.push((format!("{}  {}", g.name(), s.type_name(i)), c, i));
-        }
-    }
-    let title = format!("Change of rmse against {}", s.type_name(0));
-    if rows.is_empty() { Ok(None) } else { plot::bars(&title, &rows, " %").map(Some) }
+/// The change of rmse of every group, a plot for each type beside the baseline: one far type must not flatten the others.
+fn change_plots(s: &Study) -> anyhow::Result<Vec<String>> {
+    let plot = |i: usize| {
+        let rows: Vec<(String, f64)> = (s.summaries.iter())
+            .filter(|g| g.types.len() > i)
+            .map(|g| (g.name().to_string(), change(g.types[0].errors.rmse(), g.types[i].errors.rmse())))
+            .collect();
+        plot::changes(&format!("{}: change of rmse against {}", s.type_name(i), s.type_name(0)), &rows)
+    };
+    (1..s.wanted.types.len()).map(plot).collect()
 }
 
 /// The page.
 pub fn html(s: &Study) -> anyhow::Result<String> {
     let inline = |svg: &str| PreEscaped(plot::inline(svg));
     let failed = s.gates.iter().filter(|g| g.1.iter().any(|f| f.fails)).count();
-    let (bars, plots) = (change_bars(s)?, plots(s)?);
+    let (changes, plots) = (change_plots(s)?, plots(s)?);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -468,7 +475,10 @@ pub fn html(s: &Study) -> anyhow::Result<String> {
                 }
                 h2 { "By group" }
                 div.card { (group_table(s)) }
-                @if let Some(b) = bars { div.card style="margin-top:14px;max-width:720px" { (inline(&b)) } }
+                @if !changes.is_empty() {
+                    div.grid.below { @for p in &changes { div.card { (inline(p)) } } }
+                    p.soft { "Green is a smaller error than " (s.type_name(0)) "'s, red a larger one. A bar is the logarithm of the ratio; each type has its own scale." }
+                }
                 @for (g, row) in s.summaries.iter().zip(&plots) {
                     h2 { (g.name()) }
                     div.grid { @for p in row { div.card { (inline(p)) } } }

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 pub struct Kept {
     pub files: Mutex<BTreeMap<String, Vec<u8>>>,
     pub warnings: Mutex<Vec<String>>,
+    /// what was said to take time
+    pub told: Mutex<Vec<String>>,
     /// names of files, each time one was written
     pub written: Mutex<Vec<String>>,
 }
@@ -41,5 +43,8 @@ impl Store for Kept {
     }
     fn warn(&self, line: &str) {
         self.warnings.lock().unwrap().push(line.into());
+    }
+    fn tell(&self, line: &str) {
+        self.told.lock().unwrap().push(line.into());
     }
 }

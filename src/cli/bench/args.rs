@@ -156,10 +156,13 @@ pub struct BenchArgs {
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "md", value_parser = format)]
     #[arg(help_heading = "Output")]
     pub(super) output: Format,
+    /// The same as -o json; with --compare one object
+    #[arg(long, conflicts_with = "output", help_heading = "Output")]
+    pub(super) json: bool,
     /// The same on stderr (also -oe)
     #[arg(long, value_name = "FORMAT", value_parser = format, help_heading = "Output")]
     pub(super) output_err: Option<Format>,
-    /// Say on stderr what runs
+    /// Say on stderr what runs, a line for each test (a terminal shows it anyway)
     #[arg(long, help_heading = "Output")]
     pub(super) progress: bool,
     /// Also write one page with charts
@@ -201,6 +204,11 @@ pub fn short_form(word: &str) -> Option<&'static str> {
 }
 
 impl BenchArgs {
+    /// The format of stdout.
+    pub(super) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
     /// Names of the models, each to be opened when its turn comes.
     pub(super) fn sources(&self) -> Vec<Source> {
         // a model that only the environment names gives way to -m and --synthetic

@@ -59,14 +59,15 @@ impl Run<'_> {
     pub(super) fn open_reference(
         spec: &str,
         kernels: &KernelArgs,
-        places: &[super::Place],
+        places: &mut [super::Place],
     ) -> anyhow::Result<Reference> {
         let engine = engine(0, kernels)?;
         let opened = engine.devices().open(spec)?;
         let maker = Maker::new(&opened.device.info().name, opened.about.as_ref());
         drop(opened);
-        if let Some(p) = places.iter().find(|p| p.maker == maker) {
-            note!("warning: --device {} is the reference itself: its rows are compared with nothing", p.spec);
+        if let Some(p) = places.iter_mut().find(|p| p.maker == maker) {
+            let text = format!("--device {} is the reference itself: its rows are compared with nothing", p.spec);
+            p.warnings.push(super::warn(text));
         }
         Ok(Reference { spec: spec.to_string(), engine, maker })
     }
@@ -83,6 +84,7 @@ impl Run<'_> {
             if self.digests.0.contains_key(&task(c, &config, None)) {
                 continue;
             }
+            let _status = common::Status::new(&format!("reference: {} ({}/{})", r.maker.title, config.k, config.v));
             let opened = r.engine.devices().open(&r.spec)?;
             let memory = common::share_of_memory(std::slice::from_ref(&opened));
             let plan = Run::plan(&config, (k, v), positions(tests), 1);

@@ -17,13 +17,13 @@ impl Run<'_> {
     /// `--ops`: each operation on each device, checked against the twin, then timed.
     pub(super) fn ops(&mut self, table: bool) -> anyhow::Result<ExitCode> {
         let mut out = std::io::stdout().lock();
-        let format = self.a.output;
+        let format = self.a.format();
         write!(out, "{}", if format == Format::Json { "[\n" } else { "" })?;
         let mut rows = 0;
         let ended = self.each_op(table, &mut |columns| {
-            write!(out, "{}", schema::record(format, "isobit_ops", rows == 0, &columns))?;
+            let text = schema::record(format, "isobit_ops", rows == 0, &columns);
             rows += 1;
-            Ok(out.flush()?)
+            common::above_bars(|| Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?))
         });
         write!(out, "{}", if format == Format::Json { "\n]\n" } else { "" })?;
         match ended {
@@ -90,8 +90,10 @@ impl Run<'_> {
         devices: &mut [Box<dyn Device>],
         put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        for piece in list {
+        let n = list.len();
+        for (i, piece) in list.into_iter().enumerate() {
             ensure!(!common::interrupted(), Interrupted);
+            let _status = common::Status::new(&format!("{} of {n}: {}", i + 1, piece.case.name));
             let expected = pollster::block_on(ops::expected(twin, &piece))?;
             for (device, place) in devices.iter_mut().zip(&self.places) {
                 let title = &place.facts.title;
