@@ -10,6 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+#[cfg(unix)]
+#[path = "cli/interrupt.rs"]
+mod interrupts;
 #[path = "common/program.rs"]
 mod program;
 

@@ -1,5 +1,6 @@
 //! What several subcommands share: opening a model, choosing a device, options of the engine, progress.
 
+use super::interrupt;
 use crate::bench::schema::Kernels;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, ContainerKind, LoadMode};
@@ -20,7 +21,6 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The story model that is always there.
 static EMBEDDED: &[u8] = include_bytes!("../../assets/tiny-stories-Q4_K_M.gguf");
@@ -316,7 +316,8 @@ impl EngineArgs {
             }
             _ => return Ok(None),
         };
-        let cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
+        let mut cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
+        cpu.set_stop(interrupt::stop().clone());
         Ok(Some(Opened { device: Box::new(cpu), main_memory: true, software: false, about: None }))
     }
 }
@@ -421,11 +422,12 @@ impl Devices<'_> {
 
     /// Opens an adapter and keeps it if it is exact; the error says why not.
     fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
-        let (gpu, v) = pollster::block_on(host::connect(a, self.engine.gpu())).map_err(|e| e.to_string())?;
+        let (mut gpu, v) = pollster::block_on(host::connect(a, self.engine.gpu())).map_err(|e| e.to_string())?;
         if !v.exact() {
             let title = a.title();
             return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));
         }
+        gpu.set_stop(interrupt::stop().clone());
         let r = a.report();
         let main_memory = r.main_memory();
         let about = About { index: r.index, name: r.name, backend: r.backend, driver: r.driver };
@@ -519,23 +521,6 @@ pub fn bar(len: u64, template: &str) -> ProgressBar {
 /// The bar shown while weights are loaded.
 pub fn load_bar(c: &Container) -> ProgressBar {
     bar(c.total_bytes(), "loading {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
-}
-
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// From now on the first Ctrl-C only asks to stop; a second one exits with 130.
-pub fn catch_interrupt() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })
-    .context("installing the Ctrl-C handler")
-}
-
-/// Whether Ctrl-C was pressed.
-pub fn interrupted() -> bool {
-    STOP.load(Ordering::SeqCst)
 }
 
 /// The most bytes of text that are read.

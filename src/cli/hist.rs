@@ -2,6 +2,7 @@
 
 use super::CheckFailed;
 use super::common::{self, Load, note};
+use super::interrupt;
 use crate::blocks::BlockType;
 use crate::formats::output::replace_file;
 use crate::formats::policy::Policy;
@@ -95,7 +96,7 @@ pub fn run(a: HistArgs) -> anyhow::Result<ExitCode> {
     }
     let study = Study { model: a.input.display().to_string(), wanted, tensors, skipped, summaries, gates };
     if let Some(dir) = &a.out {
-        write_all(dir, &study)?;
+        interrupt::whole(|| write_all(dir, &study))?;
     }
     let mut out = std::io::stdout().lock();
     if a.json {

@@ -8,6 +8,7 @@ mod compare;
 mod devices;
 mod hist;
 mod inspect;
+mod interrupt;
 mod perplexity;
 mod quantize;
 mod run;
@@ -17,6 +18,7 @@ mod system;
 mod tokenize;
 mod verify;
 
+use crate::stop::Interrupted;
 use clap::{CommandFactory, Parser, Subcommand};
 use common::note;
 use std::ffi::OsString;
@@ -93,6 +95,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return usage_error(&e, &args),
     };
+    if let Err(e) = interrupt::catch() {
+        note!("warning: {}", chain(&e));
+    }
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
         Cmd::Devices(a) => devices::run(a),
@@ -107,6 +112,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match result {
         Ok(code) => code,
+        Err(e) if Interrupted::caused(&e) => {
+            interrupt::seen();
+            note!("interrupted");
+            interrupt::leave()
+        }
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             note!("error: {}", chain(&e));

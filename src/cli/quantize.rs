@@ -1,6 +1,7 @@
 //! `isobit quantize`: one model file into another.
 
 use super::common::{self, EngineArgs, Load, note};
+use super::interrupt::{self, Words};
 use crate::blocks::BlockType;
 use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
@@ -8,8 +9,9 @@ use crate::formats::{Container, Tensor};
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::kv::Override;
-use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Stopped, Target, Watch};
+use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Target, Watch};
 use crate::simd::Level;
+use crate::stop::Interrupted;
 use anyhow::{Context, ensure};
 use clap::{Args, Parser};
 use std::io::Write;
@@ -85,6 +87,8 @@ pub struct QuantizeArgs {
     #[arg(long, value_enum, default_value = "read", value_name = "MODE", hide_possible_values = true)]
     load_mode: Load,
 }
+
+const INTERRUPTED: &str = "interrupted: what is finished is kept; the same command with --resume goes on";
 
 /// The variable that stands for `--policy`.
 const POLICY: &str = "ISOBIT_Q8K128_POLICY";
@@ -228,7 +232,6 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
         None => Some(device_encoder(&a.device)?),
     };
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("starting threads")?;
-    common::catch_interrupt()?;
     if !a.resume && Staged::waiting(&a.output) {
         note!("warning: {} holds an unfinished model: starting anew (--resume goes on)", a.output.display());
     }
@@ -237,13 +240,14 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     let result = write(&job, &c, &mut staged, &noted, level, &mut encoder);
     match result {
         Ok(()) => {
-            staged.commit()?;
+            interrupt::whole(|| staged.commit())?;
             note!("{}: {}", a.output.display(), summary(&job, &c));
             Ok(ExitCode::SUCCESS)
         }
-        Err(e) if e.is::<Stopped>() => {
-            note!("interrupted: what is finished is kept; the same command with --resume goes on");
-            Ok(ExitCode::from(130))
+        Err(e) if Interrupted::caused(&e) => {
+            interrupt::seen();
+            note!("{INTERRUPTED}");
+            interrupt::leave()
         }
         Err(e) => {
             settle(staged, &e);
@@ -286,7 +290,10 @@ fn write(
     if !noted.is_empty() {
         note!("resuming: {} of {} tensors are finished", kept.len(), tensors.len());
     }
-    let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &common::interrupted };
+    // what is begun is ended or noted; before this nothing is lost that a later run would not find
+    let held = interrupt::hold();
+    held.words(|| Words { out: String::new(), err: INTERRUPTED.into() });
+    let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &|| interrupt::stop().asked() };
     let encoder = encoder.as_mut().map(|e| e.as_mut() as &mut dyn Encoder);
     quantize::run(job, c, staged, &done, level, encoder, &watch)?;
     for (name, bytes) in &job.side {

@@ -3,6 +3,7 @@
 //! Nothing depends on them: a directory that is missing, full or read-only costs a warning and the time to measure again.
 
 use super::common::note;
+use super::interrupt;
 use crate::formats::output;
 use crate::host::Store;
 use etcetera::BaseStrategy;
@@ -44,10 +45,11 @@ impl Store for Files {
 
     fn put(&self, name: &str, bytes: &[u8]) {
         let path = self.dir.join(name);
-        let written = std::fs::create_dir_all(&self.dir)
-            .map_err(anyhow::Error::from)
-            .and_then(|()| Ok(output::replace_file(&path, bytes)?));
-        if let Err(e) = written {
+        let write = || {
+            std::fs::create_dir_all(&self.dir)?;
+            Ok::<_, anyhow::Error>(output::replace_file(&path, bytes)?)
+        };
+        if let Err(e) = interrupt::whole(write) {
             self.warn(&format!("warning: {} was not written: {e:#}", path.display()));
         }
     }
