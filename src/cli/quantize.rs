@@ -12,10 +12,10 @@ use crate::quantize::kv::Override;
 use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Target, Watch};
 use crate::simd::Level;
 use crate::stop::Interrupted;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -109,6 +109,16 @@ fn split_size(s: &str) -> Result<u64, String> {
     number.filter(|n| *n > 0).and_then(|n| n.checked_mul(unit)).ok_or_else(|| "expected a size like 500M or 2G".into())
 }
 
+/// Whether a word names a type, ours or one of those that only llama.cpp has.
+fn is_type(word: &str) -> bool {
+    let upper = word.to_uppercase();
+    let rest = ["IQ", "TQ", "Q", "MXFP"].into_iter().find_map(|start| upper.strip_prefix(start));
+    let theirs = rest.is_some_and(|r| {
+        r.starts_with(|c: char| c.is_ascii_digit()) && r.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    });
+    theirs || Mix::parse(word).is_some()
+}
+
 fn block(s: &str) -> Result<BlockType, String> {
     BlockType::parse(s).ok_or_else(|| format!("expected one of {}", choose::MIXES))
 }
@@ -151,6 +161,37 @@ impl QuantizeArgs {
             (self.leave_output_tensor, "--leave-output-tensor", copy, "copy changes no type"),
         ] {
             ensure!(!(given && idle), "{flag} has no effect here: {why}");
+        }
+        Ok(())
+    }
+
+    /// llama.cpp's tool makes up the name of OUTPUT where it is left out.
+    fn refuse_type_as_output(&self) -> anyhow::Result<()> {
+        let word = self.output.to_str().unwrap_or_default();
+        if self.mix.is_none() && is_type(word) {
+            let (input, stem) = (self.input.display(), self.input.file_stem().unwrap_or_default().to_string_lossy());
+            bail!(
+                "OUTPUT is {word}, which is a type: write INPUT OUTPUT TYPE, as in `isobit quantize {input} {stem}-{word}.gguf \
+                 {word}` (./{word} is a file of that name)"
+            );
+        }
+        Ok(())
+    }
+
+    /// A pattern that matches nothing is most likely mistyped. A file of them may be meant for several models.
+    fn refuse_idle_patterns(&self, patterns: &[Pattern]) -> anyhow::Result<()> {
+        let (flags, lines) = patterns.split_at(self.tensor_type.len());
+        let idle: Vec<&str> = flags.iter().filter(|p| !p.met()).map(Pattern::said).collect();
+        let input = self.input.display();
+        ensure!(
+            idle.is_empty(),
+            "--tensor-type {}: no tensor of {input} is called so that could have another type; `isobit inspect {input} \
+             --tensors` lists them",
+            idle.join(", ")
+        );
+        for line in lines.iter().filter(|p| !p.met()) {
+            let file = self.policy_file.as_deref().unwrap_or(Path::new("")).display();
+            note!("warning: {file}: {}: matches no tensor of {input} that could have another type", line.said());
         }
         Ok(())
     }
@@ -212,10 +253,12 @@ impl QuantizeArgs {
 }
 
 pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
+    a.refuse_type_as_output()?;
     let options = a.options()?;
     let c = common::open(Some(&a.input), a.load_mode)?;
     output::refuse_sources(&a.output, &c.files)?;
     let job = quantize::plan(&c, &options)?;
+    a.refuse_idle_patterns(&options.patterns)?;
     let threads = a.nthreads.unwrap_or(a.threads);
     if a.dry_run {
         let mut out = std::io::stdout().lock();
@@ -348,7 +391,6 @@ mod tests {
     use crate::formats::LoadMode;
     use crate::formats::gguf_write::{self, Entry};
     use crate::formats::meta::Meta;
-    use anyhow::bail;
 
     /// A device that is lost after some rows.
     struct Lost {
