@@ -37,11 +37,11 @@ impl std::fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// A line of talk on stderr, without control characters; a stderr that nobody reads is no reason to stop.
+/// A line of talk on stderr, without control characters and not too long; a stderr that nobody reads is no reason to stop.
 macro_rules! note {
     ($($t:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{}", crate::cli::one_line(&format!($($t)*)));
+        let _ = writeln!(std::io::stderr(), "{}", crate::cli::short_line(&format!($($t)*)));
     }};
 }
 pub(super) use note;
@@ -556,6 +556,8 @@ fn limited(from: impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// Replaces `\n`, `\r`, `\t`, `\\`, `\"`, `\'` and `\xHH` (a byte); anything else after a backslash stays as it is.
+///
+/// Errors: `\x` without two hexadecimal digits; bytes that are no text.
 pub fn unescape(text: &str) -> anyhow::Result<String> {
     let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
     let mut out = Vec::with_capacity(text.len());
@@ -566,9 +568,15 @@ pub fn unescape(text: &str) -> anyhow::Result<String> {
             (b'\\', [b'r', ..]) => (b'\r', 2),
             (b'\\', [b't', ..]) => (b'\t', 2),
             (b'\\', [c @ (b'\\' | b'"' | b'\''), ..]) => (*c, 2),
-            (b'\\', [b'x', hi, lo, ..]) => match (digit(*hi), digit(*lo)) {
-                (Some(hi), Some(lo)) => ((hi << 4) | lo, 4),
-                _ => (b'\\', 1),
+            (b'\\', [b'x', digits @ ..]) => match digits.first_chunk().map(|d| d.map(digit)) {
+                Some([Some(hi), Some(lo)]) => ((hi << 4) | lo, 4),
+                _ => {
+                    let found: String = String::from_utf8_lossy(rest).chars().take(4).collect();
+                    bail!(
+                        "--escape: {found} at byte {} is no byte: two hexadecimal digits follow \\x (a backslash is \\\\)",
+                        text.len() - rest.len()
+                    );
+                }
             },
             (c, _) => (*c, 1),
         };
@@ -576,6 +584,15 @@ pub fn unescape(text: &str) -> anyhow::Result<String> {
         rest = &rest[used..];
     }
     String::from_utf8(out).context("--escape: the bytes written as \\xHH do not make UTF-8 text")
+}
+
+/// A name from a file, cut to a length that fits a line.
+pub fn cut(text: &str) -> String {
+    let mut short: String = text.chars().take(60).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }
 
 /// `1 token`, `2 tokens`.
@@ -590,8 +607,12 @@ mod tests {
     #[test]
     fn escapes_are_replaced_and_other_backslashes_stay() {
         assert_eq!(unescape(r"a\nb\t\\ \q\").unwrap(), "a\nb\t\\ \\q\\");
-        assert_eq!(unescape(r"\xc3\xbc \xzz \x4").unwrap(), "\u{fc} \\xzz \\x4");
+        assert_eq!(unescape(r"\xc3\xbc").unwrap(), "\u{fc}");
         assert_eq!(unescape("日本").unwrap(), "日本");
         assert!(unescape(r"\xff").is_err());
+        for (bad, named) in [(r"ab\xZZ!", r"\xZZ at byte 2"), (r"\x4", r"\x4 at byte 0"), (r"\x", r"\x at byte 0")] {
+            let error = unescape(bad).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

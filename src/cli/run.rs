@@ -27,7 +27,7 @@ use std::time::Instant;
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The prompt
+    /// The prompt, continued as it is: no chat template
     #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// A file with the prompt; - for stdin
@@ -161,7 +161,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let load = started.elapsed();
     if !a.json {
-        note!("{}: {} on {device_name}", c.files[0].display(), h.name);
+        note!("{}: {} on {device_name}", c.files[0].display(), common::cut(&h.name));
     }
     // from here on there is text to end, and a line to say how it ended
     let held = interrupt::hold();
