@@ -21,7 +21,11 @@ fn main() {
         _ => (2048, 5632, 2),
     };
     let team = Team::new(threads).expect("the threads start");
-    println!("{rows} x {k}, {} threads, plain read {:.1} GB/s", team.threads(), limits::read_bandwidth(threads) * 1e-9);
+    println!(
+        "{rows} x {k}, {} threads, plain read {:.1} GB/s",
+        team.threads(),
+        limits::read_bandwidth(threads, &isobit::stop::Stop::default()).expect("nobody asks it to stop") * 1e-9
+    );
     let peaks: Vec<(Level, f64)> =
         Level::available().into_iter().map(|l| (l, limits::int8_rate(l, threads) * 1e-9)).collect();
     for (level, peak) in &peaks {

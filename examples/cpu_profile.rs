@@ -155,7 +155,7 @@ fn main() -> anyhow::Result<()> {
             }
             let (whole, _) = seconds(|| Ok(std::fs::read(&cli.model).context("reading the model")?.len()))?;
             println!("load {load:.2} s, reading the file into memory {whole:.2} s");
-            let read = limits::read_bandwidth(threads);
+            let read = limits::read_bandwidth(threads, &isobit::stop::Stop::default()).expect("nobody asks it to stop");
             println!("plain read {:.1} GB/s with {threads} threads", read * 1e-9);
             limit = Some(read);
         }

@@ -9,18 +9,23 @@ use super::variants::Forced;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
 use crate::ops::top_k::PAIR;
 use crate::record::{Args, Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
+use crate::stop::Stop;
 use anyhow::Context;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
 const WORK_PER_SUBMIT: u64 = 1 << 34;
 
 /// Seconds without an answer after which the device is given up.
 const PATIENCE: u64 = 600;
+
+/// How long the device is waited for before the flag that ends waiting is looked at again.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Choices made when a device is opened.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +77,7 @@ pub struct GpuDevice {
     /// grows to the largest buffer read by `read`
     staging: Option<wgpu::Buffer>,
     stats: Stats,
+    pub(super) stop: Stop,
     under_way: VecDeque<UnderWay>,
     /// steps submitted so far
     submitted: usize,
@@ -87,7 +93,7 @@ impl GpuDevice {
         memory: Memory,
         pipelines: Option<PipelineCache>,
     ) -> GpuDevice {
-        let (options, stats) = (GpuOptions::default(), Stats::default());
+        let (options, stats, stop) = (GpuOptions::default(), Stats::default(), Stop::default());
         let (under_way, submitted) = (VecDeque::with_capacity(AHEAD), 0);
         let (program, staging) = (None, None);
         GpuDevice {
@@ -102,6 +108,7 @@ impl GpuDevice {
             program,
             staging,
             stats,
+            stop,
             under_way,
             submitted,
         }
@@ -163,8 +170,9 @@ impl GpuDevice {
         self.tune().await?;
         self.upload(weights).await?;
         let started = std::time::Instant::now();
-        self.program()?.prepare(self.nature.parallel);
+        self.program()?.prepare(self.nature.parallel, &self.stop);
         self.faults.check()?;
+        self.stop.check()?;
         log::info!("pipelines made in {:.3} s", started.elapsed().as_secs_f64());
         if let Some(pipelines) = &mut self.pipelines {
             pipelines.save();
@@ -181,6 +189,7 @@ impl GpuDevice {
             uploader.begin(buffer).await?;
             let mut first = 0;
             for n in weights.pieces(b, PIECE) {
+                self.stop.check()?;
                 words.clear();
                 words.resize(n, 0u32);
                 weights.fill_piece(b, first, &mut words)?;
@@ -272,6 +281,7 @@ impl GpuDevice {
             }
             rest = &rest[n..];
             if !rest.is_empty() {
+                self.stop.check()?;
                 self.queue.submit([encoder.finish()]);
                 encoder = self.device.create_command_encoder(&Default::default());
             }
@@ -416,13 +426,18 @@ impl GpuDevice {
 
     /// Drives callbacks where the platform does not (in a browser this is a no-op and the event loop does).
     pub(super) fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), HostError> {
-        let timeout = Some(std::time::Duration::from_secs(PATIENCE));
-        match self.device.poll(wgpu::PollType::Wait { submission_index, timeout }) {
-            Ok(_) => self.faults.check(),
-            Err(wgpu::PollError::Timeout) => Err(HostError::Timeout(PATIENCE)),
-            Err(e) => {
-                self.faults.check()?;
-                Err(HostError::Device(e.to_string()))
+        let (started, patience) = (Instant::now(), Duration::from_secs(PATIENCE));
+        loop {
+            self.stop.check()?;
+            let timeout = Some(if self.stop.may_be_asked() { LOOK } else { patience });
+            match self.device.poll(wgpu::PollType::Wait { submission_index: submission_index.clone(), timeout }) {
+                Ok(_) => return self.faults.check(),
+                Err(wgpu::PollError::Timeout) if started.elapsed() < patience => {}
+                Err(wgpu::PollError::Timeout) => return Err(HostError::Timeout(PATIENCE)),
+                Err(e) => {
+                    self.faults.check()?;
+                    return Err(HostError::Device(e.to_string()));
+                }
             }
         }
     }
@@ -449,6 +464,14 @@ fn work_of_attention(p: &AttentionParams) -> u64 {
 }
 
 impl Device for GpuDevice {
+    fn set_stop(&mut self, stop: Stop) {
+        self.stop = stop;
+    }
+
+    fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
     fn info(&self) -> DeviceInfo {
         DeviceInfo { name: self.title.clone(), max_binding_words: (self.max_binding() / 4) as usize }
     }

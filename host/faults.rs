@@ -3,6 +3,7 @@
 //! wgpu's default handler panics, and a lost device otherwise looks like success, so every submit and map is followed
 //! by [`Faults::check`].
 
+use crate::stop::Interrupted;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +20,8 @@ pub enum HostError {
     Device(String),
     /// no answer in time
     Timeout(u64),
+    /// it was asked to stop while something was waited for
+    Interrupted(Interrupted),
     /// a buffer does not fit the device's limits
     TooLarge {
         /// which buffer
@@ -38,6 +41,7 @@ impl fmt::Display for HostError {
             HostError::Lost(s) => write!(f, "the device was lost ({s}); run again, or use --device cpu"),
             HostError::Device(s) => write!(f, "the device reported an error: {s}"),
             HostError::Timeout(s) => write!(f, "the device did not answer within {s} s; try a smaller --ubatch"),
+            HostError::Interrupted(e) => e.fmt(f),
             HostError::TooLarge { buffer, bytes, limit } => {
                 write!(f, "buffer {buffer} needs {bytes} bytes, the device allows {limit}")
             }
@@ -45,7 +49,20 @@ impl fmt::Display for HostError {
     }
 }
 
-impl std::error::Error for HostError {}
+impl std::error::Error for HostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HostError::Interrupted(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<Interrupted> for HostError {
+    fn from(e: Interrupted) -> HostError {
+        HostError::Interrupted(e)
+    }
+}
 
 /// Shared by the device's callbacks and the code that waits.
 #[derive(Clone, Default)]

@@ -9,6 +9,7 @@ use super::faults::HostError;
 use super::shaders::{self, Binding, Shader};
 use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
 use crate::record::{Args, BufId, Op, Plan, Role};
+use crate::stop::Stop;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -203,8 +204,9 @@ impl Program {
         })
     }
 
-    /// Makes every pipeline that a step may need with the choices as they are; in parallel where the backend allows it.
-    pub fn prepare(&self, parallel: bool) {
+    /// Makes every pipeline that a step may need with the choices as they are, until it is asked to stop; in parallel where
+    /// the backend allows it.
+    pub fn prepare(&self, parallel: bool, stop: &Stop) {
         let mut wanted = Vec::new();
         for (compiled, c) in self.commands.iter().zip(&self.plan.recording.commands) {
             let met = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
@@ -217,7 +219,7 @@ impl Program {
         wanted.sort();
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {
-            for pass in passes(self.kinds[kind].op, variant) {
+            for pass in passes(self.kinds[kind].op, variant).iter().take_while(|_| !stop.asked()) {
                 self.kinds[kind].pipeline(&self.device, self.cache.as_ref(), variant, *pass);
             }
         };

@@ -214,6 +214,7 @@ impl GpuDevice {
         shapes.sort_by_key(|&(_, op, _)| !reads_matrix(op));
         let mut news = false;
         for (shape, _, commands) in shapes {
+            self.stop.check()?;
             let auto = self.options.tune == Tune::Auto;
             let late = || auto && started.elapsed() > BUDGET;
             news |= self.choose(&shape, &commands, late()).await?;
@@ -381,6 +382,7 @@ impl GpuDevice {
                 if round > 1 && *best > leader.saturating_mul(2) {
                     continue;
                 }
+                self.stop.check()?;
                 let start = Instant::now();
                 let mut encoder = self.device.create_command_encoder(&Default::default());
                 {

@@ -3,15 +3,22 @@
 use crate::blocks::BlockType;
 use crate::ops;
 use crate::ops::add::AddParams;
+use crate::ops::attention::AttentionParams;
+use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::embed::EmbedParams;
+use crate::ops::gate_up::GateUpParams;
+use crate::ops::linear::{LinearParams, act_words};
+use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::top_k::PAIR;
 use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
 use crate::simd::team::{self, Team};
 use crate::simd::{self, Act, Level, Words, fused};
+use crate::stop::{Interrupted, Stop};
 use anyhow::Context;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Choices made when the device is made.
@@ -38,6 +45,7 @@ pub struct CpuDevice {
     plan: Plan,
     buffers: Vec<Words>,
     stats: Stats,
+    stop: Stop,
     /// words the step under way selected
     selected: Option<usize>,
 }
@@ -53,6 +61,7 @@ impl CpuDevice {
             plan: Plan::default(),
             buffers: Vec::new(),
             stats: Stats::default(),
+            stop: Stop::default(),
             selected: None,
         })
     }
@@ -86,17 +95,28 @@ impl CpuDevice {
     fn command(&mut self, index: usize, step: &Step) {
         let command = &self.plan.recording.commands[index];
         if let Some(args) = command.args_for(step) {
-            run(self.options.level, command, &args, &mut self.buffers);
+            run(self.options.level, command, &args, &mut self.buffers, &self.stop);
             self.stats.commands += 1;
         }
     }
 
     /// Every command of the step, on the team.
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &Step) -> Result<(), Interrupted> {
         self.write_inputs(step);
         self.stats.steps += 1;
-        let team = self.team.clone();
-        team.install(|| (0..self.plan.recording.commands.len()).for_each(|i| self.command(i, step)));
+        self.commands(0..self.plan.recording.commands.len(), step)
+    }
+
+    /// Commands of the step, on the team. Looks at the flag after each: its loops leave tasks out where the flag is up.
+    fn commands(&mut self, indices: Range<usize>, step: &Step) -> Result<(), Interrupted> {
+        let (team, stop) = (self.team.clone(), self.stop.clone());
+        team.install_until(&stop, || {
+            for i in indices {
+                self.command(i, step);
+                stop.check()?;
+            }
+            Ok(())
+        })
     }
 
     fn logits(&self, step: &Step) -> &[f32] {
@@ -111,7 +131,7 @@ const BINDS: usize = 16;
 const OUTPUTS: usize = 4;
 
 /// Takes the written buffers out of the list, runs the operation, and puts them back.
-fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Words]) {
+fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Words], stop: &Stop) {
     let outputs = command.outputs();
     let read = &command.binds[..command.binds.len() - outputs.len()];
     assert!(read.len() <= BINDS && outputs.len() <= OUTPUTS, "{} binds {}", command.title(), command.binds.len());
@@ -123,10 +143,72 @@ fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Word
     for (input, &id) in inputs.iter_mut().zip(read) {
         *input = &buffers[id];
     }
-    operation(level, command.op, args, &inputs[..read.len()], &mut out[..outputs.len()]);
+    let (inputs, written) = (&inputs[..read.len()], &mut out[..outputs.len()]);
+    let cut = level.is_none() && stop.may_be_asked() && by_token(command.op, args, inputs, written, stop);
+    if !cut {
+        operation(level, command.op, args, inputs, written);
+    }
     for (&id, words) in outputs.iter().zip(out) {
         buffers[id] = words;
     }
+}
+
+/// Runs the twin of a command that may take seconds, token by token until it is asked to stop: a twin is one plain loop
+/// that looks at no flag. False for every other command, of which nothing is done.
+fn by_token(op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words], stop: &Stop) -> bool {
+    let tokens = |n: u32| (0..n).take_while(|_| !stop.asked()).map(|t| (t, t as usize));
+    let blocks = |k: u32, digits: u32| act_words(k as usize, digits as usize);
+    match (op, args) {
+        (Op::Matvec(t), Args::Linear(p)) => {
+            let float = matches!(t, BlockType::F32 | BlockType::F16 | BlockType::BF16);
+            let words = if float { p.k as usize } else { blocks(p.k, p.digits) };
+            for (token, at) in tokens(p.n_tokens) {
+                let one = LinearParams { n_tokens: 1, y_offset: p.y_offset + token * p.y_stride, ..*p };
+                operation(None, op, &Args::Linear(one), &[inputs[0], &inputs[1][at * words..]], out);
+            }
+        }
+        (Op::MatvecPair(..), Args::LinearPair(p)) => {
+            for (token, at) in tokens(p.n_tokens) {
+                let one = LinearPairParams { n_tokens: 1, y_offset: p.y_offset + token * p.y_stride, ..*p };
+                let act = &inputs[1][at * blocks(p.k, p.digits)..];
+                operation(None, op, &Args::LinearPair(one), &[inputs[0], act], out);
+            }
+        }
+        (Op::GateUp(t), Args::GateUp(p)) => {
+            for (_, at) in tokens(p.n_tokens) {
+                let (one, act) = (GateUpParams { n_tokens: 1, ..*p }, &inputs[1][at * blocks(p.k, p.digits)..]);
+                ops::gate_up::gate_up(t, &one, inputs[0], act, &mut out[0][at * blocks(p.dim, p.digits)..]);
+            }
+        }
+        (Op::Attention(kt, vt), Args::Attention(p)) => {
+            let [state, y] = out else { unreachable!("attention writes two buffers") };
+            let row = (p.heads * p.head_dim) as usize;
+            for (token, at) in tokens(p.n_tokens) {
+                let one = AttentionParams { n_tokens: 1, pos: p.pos + token, ..*p };
+                let (q, k, v) = (&floats(inputs[0])[at * row..], inputs[1], inputs[2]);
+                let (state, y) = (carried(state, p, at), bytemuck::cast_slice_mut(&mut y[at * row..]));
+                ops::attention::attention((kt, vt), &one, q, k, v, state, y);
+            }
+        }
+        (Op::AttentionQuantize(kt, vt), Args::AttentionQuantize(p)) => {
+            let [state, act] = out else { unreachable!("attention writes two buffers") };
+            let (row, words) = ((p.heads * p.head_dim) as usize, blocks(p.heads * p.head_dim, p.digits));
+            for (token, at) in tokens(p.n_tokens) {
+                let one = AttentionQuantizeParams { n_tokens: 1, pos: p.pos + token, ..*p };
+                let (q, k, v) = (&floats(inputs[0])[at * row..], inputs[1], inputs[2]);
+                let (state, act) = (carried(state, &p.attention(), at), &mut act[at * words..]);
+                ops::attention_quantize::attention_quantize((kt, vt), &one, q, k, v, state, act);
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// What attention carries from page to page, from a token on; empty where one page is the whole context.
+fn carried<'a>(state: &'a mut Words, p: &AttentionParams, token: usize) -> &'a mut [f32] {
+    let at = token * (p.heads * (p.head_dim + 2)) as usize;
+    bytemuck::cast_slice_mut(state.get_mut(at..).unwrap_or_default())
 }
 
 /// A future that is done: without state, so that boxing it takes no memory.
@@ -350,6 +432,14 @@ impl Device for CpuDevice {
         }
     }
 
+    fn set_stop(&mut self, stop: Stop) {
+        self.stop = stop;
+    }
+
+    fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         async move {
             (self.buffers, self.selected) = (Vec::new(), None);
@@ -361,6 +451,7 @@ impl Device for CpuDevice {
             // all are mapped before any is written: a huge page may then lie across the end of one
             let mut buffers: Vec<Words> = plan.buffers.iter().map(|b| Words::zeroed(b.words)).collect();
             for (b, words) in plan.buffers.iter().zip(&mut buffers).filter(|(b, _)| b.role.is_weight()) {
+                self.stop.check()?;
                 match &pool {
                     Some(pool) => pool.install(|| weights.fill(b, words)),
                     None => weights.fill(b, words),
@@ -374,12 +465,14 @@ impl Device for CpuDevice {
     }
 
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
-        self.step(step);
-        futures::future::ready(Ok(self.logits(step).to_vec())).boxed_local()
+        let done = self.step(step);
+        futures::future::ready(done.map(|()| self.logits(step).to_vec()).map_err(Into::into)).boxed_local()
     }
 
     fn run_into<'a>(&'a mut self, step: &'a Step, logits: &'a mut Vec<f32>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        self.step(step);
+        if let Err(e) = self.step(step) {
+            return futures::future::ready(Err(e.into())).boxed_local();
+        }
         logits.clear();
         logits.extend_from_slice(self.logits(step));
         Box::pin(Done)
@@ -391,7 +484,9 @@ impl Device for CpuDevice {
     }
 
     fn submit<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        self.step(step);
+        if let Err(e) = self.step(step) {
+            return futures::future::ready(Err(e.into())).boxed_local();
+        }
         self.selected = Some(step.select * PAIR);
         Box::pin(Done)
     }
@@ -409,9 +504,10 @@ impl Device for CpuDevice {
         if command == 0 {
             self.write_inputs(step);
         }
-        let team = self.team.clone();
-        team.install(|| self.command(command, step));
-        Box::pin(Done)
+        match self.commands(command..command + 1, step) {
+            Ok(()) => Box::pin(Done),
+            Err(e) => futures::future::ready(Err(e.into())).boxed_local(),
+        }
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
@@ -431,6 +527,11 @@ impl Device for CpuDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::synthetic::Synthetic;
+    use crate::fuse::Fuse;
+    use crate::generate::{Session, SessionOptions, Want};
+    use crate::models::{Hyper, PlanOptions, Recent};
+    use crate::ops::cache::CacheType;
     use crate::record::{BufDecl, Role};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
@@ -466,5 +567,64 @@ mod tests {
         let plan = Plan { buffers: vec![BufDecl { name: String::new(), words: 1, role }], ..Plan::default() };
         pollster::block_on(device.load(plan, &mut Source)).unwrap();
         assert_eq!(ENDED.load(Ordering::SeqCst), 3);
+    }
+
+    /// Logits of the last two of `n` tokens, and of one more, on a device of two threads; commands run.
+    fn logits(
+        model: &str,
+        level: Option<Level>,
+        stop: Stop,
+        cache: CacheType,
+        n: u32,
+    ) -> anyhow::Result<(Vec<u32>, u64)> {
+        let c = Synthetic::parse(model).map_err(anyhow::Error::msg)?.container()?;
+        let h = Hyper::read(&c)?;
+        let mut device = CpuDevice::new(CpuOptions { level, threads: 2, max_binding: None })?;
+        let (recent, max_binding_words) = (Recent::Auto, 1 << 16);
+        let (k_type, v_type, ubatch) = (cache, cache, n as usize);
+        let plan = PlanOptions { n_ctx: 128, ubatch, max_out: 2, digits: 1, k_type, v_type, recent, max_binding_words };
+        let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
+        futures::executor::block_on(async {
+            let mut session = Session::new(&mut device, &c, &h, options, |_| ()).await?;
+            session.device().set_stop(stop);
+            let mut words = Vec::new();
+            for (ids, from) in [((0..n).collect::<Vec<u32>>(), n as usize - 2), (vec![7], 0)] {
+                let fed = session.feed(&ids, Want::From(from), |_, row| {
+                    words.extend(row.iter().map(|v| v.to_bits()));
+                    Ok(())
+                });
+                fed.await?;
+            }
+            let commands = session.device().take_stats().commands;
+            Ok((words, commands))
+        })
+    }
+
+    #[test]
+    fn a_device_that_may_be_asked_to_stop_gives_the_same_bits() {
+        let (f16, tq3) = (CacheType::F16, CacheType::TQ3_1);
+        for (model, cache, n, level) in [
+            ("llama-tiny:q4_k_m", f16, 9, None),
+            ("llama-tiny:q5_k", f16, 9, None),
+            ("llama-tiny:f16", f16, 9, None),
+            ("qwen2-tiny:q8_0", f16, 9, None),
+            ("phi3-tiny:bf16", f16, 9, None),
+            // more than a chunk, so that attention goes on from page to page and has a ring of recent positions
+            ("llama-tiny:q8_0", tq3, 70, None),
+            ("llama-tiny:q4_k_m", f16, 70, Some(Level::Portable)),
+        ] {
+            let of = |stop| logits(model, level, stop, cache, n).unwrap_or_else(|e| panic!("{model}: {e:#}"));
+            assert_eq!(of(Stop::new()), of(Stop::default()), "{model} {cache:?} {level:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_was_asked_to_stop_runs_no_second_command() {
+        for level in [None, Some(Level::detect())] {
+            let stop = Stop::new();
+            stop.ask();
+            let error = logits("llama-tiny", level, stop, CacheType::F16, 9).unwrap_err();
+            assert!(Interrupted::caused(&error), "{error:#}");
+        }
     }
 }

@@ -15,6 +15,7 @@
 //! - [`models`]: config and weights to Recordings
 //! - [`quantize`]: one model file into another, block by block
 //! - [`generate`]: tokens, sampling, sessions
+//! - [`stop`]: asking long work to stop
 //! - [`stats`]: the quantiles that intervals are made of
 //! - [`study`]: what quantising does to weights and to predictions
 //! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
@@ -37,6 +38,7 @@ pub mod quantize;
 pub mod record;
 pub mod simd;
 pub mod stats;
+pub mod stop;
 pub mod study;
 
 #[cfg(feature = "gpu")]

@@ -4,6 +4,7 @@
 //! both in one process. The loops are in `simd::peak`; here is only the clock. Nothing is cached and nothing is printed.
 
 use crate::simd::{Level, Words, peak};
+use crate::stop::{Interrupted, Stop};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -21,21 +22,31 @@ const SECONDS: f64 = 0.004;
 const RUNS: usize = 50;
 
 /// Plain reads from memory, bytes per second: `threads` (at least 1) threads together read 1 GiB, each a contiguous part
-/// of its own, in huge pages where weights get them too. Best of many pieces of 128 MiB; takes about a second.
-pub fn read_bandwidth(threads: usize) -> f64 {
+/// of its own, in huge pages where weights get them too. Best of many pieces of 128 MiB; takes about a second, or less
+/// where it is asked to stop, which is its error.
+pub fn read_bandwidth(threads: usize, stop: &Stop) -> Result<f64, Interrupted> {
     let threads = threads.max(1);
     let piece = FAR / 8 / threads / PIECES;
     let part = piece * PIECES;
     let mut words = Words::zeroed(2 * part * threads);
     let words: &mut [u64] = bytemuck::cast_slice_mut(&mut words);
     // pages that were never written are all one page of zeros, and in the cache
-    std::thread::scope(|s| words.chunks_exact_mut(part).for_each(|p| drop(s.spawn(move || p.fill(1)))));
+    std::thread::scope(|s| words.chunks_exact_mut(part).for_each(|p| drop(s.spawn(move || write(p, stop)))));
     let each: Vec<&[u64]> = words.chunks_exact(part).collect();
     let seconds = together(threads, PASSES * PIECES, |i, run| {
+        if stop.asked() {
+            return;
+        }
         let sum = black_box(peak::read(&each[i][run % PIECES * piece..][..piece]));
         assert_eq!(sum, piece as u64, "every word read counts one");
     });
-    (piece * threads * 8) as f64 / seconds
+    stop.check()?;
+    Ok((piece * threads * 8) as f64 / seconds)
+}
+
+/// Ones, until it is asked to stop.
+fn write(words: &mut [u64], stop: &Stop) {
+    words.chunks_mut(1 << 20).take_while(|_| !stop.asked()).for_each(|w| w.fill(1));
 }
 
 /// Int8 operations per second of `threads` (at least 1) threads together, a multiplication and an addition counting one

@@ -24,6 +24,7 @@ use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use crate::ops::top_k::{ABSENT, K_MAX, PAIR, TopKParams};
+use crate::stop::Stop;
 use futures::future::LocalBoxFuture;
 
 /// Index of a buffer in a plan.
@@ -608,6 +609,16 @@ pub struct Stats {
 pub trait Device {
     /// Name and limits.
     fn info(&self) -> DeviceInfo;
+
+    /// Gives the flag that ends loading and steps early. Where it is up they end with [`Interrupted`](crate::stop::Interrupted),
+    /// soon and wherever they are: what the plan's buffers then hold is nothing to go on from, and the plan must be loaded
+    /// again. A device that does not take one works to the end.
+    fn set_stop(&mut self, _: Stop) {}
+
+    /// The flag it was given.
+    fn stop(&self) -> Stop {
+        Stop::default()
+    }
 
     /// Allocates every buffer and uploads the weights. A plan loaded before is dropped.
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>>;

@@ -10,10 +10,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+#[cfg(unix)]
+#[path = "cli/interrupt.rs"]
+mod interrupts;
 #[path = "common/program.rs"]
 mod program;
 #[path = "cli/shown.rs"]
 mod shown;
+#[path = "cli/usage.rs"]
+mod usage;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
 
@@ -314,6 +319,7 @@ fn escapes_are_replaced_only_when_asked_for() {
     assert!(run(&["-p", r"a\tb\x21", "-n", "1"]).ok().out.starts_with(r"a\tb\x21"));
     assert!(run(&["-p", r"a\tb\x21", "-n", "1", "-e"]).ok().out.starts_with("a\tb!"));
     run(&["-p", r"\xff", "-e"]).refused_with(2, &["--escape", "UTF-8"]);
+    run(&["-p", r"Once \xZZ", "-e"]).refused_with(2, &["--escape", r"\xZZ at byte 5", "two hexadecimal digits"]);
 }
 
 // Same seed, same text.
@@ -540,17 +546,17 @@ fn a_model_flag_goes_before_the_variable_but_two_models_are_refused() {
 }
 
 #[test]
-fn the_simd_variable_forces_a_level_and_an_unknown_one_is_only_warned_of() {
+fn the_simd_variable_forces_a_level_and_an_unknown_one_is_an_error() {
     let with = |level: &str| {
         let child = command(&["run", "-p", "hi", "-n", "1", "--json", "--device", "cpu"])
             .env("ISOBIT_SIMD", level)
             .spawn()
             .unwrap();
-        finish(child).ok()
+        finish(child)
     };
-    assert!(with("portable").out.contains("CPU (portable"));
-    let ran = with("quantum");
-    assert!(ran.err.lines().count() == 1 && ran.err.contains("ISOBIT_SIMD"), "{ran:?}");
+    assert!(with("portable").ok().out.contains("CPU (portable"));
+    with("").ok();
+    with("quantum").refused_with(2, &["ISOBIT_SIMD", "quantum", "expected one of portable", "environment"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! `docs/architecture.md`, section "Rooms". The table is read from the page, so the page is the rule.
 //!
 //! Besides: wgpu only in `host`, printing only in `cli` and `main.rs`, file access only in `formats` and `cli`,
-//! unsafe only in `simd`, `formats` and `host/pipeline_cache.rs`. Comments, strings and `#[cfg(test)]` items do not count.
+//! unsafe only in `simd`, `formats`, `host/pipeline_cache.rs` and `cli/stdout.rs`. Comments, strings and `#[cfg(test)]` items do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -296,8 +296,9 @@ fn violations(rooms: &Rooms, path: &str, text: &str) -> Vec<String> {
         {
             add(w.line, "std::fs outside formats and cli".into());
         }
-        if w.text == "unsafe" && !matches!(name, "simd" | "formats") && path != "host/pipeline_cache.rs" {
-            add(w.line, "unsafe outside simd, formats and host/pipeline_cache.rs".into());
+        let place = matches!(path, "host/pipeline_cache.rs" | "src/cli/stdout.rs");
+        if w.text == "unsafe" && !matches!(name, "simd" | "formats") && !place {
+            add(w.line, "unsafe outside its places".into());
         }
     }
     found
@@ -461,7 +462,7 @@ fn comments_strings_and_test_modules_do_not_count() {
     assert_eq!(planted("src/ops/mod.rs", text), Vec::<String>::new());
     // What follows them does.
     let text = format!("{text}fn g() {{ unsafe {{}} }}");
-    assert_eq!(planted("src/ops/mod.rs", &text), ["13 unsafe outside simd, formats and host/pipeline_cache.rs"]);
+    assert_eq!(planted("src/ops/mod.rs", &text), ["13 unsafe outside its places"]);
 }
 
 #[test]
@@ -498,7 +499,7 @@ fn file_access_outside_formats_and_cli_is_named() {
 
 #[test]
 fn unsafe_outside_its_places_is_named() {
-    let what = ["1 unsafe outside simd, formats and host/pipeline_cache.rs"];
+    let what = ["1 unsafe outside its places"];
     assert_eq!(planted("src/ops/mod.rs", "unsafe fn f() {}"), what);
     assert_eq!(planted("host/mod.rs", "fn f() { unsafe { g() } }"), what);
     assert_eq!(planted("src/cli/pipeline_cache.rs", "fn f() { unsafe { g() } }"), what);

@@ -12,6 +12,7 @@ use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
 use crate::models::{Built, RECENT_CHUNK, recent_positions};
 use crate::record::{Command, Op, Role, Rows, Step};
+use crate::stop::{Interrupted, Stop};
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -20,18 +21,6 @@ use std::time::{Duration, Instant};
 /// Tokens of the digest's prompt, and tokens generated greedily after it. More than a chunk of 64 positions, so that a cache
 /// type whose own chunk is kept in f16 is read too.
 pub const DIGEST_TOKENS: (usize, usize) = (72, 8);
-
-/// Ctrl-C was pressed; what was measured before stays.
-#[derive(Debug)]
-pub struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// How a test is repeated.
 pub struct Routine<'a> {
@@ -43,8 +32,8 @@ pub struct Routine<'a> {
     pub delay: Duration,
     /// tokens handed over at once (`-b`); the plan's `ubatch` cuts them further
     pub batch: usize,
-    /// whether to stop, asked between steps
-    pub stop: &'a dyn Fn() -> bool,
+    /// looked at between steps and in pauses
+    pub stop: &'a Stop,
     /// joules used so far, where the system counts them
     pub energy: &'a dyn Fn() -> Option<f64>,
     /// told what begins, outside the timed part
@@ -95,6 +84,18 @@ pub fn ids(first: usize, n: usize, vocab: usize) -> Vec<u32> {
     (first..first + n).map(|i| id(i as u64) as u32).collect()
 }
 
+/// Sleeps, unless it is asked to stop.
+fn pause(mut left: Duration, stop: &Stop) -> Result<(), Interrupted> {
+    stop.check()?;
+    while !left.is_zero() {
+        let some = left.min(Duration::from_millis(50));
+        std::thread::sleep(some);
+        left -= some;
+        stop.check()?;
+    }
+    Ok(())
+}
+
 /// A session that knows how far its cache is filled.
 pub struct Bench<'d, 'c> {
     session: Session<'d>,
@@ -122,7 +123,7 @@ impl<'d, 'c> Bench<'d, 'c> {
 
     /// SHA-256 of the logits after so many tokens of the sequence that tests walk: with what a test of as many positions
     /// ends, whatever of it was prompt. Only forward: as many tokens as the call before, or more.
-    pub async fn logits_after(&mut self, n: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<String> {
+    pub async fn logits_after(&mut self, n: usize, batch: usize, stop: &Stop) -> anyhow::Result<String> {
         ensure!(n > 0 && n >= self.filled, "logits after {n} tokens, of which {} are computed", self.filled);
         self.fill(n, batch, stop).await?;
         Ok(self.last_logits())
@@ -134,7 +135,7 @@ impl<'d, 'c> Bench<'d, 'c> {
 
     /// Makes the f16 copy of recent positions what it was when positions up to `first` were computed for the first time:
     /// those of the chunk that `first` continues, computed again. Without a copy there is nothing to do.
-    async fn go_back(&mut self, first: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    async fn go_back(&mut self, first: usize, stop: &Stop) -> anyhow::Result<()> {
         let begun = first % RECENT_CHUNK;
         if self.session.built().recent_words > 0 && begun > 0 {
             self.feed(first - begun, begun, begun, stop).await?;
@@ -143,12 +144,12 @@ impl<'d, 'c> Bench<'d, 'c> {
     }
 
     /// Feeds the tokens of positions `first..first + n`, at most `batch` at once; the last logits are kept.
-    async fn feed(&mut self, first: usize, n: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    async fn feed(&mut self, first: usize, n: usize, batch: usize, stop: &Stop) -> anyhow::Result<()> {
         self.session.reset();
         self.session.advance(first);
         let list = ids(first, n, self.vocab);
         for piece in list.chunks(batch.max(1)) {
-            ensure!(!stop(), Interrupted);
+            stop.check()?;
             let last = &mut self.last;
             let keep = |_: usize, row: &[f32]| {
                 last.clear();
@@ -161,7 +162,7 @@ impl<'d, 'c> Bench<'d, 'c> {
     }
 
     /// Computes positions up to `depth`, unless they are there.
-    async fn fill(&mut self, depth: usize, batch: usize, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    async fn fill(&mut self, depth: usize, batch: usize, stop: &Stop) -> anyhow::Result<()> {
         if self.filled < depth {
             self.go_back(self.filled, stop).await?;
             self.feed(self.filled, depth - self.filled, batch, stop).await?;
@@ -190,10 +191,9 @@ impl<'d, 'c> Bench<'d, 'c> {
         let mut m = Measured::default();
         let (mut host, mut commands, mut read_back, mut joules) = (Duration::ZERO, 0, 0, Some(0.0));
         for repetition in 1..=r.repetitions {
-            ensure!(!(r.stop)(), Interrupted);
             (r.begin)(Part::Repetition(repetition));
+            pause(r.delay, r.stop)?;
             self.go_back(depth, r.stop).await?;
-            std::thread::sleep(r.delay);
             self.session.device().take_stats();
             let before = (r.energy)();
             let start = Instant::now();

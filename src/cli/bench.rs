@@ -8,9 +8,10 @@ pub use args::{BenchArgs, short_form};
 
 use super::CheckFailed;
 use super::common::{self, About, EngineArgs, KernelArgs, Load, Status, note};
+use super::interrupt::{self, Words};
 use super::system::{self, Energy};
 use crate::bench::grid::Test;
-use crate::bench::measure::{Bench, DIGEST_TOKENS, Interrupted, Measured, Part, Routine};
+use crate::bench::measure::{Bench, DIGEST_TOKENS, Measured, Part, Routine};
 use crate::bench::schema::{self, Build, Check, Config, Format, Kernels, Row, Writer};
 use crate::bench::{Limits, compare, report};
 use crate::formats::synthetic::Synthetic;
@@ -19,6 +20,7 @@ use crate::generate::{Session, SessionOptions};
 use crate::models::{Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 use crate::simd::Level;
+use crate::stop::Interrupted;
 use anyhow::{Context, ensure};
 use checks::{Digests, Maker};
 use clap::Parser;
@@ -26,6 +28,8 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Change of plain reading during a test from which its share of the limit is called into question.
@@ -106,7 +110,6 @@ pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
     for source in a.sources() {
         Hyper::read(&source.open()?)?;
     }
-    common::catch_interrupt()?;
     let mut session = Run::new(&a)?;
     if a.flash_attn == Some(false) {
         session.warnings.push(warn("-fa off: attention is always fused, the flag changes nothing".into()));
@@ -174,6 +177,8 @@ struct Run<'a> {
     warnings: Vec<String>,
     wrong: usize,
     failed: Option<anyhow::Error>,
+    /// rows that were written
+    emitted: Arc<AtomicUsize>,
 }
 
 /// The CPU's level of a word of `--device`; `None` runs the twins.
@@ -232,8 +237,21 @@ impl<'a> Run<'a> {
         let out = Writer::new(a.format(), varied.clone());
         let err = a.output_err.map(|f| Writer::new(f, varied));
         let digests = Digests::default();
-        let (rows, warnings) = (vec![], vec![]);
-        Ok(Run { a, build, places, energy, rows, out, err, reference, digests, warnings, wrong: 0, failed: None })
+        Ok(Run {
+            a,
+            build,
+            places,
+            energy,
+            rows: vec![],
+            warnings: vec![],
+            out,
+            err,
+            reference,
+            digests,
+            wrong: 0,
+            failed: None,
+            emitted: Arc::default(),
+        })
     }
 
     fn place(
@@ -258,7 +276,10 @@ impl<'a> Run<'a> {
             // the twins have no vector instructions: the portable level's rate is the nearest
             None => {
                 let level = level_of(spec).unwrap_or(Level::Portable);
-                Some((crate::limits::read_bandwidth(threads), crate::limits::int8_rate(level, threads)))
+                Some((
+                    crate::limits::read_bandwidth(threads, interrupt::stop())?,
+                    crate::limits::int8_rate(level, threads),
+                ))
             }
         };
         drop(status);
@@ -292,8 +313,18 @@ impl<'a> Run<'a> {
     /// Every model on every device with every option.
     fn grid(&mut self) -> anyhow::Result<ExitCode> {
         let tests = self.a.tests();
+        // rows are ended, and drawn, whatever comes
+        let held = interrupt::hold();
         self.emit(|w| w.head())?;
+        let (emitted, foot) = (self.emitted.clone(), self.out.foot(&self.build));
+        held.words(move || {
+            let rows = emitted.load(Ordering::SeqCst);
+            Words { out: foot.clone(), err: format!("interrupted after {rows} rows") }
+        });
         let ended = self.models(&tests);
+        if ended.as_ref().is_err_and(Interrupted::caused) {
+            interrupt::seen();
+        }
         // what was begun is ended, whatever happened
         let build = self.build.clone();
         self.emit(|w| w.foot(&build))?;
@@ -303,9 +334,9 @@ impl<'a> Run<'a> {
             write_page(page, &rows)?;
         }
         match ended {
-            Err(e) if e.is::<Interrupted>() => {
+            Err(e) if Interrupted::caused(&e) => {
                 note!("interrupted after {} rows", self.rows.len());
-                return Ok(ExitCode::from(130));
+                interrupt::leave();
             }
             other => other?,
         }
@@ -411,9 +442,9 @@ impl<'a> Run<'a> {
         }
         base.digest_check = self.digests.check(checks::task(c, &config, None), &base.digest, &self.places[place].maker);
         let mut peak = None;
-        let mut before = self.read_again(place, &mut peak);
+        let mut before = self.read_again(place, &mut peak)?;
         for (i, test) in tests.iter().enumerate() {
-            ensure!(!common::interrupted(), Interrupted);
+            interrupt::stop().check()?;
             let line = format!("{} of {}: {test}", i + 1, tests.len());
             if self.a.progress {
                 note!("{line} of {what}");
@@ -429,7 +460,11 @@ impl<'a> Run<'a> {
             let measured = self.measure(&mut bench, test, &base, counts, &begin);
             let mut row = Row { test: *test, time, ..base.clone() };
             row.peak_memory = peak.max(system::peak_memory());
-            let after = self.read_again(place, &mut peak);
+            let after = match measured {
+                Err(e) if Interrupted::caused(&e) => return Err(e),
+                // what was measured is told, even where there is no time for this
+                _ => self.read_again(place, &mut peak).ok().flatten(),
+            };
             if let (Some(l), Some(a), Some(b)) = (&mut row.device.limits, before, after) {
                 l.read = 2.0 / (1.0 / a + 1.0 / b);
                 if (b / a - 1.0).abs() > UNSTEADY {
@@ -454,7 +489,6 @@ impl<'a> Run<'a> {
                     row.measured = Some(m);
                     self.push(row)?;
                 }
-                Err(e) if e.is::<Interrupted>() => return Err(e),
                 Err(e) => self.fail(row, e)?,
             }
         }
@@ -474,7 +508,7 @@ impl<'a> Run<'a> {
             warm_up: !self.a.no_warmup,
             delay: Duration::from_secs(self.a.delay as u64),
             batch: base.config.batch,
-            stop: &common::interrupted,
+            stop: interrupt::stop(),
             energy: &|| self.energy.as_ref().filter(|_| counts).and_then(Energy::joules),
             begin,
         };
@@ -483,17 +517,20 @@ impl<'a> Run<'a> {
 
     /// Plain reading as it is now, for a CPU whose limits are wanted: where memory is shared, its speed changes within
     /// seconds. The peak of memory before it goes to `peak`, and what the reading takes into none.
-    fn read_again(&self, place: usize, peak: &mut Option<u64>) -> Option<f64> {
+    fn read_again(&self, place: usize, peak: &mut Option<u64>) -> Result<Option<f64>, Interrupted> {
         let p = &self.places[place];
-        p.facts.limits.filter(|_| p.facts.adapter.is_empty())?;
+        if p.facts.limits.is_none() || !p.facts.adapter.is_empty() {
+            return Ok(None);
+        }
         *peak = (*peak).max(system::peak_memory());
-        let read = crate::limits::read_bandwidth(p.threads);
+        let read = crate::limits::read_bandwidth(p.threads, interrupt::stop())?;
         system::forget_peak();
-        Some(read)
+        Ok(Some(read))
     }
 
     fn push(&mut self, row: Row) -> anyhow::Result<()> {
         self.emit(|w| w.row(&row))?;
+        self.emitted.fetch_add(1, Ordering::SeqCst);
         self.wrong += usize::from(row.wrong());
         self.rows.push(row);
         Ok(())
@@ -509,6 +546,9 @@ impl<'a> Run<'a> {
 
     /// A row of error for every test; the error itself ends the run when all else is done.
     fn all_failed(&mut self, base: &Row, tests: &[Test], e: anyhow::Error) -> anyhow::Result<()> {
+        if Interrupted::caused(&e) {
+            return Err(e);
+        }
         let text = super::chain(&e);
         note!("warning: {}: {text}", base.device.title);
         for test in tests {

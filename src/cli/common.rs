@@ -1,5 +1,6 @@
 //! What several subcommands share: opening a model, choosing a device, options of the engine, progress.
 
+use super::interrupt;
 use crate::bench::schema::Kernels;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, LoadMode};
@@ -21,7 +22,6 @@ use std::cell::OnceCell;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The story model that is always there.
@@ -39,9 +39,9 @@ impl std::fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// A line of talk on stderr, without control characters; a stderr that nobody reads is no reason to stop.
+/// A line of talk on stderr, without control characters and not too long; a stderr that nobody reads is no reason to stop.
 macro_rules! note {
-    ($($t:tt)*) => { crate::cli::common::say(&crate::cli::one_line(&format!($($t)*))) };
+    ($($t:tt)*) => { crate::cli::common::say(&crate::cli::short_line(&format!($($t)*))) };
 }
 pub(super) use note;
 
@@ -330,7 +330,8 @@ impl EngineArgs {
             }
             _ => return Ok(None),
         };
-        let cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
+        let mut cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
+        cpu.set_stop(interrupt::stop().clone());
         Ok(Some(Opened { device: Box::new(cpu), main_memory: true, software: false, about: None }))
     }
 }
@@ -438,12 +439,13 @@ impl Devices<'_> {
 
     /// Opens an adapter and keeps it if it is exact; the error says why not.
     fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
-        let (gpu, v) =
+        let (mut gpu, v) =
             pollster::block_on(host::connect(a, self.engine.gpu(self.fallback))).map_err(|e| e.to_string())?;
         if !v.exact() {
             let title = a.title();
             return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));
         }
+        gpu.set_stop(interrupt::stop().clone());
         let r = a.report();
         let main_memory = r.main_memory();
         let about = About { index: r.index, name: r.name, backend: r.backend, driver: r.driver };
@@ -586,23 +588,6 @@ pub fn load_bar(c: &Container) -> ProgressBar {
     bar(c.total_bytes(), "loading {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
 }
 
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// From now on the first Ctrl-C only asks to stop; a second one exits with 130.
-pub fn catch_interrupt() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })
-    .context("installing the Ctrl-C handler")
-}
-
-/// Whether Ctrl-C was pressed.
-pub fn interrupted() -> bool {
-    STOP.load(Ordering::SeqCst)
-}
-
 /// The most bytes of text that are read.
 const TEXT_LIMIT: u64 = 256 << 20;
 
@@ -642,6 +627,8 @@ fn limited(from: impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// Replaces `\n`, `\r`, `\t`, `\\`, `\"`, `\'` and `\xHH` (a byte); anything else after a backslash stays as it is.
+///
+/// Errors: `\x` without two hexadecimal digits; bytes that are no text.
 pub fn unescape(text: &str) -> anyhow::Result<String> {
     let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
     let mut out = Vec::with_capacity(text.len());
@@ -652,9 +639,15 @@ pub fn unescape(text: &str) -> anyhow::Result<String> {
             (b'\\', [b'r', ..]) => (b'\r', 2),
             (b'\\', [b't', ..]) => (b'\t', 2),
             (b'\\', [c @ (b'\\' | b'"' | b'\''), ..]) => (*c, 2),
-            (b'\\', [b'x', hi, lo, ..]) => match (digit(*hi), digit(*lo)) {
-                (Some(hi), Some(lo)) => ((hi << 4) | lo, 4),
-                _ => (b'\\', 1),
+            (b'\\', [b'x', digits @ ..]) => match digits.first_chunk().map(|d| d.map(digit)) {
+                Some([Some(hi), Some(lo)]) => ((hi << 4) | lo, 4),
+                _ => {
+                    let found: String = String::from_utf8_lossy(rest).chars().take(4).collect();
+                    bail!(
+                        "--escape: {found} at byte {} is no byte: two hexadecimal digits follow \\x (a backslash is \\\\)",
+                        text.len() - rest.len()
+                    );
+                }
             },
             (c, _) => (*c, 1),
         };
@@ -662,6 +655,15 @@ pub fn unescape(text: &str) -> anyhow::Result<String> {
         rest = &rest[used..];
     }
     String::from_utf8(out).context("--escape: the bytes written as \\xHH do not make UTF-8 text")
+}
+
+/// A name from a file, cut to a length that fits a line.
+pub fn cut(text: &str) -> String {
+    let mut short: String = text.chars().take(60).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }
 
 /// `1 token`, `2 tokens`.
@@ -686,8 +688,12 @@ mod tests {
     #[test]
     fn escapes_are_replaced_and_other_backslashes_stay() {
         assert_eq!(unescape(r"a\nb\t\\ \q\").unwrap(), "a\nb\t\\ \\q\\");
-        assert_eq!(unescape(r"\xc3\xbc \xzz \x4").unwrap(), "\u{fc} \\xzz \\x4");
+        assert_eq!(unescape(r"\xc3\xbc").unwrap(), "\u{fc}");
         assert_eq!(unescape("日本").unwrap(), "日本");
         assert!(unescape(r"\xff").is_err());
+        for (bad, named) in [(r"ab\xZZ!", r"\xZZ at byte 2"), (r"\x4", r"\x4 at byte 0"), (r"\x", r"\x at byte 0")] {
+            let error = unescape(bad).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

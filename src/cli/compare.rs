@@ -6,11 +6,13 @@
 //! the process.
 
 use super::common::{self, EngineArgs, Load, Opened, note};
+use super::interrupt::{self, Words};
 use crate::formats::{Container, output};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::{Session, Want};
 use crate::models::{Hyper, Recent};
 use crate::ops::cache::CacheType;
+use crate::stop::Interrupted;
 use crate::study::pair::{Comparison, Estimate, Figures, TokenPair, Verdict};
 use crate::study::plot::{self, Lines, Series};
 use anyhow::{Context, bail, ensure};
@@ -21,6 +23,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Args)]
 #[command(
@@ -148,13 +151,8 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     let (a, b, bar) = if args.one_at_a_time {
         let bytes = chunks as u64 * windows.scored() as u64 * vocab as u64 * 4;
         note!("{about}, one model at a time ({} of logits in a temporary file)", super::inspect::size(bytes));
-        common::catch_interrupt()?;
         let bar = common::bar(2 * chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
-        let Some(kept) = keep(a, &windows, &bar)? else {
-            bar.finish_and_clear();
-            note!("interrupted before B was loaded: nothing is known");
-            return Ok(ExitCode::from(130));
-        };
+        let kept = keep(a, &windows, &bar)?;
         drop(opened);
         second = devices.open(&args.device)?;
         (Logits::Kept(kept), load(&args, &sides[1], &mut second, &windows)?, bar)
@@ -163,47 +161,65 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         let b = load(&args, &sides[1], &mut second, &windows)
             .context("both models are loaded at the same time; --one-at-a-time needs the memory of one")?;
         note!("{about}");
-        common::catch_interrupt()?;
         (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}"))
+    };
+    // until now nothing is known; from here on windows that are done are told, whatever comes
+    let held = interrupt::hold();
+    let nothing = format!("interrupted before the first of {chunks} windows was done: nothing is known");
+    let so_far = Arc::new(Mutex::new((String::new(), nothing.clone())));
+    held.words({
+        let so_far = so_far.clone();
+        move || {
+            let (out, err) = so_far.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Words { out, err }
+        }
+    });
+    let text = |comparison: &Comparison, figures: &Figures, complete: bool| -> anyhow::Result<String> {
+        if args.json {
+            let about = serde_json::json!({"ctx": ctx, "chunks": chunks, "complete": complete, "device": device_name,
+                "activations": args.engine.activations});
+            return Ok(format!("{}\n", json(&sides, comparison, figures, about)));
+        }
+        let mut out = Vec::new();
+        print(&sides, figures, &mut out)?;
+        Ok(String::from_utf8(out)?)
     };
     let mut sources = [a, Logits::Live(Box::new(b))];
     let mut comparison = Comparison::default();
     let mut stopped = false;
     for window in windows.all() {
-        match score(&mut sources, window, &windows)? {
-            Some(tokens) => comparison.add(&tokens),
-            None => {
+        match score(&mut sources, window, &windows) {
+            Err(e) if Interrupted::caused(&e) => {
+                interrupt::seen();
                 stopped = true;
                 break;
             }
+            tokens => comparison.add(&tokens?),
         }
         if let Some(f) = comparison.figures() {
             bar.set_message(format!("PPL {:.4} / {:.4}", f.ppl[0], f.ppl[1]));
+            let said = (text(&comparison, &f, false)?, format!("interrupted after {} of {chunks} windows", f.windows));
+            *so_far.lock().unwrap_or_else(PoisonError::into_inner) = said;
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
     let Some(figures) = comparison.figures() else {
-        note!("interrupted before the first of {chunks} windows was done: nothing is known");
-        return Ok(ExitCode::from(130));
+        note!("{nothing}");
+        interrupt::leave();
     };
     if stopped {
         note!("interrupted after {} of {chunks} windows", figures.windows);
     }
     // the figures first: a disk that is full by now must not hide them
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        let about = serde_json::json!({"ctx": ctx, "chunks": chunks, "complete": !stopped, "device": device_name,
-            "activations": args.engine.activations});
-        writeln!(out, "{}", json(&sides, &comparison, &figures, about))?;
-    } else {
-        print(&sides, &figures, &mut out)?;
-    }
-    drop(out);
+    write!(std::io::stdout(), "{}", text(&comparison, &figures, !stopped)?)?;
     if let Some(path) = &args.svg {
         output::replace_file(path, running_plot(&sides, &comparison)?.as_bytes()).context("--svg")?;
     }
-    Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    if stopped {
+        interrupt::leave();
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The text's first `most` ids, the same from both tokenisers; two vocabularies are refused.
@@ -318,8 +334,8 @@ impl Logits<'_> {
     }
 }
 
-/// Walks every window with the first model and keeps its logits; `None` when Ctrl-C was pressed.
-fn keep(session: Session, w: &Windows, bar: &indicatif::ProgressBar) -> anyhow::Result<Option<BufReader<File>>> {
+/// Walks every window with the first model and keeps its logits.
+fn keep(session: Session, w: &Windows, bar: &indicatif::ProgressBar) -> anyhow::Result<BufReader<File>> {
     let place = std::env::temp_dir();
     let context = || format!("keeping A's logits in {} (TMPDIR names another place)", place.display());
     let mut file = BufWriter::new(tempfile::tempfile().with_context(context)?);
@@ -327,9 +343,6 @@ fn keep(session: Session, w: &Windows, bar: &indicatif::ProgressBar) -> anyhow::
     let mut rows = Vec::new();
     for window in w.all() {
         for piece in w.pieces() {
-            if common::interrupted() {
-                return Ok(None);
-            }
             logits.rows(window, piece, w.vocab, &mut rows)?;
             file.write_all(bytemuck::cast_slice(&rows)).with_context(context)?;
         }
@@ -337,25 +350,23 @@ fn keep(session: Session, w: &Windows, bar: &indicatif::ProgressBar) -> anyhow::
     }
     let mut file = file.into_inner().map_err(std::io::IntoInnerError::into_error).with_context(context)?;
     file.rewind().with_context(context)?;
-    Ok(Some(BufReader::new(file)))
+    Ok(BufReader::new(file))
 }
 
-/// Scores one window; `None` when Ctrl-C was pressed before it was done. The models take turns.
-fn score(sources: &mut [Logits; 2], window: &[u32], w: &Windows) -> anyhow::Result<Option<Vec<TokenPair>>> {
+/// Scores one window; [`Interrupted`] when Ctrl-C was pressed before it was done. The models take turns.
+fn score(sources: &mut [Logits; 2], window: &[u32], w: &Windows) -> anyhow::Result<Vec<TokenPair>> {
     let mut tokens = Vec::with_capacity(w.scored());
     let mut rows: [Vec<f32>; 2] = Default::default();
     for piece in w.pieces() {
         for (source, rows) in sources.iter_mut().zip(&mut rows) {
-            if common::interrupted() {
-                return Ok(None);
-            }
+            interrupt::stop().check()?;
             source.rows(window, piece, w.vocab, rows)?;
         }
         let [a, b] = &rows;
         let pairs = a.par_chunks_exact(w.vocab).zip(b.par_chunks_exact(w.vocab)).enumerate();
         tokens.par_extend(pairs.map(|(i, (a, b))| TokenPair::new(a, b, window[piece.2 + i + 1] as usize)));
     }
-    Ok(Some(tokens))
+    Ok(tokens)
 }
 
 /// So many windows have no band in the plot.

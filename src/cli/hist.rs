@@ -2,6 +2,7 @@
 
 use super::CheckFailed;
 use super::common::{self, Load, note};
+use super::interrupt;
 use crate::blocks::BlockType;
 use crate::formats::output::replace_file;
 use crate::formats::policy::Policy;
@@ -104,7 +105,7 @@ pub fn run(a: HistArgs) -> anyhow::Result<ExitCode> {
     }
     drop(out);
     if let Some(dir) = &a.out {
-        write_all(dir, &study)?;
+        interrupt::whole(|| write_all(dir, &study))?;
         note!("written: {}", dir.join("report.html").display());
     }
     let failed: Vec<String> = (study.gates.iter())

@@ -2,6 +2,7 @@
 //!
 //! Results go to stdout, talk to stderr. The only room that prints.
 
+mod args;
 mod bench;
 mod common;
 mod compare;
@@ -9,18 +10,23 @@ mod completions;
 mod devices;
 mod hist;
 mod inspect;
+mod interrupt;
 mod perplexity;
 mod quantize;
 mod run;
+mod stdout;
 #[cfg(feature = "gpu")]
 mod store;
 mod system;
 mod tokenize;
 mod verify;
 
+use crate::simd::Level;
+use crate::stop::Interrupted;
 use clap::{CommandFactory, Parser, Subcommand};
 use common::note;
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// A check failed: exit 1 with this line.
@@ -83,22 +89,23 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     )
     .format_timestamp(None)
     .init();
-    // the short forms llama.cpp's users type
-    let args: Vec<OsString> = args.collect();
-    let bench = args.get(1).is_some_and(|a| a == "bench");
-    let args = args.into_iter().map(|a| match a.to_str() {
-        Some(word) if bench && bench::short_form(word).is_some() => bench::short_form(word).unwrap_or(word).into(),
-        Some("-ctk") => "--ctk".into(),
-        Some("-ctv") => "--ctv".into(),
-        Some("-ub") => "--ubatch".into(),
-        Some("-dev") => "--device".into(),
-        _ => a,
-    });
-    let args: Vec<OsString> = args.collect();
+    if stdout::was_closed() {
+        return refuse("stdout is closed: the result would be lost (>/dev/null throws it away)");
+    }
+    let args = match args::rewrite(args.collect(), &Cli::command()) {
+        Ok(args) => args,
+        Err(line) => return refuse(&line),
+    };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(e) => return usage_error(&e, &args),
     };
+    if let Err(e) = Level::asked() {
+        return refuse(&format!("{e} (from the environment)"));
+    }
+    if let Err(e) = interrupt::catch() {
+        note!("warning: {}", chain(&e));
+    }
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
         Cmd::Devices(a) => devices::run(a),
@@ -113,8 +120,14 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Completions(a) => completions::run(a, Cli::command()),
         Cmd::Man(a) => completions::man(a, Cli::command()),
     };
-    match result {
+    // what is written without a new line at its end is still to come
+    match result.and_then(|code| std::io::stdout().flush().map(|()| code).map_err(Into::into)) {
         Ok(code) => code,
+        Err(e) if Interrupted::caused(&e) => {
+            interrupt::seen();
+            note!("interrupted");
+            interrupt::leave()
+        }
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             note!("error: {}", chain(&e));
@@ -123,12 +136,24 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Bad usage: one line.
+fn refuse(line: &str) -> ExitCode {
+    note!("error: {line}");
+    ExitCode::from(2)
+}
+
 /// Help and version as they are; anything else as one line.
 fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = e.print();
-        return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        return match e.print().and_then(|()| std::io::stdout().flush()) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => refuse(&format!("writing to stdout: {e}")),
+            _ => ExitCode::from(if e.use_stderr() { 2 } else { 0 }),
+        };
+    }
+    let first = args.get(1).and_then(|a| a.to_str()).unwrap_or_default();
+    if let (ErrorKind::InvalidSubcommand, Some(answer)) = (e.kind(), args::answer(first)) {
+        return refuse(answer);
     }
     let text = e.render().to_string();
     let mut line = String::new();
@@ -136,15 +161,15 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
         if part.starts_with("Usage:") || part.starts_with("For more information") {
             break;
         }
-        let tip = part.starts_with("tip:");
-        line.push_str(if part.is_empty() || line.is_empty() {
-            ""
-        } else if tip {
-            "; "
-        } else {
-            " "
-        });
-        line.push_str(part.strip_prefix("tip: ").unwrap_or(part));
+        // clap's own are of names that have little in common
+        if part.starts_with("tip:") {
+            continue;
+        }
+        line.push_str(if part.is_empty() || line.is_empty() { "" } else { " " });
+        line.push_str(part);
+    }
+    if let Some(near) = suggestion(e, first) {
+        line.push_str(&format!("; did you mean '{near}'?"));
     }
     // a value that nobody typed came from a variable
     if let (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(ContextValue::String(value))) =
@@ -171,6 +196,23 @@ fn variable(args: &[OsString], option: &str) -> Option<String> {
     std::env::var_os(variable).map(|_| variable.to_string_lossy().into_owned())
 }
 
+/// The command or flag that was probably meant.
+fn suggestion(e: &clap::Error, first: &str) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    let typed = |kind| match e.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    let cli = Cli::command();
+    if let Some(word) = typed(ContextKind::InvalidSubcommand) {
+        return args::near(word, cli.get_subcommands().map(|c| c.get_name())).map(str::to_string);
+    }
+    let word = typed(ContextKind::InvalidArg).filter(|_| e.kind() == clap::error::ErrorKind::UnknownArgument)?;
+    let command = cli.find_subcommand(first)?;
+    let names = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
+    args::near(word, names).map(|name| format!("--{name}"))
+}
+
 /// Text of files, drivers and arguments may hold anything; an error is one line without control characters.
 fn one_line(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
@@ -182,6 +224,26 @@ fn one_line(s: &str) -> String {
         }
     }
     out
+}
+
+/// Talk is one line, and a name from a file may have any length: long words lose their middle, and a long line its end.
+fn short_line(s: &str) -> String {
+    const WORD: usize = 300;
+    const LINE: usize = 2000;
+
+    let cut = |word: &str| {
+        let n = word.chars().count();
+        if n <= WORD {
+            return word.to_string();
+        }
+        let (start, end) = (word.chars().take(200), word.chars().skip(n - 60));
+        format!("{}…{}", start.collect::<String>(), end.collect::<String>())
+    };
+    let line = one_line(s).split(' ').map(cut).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LINE) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
 }
 
 /// `cause: cause`, on one line; a cause that the line above it already ends with is not said twice.

@@ -4,13 +4,17 @@
 //! first token of each window becomes it; the second half of each window is scored.
 
 use super::common::{self, EngineArgs, ModelArgs, note};
+use super::interrupt::{self, Words};
 use crate::generate::{Session, Want};
+use crate::stop::Interrupted;
 use crate::study::pair::log_softmax;
 use anyhow::ensure;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 #[derive(Args)]
 #[command(
@@ -62,49 +66,117 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let mut session = pollster::block_on(Session::new(device.as_mut(), &c, &h, options, move |n| ticking.inc(n)))?;
     load.finish_and_clear();
     note!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
-    common::catch_interrupt()?;
     let bar = common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
 
     let bos = tok.bos().filter(|_| tok.adds_bos());
     // position i predicts token i + 1; ctx/2 .. ctx-1 are scored
     let first = ctx / 2;
-    let (mut nll, mut squares, mut tokens) = (0f64, 0f64, 0u64);
-    let started = std::time::Instant::now();
+    let (mut sums, done) = (Sums::default(), Arc::new(Mutex::new(Sums::default())));
+    let report = Report {
+        chunks,
+        ctx,
+        json: a.json,
+        started: Instant::now(),
+        device: device_name,
+        engine: [a.engine.ctk.name().into(), a.engine.ctv.name().into(), a.engine.activations.clone()],
+        recent: a.engine.recent(),
+    };
+    // windows that are done are told, whatever comes
+    let held = interrupt::hold();
+    let (words, so_far) = (report.clone(), done.clone());
+    held.words(move || words.words(&lock(&so_far)));
     for chunk in 0..chunks {
-        if common::interrupted() {
-            bar.finish_and_clear();
-            note!("interrupted after {chunk} of {chunks} windows: no estimate");
-            return Ok(ExitCode::from(130));
-        }
         let window = &mut ids[chunk * ctx..][..ctx];
         if let Some(bos) = bos {
             window[0] = bos;
         }
         session.reset();
-        pollster::block_on(session.feed(&window[..ctx - 1], Want::From(first), |i, logits| {
+        let fed = pollster::block_on(session.feed(&window[..ctx - 1], Want::From(first), |i, logits| {
+            interrupt::stop().check()?;
             let v = -log_softmax(logits, window[i + 1] as usize);
-            nll += v;
-            squares += v * v;
-            tokens += 1;
+            sums.nll += v;
+            sums.squares += v * v;
+            sums.tokens += 1;
             Ok(())
-        }))?;
-        bar.set_message(format!("PPL {:.4}", libm::exp(nll / tokens as f64)));
+        }));
+        match fed {
+            // of a window that was begun nothing counts
+            Err(e) if Interrupted::caused(&e) => {
+                interrupt::seen();
+                bar.finish_and_clear();
+                let words = report.words(&lock(&done));
+                note!("{}", words.err);
+                write!(std::io::stdout(), "{}", words.out)?;
+                interrupt::leave();
+            }
+            other => other?,
+        }
+        sums.windows += 1;
+        *lock(&done) = sums;
+        bar.set_message(format!("PPL {:.4}", libm::exp(sums.nll / sums.tokens as f64)));
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let mean = nll / tokens as f64;
-    let ppl = libm::exp(mean);
-    let variance = squares / tokens as f64 - mean * mean;
-    let stderr = if tokens > 1 { (variance.max(0.0) / (tokens - 1) as f64).sqrt() * ppl } else { 0.0 };
-    let per_second = (chunks * ctx) as f64 / started.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
-    if a.json {
-        let v = serde_json::json!({"ppl": ppl, "nll": mean, "stderr": stderr, "tokens": tokens, "chunks": chunks, "ctx": ctx,
-            "device": device_name, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "kv_recent": a.engine.recent(), "activations": a.engine.activations, "tokens_per_second": per_second});
-        writeln!(out, "{v}")?;
-    } else {
-        writeln!(out, "Final estimate: PPL = {ppl:.4} +/- {stderr:.5}")?;
-        note!("{tokens} tokens scored, mean NLL {mean:.6}, {per_second:.0} t/s");
+    let words = report.words(&sums);
+    write!(std::io::stdout(), "{}", words.out)?;
+    if !words.err.is_empty() {
+        note!("{}", words.err);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn lock(sums: &Mutex<Sums>) -> MutexGuard<'_, Sums> {
+    sums.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Over the tokens scored.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    windows: usize,
+    tokens: u64,
+    nll: f64,
+    squares: f64,
+}
+
+/// What is told beside the figures.
+#[derive(Clone)]
+struct Report {
+    chunks: usize,
+    ctx: usize,
+    json: bool,
+    started: Instant,
+    device: String,
+    /// types of cached keys and values, bits of activations
+    engine: [String; 3],
+    recent: bool,
+}
+
+impl Report {
+    /// The estimate over the windows that are done: all of them, or as many as there were when Ctrl-C was pressed.
+    fn words(&self, s: &Sums) -> Words {
+        let (windows, chunks, complete) = (s.windows, self.chunks, s.windows == self.chunks);
+        let stopped = format!("interrupted after {windows} of {chunks} windows");
+        if windows == 0 {
+            return Words { out: String::new(), err: format!("{stopped}: no estimate") };
+        }
+        let (n, mean) = (s.tokens as f64, s.nll / s.tokens as f64);
+        let ppl = libm::exp(mean);
+        let variance = s.squares / n - mean * mean;
+        let stderr = if s.tokens > 1 { (variance.max(0.0) / (n - 1.0)).sqrt() * ppl } else { 0.0 };
+        let per_second = (windows * self.ctx) as f64 / self.started.elapsed().as_secs_f64();
+        if self.json {
+            let [ctk, ctv, activations] = &self.engine;
+            let v = serde_json::json!({"ppl": ppl, "nll": mean, "stderr": stderr, "tokens": s.tokens, "chunks": windows,
+                "complete": complete, "ctx": self.ctx, "device": self.device, "ctk": ctk, "ctv": ctv, "kv_recent": self.recent,
+                "activations": activations, "tokens_per_second": per_second});
+            return Words { out: format!("{v}\n"), err: if complete { String::new() } else { stopped } };
+        }
+        let what =
+            if complete { "Final estimate".into() } else { format!("Estimate after {windows} of {chunks} windows") };
+        let scored = format!("{} tokens scored, mean NLL {mean:.6}, {per_second:.0} t/s", s.tokens);
+        Words {
+            out: format!("{what}: PPL = {ppl:.4} +/- {stderr:.5}\n"),
+            err: if complete { scored } else { format!("{stopped}: {scored}") },
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! `isobit quantize`: one model file into another.
 
 use super::common::{self, EngineArgs, Load, note};
+use super::interrupt::{self, Words};
 use crate::blocks::BlockType;
 use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
@@ -10,12 +11,13 @@ use crate::models::Hyper;
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::kv::Override;
-use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Stopped, Target, Watch};
+use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Target, Watch};
 use crate::simd::Level;
-use anyhow::{Context, ensure};
+use crate::stop::Interrupted;
+use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -94,6 +96,8 @@ pub struct QuantizeArgs {
     load_mode: Load,
 }
 
+const INTERRUPTED: &str = "interrupted: what is finished is kept; the same command with --resume goes on";
+
 /// The variable that stands for `--policy`.
 const POLICY: &str = "ISOBIT_Q8K128_POLICY";
 
@@ -111,6 +115,16 @@ fn split_size(s: &str) -> Result<u64, String> {
     let unit = if upper.ends_with('G') { 1_000_000_000 } else { 1_000_000 };
     let number = upper.strip_suffix(['M', 'G']).and_then(|n| n.parse::<u64>().ok());
     number.filter(|n| *n > 0).and_then(|n| n.checked_mul(unit)).ok_or_else(|| "expected a size like 500M or 2G".into())
+}
+
+/// Whether a word names a type, ours or one of those that only llama.cpp has.
+fn is_type(word: &str) -> bool {
+    let upper = word.to_uppercase();
+    let rest = ["IQ", "TQ", "Q", "MXFP"].into_iter().find_map(|start| upper.strip_prefix(start));
+    let theirs = rest.is_some_and(|r| {
+        r.starts_with(|c: char| c.is_ascii_digit()) && r.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    });
+    theirs || Mix::parse(word).is_some()
 }
 
 fn block(s: &str) -> Result<BlockType, String> {
@@ -155,6 +169,37 @@ impl QuantizeArgs {
             (self.leave_output_tensor, "--leave-output-tensor", copy, "copy changes no type"),
         ] {
             ensure!(!(given && idle), "{flag} has no effect here: {why}");
+        }
+        Ok(())
+    }
+
+    /// llama.cpp's tool makes up the name of OUTPUT where it is left out.
+    fn refuse_type_as_output(&self) -> anyhow::Result<()> {
+        let word = self.output.to_str().unwrap_or_default();
+        if self.mix.is_none() && is_type(word) {
+            let (input, stem) = (self.input.display(), self.input.file_stem().unwrap_or_default().to_string_lossy());
+            bail!(
+                "OUTPUT is {word}, which is a type: write INPUT OUTPUT TYPE, as in `isobit quantize {input} {stem}-{word}.gguf \
+                 {word}` (./{word} is a file of that name)"
+            );
+        }
+        Ok(())
+    }
+
+    /// A pattern that matches nothing is most likely mistyped. A file of them may be meant for several models.
+    fn refuse_idle_patterns(&self, patterns: &[Pattern]) -> anyhow::Result<()> {
+        let (flags, lines) = patterns.split_at(self.tensor_type.len());
+        let idle: Vec<&str> = flags.iter().filter(|p| !p.met()).map(Pattern::said).collect();
+        let input = self.input.display();
+        ensure!(
+            idle.is_empty(),
+            "--tensor-type {}: no tensor of {input} is called so that could have another type; `isobit inspect {input} \
+             --tensors` lists them",
+            idle.join(", ")
+        );
+        for line in lines.iter().filter(|p| !p.met()) {
+            let file = self.policy_file.as_deref().unwrap_or(Path::new("")).display();
+            note!("warning: {file}: {}: matches no tensor of {input} that could have another type", line.said());
         }
         Ok(())
     }
@@ -216,10 +261,12 @@ impl QuantizeArgs {
 }
 
 pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
+    a.refuse_type_as_output()?;
     let options = a.options()?;
     let c = common::open(Some(&a.input), a.load_mode)?;
     output::refuse_sources(&a.output, &c.files)?;
     let job = quantize::plan(&c, &options)?;
+    a.refuse_idle_patterns(&options.patterns)?;
     if !a.unchecked {
         refuse_unrunnable(&a, &c, &job)?;
     }
@@ -243,7 +290,6 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
         None => Some(device_encoder(&a.device)?),
     };
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("starting threads")?;
-    common::catch_interrupt()?;
     if !a.resume && Staged::waiting(&a.output) {
         note!("warning: {} holds an unfinished model: starting anew (--resume goes on)", a.output.display());
     }
@@ -253,16 +299,17 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     let result = written.and_then(|()| if a.unchecked { Ok(()) } else { look_at(&a, &staged) });
     match result {
         Ok(()) => {
-            staged.commit()?;
+            interrupt::whole(|| staged.commit())?;
             note!("{}: {}", a.output.display(), summary(&job, &c));
             if a.json {
                 writeln!(std::io::stdout(), "{}", json(&a, &job, &c))?;
             }
             Ok(ExitCode::SUCCESS)
         }
-        Err(e) if e.is::<Stopped>() => {
-            note!("interrupted: what is finished is kept; the same command with --resume goes on");
-            Ok(ExitCode::from(130))
+        Err(e) if Interrupted::caused(&e) => {
+            interrupt::seen();
+            note!("{INTERRUPTED}");
+            interrupt::leave()
         }
         Err(e) => {
             settle(staged, &e);
@@ -344,7 +391,10 @@ fn write(
     if !noted.is_empty() {
         note!("resuming: {} of {} tensors are finished", kept.len(), tensors.len());
     }
-    let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &common::interrupted };
+    // what is begun is ended or noted; before this nothing is lost that a later run would not find
+    let held = interrupt::hold();
+    held.words(|| Words { out: String::new(), err: INTERRUPTED.into() });
+    let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &|| interrupt::stop().asked() };
     let encoder = encoder.as_mut().map(|e| e.as_mut() as &mut dyn Encoder);
     quantize::run(job, c, staged, &done, level, encoder, &watch)?;
     for (name, bytes) in &job.side {
@@ -422,7 +472,6 @@ mod tests {
     use super::*;
     use crate::formats::gguf_write::{self, Entry};
     use crate::formats::meta::Meta;
-    use anyhow::bail;
 
     /// A device that is lost after some rows.
     struct Lost {

@@ -1,11 +1,14 @@
 //! `isobit run`: text from a prompt.
 
 use super::common::{self, EngineArgs, ModelArgs, note};
+use super::interrupt::{self, Words};
 use crate::generate::generation::Reads;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::generate::verify::hex;
 use crate::generate::{Generation, Session};
+use crate::record::Stats;
+use crate::stop::Interrupted;
 use anyhow::{bail, ensure};
 use clap::Args;
 use sha2::{Digest, Sha256};
@@ -13,6 +16,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 #[derive(Args)]
@@ -22,7 +27,7 @@ use std::time::Instant;
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The prompt
+    /// The prompt, continued as it is: no chat template
     #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// A file with the prompt; - for stdin
@@ -163,9 +168,19 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let load = started.elapsed();
     if !a.json {
-        note!("{}: {} on {device_name}", c.files[0].display(), h.name);
+        note!("{}: {} on {device_name}", c.files[0].display(), common::cut(&h.name));
     }
-    common::catch_interrupt()?;
+    // from here on there is text to end, and a line to say how it ended
+    let held = interrupt::hold();
+    let (generated, count) = (Arc::new(AtomicUsize::new(0)), common::tokens(prompt.len()));
+    let (seed, load_seconds, stream, so_far) = (a.sampling.seed, load.as_secs_f64(), !a.json, generated.clone());
+    held.words(move || Words {
+        out: if stream { "\n".into() } else { String::new() },
+        err: format!(
+            "[interrupted; seed {seed}; load {load_seconds:.2} s; prompt {count}; generated {}]",
+            common::tokens(so_far.load(Ordering::Relaxed))
+        ),
+    });
 
     let mut out = Output { tok: &tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
     let reads = match a.read.as_str() {
@@ -180,10 +195,12 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let bar = common::bar(prompt.len() as u64, "reading the prompt {bar:30} {pos}/{len} tokens {eta}");
     // step by step, so that Ctrl-C is heard in a long prompt
     let mut fed = 0;
-    while fed < prompt.len() && !common::interrupted() {
+    let mut interrupted = false;
+    while fed < prompt.len() && !interrupted {
         let piece = &prompt[fed..prompt.len().min(fed + ubatch)];
-        fed += piece.len();
-        pollster::block_on(generation.prompt(piece, fed == prompt.len()))?;
+        let last = fed + piece.len() == prompt.len();
+        interrupted = or_interrupted(pollster::block_on(generation.prompt(piece, last)))?.is_none();
+        fed += if interrupted { 0 } else { piece.len() };
         bar.set_position(fed as u64);
     }
     let prompt_time = prompt_started.elapsed();
@@ -197,16 +214,17 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let decode_started = Instant::now();
     let mut hash = Sha256::new();
     let mut ids = Vec::new();
-    let mut stop = if fed < prompt.len() { "interrupted" } else { "length" };
-    while ids.len() < wanted {
-        if common::interrupted() {
-            stop = "interrupted";
-            break;
-        }
+    let mut stop = if interrupted { "interrupted" } else { "length" };
+    while ids.len() < wanted && !interrupted {
         let more = ids.len() + 1 < wanted && generation.pos() + 1 < n_ctx;
-        let id = pollster::block_on(generation.next(more))?;
+        let next = or_interrupted(pollster::block_on(generation.next(more)))?;
+        let Some(id) = next.filter(|_| !interrupt::stop().asked()) else {
+            (interrupted, stop) = (true, "interrupted");
+            break;
+        };
         hash.update(bytemuck::cast_slice::<f32, u8>(generation.logits()));
         ids.push(id);
+        generated.store(ids.len(), Ordering::Relaxed);
         if !a.ignore_eos && tok.eos().contains(&id) {
             stop = "eos";
             break;
@@ -221,14 +239,20 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let decode_time = decode_started.elapsed();
+    if interrupted {
+        interrupt::seen();
+    }
     let digest = (!generation.logits().is_empty()).then(|| hex(&hash.finalize()));
-    let session = pollster::block_on(generation.end())?;
+    // what is under way on a device that was interrupted is nobody's any more
+    let stats = match interrupted {
+        true => Stats::default(),
+        false => pollster::block_on(generation.end())?.device().take_stats(),
+    };
     out.finish()?;
     let rate = |n: usize, t: std::time::Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
     // the first token comes out of the prompt's logits
     let steps = ids.len().saturating_sub(1);
     // a command is a dispatch on a GPU; devices that submit work elsewhere count what the host itself spends
-    let stats = session.device().take_stats();
     let per_step = |v: f64| if stats.steps > 0 { Some(v / stats.steps as f64) } else { None };
     if a.json {
         let v = serde_json::json!({
@@ -266,7 +290,18 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             speed(steps, decode_time)
         );
     }
-    Ok(if stop == "interrupted" { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    if interrupted {
+        interrupt::leave();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `None` in the place of an interruption.
+fn or_interrupted<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match result {
+        Err(e) if Interrupted::caused(&e) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 struct Output<'a> {

@@ -3,12 +3,14 @@
 //! Nothing depends on them: a directory that is missing, full or read-only costs a warning and the time to measure again.
 
 use super::common::note;
+use super::interrupt;
 use crate::formats::output;
 use crate::host::Store;
 use etcetera::BaseStrategy;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most bytes of a file that are read; more than measurements or a driver's pipelines take.
 const LIMIT: u64 = 1 << 26;
@@ -28,6 +30,16 @@ pub fn open(dir: Option<&Path>) -> Option<Arc<dyn Store>> {
     Some(Arc::new(Files { dir }))
 }
 
+impl Files {
+    /// What is wrong with the directory is wrong with every file in it: the first is enough.
+    fn warn_once(&self, line: &str) {
+        static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(self.dir.clone()) {
+            self.warn(line);
+        }
+    }
+}
+
 impl Store for Files {
     fn get(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.dir.join(name);
@@ -36,7 +48,7 @@ impl Store for Files {
             Ok(_) => Some(bytes),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => {
-                self.warn(&format!("warning: {}: {e}", path.display()));
+                self.warn_once(&format!("warning: {}: {e}", path.display()));
                 None
             }
         }
@@ -44,11 +56,12 @@ impl Store for Files {
 
     fn put(&self, name: &str, bytes: &[u8]) {
         let path = self.dir.join(name);
-        let written = std::fs::create_dir_all(&self.dir)
-            .map_err(anyhow::Error::from)
-            .and_then(|()| Ok(output::replace_file(&path, bytes)?));
-        if let Err(e) = written {
-            self.warn(&format!("warning: {} was not written: {e:#}", path.display()));
+        let write = || {
+            std::fs::create_dir_all(&self.dir)?;
+            Ok::<_, anyhow::Error>(output::replace_file(&path, bytes)?)
+        };
+        if let Err(e) = interrupt::whole(write) {
+            self.warn_once(&format!("warning: {} was not written: {e:#}", path.display()));
         }
     }
 

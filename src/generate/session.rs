@@ -78,7 +78,8 @@ impl<'d> Session<'d> {
         }
         check_plan(&built.plan, options.memory)?;
         let table = models::rope_table(container, hyper, built.n_ctx)?;
-        device.load(built.plan.clone(), &mut Weights::new(container, progress)).await?;
+        let mut weights = Weights::new(container, progress).until(device.stop());
+        device.load(built.plan.clone(), &mut weights).await?;
         let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
         Ok(Session { device, built, table, pos: 0, vocab, step, logits, under_way, select: 0 })

@@ -7,6 +7,7 @@ use crate::formats::{Container, Tensor};
 use crate::ops::exact::flush;
 use crate::ops::linear::ROW_BLOCK;
 use crate::record::{BufDecl, Role, WeightSource};
+use crate::stop::Stop;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
 
@@ -18,13 +19,19 @@ pub struct Weights<'a> {
     container: &'a Container,
     /// file bytes, kept from piece to piece
     bytes: Vec<u8>,
+    stop: Stop,
     progress: Box<dyn FnMut(u64) + Send + 'a>,
 }
 
 impl<'a> Weights<'a> {
     /// `progress` is called with the number of bytes just read.
     pub fn new(container: &'a Container, progress: impl FnMut(u64) + Send + 'a) -> Weights<'a> {
-        Weights { container, bytes: Vec::new(), progress: Box::new(progress) }
+        Weights { container, bytes: Vec::new(), stop: Stop::default(), progress: Box::new(progress) }
+    }
+
+    /// With a flag that ends reading.
+    pub fn until(self, stop: Stop) -> Weights<'a> {
+        Weights { stop, ..self }
     }
 }
 
@@ -117,6 +124,7 @@ impl Weights<'_> {
         self.bytes.resize((at_once.min(rows) * row_bytes).max(self.bytes.len()), 0);
         let mut done = 0;
         while done < rows {
+            self.stop.check()?;
             let n = at_once.min(rows - done);
             let bytes = &mut self.bytes[..n * row_bytes];
             c.read(t, ((row0 + done) * row_bytes) as u64, bytes)?;

@@ -9,6 +9,8 @@ use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};
 use fancy_regex::{Regex, RegexBuilder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The names `Mix::parse` takes, for help and messages.
 pub const MIXES: &str =
@@ -31,23 +33,36 @@ pub fn by_policy(policy: Policy, hf_name: &str) -> BlockType {
 pub struct Pattern {
     regex: Regex,
     ty: Option<BlockType>,
+    said: String,
+    /// shared by clones: it matched a tensor that was asked about
+    met: Arc<AtomicBool>,
 }
 
 impl Pattern {
     /// `RE=TYPE`, as `--tensor-type` takes it.
     pub fn flag(text: &str) -> anyhow::Result<Pattern> {
         let (re, ty) = text.rsplit_once('=').with_context(|| format!("{text:?}: expected RE=TYPE"))?;
-        Pattern::new(re, ty)
+        Pattern::new(re, ty, text)
     }
 
-    fn new(re: &str, ty: &str) -> anyhow::Result<Pattern> {
+    /// As it was given: `RE=TYPE`, or the line of a file.
+    pub fn said(&self) -> &str {
+        &self.said
+    }
+
+    /// Whether it has matched a tensor so far, even if one before it went first.
+    pub fn met(&self) -> bool {
+        self.met.load(Ordering::Relaxed)
+    }
+
+    fn new(re: &str, ty: &str, said: &str) -> anyhow::Result<Pattern> {
         let regex = RegexBuilder::new(re).case_insensitive(true).build();
         let regex = regex.map_err(|e| anyhow::anyhow!("pattern {re:?}: {e}"))?;
         let ty = match ty.to_lowercase().as_str() {
             "keep" => None,
             _ => Some(BlockType::parse(ty).with_context(|| format!("type {ty:?}: expected keep or one of {MIXES}"))?),
         };
-        Ok(Pattern { regex, ty })
+        Ok(Pattern { regex, ty, said: said.into(), met: Arc::default() })
     }
 
     /// The lines `PATTERN TYPE` of a policy file; `#` begins a comment.
@@ -57,7 +72,10 @@ impl Pattern {
             let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
             match words[..] {
                 [] => {}
-                [re, ty] => out.push(Pattern::new(re, ty).with_context(|| format!("line {}", i + 1))?),
+                [re, ty] => {
+                    let said = format!("line {}: {re} {ty}", i + 1);
+                    out.push(Pattern::new(re, ty, &said).with_context(|| format!("line {}", i + 1))?);
+                }
                 _ => bail!("line {}: expected PATTERN TYPE, found {} words", i + 1, words.len()),
             }
         }
@@ -65,19 +83,31 @@ impl Pattern {
         Ok(out)
     }
 
-    fn matches(&self, name: &str) -> anyhow::Result<bool> {
+    fn matches(&self, names: [&str; 2]) -> anyhow::Result<bool> {
+        for name in names {
+            if self.matches_one(name)? {
+                self.met.store(true, Ordering::Relaxed);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn matches_one(&self, name: &str) -> anyhow::Result<bool> {
         self.regex.is_match(name).map_err(|e| anyhow::anyhow!("pattern {}: {e}", self.regex.as_str()))
     }
 }
 
-/// The first pattern that matches either name: its type, or `Some(None)` for `keep`.
+/// The first pattern that matches either name: its type, or `Some(None)` for `keep`. All of them are asked, so that each
+/// knows whether it matches anything at all ([`Pattern::met`]).
 pub fn by_pattern(patterns: &[Pattern], a: &str, b: &str) -> anyhow::Result<Option<Option<BlockType>>> {
+    let mut first = None;
     for p in patterns {
-        if p.matches(a)? || p.matches(b)? {
-            return Ok(Some(p.ty));
+        if p.matches([a, b])? {
+            first = first.or(Some(p.ty));
         }
     }
-    Ok(None)
+    Ok(first)
 }
 
 /// What llama.cpp's rules ask about a model.
@@ -194,6 +224,14 @@ mod tests {
         let q = by_pattern(&p, "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight").unwrap();
         assert_eq!(q, Some(None));
         assert_eq!(by_pattern(&p, "output.weight", "lm_head.weight").unwrap(), None);
+        let p = Pattern::file("attn keep\nattn_q q8_0\nfoo q4_0\n").unwrap();
+        by_pattern(&p, "blk.0.attn_q.weight", "x").unwrap();
+        assert_eq!(
+            p.iter().map(Pattern::met).collect::<Vec<_>>(),
+            [true, true, false],
+            "one that came too late has matched"
+        );
+        assert_eq!(p[2].said(), "line 3: foo q4_0");
         for bad in ["", "a b c", "( q4_k", "x q9"] {
             assert!(Pattern::file(bad).is_err(), "{bad}");
         }

@@ -22,6 +22,7 @@ use crate::formats::meta::Meta;
 use crate::formats::output::{Layout, Staged, StagedFile};
 use crate::formats::{Container, Dtype, Tensor};
 use crate::simd::{Level, encode};
+use crate::stop::Interrupted;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
 use std::sync::Mutex;
@@ -169,18 +170,6 @@ pub struct Watch<'a> {
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Asked to stop: what is finished stays, for a later run to go on from.
-#[derive(Debug)]
-pub struct Stopped;
-
-impl std::fmt::Display for Stopped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Stopped {}
-
 #[derive(Default)]
 struct Scratch {
     input: Vec<u8>,
@@ -219,7 +208,7 @@ fn combine(hashes: &[u128]) -> u128 {
 /// All threads of rayon's current pool take the next chunk of rows, whatever piece it belongs to, so that small tensors
 /// keep none of them waiting.
 ///
-/// Errors: reading and writing; [`Damaged`], a source that holds NaN or infinity; the encoder's; [`Stopped`].
+/// Errors: reading and writing; [`Damaged`], a source that holds NaN or infinity; the encoder's; [`Interrupted`], with what is finished left for a later run to go on from.
 pub fn run(
     job: &Job,
     c: &Container,
@@ -388,7 +377,7 @@ fn read_rows<'c>(
         bail!("piece {} has no source", piece.name)
     };
     if (watch.stop)() {
-        bail!(Stopped);
+        bail!(Interrupted);
     }
     out.resize((rows * n.row_in) as usize, 0);
     c.read(t, row * n.row_in, out)?;

@@ -82,36 +82,36 @@ impl Level {
         [Level::Portable, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Neon, Level::NeonDot, Level::Simd128];
 
     /// The best level of this CPU, or the one `ISOBIT_SIMD` names when the CPU has it. What the variable asks for in vain
-    /// is logged once as a warning. The answer does not change while the process lives.
+    /// is logged once as a warning ([`Level::asked`] is for who would rather end). The answer does not change while the
+    /// process lives.
     pub fn detect() -> Level {
         static CHOSEN: OnceLock<Level> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let has = Level::available();
-            let best = has.last().copied().unwrap_or(Level::Portable);
-            match std::env::var_os(LEVEL_VARIABLE) {
-                None => best,
-                Some(asked) => {
-                    let (level, warning) = Level::choose(&asked.to_string_lossy(), &has);
-                    if let Some(warning) = warning {
-                        log::warn!("{warning}");
-                    }
-                    level
-                }
-            }
+            let best = Level::available().last().copied().unwrap_or(Level::Portable);
+            Level::asked().unwrap_or_else(|why| {
+                log::warn!("{why}; {} is used", best.name());
+                best
+            })
         })
     }
 
-    /// What `asked` gives on a CPU that has the levels `has` (from the slowest to the fastest), and what to say about it.
-    fn choose(asked: &str, has: &[Level]) -> (Level, Option<String>) {
-        let best = has.last().copied().unwrap_or(Level::Portable);
+    /// What [`Level::detect`] gives, or why `ISOBIT_SIMD` asks for it in vain.
+    pub fn asked() -> Result<Level, String> {
+        let asked = std::env::var_os(LEVEL_VARIABLE).unwrap_or_default();
+        Level::choose(&asked.to_string_lossy(), &Level::available())
+    }
+
+    /// What `asked` gives on a CPU that has the levels `has` (from the slowest to the fastest).
+    fn choose(asked: &str, has: &[Level]) -> Result<Level, String> {
         let names = |levels: &[Level]| levels.iter().map(|l| l.name()).collect::<Vec<_>>().join(", ");
-        let warning = match Level::parse(asked) {
-            Some(level) if has.contains(&level) => return (level, None),
+        let why = match Level::parse(asked) {
+            Some(level) if has.contains(&level) => return Ok(level),
             Some(_) => format!("this CPU has {}", names(has)),
-            None if asked.is_empty() => return (best, None),
+            None if asked.is_empty() => return Ok(has.last().copied().unwrap_or(Level::Portable)),
             None => format!("expected one of {}", names(&Level::ALL)),
         };
-        (best, Some(format!("{LEVEL_VARIABLE}={asked:?}: {warning}; {} is used", best.name())))
+        let asked: String = asked.chars().take(60).collect();
+        Err(format!("{LEVEL_VARIABLE}={asked:?}: {why}"))
     }
 
     /// The levels this CPU can run, from the slowest to the fastest.
@@ -655,21 +655,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_that_is_asked_for_in_vain_gives_the_best_one_and_a_warning() {
+    fn a_level_that_is_asked_for_in_vain_says_what_there_is() {
         // a CPU with AVX-512 need not have AVX-VNNI
         let (wide, narrow) = ([Level::Portable, Level::Avx2, Level::Avx512], [Level::Portable, Level::Avx2]);
-        assert_eq!(Level::choose("portable", &wide), (Level::Portable, None));
-        assert_eq!(Level::choose("AVX2", &wide), (Level::Avx2, None));
-        assert_eq!(Level::choose("", &narrow), (Level::Avx2, None));
-        let (level, warning) = Level::choose("avxvnni", &wide);
-        assert_eq!(level, Level::Avx512);
-        assert!(warning.unwrap().contains("this CPU has portable, avx2, avx512"));
-        let (level, warning) = Level::choose("avx512", &narrow);
-        assert_eq!(level, Level::Avx2);
-        assert!(warning.unwrap().contains("avx2 is used"));
-        let (level, warning) = Level::choose("sse9", &narrow);
-        assert_eq!(level, Level::Avx2);
-        assert!(warning.unwrap().contains("sse9"));
+        assert_eq!(Level::choose("portable", &wide), Ok(Level::Portable));
+        assert_eq!(Level::choose("AVX2", &wide), Ok(Level::Avx2));
+        assert_eq!(Level::choose("", &narrow), Ok(Level::Avx2));
+        let why = |asked, has: &[Level]| Level::choose(asked, has).unwrap_err();
+        assert!(why("avxvnni", &wide).contains("this CPU has portable, avx2, avx512"));
+        assert!(why("avx512", &narrow).contains("this CPU has portable, avx2"));
+        assert!(why("sse9", &narrow).contains("\"sse9\": expected one of portable"));
+        assert!(why(&"x".repeat(5000), &narrow).len() < 300);
     }
 
     #[test]

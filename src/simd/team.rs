@@ -9,6 +9,7 @@
 //! [`Team::install`] makes a team the current one of a thread, and the loops [`for_each`] and [`chunks_mut`] find it
 //! there. Without one they run on rayon's current pool. Nothing here allocates once the team stands.
 
+use crate::stop::Stop;
 use rayon::prelude::*;
 use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
@@ -38,8 +39,8 @@ enum Current {
     /// rayon's pool
     #[default]
     None,
-    /// this team
-    Team(Arc<Team>),
+    /// this team, until it is asked to stop
+    Team(Arc<Team>, Stop),
     /// this thread alone, for it is at work on a task
     Inside,
 }
@@ -231,7 +232,13 @@ impl Team {
 
     /// Runs `f` with this team as the current one of this thread.
     pub fn install<R>(self: &Arc<Team>, f: impl FnOnce() -> R) -> R {
-        let _restore = Restore(CURRENT.replace(Current::Team(self.clone())));
+        self.install_until(&Stop::default(), f)
+    }
+
+    /// As [`Team::install`]; once `stop` is asked for, loops leave their remaining tasks out. Who sees the flag down after
+    /// a loop knows that the loop did all of them.
+    pub fn install_until<R>(self: &Arc<Team>, stop: &Stop, f: impl FnOnce() -> R) -> R {
+        let _restore = Restore(CURRENT.replace(Current::Team(self.clone(), stop.clone())));
         f()
     }
 
@@ -288,7 +295,7 @@ impl Drop for Restore {
 pub fn threads() -> usize {
     CURRENT.with_borrow(|current| match current {
         Current::None => rayon::current_num_threads(),
-        Current::Team(team) => team.threads(),
+        Current::Team(team, _) => team.threads(),
         Current::Inside => 1,
     })
 }
@@ -305,8 +312,15 @@ pub fn for_each(tasks: usize, f: impl Fn(usize) + Sync) {
             CURRENT.set(Current::None);
             (0..tasks).into_par_iter().with_max_len(1).for_each(&f);
         }
-        Current::Team(team) if team.threads() > 1 => team.run(tasks, &f),
-        _ => (0..tasks).for_each(&f),
+        Current::Team(team, stop) => {
+            let f = |task| {
+                if !stop.asked() {
+                    f(task)
+                }
+            };
+            if team.threads() > 1 { team.run(tasks, &f) } else { (0..tasks).for_each(f) }
+        }
+        Current::Inside => (0..tasks).for_each(&f),
     }
 }
 
@@ -422,6 +436,27 @@ mod tests {
             });
             assert_eq!(super::threads(), 4);
         });
+    }
+
+    #[test]
+    fn a_team_that_is_asked_to_stop_leaves_the_remaining_tasks_out() {
+        for threads in [1, 3] {
+            let (team, stop, done) = (Team::new(threads).unwrap(), Stop::new(), AtomicU32::new(0));
+            let count = |_| {
+                done.fetch_add(1, Ordering::Relaxed);
+            };
+            team.install_until(&stop, || for_each(1000, count));
+            assert_eq!(done.swap(0, Ordering::Relaxed), 1000);
+            let halt = |task: usize| {
+                count(task);
+                stop.ask();
+            };
+            team.install_until(&stop, || for_each(1000, halt));
+            // each thread may have been at one when the first asked
+            assert!((1..=threads as u32).contains(&done.swap(0, Ordering::Relaxed)), "{threads} threads");
+            team.install(|| for_each(1000, count));
+            assert_eq!(done.into_inner(), 1000);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::bench::grid::Test;
 use crate::bench::measure::Bench;
 use crate::bench::schema::{Check, Config};
 use crate::cli::common::{self, About, KernelArgs, note};
+use crate::cli::interrupt;
 use crate::formats::Container;
 use crate::generate::{Session, SessionOptions};
 use crate::models::Hyper;
@@ -113,7 +114,7 @@ impl Run<'_> {
                         );
                         break;
                     }
-                    let logits = bench.logits_after(end, config.batch, &common::interrupted).await?;
+                    let logits = bench.logits_after(end, config.batch, interrupt::stop()).await?;
                     self.digests.check(task(c, &config, Some(list[0])), &logits, &r.maker);
                     (done, tokens, seconds) = (end, end, start.elapsed());
                 }

@@ -1,33 +1,50 @@
 //! `bench --ops`: each operation on each device, checked against the twin, then timed.
 
 use super::{Run, engine};
-use crate::bench::measure::Interrupted;
 use crate::bench::ops;
 use crate::bench::schema::{self, Format};
 use crate::cli::CheckFailed;
 use crate::cli::common::{self, note};
+use crate::cli::interrupt::{self, Words};
 use crate::generate::{Session, SessionOptions};
 use crate::models::Hyper;
 use crate::record::Device;
-use anyhow::ensure;
+use crate::stop::Interrupted;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 impl Run<'_> {
     /// `--ops`: each operation on each device, checked against the twin, then timed.
     pub(super) fn ops(&mut self, table: bool) -> anyhow::Result<ExitCode> {
-        let mut out = std::io::stdout().lock();
+        // rows are ended, whatever comes
+        let held = interrupt::hold();
+        // not locked between rows: what is said of an interruption goes there too
+        let mut out = std::io::stdout();
         let format = self.a.format();
+        let (emitted, foot) = (self.emitted.clone(), if format == Format::Json { "\n]\n" } else { "" });
+        held.words(move || {
+            let rows = emitted.load(Ordering::SeqCst);
+            Words { out: foot.into(), err: format!("interrupted after {rows} rows") }
+        });
         write!(out, "{}", if format == Format::Json { "[\n" } else { "" })?;
-        let mut rows = 0;
+        let (mut rows, emitted) = (0, self.emitted.clone());
         let ended = self.each_op(table, &mut |columns| {
             let text = schema::record(format, "isobit_ops", rows == 0, &columns);
             rows += 1;
-            common::above_bars(|| Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?))
+            common::above_bars(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()))?;
+            emitted.store(rows, Ordering::SeqCst);
+            Ok(())
         });
+        if ended.as_ref().is_err_and(Interrupted::caused) {
+            interrupt::seen();
+        }
         write!(out, "{}", if format == Format::Json { "\n]\n" } else { "" })?;
         match ended {
-            Err(e) if e.is::<Interrupted>() => return Ok(ExitCode::from(130)),
+            Err(e) if Interrupted::caused(&e) => {
+                note!("interrupted after {rows} rows");
+                interrupt::leave();
+            }
             other => other?,
         }
         if self.wrong > 0 {
@@ -92,7 +109,7 @@ impl Run<'_> {
     ) -> anyhow::Result<()> {
         let n = list.len();
         for (i, piece) in list.into_iter().enumerate() {
-            ensure!(!common::interrupted(), Interrupted);
+            interrupt::stop().check()?;
             let _status = common::Status::new(&format!("{} of {n}: {}", i + 1, piece.case.name));
             let expected = pollster::block_on(ops::expected(twin, &piece))?;
             for (device, place) in devices.iter_mut().zip(&self.places) {

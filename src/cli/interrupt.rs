@@ -1,0 +1,166 @@
+//! Ctrl-C.
+//!
+//! While nothing is held ([`hold`]) there is nothing to lose, and the first one ends the program where it stands, whatever a
+//! driver or a library is busy with. While something is held it raises the flag that long work looks at ([`stop`]): who
+//! holds it says how far it came and leaves. Drivers look at no flag, and one command of a software adapter may take
+//! minutes: who has not looked within [`PATIENCE`] has its last words said for it. A second Ctrl-C ends the program at
+//! once.
+
+use super::common::note;
+use crate::stop::Stop;
+use anyhow::Context;
+use std::io::{IsTerminal, Write};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The exit code of a program that was interrupted: 128 and the signal's number, as shells have it.
+const CODE: i32 = 130;
+
+/// How long the flag may be overlooked.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What is told of work that is cut off: on stdout, and in a line on stderr.
+pub struct Words {
+    pub out: String,
+    pub err: String,
+}
+
+type LastWords = Box<dyn Fn() -> Words + Send>;
+
+struct State {
+    /// how many things would be lost
+    held: usize,
+    pressed: bool,
+    words: Option<LastWords>,
+    /// somebody has seen the flag, and ends the program
+    seen: bool,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { held: 0, pressed: false, words: None, seen: false });
+static STOP: LazyLock<Stop> = LazyLock::new(Stop::new);
+
+fn state() -> MutexGuard<'static, State> {
+    // two plain values, whole whatever panicked
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on Ctrl-C does what this module says.
+pub fn catch() -> anyhow::Result<()> {
+    ctrlc::set_handler(pressed).context("installing the Ctrl-C handler")
+}
+
+fn pressed() {
+    let mut state = state();
+    if std::io::stderr().is_terminal() {
+        // past the ^C, and past a bar
+        let _ = writeln!(std::io::stderr());
+    }
+    if state.pressed || state.held == 0 {
+        note!("interrupted");
+        // with the lock: nothing is begun that would be left half done
+        end();
+    }
+    state.pressed = true;
+    note!("stopping; press Ctrl-C again to end at once");
+    drop(state);
+    STOP.ask();
+    // without it the flag is waited for as long as it takes
+    let _ = std::thread::Builder::new().name("last words".into()).spawn(|| {
+        loop {
+            std::thread::sleep(PATIENCE);
+            say_last_words();
+        }
+    });
+}
+
+/// Ends the program in the place of work that overlooks the flag, if it has left words for that and nothing is being
+/// written that must be whole.
+fn say_last_words() {
+    let mut state = state();
+    if state.seen {
+        return;
+    }
+    let Some(words) = state.words.take().map(|words| words()) else { return };
+    state.seen = true;
+    // a reader that does not come must not keep the second Ctrl-C from ending the program
+    drop(state);
+    note!("{}", words.err);
+    let _ = std::io::stdout().write_all(words.out.as_bytes());
+    leave();
+}
+
+/// Whoever sees the flag says so before saying anything else: from now on the last words are its own.
+pub fn seen() {
+    let mut state = state();
+    if state.seen {
+        drop(state);
+        // they are being said
+        loop {
+            std::thread::park();
+        }
+    }
+    state.seen = true;
+}
+
+/// Ends the process without its destructors: a driver's may wait for all work that was handed to it, and the system's would
+/// run beside threads that are still at work.
+fn end() -> ! {
+    signal_hook::low_level::exit(CODE)
+}
+
+/// The flag that Ctrl-C raises while something is held.
+pub fn stop() -> &'static Stop {
+    &STOP
+}
+
+/// Something that must not be cut off: a file that is being written, or results that are only told at the end. Whoever
+/// holds it looks at the flag.
+#[must_use]
+pub struct Hold(());
+
+/// Holds until the value is dropped.
+pub fn hold() -> Hold {
+    state().held += 1;
+    Hold(())
+}
+
+impl Hold {
+    /// What is said when the flag is overlooked: asked for then, on another thread. Without any the flag is waited for.
+    pub fn words(&self, words: impl Fn() -> Words + Send + 'static) {
+        state().words = Some(Box::new(words));
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = state();
+        state.held -= 1;
+        state.words = None;
+    }
+}
+
+/// Does something short to its end, whatever is said meanwhile, and leaves after it if Ctrl-C was pressed and nothing else is
+/// held.
+pub fn whole<R>(f: impl FnOnce() -> R) -> R {
+    let words = {
+        let mut state = state();
+        state.held += 1;
+        state.words.take()
+    };
+    let result = f();
+    let mut state = state();
+    state.held -= 1;
+    state.words = words;
+    if state.pressed && state.held == 0 {
+        end();
+    }
+    result
+}
+
+/// Ends the program after an interruption, when everything there was to say is said. Without devices to wait for: they may
+/// be at work on what nobody wants any more.
+pub fn leave() -> ! {
+    // a stdout that takes nothing more has been reported by who wrote to it
+    let _ = std::io::stdout().flush();
+    end()
+}
