@@ -12,6 +12,8 @@ mod perplexity;
 mod quantize;
 mod run;
 #[cfg(feature = "gpu")]
+mod shaders;
+#[cfg(feature = "gpu")]
 mod store;
 mod system;
 mod tokenize;
@@ -68,6 +70,10 @@ enum Cmd {
     Hist(hist::HistArgs),
     /// Quantise or convert a model
     Quantize(quantize::QuantizeArgs),
+    /// Write the expanded shaders, for other compilers
+    #[cfg(feature = "gpu")]
+    #[command(hide = true)]
+    Shaders(shaders::ShadersArgs),
 }
 
 /// Runs the program; `args` includes the program's name.
@@ -104,6 +110,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),
         Cmd::Quantize(a) => quantize::run(a),
+        #[cfg(feature = "gpu")]
+        Cmd::Shaders(a) => shaders::run(a),
     };
     match result {
         Ok(code) => code,
