@@ -41,7 +41,7 @@ TRANSCENDENTAL = {
     "amd": r"\bv_(?:s_)?(exp|log|rcp|rsq|sqrt|sin|cos)_(?:\w+_)?(?:f16|f32|f64)\b.*",
     "nvidia": r"\bmufu\.(\w+).*",
     "intel": r"\bmath[ .]+(inv|log|exp|sqrt|rsq|rsqt|sin|cos|pow|fdiv|invm|rsqtm)\b.*",
-    "adreno": r"\b(rcp|rsq|log2|exp2|sin|cos|sqrt|hrcp|hrsq|hlog2|hexp2)\b.*",
+    "adreno": r"^\s*(?:\([^)]*\)\s*)*(rcp|rsq|log2|exp2|sin|cos|sqrt|hrcp|hrsq|hlog2|hexp2)\b.*",
     "apple": r"^\s*[0-9a-f]+: [0-9a-f]+\s+(rcp|rsqrt|srsqrt|log2|exp2|sin_pt_[12])\b.*",
 }
 RECIPROCALS = {"rcp", "inv"}
@@ -64,7 +64,7 @@ MULTIPLY_ADD = {"ffma", "ffmaz", "fmad", "flrp", "fdot2", "fdot3", "fdot4"}
 APPROXIMATE = re.compile(r"f(?:rcp|rsq|sqrt|exp2?|log2?|pow|sin|cos|div|tanh)(?:_\w+)?")
 # ops whose result is one of their operands, or its sign changed
 PASSES_ON = {"fneg", "fabs", "fsat", "mov", "bcsel", "b32csel", "fcsel", "fcsel_gt", "fcsel_ge", "fmin", "fmax", "phi"}
-PASSES_ON |= {f"vec{n}" for n in (2, 3, 4, 5, 8, 16)} | {"fcanonicalize"}
+PASSES_ON |= {"fmin_agx", "fmax_agx"} | {f"vec{n}" for n in (2, 3, 4, 5, 8, 16)} | {"fcanonicalize"}
 DIVIDES = {"udiv", "idiv", "umod", "imod", "irem"}
 COMPARES = {"feq", "fneu", "flt", "fge", "fequ", "fltu"}
 FROM_INTEGER = re.compile(r"[ui]2f(?:16|32|64)")
@@ -146,7 +146,9 @@ def functions(nir):
     found = []
     for m in DEFINITION.finditer(nir):
         if m[1]:
-            found[-1].op[m[1]] = m[2]
+            # adding -0 is how Apple's driver flushes a subnormal
+            flush = m[2] == "fadd" and "(-0.000000)" in m[3]
+            found[-1].op[m[1]] = "fcanonicalize" if flush else m[2]
             found[-1].operands[m[1]] = OPERAND.findall(m[3])
         elif m[4]:
             found[-1].stored += OPERAND.findall(m[5])
