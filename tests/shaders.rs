@@ -198,6 +198,16 @@ mod table {
         assert!(left.is_empty(), "docs/isa.tsv has rows of other shaders, {left:?}: {again}");
     }
 
+    #[test]
+    fn no_compiler_of_the_table_rewrites_a_shader() {
+        let (rows, _) = compilers_table();
+        for row in rows {
+            for rule in ["fused", "naked", "transcendental"] {
+                assert_eq!(row[rule], "0", "{} {}: {rule}", row["shader"], row["overrides"]);
+            }
+        }
+    }
+
     // ---- parameter structs ----
 
     /// A value told apart from every other field's by its bits.

@@ -9,8 +9,23 @@ use naga::{AddressSpace, BinaryOperator, Expression, Handle, Literal, MathFuncti
 use super::program::{Program, Root, scalar_kind, value_operands};
 use super::{
     ATOMIC_ORDER, FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_IDENTITY, FLOAT_LITERAL, FLOAT_SUBGROUP, FLOAT_WIDTH,
-    FORBIDDEN_BUILTIN, Finding, WORKGROUP_UNWRITTEN,
+    FORBIDDEN_BUILTIN, Finding, NOT_FINITE, WORKGROUP_UNWRITTEN,
 };
+
+/// Where min, max, clamp and rounding of floats, their comparisons and their conversions to integers may stand: shader
+/// (`*`: any), function, and why no infinity or NaN comes there. WGSL lets a compiler take any answer for those, so that
+/// everywhere else a shader decides by the bits.
+pub const FINITE: &[(&str, &str, &str)] = &[
+    ("*", "fexp", "x was brought to -87..88 by its bits, so k is within -126..127"),
+    ("*", "round_away", "callers give a finite value times the inverse of the greatest magnitude, at most 2^15"),
+    ("*", "q4_0_block", "elements that are not finite were marked and are 0"),
+    ("*", "q4_0_code", "a finite element times the inverse of the greatest one's eighth"),
+    ("*", "tq3_0_encode", "elements that are not finite were marked and are 0"),
+    ("*", "tq3_1_encode", "elements that are not finite were marked and are 0, base is at least 2^-40"),
+    ("*", "tq3_1_code", "a finite element in units of the block's scale"),
+    ("q4_0_encode", "code", "weights are finite: loading refuses others"),
+    ("float_probe", "main", "the probe's own operands, whose results qualification knows"),
+];
 
 /// The float builtins whose result IEEE fixes to the bit, for numbers. Everything else that takes or gives a float is refused, so a
 /// builtin that a later naga adds is refused too until it is argued for here.
@@ -42,6 +57,7 @@ pub fn check(p: &Program, name: &str, out: &mut Vec<Finding>) {
 
 fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
     let fun = &p.funs[f];
+    let finite = FINITE.iter().any(|(s, name, _)| (*s == "*" || *s == shader) && *name == fun.name);
     let mut add = |line, rule, message: String| {
         out.push(Finding { line, rule, function: fun.name.clone(), message });
     };
@@ -52,6 +68,19 @@ fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
         }
         if has_width(p, p.inner(f, h)) {
             add(line, FLOAT_WIDTH, "a float that is not 32 bits wide".into());
+        }
+        if let Some(what) = asks_for_a_number(p, f, h, expr)
+            && !finite
+        {
+            add(
+                line,
+                NOT_FINITE,
+                format!(
+                    "{what} of floats: for an infinity or NaN a compiler may take any answer; decide by the bits, or say \
+                     in the lint's list why `{}` never meets one",
+                    fun.name
+                ),
+            );
         }
         // The probe asks devices for what kernels must not.
         if let Some(what) = identity(p, f, h, expr)
@@ -98,6 +127,25 @@ fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
         if type_any(p, ty, &is_other_width) {
             add(0, FLOAT_WIDTH, "a signature with a float that is not 32 bits wide".into());
         }
+    }
+}
+
+/// What in the expression has an answer of its own only for numbers.
+fn asks_for_a_number(p: &Program, f: usize, h: Handle<Expression>, expr: &Expression) -> Option<&'static str> {
+    match *expr {
+        Expression::Math { fun, .. } if p.is_float(f, h) => match fun {
+            MathFunction::Min => Some("min"),
+            MathFunction::Max => Some("max"),
+            MathFunction::Clamp | MathFunction::Saturate => Some("clamp"),
+            MathFunction::Ceil | MathFunction::Floor | MathFunction::Round | MathFunction::Trunc => Some("rounding"),
+            MathFunction::Sign | MathFunction::Step => Some("a comparison"),
+            _ => None,
+        },
+        Expression::Binary { op, left, .. } if is_comparison(op) && p.is_float(f, left) => Some("a comparison"),
+        Expression::As { expr, kind, convert: Some(_) } if kind != ScalarKind::Float && p.is_float(f, expr) => {
+            Some("a conversion to integers")
+        }
+        _ => None,
     }
 }
 

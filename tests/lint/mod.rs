@@ -19,6 +19,7 @@ mod taint;
 mod words;
 mod zero;
 
+pub use builtins::FINITE;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use program::Program;
 
@@ -42,10 +43,14 @@ pub const FLOAT_SUBGROUP: &str = "float-subgroup";
 pub const FLOAT_LITERAL: &str = "float-literal";
 /// Float arithmetic that a compiler may leave out: times 1, times 0, plus a literal 0.
 pub const FLOAT_IDENTITY: &str = "float-identity";
+/// An operation whose answer for infinities and NaN is the compiler's, outside the functions listed for it.
+pub const NOT_FINITE: &str = "not-finite";
 /// Workgroup memory that nothing writes.
 pub const WORKGROUP_UNWRITTEN: &str = "workgroup-unwritten";
 /// A rounded float result reaches another float add, subtract or multiply without a barrier.
 pub const UNBARRIERED: &str = "unbarriered";
+/// A barrier of a form that another barrier undoes.
+pub const BARRIER_CANCELS: &str = "barrier-cancels";
 /// The zero of a barrier comes from where a compiler may know it, or from where it is not sure to be zero.
 pub const ZERO_SOURCE: &str = "barrier-zero-source";
 /// The zero of a barrier is read before it is set.

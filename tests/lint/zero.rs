@@ -7,7 +7,8 @@
 //!
 //! A bad zero is reported here once, and the OR then counts as a barrier, so that one mistake in a helper does not
 //! drown the report. An OR that is no barrier at all (bits put together) lets the float's history through to `taint`.
-//! So does an XOR with a computed value (a sign flip). An XOR in a barrier's place is treated as one.
+//! So does an XOR with a computed value (a sign flip). An XOR in a barrier's place is treated as one and reported:
+//! `(x ^ zero) ^ zero` is `x` to every optimiser, and what was two barriers in a row is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use naga::{
 };
 
 use super::program::{LANE_EXTREME, Program, ResultOf, Root, value_operands};
-use super::{FLOAT_SUBGROUP, Finding, ZERO_CONTROL_FLOW, ZERO_SHARED, ZERO_SOURCE, ZERO_UNSET};
+use super::{BARRIER_CANCELS, FLOAT_SUBGROUP, Finding, ZERO_CONTROL_FLOW, ZERO_SHARED, ZERO_SOURCE, ZERO_UNSET};
 
 /// One step into a composite: a member or element known when compiling, or any element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -532,6 +533,12 @@ impl<'p, 'm> Copies<'p, 'm> {
                 if constant || computed && integer_work {
                     // A sign flip or other work on bits.
                     continue;
+                }
+                if cancels && bad.is_empty() && !from.is_empty() {
+                    add(
+                        BARRIER_CANCELS,
+                        "a barrier by XOR: two in a row cancel each other; use OR, of which one always stays".into(),
+                    );
                 }
                 if from.is_empty() {
                     if fun.reachable {
