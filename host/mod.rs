@@ -10,6 +10,9 @@ mod pipeline_cache;
 mod program;
 mod qualify;
 pub mod shaders;
+// for compilers that run on this machine, which a WebAssembly module has none of
+#[cfg(not(target_family = "wasm"))]
+pub mod spirv;
 mod tune;
 mod upload;
 pub mod variants;

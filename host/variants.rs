@@ -118,6 +118,40 @@ pub fn of(op: Op) -> &'static [Variant] {
     }
 }
 
+/// Values of a shader's overrides, by name; empty for one without overrides.
+pub type Overrides = Vec<(&'static str, f64)>;
+
+/// Every set of override values that the shader of a stem is compiled with, at least one.
+pub fn override_sets(stem: &str) -> Vec<Overrides> {
+    let mut ops: Vec<Op> = CacheType::ALL.iter().flat_map(|&t| [Op::CacheWriteK(t), Op::CacheWriteV(t)]).collect();
+    for (k, v) in CacheType::ALL.iter().flat_map(|&k| CacheType::ALL.map(|v| (k, v))) {
+        ops.extend([Op::Attention(k, v), Op::AttentionQuantize(k, v), Op::RopeCacheWrite(k, v)]);
+    }
+    let mut sets: Vec<Overrides> = Vec::new();
+    for op in ops {
+        let serves = |v: &Variant| v.stem(op) == stem || v.before.is_some_and(|b| b.stem() == stem);
+        let set = op.constants();
+        if of(op).iter().any(serves) && !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    if sets.is_empty() { vec![Vec::new()] } else { sets }
+}
+
+/// A few of the sets in which every value of every override occurs, those first that give all overrides the same value:
+/// what a type of keys asks of a shader and what a type of values does lie in branches of their own.
+pub fn cover(mut sets: Vec<Overrides>) -> Vec<Overrides> {
+    sets.sort_by_key(|set| set.windows(2).any(|w| w[0].1 != w[1].1));
+    let mut met: Overrides = Vec::new();
+    sets.retain(|set| {
+        let new: Overrides = set.iter().filter(|pair| !met.contains(pair)).copied().collect();
+        let keep = set.is_empty() || !new.is_empty();
+        met.extend(new);
+        keep
+    });
+    sets
+}
+
 impl Variant {
     /// The stem of the variant's shader.
     pub fn stem(&self, op: Op) -> String {

@@ -1086,6 +1086,47 @@ fn verify_compares_an_adapter_with_the_cpu() {
 
 // tokenize
 
+#[cfg(feature = "gpu")]
+#[test]
+fn shaders_writes_every_shader_and_an_index_and_stays_out_of_the_help() {
+    use isobit::host::shaders::SHADERS;
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("expanded");
+    isobit(&["shaders", "--out", out.to_str().unwrap(), "--sets", "cover"]).ok();
+    let index = std::fs::read_to_string(out.join("index.tsv")).unwrap();
+    let rows: Vec<Vec<&str>> = index.lines().map(|l| l.split('\t').collect()).collect();
+    assert_eq!(rows[0], ["shader", "wgsl", "sha256", "entry", "enable", "overrides", "spirv"]);
+    for s in SHADERS {
+        let row = rows.iter().find(|r| r[0] == s.name).unwrap_or_else(|| panic!("{} is not in the index", s.name));
+        assert_eq!(std::fs::read_to_string(out.join(row[1])).unwrap(), s.source);
+        assert_eq!((row[3], row[4], row[6]), ("main", if s.subgroups { "subgroups" } else { "" }, ""));
+    }
+    assert!(rows.iter().any(|r| r[0] == "cache_write_k" && r[5] == "cache_type=7"), "{index}");
+    assert!(!isobit(&["--help"]).ok().out.contains("shaders"));
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn shaders_compiles_other_files_and_says_where_one_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let out = dir.path().join("out");
+    let (good, out) = (file("good.wgsl", "@compute @workgroup_size(1)\nfn main() {}\n"), out.to_str().unwrap());
+    isobit(&["shaders", "--out", out, "--spirv", &good]).ok();
+    let words = std::fs::read(format!("{out}/good.spv")).unwrap();
+    assert_eq!(words[..4], 0x0723_0203u32.to_le_bytes(), "SPIR-V begins so");
+    let bad = file("bad.wgsl", "@compute @workgroup_size(1)\nfn main() { let x = ; }\n");
+    isobit(&["shaders", "--out", out, "--spirv", &bad]).refused_with(2, &["bad.wgsl", "line 2"]);
+    let twice = file("other/good.wgsl", "");
+    isobit(&["shaders", "--out", out, &good, &twice]).refused_with(2, &["good.wgsl", "another name"]);
+    isobit(&["shaders", "--out", out, "absent.wgsl"]).refused_with(2, &["absent.wgsl"]);
+}
+
 #[test]
 fn tokenize_gives_the_ids_of_the_reference_cases() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer/tiny_cases.json");

@@ -18,3 +18,13 @@ fn every_shader_keeps_the_exactness_law() {
     }
     assert!(findings.is_empty(), "{} findings:\n{findings}", findings.lines().count());
 }
+
+#[cfg(feature = "gpu")]
+#[test]
+fn every_function_that_the_lint_excuses_is_there() {
+    for (shader, function, _) in lint::FINITE {
+        let of = |s: &&isobit::host::shaders::Shader| *shader == "*" || *shader == s.name;
+        let there = |s: &isobit::host::shaders::Shader| s.source.contains(&format!("fn {function}("));
+        assert!(isobit::host::shaders::SHADERS.iter().filter(of).any(there), "no {function} in {shader}");
+    }
+}

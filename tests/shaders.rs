@@ -33,7 +33,8 @@ mod table {
     use isobit::ops::top_k::TopKParams;
     use isobit::record::{Args, Op};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
-    use std::collections::HashSet;
+    use sha2::Digest;
+    use std::collections::{HashMap, HashSet};
     use std::path::Path;
 
     const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -135,6 +136,74 @@ mod table {
                 declared.sort();
                 given.sort();
                 assert_eq!(declared, given, "{stem} of {}", op.title());
+            }
+        }
+    }
+
+    #[test]
+    fn override_sets_are_those_of_the_operations_and_a_cover_has_every_value() {
+        for s in SHADERS {
+            let sets = variants::override_sets(s.name);
+            let module = naga::front::wgsl::parse_str(s.source).expect("the build parsed it");
+            let mut declared: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
+            declared.sort();
+            for set in &sets {
+                let mut given: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
+                given.sort();
+                assert_eq!(declared, given, "{}", s.name);
+            }
+            let cover = variants::cover(sets.clone());
+            for pair in sets.iter().flatten() {
+                assert!(cover.iter().any(|set| set.contains(pair)), "{}: no {pair:?}", s.name);
+            }
+        }
+        for op in cases::ops() {
+            for stem in variants::of(op).iter().flat_map(|v| stems(v, op)) {
+                assert!(variants::override_sets(&stem).contains(&op.constants()), "{stem} of {}", op.title());
+            }
+        }
+    }
+
+    // ---- what compilers make of the shaders ----
+
+    /// The columns of docs/isa.tsv by name, row after row, and its header lines without the `# `.
+    fn compilers_table() -> (Vec<HashMap<String, String>>, Vec<String>) {
+        let text = std::fs::read_to_string(Path::new(ROOT).join("docs/isa.tsv")).expect("docs/isa.tsv is readable");
+        let (head, rows): (Vec<&str>, Vec<&str>) = text.lines().partition(|l| l.starts_with('#'));
+        let cells = |l: &str| l.split('\t').map(str::to_string).collect::<Vec<_>>();
+        let names = cells(rows[0]);
+        let rows = rows[1..].iter().map(|l| names.iter().cloned().zip(cells(l)).collect()).collect();
+        (rows, head.iter().map(|l| l.trim_start_matches("# ").to_string()).collect())
+    }
+
+    #[test]
+    fn the_table_of_compilers_is_of_these_shaders() {
+        let again = "run scripts/isa table (scripts/isa setup before it, on a machine that has not)";
+        let (rows, head) = compilers_table();
+        let wgpu = format!("wgpu {}", isobit::host::WGPU_VERSION);
+        assert!(head.contains(&wgpu), "docs/isa.tsv was made with another wgpu: {again}");
+        let mut left: HashSet<(&str, &str)> =
+            rows.iter().map(|r| (r["shader"].as_str(), r["overrides"].as_str())).collect();
+        for s in SHADERS {
+            let hash = format!("{:x}", sha2::Sha256::digest(s.source));
+            for set in variants::cover(variants::override_sets(s.name)) {
+                let values: Vec<String> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let values = values.join(" ");
+                let row = rows.iter().find(|r| r["shader"] == s.name && r["overrides"] == values);
+                let row = row.unwrap_or_else(|| panic!("docs/isa.tsv has no {} {values}: {again}", s.name));
+                assert_eq!(row["sha256"], hash[..16], "{} has changed since docs/isa.tsv: {again}", s.name);
+                left.remove(&(row["shader"].as_str(), row["overrides"].as_str()));
+            }
+        }
+        assert!(left.is_empty(), "docs/isa.tsv has rows of other shaders, {left:?}: {again}");
+    }
+
+    #[test]
+    fn no_compiler_of_the_table_rewrites_a_shader() {
+        let (rows, _) = compilers_table();
+        for row in rows {
+            for rule in ["fused", "naked", "transcendental"] {
+                assert_eq!(row[rule], "0", "{} {}: {rule}", row["shader"], row["overrides"]);
             }
         }
     }

@@ -14,6 +14,8 @@ mod interrupt;
 mod perplexity;
 mod quantize;
 mod run;
+#[cfg(feature = "gpu")]
+mod shaders;
 mod stdout;
 #[cfg(feature = "gpu")]
 mod store;
@@ -80,6 +82,10 @@ enum Cmd {
     /// Write the manual pages
     #[command(hide = true)]
     Man(completions::ManArgs),
+    /// Write the expanded shaders, for other compilers
+    #[cfg(feature = "gpu")]
+    #[command(hide = true)]
+    Shaders(shaders::ShadersArgs),
 }
 
 /// Runs the program; `args` includes the program's name.
@@ -119,6 +125,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Quantize(a) => quantize::run(a),
         Cmd::Completions(a) => completions::run(a, Cli::command()),
         Cmd::Man(a) => completions::man(a, Cli::command()),
+        #[cfg(feature = "gpu")]
+        Cmd::Shaders(a) => shaders::run(a),
     };
     // what is written without a new line at its end is still to come
     match result.and_then(|code| std::io::stdout().flush().map(|()| code).map_err(Into::into)) {

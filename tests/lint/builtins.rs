@@ -3,12 +3,31 @@
 //! Looks at every expression of every function, reached or not, because a helper that nobody calls today is called
 //! tomorrow.
 
-use naga::{BinaryOperator, Expression, Handle, Literal, MathFunction, ScalarKind, Type, TypeInner};
+use naga::valid::GlobalUse;
+use naga::{AddressSpace, BinaryOperator, Expression, Handle, Literal, MathFunction, ScalarKind, Type, TypeInner};
 
-use super::program::{Program, scalar_kind, value_operands};
-use super::{FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_LITERAL, FLOAT_SUBGROUP, FLOAT_WIDTH, FORBIDDEN_BUILTIN, Finding};
+use super::program::{Program, Root, scalar_kind, value_operands};
+use super::{
+    ATOMIC_ORDER, FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_IDENTITY, FLOAT_LITERAL, FLOAT_SUBGROUP, FLOAT_WIDTH,
+    FORBIDDEN_BUILTIN, Finding, NOT_FINITE, WORKGROUP_UNWRITTEN,
+};
 
-/// The float builtins whose result IEEE fixes to the bit. Everything else that takes or gives a float is refused, so a
+/// Where min, max, clamp and rounding of floats, their comparisons and their conversions to integers may stand: shader
+/// (`*`: any), function, and why no infinity or NaN comes there. WGSL lets a compiler take any answer for those, so that
+/// everywhere else a shader decides by the bits.
+pub const FINITE: &[(&str, &str, &str)] = &[
+    ("*", "fexp", "x was brought to -87..88 by its bits, so k is within -126..127"),
+    ("*", "round_away", "callers give a finite value times the inverse of the greatest magnitude, at most 2^15"),
+    ("*", "q4_0_block", "elements that are not finite were marked and are 0"),
+    ("*", "q4_0_code", "a finite element times the inverse of the greatest one's eighth"),
+    ("*", "tq3_0_encode", "elements that are not finite were marked and are 0"),
+    ("*", "tq3_1_encode", "elements that are not finite were marked and are 0, base is at least 2^-40"),
+    ("*", "tq3_1_code", "a finite element in units of the block's scale"),
+    ("q4_0_encode", "code", "weights are finite: loading refuses others"),
+    ("float_probe", "main", "the probe's own operands, whose results qualification knows"),
+];
+
+/// The float builtins whose result IEEE fixes to the bit, for numbers. Everything else that takes or gives a float is refused, so a
 /// builtin that a later naga adds is refused too until it is argued for here.
 pub fn is_exact(fun: MathFunction) -> bool {
     matches!(
@@ -27,16 +46,18 @@ pub fn is_exact(fun: MathFunction) -> bool {
     )
 }
 
-/// Adds the findings of this module to `out`.
-pub fn check(p: &Program, out: &mut Vec<Finding>) {
+/// Adds the findings of this module to `out`; `name` is the shader's.
+pub fn check(p: &Program, name: &str, out: &mut Vec<Finding>) {
     for f in 0..p.funs.len() {
-        functions(p, f, out);
+        functions(p, name, f, out);
     }
     module_level(p, out);
+    unwritten(p, out);
 }
 
-fn functions(p: &Program, f: usize, out: &mut Vec<Finding>) {
+fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
     let fun = &p.funs[f];
+    let finite = FINITE.iter().any(|(s, name, _)| (*s == "*" || *s == shader) && *name == fun.name);
     let mut add = |line, rule, message: String| {
         out.push(Finding { line, rule, function: fun.name.clone(), message });
     };
@@ -48,13 +69,39 @@ fn functions(p: &Program, f: usize, out: &mut Vec<Finding>) {
         if has_width(p, p.inner(f, h)) {
             add(line, FLOAT_WIDTH, "a float that is not 32 bits wide".into());
         }
+        if let Some(what) = asks_for_a_number(p, f, h, expr)
+            && !finite
+        {
+            add(
+                line,
+                NOT_FINITE,
+                format!(
+                    "{what} of floats: for an infinity or NaN a compiler may take any answer; decide by the bits, or say \
+                     in the lint's list why `{}` never meets one",
+                    fun.name
+                ),
+            );
+        }
+        // The probe asks devices for what kernels must not.
+        if let Some(what) = identity(p, f, h, expr)
+            && shader != "float_probe"
+        {
+            add(line, FLOAT_IDENTITY, format!("{what}: a compiler may leave it out or not; write what is meant"));
+        }
     }
-    for &(argument, name, line) in &fun.lane_arithmetic {
+    let held = fun.atomics.iter().filter(|(result, _)| p.is_used(f, *result));
+    let held = held.map(|&(_, line)| (line, "what an atomic held before"));
+    for (line, what) in fun.atomic_order.iter().copied().chain(held) {
+        add(line, ATOMIC_ORDER, format!("{what}: the order in which invocations come is the scheduler's"));
+    }
+    for &(argument, name, line) in &fun.lanes {
         if p.is_float(f, argument) {
             add(
                 line,
                 FLOAT_SUBGROUP,
-                format!("{name} on floats: the order is the driver's; sum integers, or use a tree in workgroup memory"),
+                format!(
+                    "{name} on floats: who is in which lane is the driver's; use integers, or a tree in workgroup memory"
+                ),
             );
         }
     }
@@ -79,6 +126,89 @@ fn functions(p: &Program, f: usize, out: &mut Vec<Finding>) {
     for ty in signature {
         if type_any(p, ty, &is_other_width) {
             add(0, FLOAT_WIDTH, "a signature with a float that is not 32 bits wide".into());
+        }
+    }
+}
+
+/// What in the expression has an answer of its own only for numbers.
+fn asks_for_a_number(p: &Program, f: usize, h: Handle<Expression>, expr: &Expression) -> Option<&'static str> {
+    match *expr {
+        Expression::Math { fun, .. } if p.is_float(f, h) => match fun {
+            MathFunction::Min => Some("min"),
+            MathFunction::Max => Some("max"),
+            MathFunction::Clamp | MathFunction::Saturate => Some("clamp"),
+            MathFunction::Ceil | MathFunction::Floor | MathFunction::Round | MathFunction::Trunc => Some("rounding"),
+            MathFunction::Sign | MathFunction::Step => Some("a comparison"),
+            _ => None,
+        },
+        Expression::Binary { op, left, .. } if is_comparison(op) && p.is_float(f, left) => Some("a comparison"),
+        Expression::As { expr, kind, convert: Some(_) } if kind != ScalarKind::Float && p.is_float(f, expr) => {
+            Some("a conversion to integers")
+        }
+        _ => None,
+    }
+}
+
+/// Is it a comparison?
+pub fn is_comparison(op: BinaryOperator) -> bool {
+    matches!(
+        op,
+        BinaryOperator::Equal
+            | BinaryOperator::NotEqual
+            | BinaryOperator::Less
+            | BinaryOperator::LessEqual
+            | BinaryOperator::Greater
+            | BinaryOperator::GreaterEqual
+    )
+}
+
+/// Float arithmetic with a literal that leaves the other operand as it is, or that gives 0 for every number.
+fn identity(p: &Program, f: usize, h: Handle<Expression>, expr: &Expression) -> Option<&'static str> {
+    let Expression::Binary { op, left, right } = *expr else { return None };
+    if !p.is_float(f, h) {
+        return None;
+    }
+    let has = |value: f32| [left, right].iter().any(|&o| is_literal(p, f, o, value));
+    match op {
+        BinaryOperator::Multiply if has(1.0) => Some("a product with 1"),
+        BinaryOperator::Multiply if has(0.0) => Some("a product with 0"),
+        BinaryOperator::Add | BinaryOperator::Subtract if has(0.0) => Some("a sum with a literal 0"),
+        _ => None,
+    }
+}
+
+fn is_literal(p: &Program, f: usize, h: Handle<Expression>, value: f32) -> bool {
+    match *p.expr(f, h) {
+        Expression::Literal(Literal::F32(v)) => v == value,
+        Expression::ZeroValue(_) => value == 0.0,
+        Expression::Splat { value: of, .. } => is_literal(p, f, of, value),
+        Expression::Compose { ref components, .. } => components.iter().all(|&c| is_literal(p, f, c, value)),
+        Expression::Constant(c) => match p.module.global_expressions[p.module.constants[c].init] {
+            Expression::Literal(Literal::F32(v)) => v == value,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Workgroup memory that is read and never written: wgpu clears it or not, as the program asks.
+fn unwritten(p: &Program, out: &mut Vec<Finding>) {
+    let written = |global: usize| {
+        p.funs.iter().enumerate().any(|(f, fun)| {
+            let here = |h| p.root(f, h) == Some(Root::Global(global));
+            // through a pointer argument it may be written too
+            fun.stores.iter().any(|s| here(s.pointer)) || fun.calls.iter().any(|c| c.args.iter().any(|&a| here(a)))
+        })
+    };
+    for (h, v) in p.module.global_variables.iter() {
+        let read = |i| p.info.get_entry_point(i)[h].contains(GlobalUse::READ);
+        if v.space == AddressSpace::WorkGroup && (0..p.module.entry_points.len()).any(read) && !written(h.index()) {
+            out.push(Finding {
+                line: p.line(p.module.global_variables.get_span(h)),
+                rule: WORKGROUP_UNWRITTEN,
+                function: String::new(),
+                message: format!("`{}` is read and never written", v.name.as_deref().unwrap_or("(unnamed)")),
+            });
         }
     }
 }

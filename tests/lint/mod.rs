@@ -8,8 +8,9 @@
 //! The parts: `program` flattens the module, `builtins` looks at one expression at a time, `zero` proves the barriers,
 //! `taint` follows unbarriered results, `words` looks at the text for what naga folds before it makes IR.
 //!
-//! It must not judge what it cannot see: the magnitude of integers before `f32(i)`, the order of a sum, the value of a
-//! buffer that should hold zero, z of a dispatch. Twins and the device's qualification answer for those.
+//! It must not judge what it cannot see: the magnitude of integers before `f32(i)`, the order of a sum, races in workgroup
+//! memory, the value of a buffer that should hold zero, z of a dispatch. Twins and the device's qualification answer for
+//! those, and `scripts/isa` for what compilers make of it all.
 #![allow(dead_code, reason = "each test target that mounts this module uses another part of it")]
 
 mod builtins;
@@ -18,6 +19,7 @@ mod taint;
 mod words;
 mod zero;
 
+pub use builtins::FINITE;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use program::Program;
 
@@ -33,12 +35,22 @@ pub const FLOAT_DIVISION: &str = "float-division";
 pub const FLOAT_WIDTH: &str = "float-width";
 /// An atomic float.
 pub const FLOAT_ATOMIC: &str = "float-atomic";
-/// Subgroup arithmetic on floats.
+/// An atomic whose effect depends on the order in which invocations come.
+pub const ATOMIC_ORDER: &str = "atomic-order";
+/// A float moved or combined by subgroup operations.
 pub const FLOAT_SUBGROUP: &str = "float-subgroup";
 /// A float literal that is subnormal, infinite or not a number.
 pub const FLOAT_LITERAL: &str = "float-literal";
+/// Float arithmetic that a compiler may leave out: times 1, times 0, plus a literal 0.
+pub const FLOAT_IDENTITY: &str = "float-identity";
+/// An operation whose answer for infinities and NaN is the compiler's, outside the functions listed for it.
+pub const NOT_FINITE: &str = "not-finite";
+/// Workgroup memory that nothing writes.
+pub const WORKGROUP_UNWRITTEN: &str = "workgroup-unwritten";
 /// A rounded float result reaches another float add, subtract or multiply without a barrier.
 pub const UNBARRIERED: &str = "unbarriered";
+/// A barrier of a form that another barrier undoes.
+pub const BARRIER_CANCELS: &str = "barrier-cancels";
 /// The zero of a barrier comes from where a compiler may know it, or from where it is not sure to be zero.
 pub const ZERO_SOURCE: &str = "barrier-zero-source";
 /// The zero of a barrier is read before it is set.
@@ -108,7 +120,7 @@ pub fn check_with(name: &str, source: &str, capabilities: Capabilities) -> Vec<F
         }
     };
     let program = Program::new(&module, &info, source);
-    builtins::check(&program, &mut findings);
+    builtins::check(&program, name, &mut findings);
     words::check(&program, source, &mut findings);
     let barriers = zero::check(&program, &mut findings);
     taint::check(&program, &barriers, &mut findings);

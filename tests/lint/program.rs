@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{
-    Block, Expression, Function, GatherMode, Handle, Module, ScalarKind, Span, Statement, SubgroupOperation, TypeInner,
+    AtomicFunction, Block, Expression, Function, GatherMode, Handle, Module, ScalarKind, Span, Statement,
+    SubgroupOperation, TypeInner,
 };
+
+/// How a subgroup operation that takes the least, the greatest or common bits is called.
+pub const LANE_EXTREME: &str = "a subgroup minimum, maximum or bit operation";
 
 /// Where a value can rest: a local of a function, a global, or what a pointer argument points to.
 ///
@@ -72,8 +76,12 @@ pub struct Fun<'a> {
     /// Values that leave the analysis: stored to images, voted on.
     pub leaving: Vec<Handle<Expression>>,
     pub results: BTreeMap<usize, ResultOf>,
-    /// Subgroup operations that add or multiply: operand, name, line.
-    pub lane_arithmetic: Vec<(Handle<Expression>, &'static str, u32)>,
+    /// Subgroup operations that hand values on, none of which may be floats: operand, name, line.
+    pub lanes: Vec<(Handle<Expression>, &'static str, u32)>,
+    /// Atomic exchanges: line, what.
+    pub atomic_order: Vec<(u32, &'static str)>,
+    /// What atomics held before, used or not: result, line.
+    pub atomics: Vec<(Handle<Expression>, u32)>,
     /// Can an entry point come here?
     pub reachable: bool,
 }
@@ -165,6 +173,18 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// Does any other expression or statement take the expression?
+    pub fn is_used(&self, f: usize, h: Handle<Expression>) -> bool {
+        let fun = &self.funs[f];
+        fun.fun.expressions.iter().any(|(_, e)| value_operands(e).contains(&h))
+            || fun.stores.iter().any(|s| s.value == h)
+            || fun.calls.iter().any(|c| c.args.contains(&h))
+            || fun.decisions.iter().any(|d| d.expr == h)
+            || fun.lanes.iter().any(|l| l.0 == h)
+            || fun.returns.contains(&h)
+            || fun.leaving.contains(&h)
+    }
+
     /// How a variable is called in messages.
     pub fn root_name(&self, root: Root) -> String {
         match root {
@@ -199,7 +219,9 @@ impl<'a> Program<'a> {
             decisions: Vec::new(),
             leaving: Vec::new(),
             results: BTreeMap::new(),
-            lane_arithmetic: Vec::new(),
+            lanes: Vec::new(),
+            atomic_order: Vec::new(),
+            atomics: Vec::new(),
             reachable: is_entry,
         };
         for (h, expr) in fun.expressions.iter() {
@@ -243,11 +265,20 @@ impl<'a> Program<'a> {
                 Statement::Store { pointer, value } => flat.stores.push(Store { pointer, value, line }),
                 Statement::Atomic { pointer, ref fun, value, result } => {
                     flat.stores.push(Store { pointer, value, line });
-                    if let naga::AtomicFunction::Exchange { compare: Some(c) } = *fun {
+                    if let AtomicFunction::Exchange { compare: Some(c) } = *fun {
                         flat.leaving.push(c);
                     }
                     if let Some(result) = result {
                         flat.results.insert(result.index(), ResultOf::Pointee(pointer));
+                    }
+                    match *fun {
+                        AtomicFunction::Exchange { compare: Some(_) } => {
+                            flat.atomic_order.push((line, "an atomic compare and exchange"));
+                        }
+                        AtomicFunction::Exchange { compare: None } => {
+                            flat.atomic_order.push((line, "an atomic exchange"));
+                        }
+                        _ => flat.atomics.extend(result.map(|r| (r, line))),
                     }
                 }
                 Statement::WorkGroupUniformLoad { pointer, result } => {
@@ -269,18 +300,19 @@ impl<'a> Program<'a> {
                     {
                         flat.decide(i, "a lane index", line);
                     }
+                    flat.lanes.push((argument, "a subgroup shuffle or broadcast", line));
                     flat.results.insert(result.index(), ResultOf::Lanes(argument));
                 }
                 Statement::SubgroupCollectiveOperation { op, argument, result, .. } => {
-                    match op {
-                        SubgroupOperation::Add => {
-                            flat.lane_arithmetic.push((argument, "subgroup add", line));
-                        }
-                        SubgroupOperation::Mul => {
-                            flat.lane_arithmetic.push((argument, "subgroup multiply", line));
-                        }
-                        _ => {}
-                    }
+                    flat.lanes.push((
+                        argument,
+                        match op {
+                            SubgroupOperation::Add => "a subgroup sum",
+                            SubgroupOperation::Mul => "a subgroup product",
+                            _ => LANE_EXTREME,
+                        },
+                        line,
+                    ));
                     flat.results.insert(result.index(), ResultOf::Lanes(argument));
                 }
                 Statement::SubgroupBallot { predicate: Some(predicate), .. } => flat.leaving.push(predicate),

@@ -1,4 +1,6 @@
-//! Follows the results of float adds, subtracts and multiplies until a barrier, and reports those that reach another one.
+//! Follows the results of float adds, subtracts and multiplies until a barrier, and reports those that reach another one,
+//! a comparison, a rounding, a conversion to integers, or integer arithmetic on their bits: a compiler may answer
+//! `a + b > a` by `b > 0`, and round a product and its sum once. A result may be stored and handed on without a barrier.
 //!
 //! Anything that hands a float on unchanged, or that a compiler sees through, keeps the history: negate, min, max,
 //! select, vectors, variables, arrays, arguments, return values, and the bits in integers. Converting to an integer by
@@ -148,7 +150,11 @@ impl State<'_, '_> {
                 {
                     Taint { op: Some(p.line_of(f, h)), params: BTreeSet::new() }
                 }
-                BinaryOperator::ExclusiveOr if self.barriers.contains(&(f, h.index())) => clean,
+                BinaryOperator::InclusiveOr | BinaryOperator::ExclusiveOr
+                    if self.barriers.contains(&(f, h.index())) =>
+                {
+                    clean
+                }
                 _ => all(&value_operands(expr)),
             },
             // Values of their own: comparisons in disguise, and what `builtins` refuses anyway.
@@ -259,27 +265,47 @@ impl State<'_, '_> {
         grown
     }
 
+    /// What an expression does with its operands that none of them may come to without a barrier.
+    fn asks(&self, f: usize, h: Handle<Expression>, expr: &Expression) -> Option<&'static str> {
+        let p = self.p;
+        match *expr {
+            Expression::Binary { op, left, .. } => match op {
+                BinaryOperator::Add if p.is_float(f, h) => Some("float add"),
+                BinaryOperator::Subtract if p.is_float(f, h) => Some("float subtract"),
+                BinaryOperator::Multiply if p.is_float(f, h) => Some("float multiply"),
+                _ if super::builtins::is_comparison(op) => Some("comparison"),
+                BinaryOperator::LogicalAnd | BinaryOperator::LogicalOr => None,
+                _ if p.is_float(f, left) || self.barriers.contains(&(f, h.index())) => None,
+                // Integers that hold bits of a float; others have no history.
+                _ => Some("work on bits"),
+            },
+            Expression::As { expr, kind, convert: Some(_) } if kind != ScalarKind::Float && p.is_float(f, expr) => {
+                Some("conversion to an integer")
+            }
+            Expression::Math { fun, .. } if p.is_float(f, h) => match fun {
+                MathFunction::Ceil | MathFunction::Floor | MathFunction::Round | MathFunction::Trunc => {
+                    Some("rounding")
+                }
+                MathFunction::Sign | MathFunction::Step => Some("comparison"),
+                _ => None,
+            },
+            // clz, extractBits and the like.
+            Expression::Math { .. } => Some("work on bits"),
+            _ => None,
+        }
+    }
+
     /// Looks at every float operation, here and behind calls, once everything has settled.
     fn operations(&mut self, frame: &mut Frame) {
         let (p, f) = (self.p, frame.f);
         for (h, expr) in p.funs[f].fun.expressions.iter() {
-            let Expression::Binary {
-                op: op @ (BinaryOperator::Add | BinaryOperator::Subtract | BinaryOperator::Multiply),
-                left,
-                right,
-            } = *expr
-            else {
-                continue;
-            };
-            if !p.is_float(f, h) {
-                continue;
-            }
+            let Some(what) = self.asks(f, h, expr) else { continue };
             let line = p.line_of(f, h);
-            for operand in [left, right] {
+            for operand in value_operands(expr) {
                 let taint = frame.of[operand.index()].clone();
                 if let Some(from) = taint.op {
                     self.found.entry((f, line)).or_insert_with(|| {
-                        format!("the float {} takes the rounded result of line {from} without a barrier", word(op))
+                        format!("the {what} takes the rounded result of line {from} without a barrier")
                     });
                 }
                 for i in taint.params {
@@ -295,7 +321,7 @@ impl State<'_, '_> {
                     self.found.entry((f, call.line)).or_insert_with(|| {
                         format!(
                             "argument {i} of `{callee}` is the rounded result of line {from} without a barrier, and \
-                             a float operation takes it on line {inside}"
+                             an operation that asks for one takes it on line {inside}"
                         )
                     });
                 }
@@ -338,13 +364,5 @@ fn constants(p: &Program, out: &mut Vec<Finding>) {
         } else if let Some(from) = from {
             tainted.insert(h.index(), from);
         }
-    }
-}
-
-fn word(op: BinaryOperator) -> &'static str {
-    match op {
-        BinaryOperator::Add => "add",
-        BinaryOperator::Subtract => "subtract",
-        _ => "multiply",
     }
 }

@@ -1,12 +1,14 @@
-//! Which XORs are barriers, and whether the zero of each is one that no compiler can know.
+//! Which ORs are barriers, and whether the zero of each is one that no compiler can know.
 //!
-//! A barrier is an XOR of the bits of a float with a value that is a pure copy of an allowed source: z of
+//! A barrier is an OR of the bits of a float with a value that is a pure copy of an allowed source: z of
 //! `workgroup_id`, a load from a storage buffer the shader does not write, a uniform member used nowhere else. Copies
 //! are followed through variables, arguments and return values, each member and component by itself, without regard
 //! to the order of statements; that a variable is set before it is read is checked apart.
 //!
-//! A bad zero is reported here once, and the XOR then counts as a barrier, so that one mistake in a helper does not
-//! drown the report. An XOR that is no barrier at all (a sign flip) lets the float's history through to `taint`.
+//! A bad zero is reported here once, and the OR then counts as a barrier, so that one mistake in a helper does not
+//! drown the report. An OR that is no barrier at all (bits put together) lets the float's history through to `taint`.
+//! So does an XOR with a computed value (a sign flip). An XOR in a barrier's place is treated as one and reported:
+//! `(x ^ zero) ^ zero` is `x` to every optimiser, and what was two barriers in a row is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +17,8 @@ use naga::{
     TypeInner,
 };
 
-use super::program::{Program, ResultOf, Root, value_operands};
-use super::{Finding, ZERO_CONTROL_FLOW, ZERO_SHARED, ZERO_SOURCE, ZERO_UNSET};
+use super::program::{LANE_EXTREME, Program, ResultOf, Root, value_operands};
+use super::{BARRIER_CANCELS, FLOAT_SUBGROUP, Finding, ZERO_CONTROL_FLOW, ZERO_SHARED, ZERO_SOURCE, ZERO_UNSET};
 
 /// One step into a composite: a member or element known when compiling, or any element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +51,7 @@ enum Origin {
 
 type Origins = BTreeSet<Origin>;
 
-/// The XOR expressions that are barriers: (function, expression index).
+/// The expressions that are barriers: (function, expression index).
 pub type Barriers = BTreeSet<(usize, usize)>;
 
 /// Proves every barrier of the module, adds what is wrong to `out`, and returns the barriers.
@@ -57,6 +59,7 @@ pub fn check(p: &Program, out: &mut Vec<Finding>) -> Barriers {
     let mut copies = Copies::new(p);
     copies.solve();
     let barriers = copies.classify(out);
+    copies.lanes(out);
     unset(p, &copies, &barriers, out);
     reaches(p, &copies, &barriers, out);
     barriers.values.keys().copied().collect()
@@ -484,7 +487,7 @@ impl<'p, 'm> Copies<'p, 'm> {
         }
     }
 
-    /// Sorts every XOR on the bits of a float into barriers and others, and reports bad zeros.
+    /// Sorts every OR and XOR on the bits of a float into barriers and others, and reports bad ones.
     fn classify(&self, out: &mut Vec<Finding>) -> Classified {
         let mut values = BTreeMap::new();
         let mut zeros = BTreeSet::new();
@@ -499,9 +502,15 @@ impl<'p, 'm> Copies<'p, 'm> {
                 })
                 .collect();
             for (h, expr) in fun.fun.expressions.iter() {
-                let Expression::Binary { op: BinaryOperator::ExclusiveOr, left, right } = *expr else {
+                let Expression::Binary {
+                    op: op @ (BinaryOperator::InclusiveOr | BinaryOperator::ExclusiveOr),
+                    left,
+                    right,
+                } = *expr
+                else {
                     continue;
                 };
+                let cancels = op == BinaryOperator::ExclusiveOr;
                 let (value, zero) = match (self.bits[f][left.index()], self.bits[f][right.index()]) {
                     (true, false) => (left, right),
                     (false, true) => (right, left),
@@ -515,10 +524,21 @@ impl<'p, 'm> Copies<'p, 'm> {
                 let bad: Vec<&Origin> = from.iter().filter(|o| !self.is_allowed(o)).collect();
                 let constant = !from.is_empty() && from.iter().all(|o| *o == Origin::NonZero);
                 let computed = bad.contains(&&Origin::Computed);
-                let integer_work = !back_to_float.contains(&h.index()) || self.is_sign_mask(f, zero);
+                // Bits put together by OR are the rule and a barrier is plain; an XOR is a barrier unless it is plainly none.
+                let integer_work = if cancels {
+                    !back_to_float.contains(&h.index()) || self.is_sign_mask(f, zero)
+                } else {
+                    !from.iter().any(|o| self.is_allowed(o))
+                };
                 if constant || computed && integer_work {
                     // A sign flip or other work on bits.
                     continue;
+                }
+                if cancels && bad.is_empty() && !from.is_empty() {
+                    add(
+                        BARRIER_CANCELS,
+                        "a barrier by XOR: two in a row cancel each other; use OR, of which one always stays".into(),
+                    );
                 }
                 if from.is_empty() {
                     if fun.reachable {
@@ -539,6 +559,18 @@ impl<'p, 'm> Copies<'p, 'm> {
             }
         }
         Classified { values, zeros: zeros.into_iter().collect() }
+    }
+
+    /// Reports bits of floats that lanes hand to one another or add up. The greatest of such bits is an integer like others.
+    fn lanes(&self, out: &mut Vec<Finding>) {
+        for (f, fun) in self.p.funs.iter().enumerate() {
+            for &(operand, name, line) in &fun.lanes {
+                if self.bits[f][operand.index()] && name != LANE_EXTREME {
+                    let message = format!("{name} of a float's bits: who is in which lane is the driver's");
+                    out.push(Finding { line, rule: FLOAT_SUBGROUP, function: fun.name.clone(), message });
+                }
+            }
+        }
     }
 
     /// Is it plainly a mask of sign bits, computed in place?
