@@ -154,7 +154,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     out[o + 38u] = bitcast<u32>(canon(infinite));
     let no_number = B(infinite - B(large * 2.0e10));
     out[o + 39u] = bitcast<u32>(canon(no_number));
-    out[o + 40u] = bitcast<u32>(canon(B(no_number * bitcast<f32>(zero))));
+    out[o + 40u] = bitcast<u32>(canon(B(no_number * B(0.0))));
     out[o + 41u] = bitcast<u32>(fexp(no_number)) ^ (bitcast<u32>(fdiv(a, no_number)) << 1u)
         ^ (bitcast<u32>(fsqrt(infinite)) << 2u) ^ (bitcast<u32>(fexp(-infinite)) << 3u);
     out[o + 42u] = bitcast<u32>(greater(greater(a, b), greater(c, d)));
