@@ -1062,6 +1062,15 @@ fn edit_11_the_greatest_of_what_may_be_no_number() {
 }
 
 #[test]
+fn every_function_that_the_lint_excuses_has_a_reason_and_stands_there_once() {
+    let mut names = std::collections::BTreeSet::new();
+    for (shader, function, reason) in lint::FINITE {
+        assert!(reason.split_whitespace().count() > 3, "{function}: {reason:?}");
+        assert!(names.insert((shader, function)), "{function} twice");
+    }
+}
+
+#[test]
 fn edit_12_floats_of_big_integers_are_not_seen() {
     // The lint does not follow magnitudes. docs/exactness.md bounds every integer sum, the case table has the extremes of
     // each type, and a device's words are compared with the twin's, which converts with one rounding.
