@@ -90,18 +90,18 @@ fn a_gate_that_overflows_in_one_element_is_an_error_everywhere() {
 }
 
 #[test]
-fn squares_that_overflow_in_a_norm_are_an_error_everywhere() {
+fn products_of_gates_and_squares_in_norms_that_overflow_are_an_error_everywhere() {
     for ty in [BlockType::F16, BlockType::Q8_0] {
         let mut m = small(ty, 4);
         for l in 0..4 {
             for name in ["attn_norm", "ffn_norm"] {
-                m.all(&format!("blk.{l}.{name}.weight")).fill(1e6);
+                m.all(&format!("blk.{l}.{name}.weight")).fill(1e11);
             }
         }
         overflows("norms", &m.open(), &[3, 4, 5, 6], F16S);
     }
     let mut m = small(BlockType::F32, 2);
-    m.all("token_embd.weight").iter_mut().for_each(|v| *v *= 1e20);
+    m.all("token_embd.weight").iter_mut().for_each(|v| *v *= 2.5e19);
     overflows("embeddings", &m.open(), &[3, 4, 5, 6], F16S);
 }
 
@@ -129,7 +129,9 @@ fn scores_and_values_that_overflow_are_an_error_everywhere_and_with_every_cache(
 fn what_overflowed_at_an_early_position_is_an_error_at_the_last() {
     for t in [CacheType::F16, CacheType::TQ3_1, CacheType::Q8_0R] {
         let mut m = small(BlockType::F32, 1);
-        *m.at("token_embd.weight", 7, 0) = 1e19;
+        // two squares whose sum is beyond the largest number
+        *m.at("token_embd.weight", 7, 0) = 1.7e19;
+        *m.at("token_embd.weight", 7, 1) = 1.7e19;
         let mut ids: Vec<u32> = (0..150).map(|i| 8 + i % 200).collect();
         let clean = logits(&mut *cpu(None, 1), &m.open(), &ids, (t, t));
         assert!(clean.is_ok(), "{clean:?}");
