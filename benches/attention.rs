@@ -80,14 +80,14 @@ fn written(t: CacheType, head_dim: usize) {
     let x = pattern(KV_HEADS * head_dim, 4);
     let words = KV_HEADS * page_len * t.words(head_dim).expect("a head of 64 or 128");
     let (mut expected, mut found) = (vec![0; words], vec![0; words]);
-    cache_write_k(t, &p, &x, &mut expected);
-    let (twin, _) = seconds(|| cache_write_k(t, &p, &x, &mut expected));
+    cache_write_k(t, &p, &x, &x, &mut expected);
+    let (twin, _) = seconds(|| cache_write_k(t, &p, &x, &x, &mut expected));
     print!(" | twin {:6.2} us", twin * 1e6);
     for level in Level::available() {
         found.fill(0);
-        simd::cache_write_k(level, t, &p, &x, &mut found);
+        simd::cache_write_k(level, t, &p, &x, &x, &mut found);
         assert!(found == expected, "{} differs", level.name());
-        let (keys, _) = seconds(|| simd::cache_write_k(level, t, &p, &x, &mut found));
+        let (keys, _) = seconds(|| simd::cache_write_k(level, t, &p, &x, &x, &mut found));
         let (values, _) = seconds(|| simd::cache_write_v(level, t, &p, &x, &mut found));
         print!(" | {} keys {:6.2} values {:6.2}", level.name(), keys * 1e6, values * 1e6);
     }
@@ -105,7 +105,8 @@ fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, s
     };
     let words = KV_HEADS * depth * t.words(head_dim).expect("a head of 64 or 128");
     let (mut k, mut v) = (vec![0; words], vec![0; words]);
-    cache_write_k(t, &write, &pattern(KV_HEADS * depth * head_dim, 1), &mut k);
+    let keys = pattern(KV_HEADS * depth * head_dim, 1);
+    cache_write_k(t, &write, &keys, &keys, &mut k);
     cache_write_v(t, &write, &pattern(KV_HEADS * depth * head_dim, 2), &mut v);
     let p = AttentionParams {
         n_tokens: n_tokens as u32,

@@ -112,7 +112,8 @@ fn noise(n: usize, seed: u64) -> Vec<f32> {
 }
 
 /// The words of a page: `rows` (`[position][kv_heads][head_dim]`, `SAMPLE` positions) again and again. Keys and values
-/// alike lie head by head, 32 neighbouring positions of a head together, so the words of a head repeat as a whole.
+/// alike lie head by head, 32 neighbouring positions of a head together, so the words of a head repeat as a whole. The
+/// values beside keys are the same rows.
 fn page_of(op: Op, p: &CacheWriteParams, rows: &[f32]) -> anyhow::Result<Vec<u32>> {
     let (Op::CacheWriteK(t) | Op::CacheWriteV(t)) = op else { anyhow::bail!("{} writes no cache", op.title()) };
     let (heads, head_dim) = (p.kv_heads as usize, p.head_dim as usize);
@@ -120,7 +121,7 @@ fn page_of(op: Op, p: &CacheWriteParams, rows: &[f32]) -> anyhow::Result<Vec<u32
     let once = CacheWriteParams { n_tokens: SAMPLE as u32, pos: 0, page_first: 0, page_len: SAMPLE as u32, ..*p };
     let mut sample = vec![0; heads * SAMPLE * words];
     match op {
-        Op::CacheWriteK(_) => cache_write_k(t, &once, rows, &mut sample),
+        Op::CacheWriteK(_) => cache_write_k(t, &once, rows, rows, &mut sample),
         _ => cache_write_v(t, &once, rows, &mut sample),
     }
     let mut page = Vec::with_capacity(heads * p.page_len as usize * words);
@@ -295,7 +296,7 @@ mod tests {
         for t in CacheType::ALL {
             let words = len * 3 * t.words(64).expect("a head of 64");
             let (mut k, mut v) = (vec![0; words], vec![0; words]);
-            cache_write_k(t, &p, &all, &mut k);
+            cache_write_k(t, &p, &all, &all, &mut k);
             cache_write_v(t, &p, &all, &mut v);
             assert!(page_of(Op::CacheWriteK(t), &p, &once).expect("keys") == k, "keys {}", t.name());
             assert!(page_of(Op::CacheWriteV(t), &p, &once).expect("values") == v, "values {}", t.name());

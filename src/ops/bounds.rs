@@ -61,7 +61,8 @@ impl Range {
 
     /// It meets a factor below 2^64 and then canon: where it is subnormal, the product is 0 whatever it was.
     fn faded(self) {
-        const { assert!(-126 + 64 <= -50) }
+        let product = floats(-149, -126).times(floats(-50, 64));
+        assert!(product.most <= -50, "{product:?} may be stored");
     }
 }
 

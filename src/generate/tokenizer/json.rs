@@ -260,7 +260,7 @@ pub(super) fn load<'v>(
 
     let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
     drop(file);
-    let inner: Inner = guarded(|| Ok(Inner::from_bytes(&bytes)?)).context("tokenizer.json")?;
+    let inner: Inner = guarded(|| Inner::from_bytes(&bytes)).context("tokenizer.json")?;
     drop(bytes);
 
     let vocabulary = inner.get_vocab(true);

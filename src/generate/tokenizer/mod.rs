@@ -386,9 +386,9 @@ impl Tokenizer {
     /// no token and no rule reaches across, and no further than is asked for; a text without such a place (a single word of
     /// many megabytes), or a `tokenizer.json` with rules whose places are not known, is tokenised whole.
     pub fn encode_first(&self, text: &str, add_bos: bool, parse_special: bool, most: usize) -> Result<Vec<u32>> {
-        self.encode_pieces(text, add_bos, parse_special, most, PIECE).or_else(|e| match self.origin.as_str() {
-            "" => Err(e),
-            file => Err(e.context(file.to_string())),
+        self.encode_pieces(text, add_bos, parse_special, most, PIECE).map_err(|e| match self.origin.as_str() {
+            "" => e,
+            file => e.context(file.to_string()),
         })
     }
 
