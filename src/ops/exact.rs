@@ -25,9 +25,9 @@ const QUOTIENT_MIN: f32 = f32::from_bits((127 - 120) << 23);
 /// `x`, +0 when |x| < 2^-50, [`POISON`] when |x| >= 2^64 or `x` is a NaN. Every f32 stored in a buffer goes through this.
 #[inline(always)]
 pub fn canon(x: f32) -> f32 {
-    let a = x.to_bits() & !SIGN;
-    let x = if a < CANON_MIN.to_bits() { 0.0 } else { x };
-    if a >= CANON_MAX.to_bits() { POISON } else { x }
+    let kept = if x.abs() < CANON_MIN { 0.0 } else { x };
+    // what is not less is too large, or a NaN
+    if x.abs() < CANON_MAX { kept } else { POISON }
 }
 
 /// `x`, or +0 when |x| < 2^-50: what is read from files, where every finite magnitude may stand.

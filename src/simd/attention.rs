@@ -20,7 +20,7 @@ use super::portable::Portable;
 use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
-use crate::ops::exact::{self, POISON, canon, fdiv, greater, ordered, sticky};
+use crate::ops::exact::{POISON, canon, fdiv, greater, ordered, sticky};
 use keys::{Digits, coded_scores, float_scores, max_of};
 use rows::RowLanes;
 use values::{Rows, weigh};
@@ -148,9 +148,11 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T>(v, keys, hd / BLOCK, &digits, &mut s),
         }
-        let mut poisoned = [false; CHUNK];
-        for (poisoned, key) in poisoned.iter_mut().zip(keys.iter().flat_map(|half| &half[0])) {
-            *poisoned = *key == POISONED;
+        let mut poisoned = [0u32; CHUNK];
+        for half in 0..CHUNK / BLOCK {
+            for l in 0..BLOCK {
+                poisoned[half * BLOCK + l] = (keys[half][0][l] == POISONED) as u32;
+            }
         }
         let (mut mc, mut live) = ([0f32; T], [(0, 0); T]);
         for t in 0..T {
@@ -224,13 +226,13 @@ fn words(t: CacheType, head_dim: usize) -> usize {
 fn probabilities(
     s: &[f32],
     scale: f32,
-    poisoned: &[bool; CHUNK],
+    poisoned: &[u32; CHUNK],
     (from, to): (usize, usize),
     p: &mut [f32; CHUNK],
 ) -> f32 {
     let (mut scaled, mut most) = ([0f32; CHUNK], [0i32; CHUNK]);
     for i in 0..CHUNK {
-        let x = if poisoned[i] { POISON } else { canon(s[i] * scale) };
+        let x = if poisoned[i] != 0 { POISON } else { canon(s[i] * scale) };
         scaled[i] = if i >= from && i < to { x } else { f32::MIN };
         most[i] = ordered(scaled[i].to_bits() as i32);
     }
@@ -254,7 +256,9 @@ fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize
         return;
     }
     let new = greater(c.m, mc);
-    let (a, b) = (canon(exact::fexp(c.m - new)), canon(exact::fexp(mc - new)));
+    let bad = new.to_bits() == POISON.to_bits();
+    let (a, b) = (canon(fexp(c.m - new)), canon(fexp(mc - new)));
+    let (a, b) = if bad { (POISON, POISON) } else { (a, b) };
     c.l = c.l * a + lc * b;
     for (o, oc) in c.o[..hd.div_ceil(BLOCK)].iter_mut().zip(oc) {
         for l in 0..BLOCK {

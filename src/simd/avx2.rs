@@ -5,15 +5,24 @@ use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::x86_64::*;
 
-/// Proof that this CPU has AVX2 and F16C.
+/// Proof that this CPU has AVX2 and F16C. `NEAR`: weights are asked for as data like any other (`prefetch`).
 #[derive(Clone, Copy)]
-pub(super) struct Avx2(());
+pub(super) struct Avx2<const NEAR: bool = false>(());
 
 impl Avx2 {
     /// # Safety
     ///
     /// This CPU has AVX2 and F16C.
     pub(super) const unsafe fn new() -> Avx2 {
+        Avx2(())
+    }
+}
+
+impl Avx2<true> {
+    /// # Safety
+    ///
+    /// As for `new`.
+    pub(super) const unsafe fn near() -> Avx2<true> {
         Avx2(())
     }
 }
@@ -27,7 +36,7 @@ macro_rules! intrinsics {
     };
 }
 
-impl Lanes for Avx2 {
+impl<const NEAR: bool> Lanes for Avx2<NEAR> {
     const N: usize = 8;
     const SIGNED_BIAS: i32 = 0;
     type I = __m256i;
@@ -103,11 +112,11 @@ impl Lanes for Avx2 {
         intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8, once: bool) {
-        intrinsics!(if once {
-            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
-        } else {
+    fn prefetch(self, from: *const u8) {
+        intrinsics!(if NEAR {
             _mm_prefetch::<_MM_HINT_T0>(from.cast())
+        } else {
+            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
         })
     }
 

@@ -5,15 +5,24 @@ use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::x86_64::*;
 
-/// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI.
+/// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI. `NEAR`: weights are asked for as data like any other (`prefetch`).
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const NEAR: bool = false>(());
 
 impl Avx512 {
     /// # Safety
     ///
     /// This CPU has AVX-512 F, BW, VL, DQ and VNNI.
     pub(super) const unsafe fn new() -> Avx512 {
+        Avx512(())
+    }
+}
+
+impl Avx512<true> {
+    /// # Safety
+    ///
+    /// As for `new`.
+    pub(super) const unsafe fn near() -> Avx512<true> {
         Avx512(())
     }
 }
@@ -28,7 +37,7 @@ macro_rules! intrinsics {
     };
 }
 
-impl Lanes for Avx512 {
+impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     const N: usize = 16;
     /// the dot instruction takes unsigned weights: their sign bit is flipped
     const SIGNED_BIAS: i32 = 128;
@@ -95,11 +104,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(self, from: *const u8, once: bool) {
-        intrinsics!(if once {
-            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
-        } else {
+    fn prefetch(self, from: *const u8) {
+        intrinsics!(if NEAR {
             _mm_prefetch::<_MM_HINT_T0>(from.cast())
+        } else {
+            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
         })
     }
     #[inline(always)]

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 /// Proof that this CPU has AVX2, F16C and AVX-VNNI.
 #[derive(Clone, Copy)]
-pub(super) struct AvxVnni(Avx2);
+pub(super) struct AvxVnni<const NEAR: bool = false>(Avx2<NEAR>);
 
 impl AvxVnni {
     /// # Safety
@@ -16,6 +16,16 @@ impl AvxVnni {
     pub(super) const unsafe fn new() -> AvxVnni {
         // SAFETY: the caller's promise.
         AvxVnni(unsafe { Avx2::new() })
+    }
+}
+
+impl AvxVnni<true> {
+    /// # Safety
+    ///
+    /// As for `new`.
+    pub(super) const unsafe fn near() -> AvxVnni<true> {
+        // SAFETY: the caller's promise.
+        AvxVnni(unsafe { Avx2::near() })
     }
 }
 
@@ -28,7 +38,7 @@ macro_rules! intrinsics {
     };
 }
 
-impl Lanes for AvxVnni {
+impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
     const N: usize = 8;
     /// the dot instruction takes unsigned weights: their sign bit is flipped
     const SIGNED_BIAS: i32 = 128;
@@ -93,8 +103,8 @@ impl Lanes for AvxVnni {
         intrinsics!(_mm256_dpwssd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8, once: bool) {
-        self.0.prefetch(from, once)
+    fn prefetch(self, from: *const u8) {
+        self.0.prefetch(from)
     }
     #[inline(always)]
     fn to_f(self, a: __m256i) -> __m256 {

@@ -8,8 +8,8 @@ use super::attention::rotate::rotate;
 use super::attention::rows::RowLanes;
 use super::portable::Portable;
 use super::team;
-use crate::ops::cache::{CacheType, CacheWriteParams, POISONED};
-use crate::ops::exact::{SCALE_MIN, canon, quotient, too_large};
+use crate::ops::cache::{self, CacheType, CacheWriteParams};
+use crate::ops::exact::{CANON_MAX, SCALE_MIN, canon, quotient};
 use crate::ops::tq3::{
     HUGE, TQ3_0_EDGE, TQ3_0_INNER, TQ3_0_OUTER, TQ3_0_ZERO, TQ3_1_EDGES, TQ3_1_LEVELS, TQ3_1_SHIFT, TQ3_1_TRIES,
 };
@@ -257,14 +257,23 @@ impl Place {
     }
 }
 
-/// Whether an element is not finite, or too large.
-#[inline(always)]
-fn bad(row: &[f32]) -> bool {
-    row.iter().fold(false, |bad, x| bad | too_large(*x))
+/// Whether an element is not finite, or too large to be stored: by an addition that carries into the sign from 2^64 on.
+fn bad(x: &[f32]) -> bool {
+    const CARRY: u32 = (1 << 31) - CANON_MAX.to_bits();
+    let mut any = [0u32; 32];
+    let (full, rest) = x.as_chunks::<32>();
+    for x in full {
+        for l in 0..32 {
+            any[l] |= (x[l].to_bits() & 0x7fff_ffff) + CARRY;
+        }
+    }
+    for x in rest {
+        any[0] |= (x.to_bits() & 0x7fff_ffff) + CARRY;
+    }
+    any.into_iter().fold(0, |all, any| all | any) >> 31 == 1
 }
 
-/// The rows of heads `first..first + n_heads`; `cache` is their part of the page; `x` is keys where there are values
-/// `beside` them.
+/// The rows of heads `first..first + n_heads`; `cache` is their part of the page. Every element is finite.
 #[inline(always)]
 fn write_heads<V: RowLanes>(
     v: V,
@@ -273,7 +282,6 @@ fn write_heads<V: RowLanes>(
     place: Place,
     (first, n_heads): (usize, usize),
     x: &[f32],
-    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
@@ -289,33 +297,20 @@ fn write_heads<V: RowLanes>(
     let mut coded = Coded { words: [[0; LANES]; BLOCK / 4], scales: [0; LANES] };
     for start in (0..n_rows).step_by(group) {
         let rows = group.min(n_rows - start);
-        let mut marked = [false; LANES * BLOCK];
         for r in 0..rows {
             let (token, head) = (from + (start + r) / n_heads, first + (start + r) % n_heads);
-            let at = (token * heads + head) * hd;
             let row = &mut rotated[r * hd..][..hd];
-            row.copy_from_slice(&x[at..][..hd]);
-            marked[r] = beside.is_some_and(|v| bad(row) | bad(&v[at..][..hd]));
-            for x in row.iter_mut() {
-                *x = if too_large(*x) { 0.0 } else { *x };
-            }
+            row.copy_from_slice(&x[(token * heads + head) * hd..][..hd]);
             rotate(v, t, row);
         }
         let at = |r: usize| {
             let (token, head) = (from + (start + r) / n_heads, (start + r) % n_heads);
             place.base(head, p.index(token))
         };
-        let mark = |r: usize, cache: &mut [u32]| {
-            if marked[r] {
-                cache[at(r)..].iter_mut().step_by(stride).take(place.words).for_each(|w| *w = 0);
-                cache[at(r)] = POISONED;
-            }
-        };
         match t {
             CacheType::F32 => {
                 let to = cache[at(0)..].iter_mut().step_by(stride);
                 to.zip(&rotated[..hd]).for_each(|(w, x)| *w = x.to_bits());
-                mark(0, cache);
                 continue;
             }
             CacheType::F16 => {
@@ -326,7 +321,6 @@ fn write_heads<V: RowLanes>(
                 let (pairs, _) = halves[..hd].as_chunks::<2>();
                 let to = cache[at(0)..].iter_mut().step_by(stride);
                 to.zip(pairs).for_each(|(w, h)| *w = h[0] | h[1] << 16);
-                mark(0, cache);
                 continue;
             }
             _ => {}
@@ -366,7 +360,6 @@ fn write_heads<V: RowLanes>(
                     to[(blocks.div_ceil(2) + b * words + i) * stride] = coded.words[i][first + b];
                 }
             }
-            mark(r, cache);
         }
     }
 }
@@ -379,11 +372,10 @@ fn write_heads_avx2(
     place: Place,
     heads: (usize, usize),
     x: &[f32],
-    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     // SAFETY: this function's own target features.
-    write_heads(unsafe { Avx2::new() }, t, p, place, heads, x, beside, cache);
+    write_heads(unsafe { Avx2::new() }, t, p, place, heads, x, cache);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -394,11 +386,10 @@ fn write_heads_avx512(
     place: Place,
     heads: (usize, usize),
     x: &[f32],
-    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     // SAFETY: this function's own target features.
-    write_heads(unsafe { Avx512::new() }, t, p, place, heads, x, beside, cache);
+    write_heads(unsafe { Avx512::new() }, t, p, place, heads, x, cache);
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -409,14 +400,13 @@ fn write_heads_neon(
     place: Place,
     heads: (usize, usize),
     x: &[f32],
-    beside: Option<&[f32]>,
     cache: &mut [u32],
 ) {
     // SAFETY: this function's own target features.
-    write_heads(unsafe { Neon::<false>::new() }, t, p, place, heads, x, beside, cache);
+    write_heads(unsafe { Neon::<false>::new() }, t, p, place, heads, x, cache);
 }
 
-fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Option<&[f32]>, cache: &mut [u32]) {
+fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Option<&[f32]>, page: &mut [u32]) {
     /// Elements below which waking another thread costs more than it brings.
     const SMALL: usize = 1 << 14;
 
@@ -428,27 +418,34 @@ fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Op
     let n = p.n_tokens as usize * heads * hd;
     assert!(x.len() >= n, "cache_write: {} elements, expected {n}", x.len());
     let expected = heads * page_len * words;
-    assert!(cache.len() >= expected, "cache_write: a page of {} words, expected {expected}", cache.len());
+    assert!(page.len() >= expected, "cache_write: a page of {} words, expected {expected}", page.len());
     let beside_len = beside.map_or(n, <[f32]>::len);
     assert!(beside_len >= n, "cache_write: {beside_len} values beside the keys, expected {n}");
+    // rows that are marked are rare, and written by the twin
+    if bad(&x[..n]) || beside.is_some_and(|v| bad(&v[..n])) {
+        return match beside {
+            Some(v) => cache::cache_write_k(t, p, x, v, page),
+            None => cache::cache_write_v(t, p, x, page),
+        };
+    }
     let place = Place { keys: beside.is_some(), page_len, words };
     let run = |of: (usize, usize), cache: &mut [u32]| match level {
-        Level::Portable => write_heads(Portable, t, p, place, of, x, beside, cache),
+        Level::Portable => write_heads(Portable, t, p, place, of, x, cache),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => unsafe { write_heads_avx2(t, p, place, of, x, beside, cache) },
+        Level::Avx2 | Level::AvxVnni => unsafe { write_heads_avx2(t, p, place, of, x, cache) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { write_heads_avx512(t, p, place, of, x, beside, cache) },
+        Level::Avx512 => unsafe { write_heads_avx512(t, p, place, of, x, cache) },
         // SAFETY: as above; it takes no dots, so both levels share it.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon | Level::NeonDot => unsafe { write_heads_neon(t, p, place, of, x, beside, cache) },
+        Level::Neon | Level::NeonDot => unsafe { write_heads_neon(t, p, place, of, x, cache) },
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-        Level::Simd128 => write_heads(Simd128, t, p, place, of, x, beside, cache),
+        Level::Simd128 => write_heads(Simd128, t, p, place, of, x, cache),
         _ => unreachable!("only available levels come here"),
     };
     let least = if n < SMALL { heads } else { 1 };
-    team::chunks_mut(&mut cache[..expected], page_len * words, least, |first, cache| {
+    team::chunks_mut(&mut page[..expected], page_len * words, least, |first, cache| {
         run((first, cache.len() / (page_len * words)), cache);
     });
 }

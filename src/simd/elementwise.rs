@@ -5,7 +5,7 @@
 //! elements. Nothing here may reorder a sum or call a mathematical library.
 
 use super::Level;
-use crate::ops::exact::{POISON, canon, fdiv, fsqrt, not_finite};
+use crate::ops::exact::{canon, fdiv, fsqrt};
 use crate::ops::rms_norm::RmsNormParams;
 
 /// Lanes of RMS norm's sum.
@@ -62,9 +62,8 @@ fn swiglu_element(g: f32, u: f32) -> f32 {
     let q = (if g >= 0.0 { 1.0 } else { e }) / (1.0 + e);
     // the quotient lies in 0..=1: fdiv's upper bound is out of reach
     let sigmoid = if q < QUOTIENT_MIN { 0.0 } else { q };
-    let y = canon((g * sigmoid) * u);
-    // a NaN of u's is in the product
-    if not_finite(g) { POISON } else { y }
+    // whatever the quotient is for a NaN, the product with it is one
+    canon((g * sigmoid) * u)
 }
 
 #[inline(always)]

@@ -77,7 +77,6 @@ const AHEAD: usize = 12 << 10;
 pub(super) struct Next {
     from: *const u8,
     lines: usize,
-    once: bool,
 }
 
 impl Next {
@@ -85,13 +84,13 @@ impl Next {
     #[inline(always)]
     fn new(w: &[Word], word: usize, part: usize, lines: usize) -> Next {
         let bytes = word * size_of::<Word>() + part * lines * LINE + AHEAD;
-        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines, once: super::prefetch::once() }
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
     }
 
     #[inline(always)]
     fn fetch<V: Lanes>(self, v: V, step: usize) {
         for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
-            v.prefetch(self.from.wrapping_add(line * LINE), self.once);
+            v.prefetch(self.from.wrapping_add(line * LINE));
         }
     }
 }
@@ -393,6 +392,11 @@ impl Quantised for Q8K128 {
     }
 }
 
+/// Whether a kernel waits for memory, and asks for weights ahead.
+pub(super) const fn few<const T: usize, const D: usize>() -> bool {
+    T * D <= 2
+}
+
 /// 32 rows by `T` tokens with quantised weights: `w` the words of the row block, `act` the tokens' blocks, token after
 /// token, `groups` a token. `P` parts of V::N lanes make 32.
 #[inline(always)]
@@ -422,7 +426,7 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if T * D > 2 { 0 } else { lines });
+                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if few::<T, D>() { lines } else { 0 });
                 let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));

@@ -50,10 +50,9 @@ pub(super) trait Lanes: Copy {
     /// acc + the two products of signed halves of `w` and of `a`.
     fn dot_halves(self, acc: Self::I, w: Self::I, a: u32) -> Self::I;
 
-    /// Asks for the cache line at `from`, which may lie anywhere; a hint. `once`: as data that is read once, past the
-    /// outer caches (see `prefetch`).
+    /// Asks for the cache line at `from`, which may lie anywhere; a hint.
     #[inline(always)]
-    fn prefetch(self, _from: *const u8, _once: bool) {}
+    fn prefetch(self, _from: *const u8) {}
 
     /// Nearest f32, ties to even.
     fn to_f(self, a: Self::I) -> Self::F;

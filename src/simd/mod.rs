@@ -470,8 +470,11 @@ fn quantised_avx2<F: Quantised, const T: usize, const D: usize>(
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let v = unsafe { avx2::Avx2::new() };
-    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg)
+    let (v, near) = unsafe { (avx2::Avx2::new(), avx2::Avx2::near()) };
+    match kernels::few::<T, D>() && !prefetch::once() {
+        true => kernels::quantised::<_, F, T, D, 4>(near, w, act, groups, seg),
+        false => kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg),
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -483,11 +486,14 @@ fn quantised_avxvnni<F: Quantised, const T: usize, const D: usize>(
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let v = unsafe { avxvnni::AvxVnni::new() };
+    let (v, near) = unsafe { (avxvnni::AvxVnni::new(), avxvnni::AvxVnni::near()) };
     if T == 4 && D == 1 && F::PAIRED {
         return kernels::quantised::<_, F, T, D, 2>(pair::Pair(v), w, act, groups, seg);
     }
-    kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg)
+    match kernels::few::<T, D>() && !prefetch::once() {
+        true => kernels::quantised::<_, F, T, D, 4>(near, w, act, groups, seg),
+        false => kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg),
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -499,11 +505,18 @@ fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let v = unsafe { avx512::Avx512::new() };
+    let (v, near) = unsafe { (avx512::Avx512::new(), avx512::Avx512::near()) };
+    let near_asked = kernels::few::<T, D>() && !prefetch::once();
     if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
-        return kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg);
+        return match near_asked {
+            true => kernels::quantised::<_, F, T, D, 1>(pair::Pair(near), w, act, groups, seg),
+            false => kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg),
+        };
     }
-    kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg)
+    match near_asked {
+        true => kernels::quantised::<_, F, T, D, 2>(near, w, act, groups, seg),
+        false => kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg),
+    }
 }
 
 /// As many rows at a time as leave the sums in the 32 registers there are.

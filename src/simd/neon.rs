@@ -128,7 +128,7 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
         })
     }
     #[inline(always)]
-    fn prefetch(self, from: *const u8, _once: bool) {
+    fn prefetch(self, from: *const u8) {
         intrinsics!(asm!("prfm pldl1keep, [{from}]", from = in(reg) from, options(nostack, preserves_flags, readonly)))
     }
 

@@ -73,8 +73,8 @@ impl<V: Lanes> Lanes for Pair<V> {
     }
 
     #[inline(always)]
-    fn prefetch(self, from: *const u8, once: bool) {
-        self.0.prefetch(from, once);
+    fn prefetch(self, from: *const u8) {
+        self.0.prefetch(from);
     }
     #[inline(always)]
     fn to_f(self, a: Self::I) -> Self::F {

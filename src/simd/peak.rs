@@ -27,11 +27,11 @@ pub fn ops_per_round(level: Level) -> usize {
     let lanes = match level {
         Level::Portable => Narrow::N,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => Avx2::N,
+        Level::Avx2 => <Avx2>::N,
         #[cfg(target_arch = "x86_64")]
-        Level::AvxVnni => AvxVnni::N,
+        Level::AvxVnni => <AvxVnni>::N,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => Avx512::N,
+        Level::Avx512 => <Avx512>::N,
         #[cfg(target_arch = "aarch64")]
         Level::Neon | Level::NeonDot => Neon::<true>::N,
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]

@@ -8,20 +8,23 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// AMD's family of Zen 5.
-const ZEN_5: u32 = 0x1a;
+/// AMD's families of Zen 4 (and Zen 3, which was not measured) and Zen 5.
+const ZEN: [u32; 2] = [0x19, 0x1a];
 
 /// Whether weights are asked for as data that is read once. `ISOBIT_PREFETCH=once|near` forces it, for measuring.
 #[inline(always)]
 pub(super) fn once() -> bool {
     /// 0: not known yet, 1: near, 2: once
     static CHOSEN: AtomicU8 = AtomicU8::new(0);
+    #[cold]
+    #[inline(never)]
+    fn find() -> bool {
+        let once = choose(std::env::var("ISOBIT_PREFETCH").ok().as_deref(), cpu());
+        CHOSEN.store(if once { 2 } else { 1 }, Ordering::Relaxed);
+        once
+    }
     match CHOSEN.load(Ordering::Relaxed) {
-        0 => {
-            let once = choose(std::env::var("ISOBIT_PREFETCH").ok().as_deref(), cpu());
-            CHOSEN.store(if once { 2 } else { 1 }, Ordering::Relaxed);
-            once
-        }
+        0 => find(),
         chosen => chosen == 2,
     }
 }
@@ -47,7 +50,7 @@ fn choose(asked: Option<&str>, (vendor, family): ([u8; 12], u32)) -> bool {
     match asked {
         Some("once") => true,
         Some("near") => false,
-        _ => &vendor == b"AuthenticAMD" && family == ZEN_5,
+        _ => &vendor == b"AuthenticAMD" && ZEN.contains(&family),
     }
 }
 
@@ -57,11 +60,12 @@ mod tests {
 
     #[test]
     fn data_is_asked_for_as_read_once_only_where_that_was_measured_to_help() {
-        assert!(choose(None, (*b"AuthenticAMD", ZEN_5)));
-        assert!(!choose(None, (*b"AuthenticAMD", 0x19)));
+        assert!(choose(None, (*b"AuthenticAMD", 0x1a)));
+        assert!(choose(None, (*b"AuthenticAMD", 0x19)));
+        assert!(!choose(None, (*b"AuthenticAMD", 0x17)));
         assert!(!choose(None, (*b"GenuineIntel", 6)));
         assert!(!choose(None, ([0; 12], 0)));
-        assert!(!choose(Some("near"), (*b"AuthenticAMD", ZEN_5)));
+        assert!(!choose(Some("near"), (*b"AuthenticAMD", 0x1a)));
         assert!(choose(Some("once"), (*b"GenuineIntel", 6)));
     }
 }
