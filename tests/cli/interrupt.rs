@@ -3,7 +3,7 @@
 //! The work that is interrupted would take minutes on the plain twins; `finish` waits for one.
 
 use super::{Value, adapters, command, finish, folder, interrupt, isobit, put};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -109,17 +109,11 @@ fn a_long_prompt_is_left_in_the_middle_on_every_device() {
     for device in ["cpu:scalar".to_string()].into_iter().chain(adapters()) {
         let args = ["run", "-f", &text, "-c", "16384", "--ubatch", "16384", "--tune", "off", "--device", &device];
         let mut child = command(&args).spawn().unwrap();
-        // the prompt is shown when all is loaded
-        let mut start = [0; 8];
-        child.stdout.as_mut().unwrap().read_exact(&mut start).unwrap();
-        let rest = std::thread::spawn({
-            let mut pipe = child.stdout.take().unwrap();
-            move || pipe.read_to_end(&mut Vec::new())
-        });
+        // said when all is loaded; the prompt is shown only after it is read
+        heard(&mut child, " on ");
         std::thread::sleep(Duration::from_millis(300));
         interrupt(&child);
         let ran = finish(child);
-        rest.join().unwrap().unwrap();
         assert_eq!(ran.code, Some(130), "{device}: {ran:?}");
         assert!(ran.err.lines().last().unwrap().starts_with("[interrupted;"), "{device}: {ran:?}");
         assert!(ran.err.contains("generated 0 tokens"), "{device}: {ran:?}");
@@ -139,15 +133,19 @@ fn where_nothing_would_be_lost_the_first_one_ends_the_program() {
 #[test]
 fn the_second_one_ends_at_once() {
     let dir = folder();
-    // more than a pipe holds: the program waits for a reader that does not come
-    let text = text(&dir, 60_000);
-    let args = ["run", "-f", &text, "-c", "262144", "-ctk", "q4_0", "-ctv", "q4_0", "--device", "cpu"];
-    let mut child = command(&args).stdout(Stdio::piped()).spawn().unwrap();
-    let mut start = [0; 8];
-    child.stdout.as_mut().unwrap().read_exact(&mut start).unwrap();
+    let text = text(&dir, 12_000);
+    // a pipe that is full: the program waits for a reader that does not come
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let mut filler = writer.try_clone().unwrap();
+    std::thread::spawn(move || filler.write_all(&vec![0; 1 << 24]));
+    std::thread::sleep(Duration::from_millis(300));
+    let args = ["run", "-f", &text, "-c", "16384", "--ubatch", "16384", "--device", "cpu:scalar"];
+    let mut child = command(&args).stdout(Stdio::from(writer)).spawn().unwrap();
+    heard(&mut child, " on ");
+    std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);
     heard(&mut child, "stopping");
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none(), "the pipe was read");
     interrupt(&child);
     heard(&mut child, "interrupted");
