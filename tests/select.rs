@@ -220,13 +220,12 @@ fn a_logit_that_is_not_finite_is_the_same_error_whatever_is_read() {
             session.device().write(head.binds[0], &words).await?;
             let norm = |b: &BufDecl| matches!(&b.role, Role::Weight { tensor, .. } if tensor == "output_norm.weight");
             let id = plan.buffers.iter().position(norm).expect("every llama has one");
-            session.device().write(id, &vec![1e36f32.to_bits(); plan.buffers[id].words]).await?;
+            session.device().write(id, &vec![1e15f32.to_bits(); plan.buffers[id].words]).await?;
             let mut errors = Vec::new();
             for reads in [Reads::Logits, Reads::Best, Reads::Ahead] {
                 errors.push(generate(&mut session, &GREEDY, reads, &prompt, 4, true).await.unwrap_err().to_string());
             }
-            assert!(errors[0].contains("the logits of position 4 hold"), "{name}: {errors:?}");
-            assert!(errors[0].contains("at token 5"), "{name}: {errors:?}");
+            assert_eq!(errors[0], "the logits of position 4 hold NaN: the model's activations overflowed", "{name}");
             assert!(errors.iter().all(|e| *e == errors[0]), "{name}: {errors:?}");
             anyhow::Ok(())
         })

@@ -28,10 +28,10 @@ fn main(@builtin(local_invocation_index) i: u32) {
     let slot = (i / wide) % 8u;
     let lane = i / (8u * wide) * wide + i % wide;
     // twice, as a loop would: what the first leaves behind must not reach the second
-    let doubled = group_max(slot, lane, 2.0 * x[i]);
+    let doubled = group_max(slot, lane, bitcast<u32>(2.0 * x[i]));
     workgroupBarrier();
-    y[i] = doubled;
-    y[256u + i] = group_max(slot, lane, x[i]);
+    y[i] = bitcast<f32>(doubled);
+    y[256u + i] = bitcast<f32>(group_max(slot, lane, bitcast<u32>(x[i])));
 }
 ";
 
