@@ -122,7 +122,7 @@ fn a_long_prompt_is_left_in_the_middle_on_every_device() {
 
 #[test]
 fn where_nothing_would_be_lost_the_first_one_ends_the_program() {
-    let args = ["verify", "--devices", "cpu:scalar,cpu", "--tokens", "440"];
+    let args = ["verify", "--devices", "cpu:scalar,cpu", "--tokens", "300"];
     let mut child = command(&args).spawn().unwrap();
     heard(&mut child, "tokens of prompt");
     interrupt(&child);

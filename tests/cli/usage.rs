@@ -89,7 +89,7 @@ fn words_of_one_dash_are_not_read_as_clusters() {
 fn only_near_names_are_suggested_and_habits_are_answered() {
     isobit(&["rnu"]).refused_with(2, &["'rnu'", "did you mean 'run'?"]);
     isobit(&["quantise"]).refused_with(2, &["did you mean 'quantize'?"]);
-    for word in ["frobnicate", "completes", "veri"] {
+    for word in ["frobnicate", "transmogrify", "veri"] {
         let line = isobit(&[word]).refused(2);
         assert!(!line.contains("did you mean") && !line.contains("similar"), "{line}");
     }
