@@ -1,8 +1,8 @@
 //! How weights that will be needed are asked for. Changes no bit, only how long a token takes.
 //!
 //! Every weight is read once a token, so the hint for data that is read once (`prefetchnta`) looks right. What it does is
-//! the CPU's affair. Measured, decode of 58 M and 1.1 B parameters: 2 to 5 % faster than `prefetcht0` on AMD Zen 5, whose
-//! lines go past the outer caches; two to four times slower on an Intel Xeon with a large shared cache that is not
+//! the CPU's affair. Measured, decode of 58 M and 1.1 B parameters: 2 to 5 % faster than `prefetcht0` on AMD Zen 5, equal or
+//! faster on Zen 4; two to four times slower on an Intel Xeon with a large shared cache that is not
 //! inclusive, where every token then reads memory (`docs/performance.md`). So it is used where it was measured to help,
 //! and nowhere else.
 
