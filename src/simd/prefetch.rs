@@ -1,10 +1,10 @@
 //! How weights that will be needed are asked for. Changes no bit, only how long a token takes.
 //!
 //! Every weight is read once a token, so the hint for data that is read once (`prefetchnta`) looks right. What it does is
-//! the CPU's affair. Measured, decode of 58 M and 1.1 B parameters: 2 to 5 % faster than `prefetcht0` on AMD Zen 5, equal or
-//! faster on Zen 4; two to four times slower on an Intel Xeon with a large shared cache that is not
-//! inclusive, where every token then reads memory (`docs/performance.md`). So it is used where it was measured to help,
-//! and nowhere else.
+//! the CPU's affair. Measured, decode of 58 M and 1.1 B parameters: 2 to 5 % faster than `prefetcht0` on AMD Zen 5; on
+//! Zen 4 no slower, as far as a noisy machine could tell; two to four times slower on an Intel Xeon with a large shared
+//! cache that is not inclusive, where every token then reads memory (`docs/performance.md`). So AMD's recent families use
+//! it, and nobody else.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
