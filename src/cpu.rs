@@ -266,8 +266,12 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             let (width, table) = ((p.heads * p.head_dim) as usize, floats(inputs[0]));
             let x = rows_mut(&mut out[0], p.n_tokens, p.heads * p.head_dim);
             team::chunks_mut(x, width, 1, |first, x| {
-                let n_tokens = (x.len() / width) as u32;
-                ops::rope::rope(&RopeParams { n_tokens, ..*p }, &table[first * p.n_rot as usize..], x);
+                let p = RopeParams { n_tokens: (x.len() / width) as u32, ..*p };
+                let table = &table[first * p.n_rot as usize..];
+                match level {
+                    Some(level) => simd::rope(level, &p, table, x),
+                    None => ops::rope::rope(&p, table, x),
+                }
             });
         }
         (Op::CacheWriteK(t), Args::CacheWrite(p)) => {

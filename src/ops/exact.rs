@@ -31,7 +31,7 @@ pub fn canon(x: f32) -> f32 {
 }
 
 /// `x`, or +0 when |x| < 2^-50: what is read from files, where every finite magnitude may stand.
-#[inline]
+#[inline(always)]
 pub fn flush(x: f32) -> f32 {
     if x.abs() < CANON_MIN { 0.0 } else { x }
 }

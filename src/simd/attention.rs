@@ -20,7 +20,7 @@ use super::portable::Portable;
 use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
-use crate::ops::exact::{POISON, canon, fdiv, greater, ordered, sticky};
+use crate::ops::exact::{POISON, canon, fdiv, flush, greater, ordered, sticky};
 use keys::{Digits, coded_scores, float_scores, max_of};
 use rows::RowLanes;
 use values::{Rows, weigh};
@@ -240,7 +240,8 @@ fn probabilities(
     // a poisoned score is the maximum
     let bad = mc.to_bits() == POISON.to_bits();
     for i in 0..CHUNK {
-        let x = canon(fexp(scaled[i] - mc));
+        // of numbers at most as large as the maximum: from 0 to 1
+        let x = flush(fexp(scaled[i] - mc));
         let x = if bad { POISON } else { x };
         p[i] = if i >= from && i < to { x } else { 0.0 };
     }
@@ -257,7 +258,7 @@ fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize
     }
     let new = greater(c.m, mc);
     let bad = new.to_bits() == POISON.to_bits();
-    let (a, b) = (canon(fexp(c.m - new)), canon(fexp(mc - new)));
+    let (a, b) = (flush(fexp(c.m - new)), flush(fexp(mc - new)));
     let (a, b) = if bad { (POISON, POISON) } else { (a, b) };
     c.l = c.l * a + lc * b;
     for (o, oc) in c.o[..hd.div_ceil(BLOCK)].iter_mut().zip(oc) {

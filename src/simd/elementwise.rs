@@ -1,5 +1,5 @@
-//! SwiGLU and RMS norm per instruction set, bit-equal to `ops::swiglu` and `ops::rms_norm`, and the exponential that
-//! attention shares with them.
+//! SwiGLU, RMS norm and rotary embedding per instruction set, bit-equal to `ops::swiglu`, `ops::rms_norm` and
+//! `ops::rope`, and the exponential that attention shares with them.
 //!
 //! The arithmetic stands once, in loops over arrays without branches or closures, compiled once per level; lanes are
 //! elements. Nothing here may reorder a sum or call a mathematical library.
@@ -7,6 +7,7 @@
 use super::Level;
 use crate::ops::exact::{canon, fdiv, fsqrt};
 use crate::ops::rms_norm::RmsNormParams;
+use crate::ops::rope::RopeParams;
 
 /// Lanes of RMS norm's sum.
 const NORM_LANES: usize = 256;
@@ -92,6 +93,34 @@ fn rms_norm_body(p: &RmsNormParams, x: &[f32], w: &[f32], y: &mut [f32]) {
     }
 }
 
+/// Both elements of a pair, turned by the angle whose cosine and sine are given.
+#[inline(always)]
+fn turned(a: f32, b: f32, [c, s]: [f32; 2]) -> (f32, f32) {
+    (canon(a * c - b * s), canon(a * s + b * c))
+}
+
+#[inline(always)]
+fn rope_body(p: &RopeParams, table: &[f32], x: &mut [f32]) {
+    let (heads, hd, n_rot) = (p.heads as usize, p.head_dim as usize, p.n_rot as usize);
+    for (x, table) in x.chunks_exact_mut(heads * hd).zip(table.chunks_exact(n_rot)) {
+        let (table, _) = table.as_chunks::<2>();
+        for head in x.chunks_exact_mut(hd) {
+            let head = &mut head[..n_rot];
+            if p.half_split == 1 {
+                let (low, high) = head.split_at_mut(n_rot / 2);
+                for ((a, b), &cs) in low.iter_mut().zip(high).zip(table) {
+                    (*a, *b) = turned(*a, *b, cs);
+                }
+            } else {
+                let (pairs, _) = head.as_chunks_mut::<2>();
+                for ([a, b], &cs) in pairs.iter_mut().zip(table) {
+                    (*a, *b) = turned(*a, *b, cs);
+                }
+            }
+        }
+    }
+}
+
 /// Functions compiled for a level, from a body that is always inlined.
 macro_rules! for_levels {
     ($body:ident => $avx2:ident, $avx512:ident: ($($name:ident: $ty:ty),*)) => {
@@ -111,6 +140,7 @@ macro_rules! for_levels {
 
 for_levels!(swiglu_body => swiglu_avx2, swiglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
 for_levels!(rms_norm_body => rms_norm_avx2, rms_norm_avx512: (p: &RmsNormParams, x: &[f32], w: &[f32], y: &mut [f32]));
+for_levels!(rope_body => rope_avx2, rope_avx512: (p: &RopeParams, table: &[f32], x: &mut [f32]));
 
 /// y = silu(gate) · up element by element, with the bits of `ops::swiglu` at every level.
 ///
@@ -158,6 +188,36 @@ pub fn rms_norm_row(level: Level, p: &RmsNormParams, x: &[f32], w: &[f32], y: &m
         Level::Avx512 => unsafe { rms_norm_avx512(p, x, w, y) },
         // as for swiglu
         _ => rms_norm_body(p, x, w, y),
+    }
+}
+
+/// Rotary embedding in place, with the bits of `ops::rope` at every level. `table`: `[token][n_rot/2][cos, sin]`, `x`:
+/// `[token][heads][head_dim]`.
+///
+/// Panics when a length does not fit, or when this CPU does not have `level`.
+pub fn rope(level: Level, p: &RopeParams, table: &[f32], x: &mut [f32]) {
+    let (row, n_rot, n) = ((p.heads * p.head_dim) as usize, p.n_rot as usize, p.n_tokens as usize);
+    assert!(n_rot.is_multiple_of(2) && p.n_rot <= p.head_dim, "rope: {n_rot} elements of {} are turned", p.head_dim);
+    assert!(
+        x.len() >= n * row && table.len() >= n * n_rot,
+        "rope: {} elements and {} of the table for {n} tokens",
+        x.len(),
+        table.len()
+    );
+    assert!(level.is_available(), "rope: this CPU does not have {}", level.name());
+    if row == 0 || n_rot == 0 {
+        return;
+    }
+    let (table, x) = (&table[..n * n_rot], &mut x[..n * row]);
+    match level {
+        // SAFETY: the level is available, asserted above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { rope_avx2(p, table, x) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { rope_avx512(p, table, x) },
+        // as for swiglu
+        _ => rope_body(p, table, x),
     }
 }
 

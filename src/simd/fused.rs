@@ -1,7 +1,9 @@
 //! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
 //! cache. No order changes, so the bits are those of the commands they replace.
 
-use super::{Act, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, swiglu, team};
+use super::{
+    Act, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, rope, swiglu, team,
+};
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
@@ -10,7 +12,6 @@ use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::norm_quantize::NormQuantizeParams;
-use crate::ops::rope::rope;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use std::cell::Cell;
@@ -127,7 +128,7 @@ pub fn rope_cache_write(
         let width = (heads * p.head_dim) as usize;
         for (t, x) in (first..).zip(x.chunks_exact_mut(width)) {
             x.copy_from_slice(&qkv[t * row + from..][..width]);
-            rope(&p.rope(heads), &table[t * n_rot..], x);
+            rope(level, &p.rope(heads), &table[t * n_rot..], x);
         }
     };
     if p.ring == 0 {

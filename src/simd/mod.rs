@@ -40,7 +40,7 @@ use crate::ops::exact::canon;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups};
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
-pub use elementwise::{rms_norm_row, swiglu};
+pub use elementwise::{rms_norm_row, rope, swiglu};
 use kernels::{ActBlock, Floats, Quantised};
 use lanes::Word;
 use std::ops::Range;
