@@ -4,7 +4,6 @@
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
 use super::device::Nature;
-use crate::blocks::BlockType;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Command, Op, Plan, Rows};
@@ -106,7 +105,8 @@ const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
         // there are no codes to unpack, and two types to unpack
-        Op::Matvec(BlockType::F32 | BlockType::F16 | BlockType::BF16) | Op::MatvecPair(..) => &LINEAR[..4],
+        Op::Matvec(t) if t.is_float() => &LINEAR[..4],
+        Op::MatvecPair(..) => &LINEAR[..4],
         Op::Matvec(_) => LINEAR,
         Op::GateUp(_) => GATE_UP,
         Op::Attention(CacheType::F32 | CacheType::F16, _) => ATTENTION,

@@ -7,7 +7,7 @@
 //!
 //! Expected results are not here: they are what the twin makes of a case. Nothing here runs an operation on a device.
 
-use crate::blocks::{BlockType, pack};
+use crate::blocks::{BlockType, NumberKind, pack};
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -38,21 +38,6 @@ pub const SENTINEL: u32 = 0xdead_beef;
 
 /// What cache positions hold that no query may see: NaN as f32 and as f16.
 const UNSEEN: u32 = 0x7fc0_7e00;
-
-/// The formats that have kernels (Q8_K is packed as Q8K128).
-pub const WEIGHT_TYPES: [BlockType; 11] = [
-    BlockType::F32,
-    BlockType::F16,
-    BlockType::BF16,
-    BlockType::Q8_0,
-    BlockType::Q4_0,
-    BlockType::Q5_0,
-    BlockType::Q5_1,
-    BlockType::Q4_K,
-    BlockType::Q5_K,
-    BlockType::Q6_K,
-    BlockType::Q8K128,
-];
 
 /// What a buffer is to the operation of its case.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,8 +80,8 @@ pub struct Case {
 
 /// Every operation and type the engine has.
 pub fn ops() -> Vec<Op> {
-    let mut list: Vec<Op> = WEIGHT_TYPES.map(Op::Embed).into();
-    list.extend(WEIGHT_TYPES.map(Op::Matvec));
+    let mut list: Vec<Op> = BlockType::with_kernels().map(Op::Embed).collect();
+    list.extend(BlockType::with_kernels().map(Op::Matvec));
     list.extend([Op::RmsNorm, Op::ActQuantize, Op::Rope]);
     list.extend(CacheType::ALL.map(Op::CacheWriteK));
     list.extend(CacheType::ALL.map(Op::CacheWriteV));
@@ -121,9 +106,9 @@ pub fn ops() -> Vec<Op> {
         Op::RopeCacheWrite(CacheType::F16, CacheType::Q8_0),
         Op::RopeCacheWrite(CacheType::Q4_0R, CacheType::TQ3_1),
     ]);
-    list.extend(PAIRS.map(|(a, b)| Op::MatvecPair(a, b)));
-    list.extend(gate_up::TYPES.map(Op::GateUp));
-    list.extend([BlockType::Q8_0, BlockType::Q4_0, BlockType::Q8K128].map(Op::Encode));
+    list.extend(PAIRS.map(|(a, b, _)| Op::MatvecPair(a, b)));
+    list.extend(gate_up::types().map(Op::GateUp));
+    list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
     list
 }
 
@@ -490,21 +475,16 @@ fn finite_scales(t: BlockType, block: &mut [u8], rng: &mut Rng) {
             _ => (rng.next() as u16 & 0x83ff) | (5 + rng.below(14) as u16) << 10,
         }
     };
-    match t {
-        BlockType::F32 => block.copy_from_slice(&rng.float().to_le_bytes()),
-        BlockType::BF16 => block.copy_from_slice(&rng.float().to_le_bytes()[2..]),
-        BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => {
-            block[..2].copy_from_slice(&half(rng).to_le_bytes())
-        }
-        BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => {
-            block[..2].copy_from_slice(&half(rng).to_le_bytes());
-            block[2..4].copy_from_slice(&half(rng).to_le_bytes());
-        }
-        BlockType::Q6_K => block[208..].copy_from_slice(&half(rng).to_le_bytes()),
-        // also what packing makes 0: 2^-60
-        BlockType::Q8_K | BlockType::Q8K128 => {
-            let d = if rng.below(6) == 0 { 8.673_617e-19 } else { rng.float() };
-            block[..4].copy_from_slice(&d.to_le_bytes());
+    for n in t.format().numbers {
+        let block = &mut block[n.at..];
+        match n.kind {
+            NumberKind::F16 => block[..2].copy_from_slice(&half(rng).to_le_bytes()),
+            NumberKind::BF16 => block[..2].copy_from_slice(&rng.float().to_le_bytes()[2..]),
+            // also, of a scale, what packing makes 0: 2^-60
+            NumberKind::F32 if !t.is_float() && rng.below(6) == 0 => {
+                block[..4].copy_from_slice(&8.673_617e-19f32.to_le_bytes());
+            }
+            NumberKind::F32 => block[..4].copy_from_slice(&rng.float().to_le_bytes()),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::top_k::PAIR;
+use crate::ops::types::twins;
 use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
 use crate::simd::team::{self, Team};
 use crate::simd::{self, Act, Level, Words, fused};
@@ -160,8 +161,7 @@ fn by_token(op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words], stop: &St
     let blocks = |k: u32, digits: u32| act_words(k as usize, digits as usize);
     match (op, args) {
         (Op::Matvec(t), Args::Linear(p)) => {
-            let float = matches!(t, BlockType::F32 | BlockType::F16 | BlockType::BF16);
-            let words = if float { p.k as usize } else { blocks(p.k, p.digits) };
+            let words = if t.is_float() { p.k as usize } else { blocks(p.k, p.digits) };
             for (token, at) in tokens(p.n_tokens) {
                 let one = LinearParams { n_tokens: 1, y_offset: p.y_offset + token * p.y_stride, ..*p };
                 operation(None, op, &Args::Linear(one), &[inputs[0], &inputs[1][at * words..]], out);
@@ -241,7 +241,7 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
             let (dim, x) = (p.dim as usize, rows_mut(&mut out[0], p.n_tokens, p.dim));
             team::chunks_mut(x, dim, 1, |first, x| {
                 let n_tokens = (x.len() / dim) as u32;
-                ops::embed::embed(t, &EmbedParams { n_tokens, ..*p }, &inputs[0][first..], inputs[1], x);
+                (twins(t).embed)(&EmbedParams { n_tokens, ..*p }, &inputs[0][first..], inputs[1], x);
             });
         }
         (Op::Matvec(t), Args::Linear(p)) => {
@@ -350,10 +350,9 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
         }
         (Op::MatvecPair(a, b), Args::LinearPair(p)) => {
             let (w, act, y) = (inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
-            match (level, a) {
-                (Some(level), _) => fused::matvec_pair(level, (a, b), p, w, act, y),
-                (None, BlockType::Q5_K) => ops::matvec_pair::q5k_q6k_matvec(p, w, act, y),
-                (None, _) => ops::matvec_pair::q4k_q6k_matvec(p, w, act, y),
+            match level {
+                Some(level) => fused::matvec_pair(level, (a, b), p, w, act, y),
+                None => ops::matvec_pair::matvec_pair((a, b), p, w, act, y),
             }
         }
         (Op::GateUp(t), Args::GateUp(p)) => match level {
@@ -365,28 +364,11 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
     }
 }
 
-fn matvec(level: Option<Level>, t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
-    let float = matches!(t, BlockType::F32 | BlockType::F16 | BlockType::BF16);
-    if let Some(level) = level {
-        let act = if float { Act::Floats(floats(act)) } else { Act::Blocks(act) };
-        return simd::matvec(level, t, p, w, act, y);
-    }
-    twin_matvec(t, p, w, act, y)
-}
-
-fn twin_matvec(t: BlockType, p: &ops::linear::LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
-    match t {
-        BlockType::F32 => ops::f32_matvec::f32_matvec(p, w, floats(act), y),
-        BlockType::F16 => ops::f16_matvec::f16_matvec(p, w, floats(act), y),
-        BlockType::BF16 => ops::bf16_matvec::bf16_matvec(p, w, floats(act), y),
-        BlockType::Q8_0 => ops::q8_0_matvec::q8_0_matvec(p, w, act, y),
-        BlockType::Q4_0 => ops::q4_0_matvec::q4_0_matvec(p, w, act, y),
-        BlockType::Q5_0 => ops::q5_0_matvec::q5_0_matvec(p, w, act, y),
-        BlockType::Q5_1 => ops::q5_1_matvec::q5_1_matvec(p, w, act, y),
-        BlockType::Q4_K => ops::q4k_matvec::q4k_matvec(p, w, act, y),
-        BlockType::Q5_K => ops::q5k_matvec::q5k_matvec(p, w, act, y),
-        BlockType::Q6_K => ops::q6k_matvec::q6k_matvec(p, w, act, y),
-        BlockType::Q8_K | BlockType::Q8K128 => ops::q8k128_matvec::q8k128_matvec(p, w, act, y),
+fn matvec(level: Option<Level>, t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
+    match level {
+        Some(level) if t.is_float() => simd::matvec(level, t, p, w, Act::Floats(floats(act)), y),
+        Some(level) => simd::matvec(level, t, p, w, Act::Blocks(act), y),
+        None => (twins(t).matvec)(p, w, act, y),
     }
 }
 

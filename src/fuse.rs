@@ -18,9 +18,9 @@
 
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
-use crate::ops::gate_up::{self, GateUpParams};
+use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::LinearParams;
-use crate::ops::matvec_pair::{LinearPairParams, PAIRS};
+use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
@@ -369,7 +369,7 @@ impl Fuser<'_> {
         let (Op::Matvec(ta), Op::Matvec(tb)) = (a.op, b.op) else { return false };
         let (&[wa, xa, ya], &[wb, xb, yb]) = (&a.binds[..], &b.binds[..]) else { return false };
         let adjoin = LinearParams { rows: pb.rows, y_offset: pa.y_offset + pa.rows, ..pa } == pb;
-        let pair = PAIRS.contains(&(ta, tb));
+        let pair = matvec_pair::stem(ta, tb).is_some();
         if (xa, ya) != (xb, yb) || !adjoin || !pa.rows.is_multiple_of(32) || !(ta == tb || pair) || !alike(a, b) {
             return false;
         }
@@ -431,7 +431,7 @@ impl Fuser<'_> {
         let (Some(p), Args::SwigluQuantize(sq), Op::Matvec(t)) = (linear(l), s.args, l.op) else { return false };
         let (&[w, x, y], &[from, act]) = (&l.binds[..], &s.binds[..]) else { return false };
         let whole = p.rows == 2 * sq.dim && p.y_stride == p.rows && p.residual == 0;
-        let known = gate_up::TYPES.contains(&t) && sq.dim.is_multiple_of(32) && p.digits == sq.digits;
+        let known = !t.is_float() && sq.dim.is_multiple_of(32) && p.digits == sq.digits;
         if y != from || !whole || !known || !alike(l, s) || l.rows != Rows::Tokens || !self.private(y, &(at..at + 2)) {
             return false;
         }

@@ -7,16 +7,17 @@ use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::{AttentionParams, SCOPE_OWN, unit_heads};
+use crate::ops::attention::{AttentionParams, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::embed::EmbedParams;
-use crate::ops::encode::EncodeParams;
+use crate::ops::encode::{self, EncodeParams};
 use crate::ops::float_probe::FloatProbeParams;
-use crate::ops::gate_up::GateUpParams;
-use crate::ops::linear::{ACT_BLOCK_WORDS, LinearParams};
-use crate::ops::matvec_pair::LinearPairParams;
+use crate::ops::gate_up::{self, GateUpParams};
+use crate::ops::linear::LinearParams;
+use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
+use crate::ops::params::{At, Fields, Params};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
@@ -24,6 +25,7 @@ use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use crate::ops::top_k::{ABSENT, K_MAX, PAIR, TopKParams};
+use crate::ops::types::twins;
 use crate::stop::Stop;
 use futures::future::LocalBoxFuture;
 
@@ -84,148 +86,212 @@ pub struct BufDecl {
     pub role: Role,
 }
 
-/// An operation: which shader, which twin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Op {
+/// A type that an operation is made for.
+trait TypeArgument: Copy {
+    /// what the shader's `override` constant holds; `None` where the type has shaders of its own
+    fn constant(self) -> Option<f64>;
+    /// its name where titles show it
+    fn shown(self) -> Option<&'static str>;
+}
+
+impl TypeArgument for BlockType {
+    fn constant(self) -> Option<f64> {
+        None
+    }
+
+    fn shown(self) -> Option<&'static str> {
+        None
+    }
+}
+
+impl TypeArgument for CacheType {
+    fn constant(self) -> Option<f64> {
+        Some(self as u32 as f64)
+    }
+
+    fn shown(self) -> Option<&'static str> {
+        Some(self.name())
+    }
+}
+
+/// Declares [`Op`]: of each operation its types, its parameters ([`Args`]) and the stem of its shader and twin. A cache type
+/// named `k` is the shader's `override k_type`.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $variant:ident $(($($t:ident: $type:ty),*))? => $args:ident, $stem:expr;)*) => {
+        /// An operation: which shader, which twin.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        pub enum Op {
+            $($(#[$doc])* $variant $(($($type),*))?,)*
+        }
+
+        impl Op {
+            /// The stem of its shader and twin.
+            ///
+            /// # Panics
+            /// When there is no kernel of these types.
+            #[allow(unused_variables, reason = "not every stem depends on the operation's types")]
+            pub fn stem(self) -> &'static str {
+                match self {
+                    $(Op::$variant $(($($t),*))? => $stem,)*
+                }
+            }
+
+            /// Whether these are parameters of this operation.
+            pub fn takes(self, args: &Args) -> bool {
+                match self {
+                    $(Op::$variant { .. } => matches!(args, Args::$args(_)),)*
+                }
+            }
+
+            /// The `override` constant and the shown name of each of its types.
+            fn types(self) -> Vec<(&'static str, Option<f64>, Option<&'static str>)> {
+                match self {
+                    $(Op::$variant $(($($t),*))? => {
+                        vec![$($((concat!(stringify!($t), "_type"), $t.constant(), $t.shown())),*)?]
+                    })*
+                }
+            }
+        }
+    };
+}
+
+operations! {
     /// embedding lookup
-    Embed(BlockType),
+    Embed(t: BlockType) => Embed, twins(t).stems.embed;
     /// quantised or float linear
-    Matvec(BlockType),
+    Matvec(t: BlockType) => Linear, twins(t).stems.matvec;
     /// RMS norm
-    RmsNorm,
+    RmsNorm => RmsNorm, "rms_norm";
     /// activations to Q8K128 blocks
-    ActQuantize,
+    ActQuantize => ActQuantize, "act_quantize";
     /// rotary embedding
-    Rope,
+    Rope => Rope, "rope";
     /// keys into the cache
-    CacheWriteK(CacheType),
+    CacheWriteK(cache: CacheType) => CacheWrite, "cache_write_k";
     /// values into the cache
-    CacheWriteV(CacheType),
+    CacheWriteV(cache: CacheType) => CacheWrite, "cache_write_v";
     /// attention over one cache page (key type, value type)
-    Attention(CacheType, CacheType),
+    Attention(k: CacheType, v: CacheType) => Attention, "attention";
     /// `attention`, then `act_quantize`
-    AttentionQuantize(CacheType, CacheType),
+    AttentionQuantize(k: CacheType, v: CacheType) => AttentionQuantize, "attention_quantize";
     /// silu(gate) · up
-    Swiglu,
+    Swiglu => Swiglu, "swiglu";
     /// residual add
-    Add,
+    Add => Add, "add";
     /// bias of a linear
-    AddBias,
+    AddBias => AddBias, "add_bias";
     /// rows whose logits are wanted
-    SelectRows,
+    SelectRows => SelectRows, "select_rows";
     /// the best logits of each row
-    TopK,
+    TopK => TopK, "top_k";
     /// f32 rows to blocks
-    Encode(BlockType),
+    Encode(t: BlockType) => Encode, encode::stem(t).unwrap_or_else(|| panic!("{} has no encoder", t.name()));
     /// the shapes a device must get right to be called exact
-    FloatProbe,
+    FloatProbe => FloatProbe, "float_probe";
     /// `rms_norm`, then `act_quantize`
-    NormQuantize,
+    NormQuantize => NormQuantize, "norm_quantize";
     /// `swiglu`, then `act_quantize`
-    SwigluQuantize,
+    SwigluQuantize => SwigluQuantize, "swiglu_quantize";
     /// `rope` of queries and keys, then `cache_write_k` and `cache_write_v` (key type, value type)
-    RopeCacheWrite(CacheType, CacheType),
+    RopeCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite, "rope_cache_write";
     /// two `matvec` with the same activations: rows of the first type, then rows of the second
-    MatvecPair(BlockType, BlockType),
+    MatvecPair(a: BlockType, b: BlockType) => LinearPair, matvec_pair::stem(a, b)
+        .unwrap_or_else(|| panic!("there is no kernel for rows of {} and {}", a.name(), b.name()));
     /// `matvec` of gate and up rows, then `swiglu_quantize`
-    GateUp(BlockType),
+    GateUp(t: BlockType) => GateUp, gate_up::stem(t).unwrap_or_else(|| panic!("{} has no gate_up kernel", t.name()));
 }
 
 impl Op {
-    /// The stem of its shader and twin.
-    pub fn stem(self) -> &'static str {
-        match self {
-            Op::Embed(t) => match t {
-                BlockType::F32 => "embed_f32",
-                BlockType::F16 => "embed_f16",
-                BlockType::BF16 => "embed_bf16",
-                BlockType::Q8_0 => "embed_q8_0",
-                BlockType::Q4_0 => "embed_q4_0",
-                BlockType::Q5_0 => "embed_q5_0",
-                BlockType::Q5_1 => "embed_q5_1",
-                BlockType::Q4_K => "embed_q4k",
-                BlockType::Q5_K => "embed_q5k",
-                BlockType::Q6_K => "embed_q6k",
-                BlockType::Q8_K | BlockType::Q8K128 => "embed_q8k128",
-            },
-            Op::Matvec(t) => match t {
-                BlockType::F32 => "f32_matvec",
-                BlockType::F16 => "f16_matvec",
-                BlockType::BF16 => "bf16_matvec",
-                BlockType::Q8_0 => "q8_0_matvec",
-                BlockType::Q4_0 => "q4_0_matvec",
-                BlockType::Q5_0 => "q5_0_matvec",
-                BlockType::Q5_1 => "q5_1_matvec",
-                BlockType::Q4_K => "q4k_matvec",
-                BlockType::Q5_K => "q5k_matvec",
-                BlockType::Q6_K => "q6k_matvec",
-                BlockType::Q8_K | BlockType::Q8K128 => "q8k128_matvec",
-            },
-            Op::RmsNorm => "rms_norm",
-            Op::ActQuantize => "act_quantize",
-            Op::Rope => "rope",
-            Op::CacheWriteK(_) => "cache_write_k",
-            Op::CacheWriteV(_) => "cache_write_v",
-            Op::Attention(..) => "attention",
-            Op::AttentionQuantize(..) => "attention_quantize",
-            Op::Swiglu => "swiglu",
-            Op::Add => "add",
-            Op::AddBias => "add_bias",
-            Op::SelectRows => "select_rows",
-            Op::TopK => "top_k",
-            Op::Encode(t) => match t {
-                BlockType::Q8_0 => "q8_0_encode",
-                BlockType::Q4_0 => "q4_0_encode",
-                BlockType::Q8K128 => "q8k128_encode",
-                other => panic!("{} has no encoder", other.name()),
-            },
-            Op::FloatProbe => "float_probe",
-            Op::NormQuantize => "norm_quantize",
-            Op::SwigluQuantize => "swiglu_quantize",
-            Op::RopeCacheWrite(..) => "rope_cache_write",
-            Op::MatvecPair(BlockType::Q4_K, BlockType::Q6_K) => "q4k_q6k_matvec",
-            Op::MatvecPair(BlockType::Q5_K, BlockType::Q6_K) => "q5k_q6k_matvec",
-            Op::MatvecPair(a, b) => panic!("there is no kernel for rows of {} and {}", a.name(), b.name()),
-            Op::GateUp(t) => match t {
-                BlockType::Q8_0 => "q8_0_gate_up",
-                BlockType::Q4_0 => "q4_0_gate_up",
-                BlockType::Q5_0 => "q5_0_gate_up",
-                BlockType::Q5_1 => "q5_1_gate_up",
-                BlockType::Q5_K => "q5k_gate_up",
-                BlockType::Q6_K => "q6k_gate_up",
-                BlockType::Q8_K | BlockType::Q8K128 => "q8k128_gate_up",
-                BlockType::Q4_K => "q4k_gate_up",
-                other => panic!("{} has no gate_up kernel", other.name()),
-            },
-        }
-    }
-
     /// Values of the shader's `override` constants.
     pub fn constants(self) -> Vec<(&'static str, f64)> {
-        match self {
-            Op::CacheWriteK(t) | Op::CacheWriteV(t) => vec![("cache_type", t as u32 as f64)],
-            Op::Attention(k, v) | Op::AttentionQuantize(k, v) | Op::RopeCacheWrite(k, v) => {
-                vec![("k_type", k as u32 as f64), ("v_type", v as u32 as f64)]
-            }
-            _ => vec![],
-        }
+        self.types().into_iter().filter_map(|(name, value, _)| Some((name, value?))).collect()
     }
 
     /// Operation and types, for messages and labels: `attention[f16,q8_0]`.
     pub fn title(self) -> String {
-        match self {
-            Op::CacheWriteK(t) | Op::CacheWriteV(t) => format!("{}[{}]", self.stem(), t.name()),
-            Op::Attention(k, v) | Op::AttentionQuantize(k, v) | Op::RopeCacheWrite(k, v) => {
-                format!("{}[{},{}]", self.stem(), k.name(), v.name())
-            }
-            _ => self.stem().to_string(),
-        }
+        let shown: Vec<&str> = self.types().into_iter().filter_map(|(_, _, shown)| shown).collect();
+        if shown.is_empty() { self.stem().to_string() } else { format!("{}[{}]", self.stem(), shown.join(",")) }
     }
 }
 
-/// The parameters of one command; the variant belongs to the operation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Args {
+/// Declares [`Args`] and what is asked of every kind of parameters, which the operations say beside their twins
+/// ([`Params`]).
+macro_rules! args {
+    ($($(#[$doc:meta])* $variant:ident($params:ident),)*) => {
+        /// The parameters of one command; the variant belongs to the operation.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Args {
+            $($(#[$doc])* $variant($params),)*
+        }
+
+        impl Args {
+            /// The parameters for a step; `None` where the command has nothing to do in it.
+            fn at(self, step: &At) -> Option<Args> {
+                match self {
+                    $(Args::$variant(p) => p.at(step).map(Args::$variant),)*
+                }
+            }
+
+            /// Workgroups of the dispatch; z is always 1 (the barrier's zero comes from it).
+            pub fn groups(&self) -> [u32; 3] {
+                let [x, y] = match self {
+                    $(Args::$variant(p) => p.groups(),)*
+                };
+                [x, y, 1]
+            }
+
+            /// Writes the parameters as the shader's uniform struct (std140-like layout by `encase`); returns the bytes
+            /// written.
+            pub fn encode(&self, out: &mut [u8]) -> usize {
+                fn put<T: Params>(p: &T, out: &mut [u8]) -> usize {
+                    let mut buffer = encase::UniformBuffer::new(out);
+                    buffer.write(p).expect("the arena slot holds the largest parameter struct");
+                    p.size().get() as usize
+                }
+                match self {
+                    $(Args::$variant(p) => put(p, out),)*
+                }
+            }
+
+            /// Names and WGSL types of the fields, in order.
+            pub fn fields(&self) -> &'static [(&'static str, &'static str)] {
+                match self {
+                    $(Args::$variant(_) => $params::FIELDS,)*
+                }
+            }
+
+            /// Parameters of the same kind whose fields have these bits.
+            pub fn with_words(&self, words: &[u32]) -> Args {
+                match self {
+                    $(Args::$variant(_) => Args::$variant($params::from_words(words)),)*
+                }
+            }
+
+            /// Buffers the command writes: so many of its last bindings.
+            fn n_outputs(&self) -> usize {
+                match self {
+                    $(Args::$variant(_) => $params::OUTPUTS,)*
+                }
+            }
+
+            /// Which output holds f32 results, and how far apart they are; `None` where there are none.
+            fn floats(&self) -> Option<(usize, usize)> {
+                match self {
+                    $(Args::$variant(_) => $params::FLOAT_STRIDE.map(|stride| ($params::FLOAT_OUTPUT, stride)),)*
+                }
+            }
+
+            /// Whether the operation writes all of an output and reads none of it.
+            fn replaces(&self, output: usize) -> bool {
+                match self {
+                    $(Args::$variant(p) => p.replaces(output),)*
+                }
+            }
+        }
+    };
+}
+
+args! {
     /// of `embed_*`
     Embed(EmbedParams),
     /// of `*_matvec`
@@ -357,70 +423,18 @@ impl Command {
         if n == 0 {
             return None;
         }
-        let (n, pos, end) = (n as u32, step.pos as u32, (step.pos + step.n_tokens) as u32);
-        let mut args = self.args;
-        match &mut args {
-            Args::Embed(p) => p.n_tokens = n,
-            Args::Linear(p) => p.n_tokens = n,
-            Args::RmsNorm(p) => p.n_tokens = n,
-            Args::ActQuantize(p) => p.n_tokens = n,
-            Args::Rope(p) => p.n_tokens = n,
-            Args::CacheWrite(p) => {
-                if p.ring == 0 && (p.page_first >= end || p.page_first + p.page_len <= pos) {
-                    return None;
-                }
-                (p.n_tokens, p.pos) = (n, pos);
-            }
-            Args::Attention(p) => {
-                (p.n_tokens, p.pos) = (n, pos);
-                if !p.touched() {
-                    return None;
-                }
-            }
-            Args::AttentionQuantize(p) => {
-                (p.n_tokens, p.pos) = (n, pos);
-                if !p.attention().touched() {
-                    return None;
-                }
-            }
-            Args::Swiglu(p) => p.n_tokens = n,
-            Args::Add(p) => p.n_tokens = n,
-            Args::AddBias(p) => p.n_tokens = n,
-            Args::SelectRows(p) => (p.n_tokens, p.first) = (n, step.out_first as u32),
-            Args::TopK(p) => {
-                if step.select == 0 {
-                    return None;
-                }
-                (p.n_tokens, p.k) = (n, step.select as u32);
-                if p.lists > 0 {
-                    (p.n, p.slice) = (p.lists * p.k, p.lists * p.k);
-                }
-            }
-            Args::Encode(p) => p.n_tokens = n,
-            Args::FloatProbe(p) => p.n_tokens = n,
-            Args::NormQuantize(p) => p.n_tokens = n,
-            Args::SwigluQuantize(p) => p.n_tokens = n,
-            Args::RopeCacheWrite(p) => {
-                if p.ring == 0 && (p.page_first >= end || p.page_first + p.page_len <= pos) {
-                    return None;
-                }
-                (p.n_tokens, p.pos) = (n, pos);
-            }
-            Args::LinearPair(p) => p.n_tokens = n,
-            Args::GateUp(p) => p.n_tokens = n,
-        }
-        Some(args)
+        self.args.at(&At {
+            n: n as u32,
+            pos: step.pos as u32,
+            end: (step.pos + step.n_tokens) as u32,
+            out_first: step.out_first as u32,
+            select: step.select as u32,
+        })
     }
 
-    /// The buffers the command writes (the last binding; attention also its carried state, `rope_cache_write` queries,
-    /// keys and values).
+    /// The buffers the command writes, the last of its bindings.
     pub fn outputs(&self) -> &[BufId] {
-        let n = self.binds.len();
-        match self.op {
-            Op::Attention(..) | Op::AttentionQuantize(..) => &self.binds[n - 2..],
-            Op::RopeCacheWrite(..) => &self.binds[n - 3..],
-            _ => &self.binds[n - 1..],
-        }
+        &self.binds[self.binds.len() - self.args.n_outputs()..]
     }
 
     /// The buffers the command only reads.
@@ -429,33 +443,16 @@ impl Command {
     }
 
     /// Whether what the command leaves in a buffer depends on what that buffer held before: by reading it, or by writing
-    /// only a part of it. Said of the outputs of every operation that is not known to replace them.
+    /// only a part of it.
     pub fn reads(&self, id: BufId) -> bool {
-        let replaces = match (self.op, &self.args) {
-            (Op::RmsNorm | Op::ActQuantize | Op::Swiglu | Op::SelectRows, _) => true,
-            (Op::NormQuantize | Op::SwigluQuantize | Op::GateUp(_), _) => true,
-            (_, Args::Linear(p)) => p.residual == 0,
-            (_, Args::LinearPair(p)) => p.residual == 0,
-            // the result, of which the page that holds a row's position writes all; not the state carried from page to page
-            (Op::Attention(..) | Op::AttentionQuantize(..), _) => self.binds.last() == Some(&id),
-            _ => false,
-        };
-        self.inputs().contains(&id) || (!replaces && self.outputs().contains(&id))
+        let written = self.outputs().iter().position(|&output| output == id);
+        self.inputs().contains(&id) || written.is_some_and(|output| !self.args.replaces(output))
     }
 
     /// How far apart the f32 words of a buffer are that the command writes: all of them (1), or the scale in front of each
     /// block of activations. `None`: the buffer is not written, or holds a cache, ids, or what attention carries.
     pub fn float_stride(&self, output: BufId) -> Option<usize> {
-        let stride = match self.op {
-            Op::ActQuantize | Op::NormQuantize | Op::SwigluQuantize => ACT_BLOCK_WORDS,
-            Op::GateUp(_) | Op::AttentionQuantize(..) => ACT_BLOCK_WORDS,
-            Op::CacheWriteK(_) | Op::CacheWriteV(_) | Op::TopK | Op::Encode(_) | Op::FloatProbe => return None,
-            _ => 1,
-        };
-        let at = match self.op {
-            Op::RopeCacheWrite(..) => 0,
-            _ => self.outputs().len() - 1,
-        };
+        let (at, stride) = self.args.floats()?;
         (self.outputs()[at] == output).then_some(stride)
     }
 
@@ -477,64 +474,6 @@ impl Args {
             _ => return None,
         };
         (p.scope != SCOPE_OWN).then_some(p.page_first)
-    }
-
-    /// Workgroups of the dispatch; z is always 1 (the barrier's zero comes from it).
-    pub fn groups(&self) -> [u32; 3] {
-        let (x, y) = match self {
-            Args::Embed(p) => (p.dim.div_ceil(256), p.n_tokens),
-            Args::Linear(p) => (p.rows.div_ceil(32), p.n_tokens),
-            Args::RmsNorm(p) => (1, p.n_tokens),
-            Args::ActQuantize(p) => (p.k.div_ceil(128), p.n_tokens),
-            Args::Rope(p) => ((p.heads * p.n_rot / 2).div_ceil(64), p.n_tokens),
-            Args::CacheWrite(p) => (p.kv_heads, p.n_tokens),
-            Args::Attention(p) => (p.heads.div_ceil(unit_heads(p.head_dim)), p.n_tokens),
-            Args::AttentionQuantize(p) => (p.heads.div_ceil(unit_heads(p.head_dim)), p.n_tokens),
-            Args::Swiglu(p) => (p.dim.div_ceil(256), p.n_tokens),
-            Args::Add(p) => (p.dim.div_ceil(256), p.n_tokens),
-            Args::AddBias(p) => (p.dim.div_ceil(256), p.n_tokens),
-            Args::SelectRows(p) => (p.dim.div_ceil(256), p.n_tokens),
-            Args::TopK(p) => (p.n.div_ceil(p.slice), p.n_tokens),
-            Args::Encode(p) => (p.n_tokens.div_ceil(64), 1),
-            Args::FloatProbe(p) => (p.n_tokens.div_ceil(64), 1),
-            Args::NormQuantize(p) => (1, p.n_tokens),
-            Args::SwigluQuantize(p) => (p.dim.div_ceil(128), p.n_tokens),
-            Args::RopeCacheWrite(p) => (2 * p.kv_heads + if p.ring == 1 { 0 } else { p.heads }, p.n_tokens),
-            Args::LinearPair(p) => (p.rows.div_ceil(32), p.n_tokens),
-            Args::GateUp(p) => (p.dim.div_ceil(128), p.n_tokens),
-        };
-        [x, y, 1]
-    }
-
-    /// Writes the parameters as the shader's uniform struct (std140-like layout by `encase`); returns the bytes written.
-    pub fn encode(&self, out: &mut [u8]) -> usize {
-        fn put<T: encase::ShaderType + encase::internal::WriteInto>(p: &T, out: &mut [u8]) -> usize {
-            let mut buffer = encase::UniformBuffer::new(out);
-            buffer.write(p).expect("the arena slot holds the largest parameter struct");
-            p.size().get() as usize
-        }
-        match self {
-            Args::Embed(p) => put(p, out),
-            Args::Linear(p) => put(p, out),
-            Args::RmsNorm(p) => put(p, out),
-            Args::ActQuantize(p) => put(p, out),
-            Args::Rope(p) => put(p, out),
-            Args::CacheWrite(p) => put(p, out),
-            Args::Attention(p) => put(p, out),
-            Args::AttentionQuantize(p) => put(p, out),
-            Args::Swiglu(p) => put(p, out),
-            Args::Add(p) => put(p, out),
-            Args::AddBias(p) => put(p, out),
-            Args::SelectRows(p) => put(p, out),
-            Args::TopK(p) => put(p, out),
-            Args::Encode(p) => put(p, out),
-            Args::FloatProbe(p) => put(p, out),
-            Args::NormQuantize(p) => put(p, out),
-            Args::SwigluQuantize(p) => put(p, out),
-            Args::RopeCacheWrite(p) => put(p, out),
-            Args::LinearPair(p) => put(p, out),
-            Args::GateUp(p) => put(p, out),
-        }
     }
 }
 

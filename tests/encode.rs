@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::rows::{QUANTISED, awkward};
+use common::rows::{awkward, quantised};
 use isobit::blocks::BlockType;
 use isobit::quantize::Encoder;
 use isobit::quantize::device::DeviceEncoder;
@@ -59,7 +59,7 @@ fn every_level_gives_the_golden_blocks() {
 #[test]
 fn every_level_gives_the_bytes_of_the_plain_encoders() {
     let x = awkward();
-    for ty in QUANTISED {
+    for ty in quantised() {
         let mut want = vec![0; ty.row_bytes(x.len()).unwrap()];
         ty.encode_row(&x, &mut want);
         for level in Level::available() {
@@ -72,7 +72,7 @@ fn every_level_gives_the_bytes_of_the_plain_encoders() {
 #[test]
 fn one_changed_element_changes_the_bytes_or_the_comparison_is_worthless() {
     let mut x = awkward();
-    for ty in QUANTISED {
+    for ty in quantised() {
         let before = encoded(Level::detect(), ty, &x);
         let last = x.len() - 3;
         let kept = std::mem::replace(&mut x[last], 5.0);

@@ -3,7 +3,7 @@
 //! Values are compared as bits, blocks as bytes: there is no tolerance, except where a test is about the quantisers'
 //! quality.
 
-use isobit::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_k, q5_k, q6_k, q8_k, q8k128};
+use isobit::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4k, q5k, q6k, q8k, q8k128};
 
 // ---------------------------------------------------------------- comparing
 
@@ -226,8 +226,8 @@ fn q4_k_integer_parts_give_the_reference_integer_dots() {
     let w = file("q4_k/quantized.bin");
     let a = file("q8_k/quantized_y.bin");
     let want: Vec<i32> = words("q4_k/vec_dot_ints.i32", i32::from_le_bytes);
-    let w: &[q4_k::BlockQ4K] = bytemuck::cast_slice(&w);
-    let a: &[q8_k::BlockQ8K] = bytemuck::cast_slice(&a);
+    let w: &[q4k::BlockQ4K] = bytemuck::cast_slice(&w);
+    let a: &[q8k::BlockQ8K] = bytemuck::cast_slice(&a);
     let mut got = Vec::new();
     for row in w.chunks_exact(2) {
         for act in a.chunks_exact(2) {
@@ -235,7 +235,7 @@ fn q4_k_integer_parts_give_the_reference_integer_dots() {
                 let codes = w.codes();
                 let (mut dots, mut mins) = (0, 0);
                 for j in 0..8 {
-                    let (sc, m) = q4_k::scale_min(&w.scales, j);
+                    let (sc, m) = q4k::scale_min(&w.scales, j);
                     let (mut dot, mut sum) = (0, 0);
                     for e in 32 * j..32 * j + 32 {
                         dot += codes[e] as i32 * a.qs[e] as i32;
@@ -254,19 +254,19 @@ fn q4_k_integer_parts_give_the_reference_integer_dots() {
 #[test]
 fn code_accessors_agree_with_the_decoders() {
     let scale = |d: [u8; 2]| f16_to_f32(u16::from_le_bytes(d));
-    for block in bytemuck::cast_slice::<u8, q5_k::BlockQ5K>(&file("q5_k/random_blocks.bin")) {
+    for block in bytemuck::cast_slice::<u8, q5k::BlockQ5K>(&file("q5_k/random_blocks.bin")) {
         let mut y = [0.0; 256];
         block.decode(&mut y);
         let codes = block.codes();
         let want: Vec<f32> = (0..256)
             .map(|e| {
-                let (sc, m) = q4_k::scale_min(&block.scales, e / 32);
+                let (sc, m) = q4k::scale_min(&block.scales, e / 32);
                 (scale(block.d) * sc as f32) * codes[e] as f32 - (scale(block.dmin) * m as f32)
             })
             .collect();
         check("q5_k", same_bits(&y, &want));
     }
-    for block in bytemuck::cast_slice::<u8, q6_k::BlockQ6K>(&file("q6_k/random_blocks.bin")) {
+    for block in bytemuck::cast_slice::<u8, q6k::BlockQ6K>(&file("q6_k/random_blocks.bin")) {
         let mut y = [0.0; 256];
         block.decode(&mut y);
         let codes = block.codes();
@@ -391,7 +391,7 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
         (step.abs(), a.min(b), a.max(b))
     };
     let k = |d: [u8; 2], dmin: [u8; 2], scales: &[u8; 12], e: usize, nmax: f32| {
-        let (sc, m) = q4_k::scale_min(scales, e / 32);
+        let (sc, m) = q4k::scale_min(scales, e / 32);
         span(f16(d) * sc as f32, 0.0, nmax, f16(dmin) * m as f32)
     };
     (0..ty.elems())
@@ -401,19 +401,19 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
             BlockType::Q5_0 => span(head, -16.0, 15.0, 0.0),
             BlockType::Q5_1 => span(head, 0.0, 31.0, -f16([block[2], block[3]])),
             BlockType::Q4_K => {
-                let b: &q4_k::BlockQ4K = bytemuck::from_bytes(block);
+                let b: &q4k::BlockQ4K = bytemuck::from_bytes(block);
                 k(b.d, b.dmin, &b.scales, e, 15.0)
             }
             BlockType::Q5_K => {
-                let b: &q5_k::BlockQ5K = bytemuck::from_bytes(block);
+                let b: &q5k::BlockQ5K = bytemuck::from_bytes(block);
                 k(b.d, b.dmin, &b.scales, e, 31.0)
             }
             BlockType::Q6_K => {
-                let b: &q6_k::BlockQ6K = bytemuck::from_bytes(block);
+                let b: &q6k::BlockQ6K = bytemuck::from_bytes(block);
                 span(f16(b.d) * b.scales[e / 16] as f32, -32.0, 31.0, 0.0)
             }
             BlockType::Q8_K => {
-                let b: &q8_k::BlockQ8K = bytemuck::from_bytes(block);
+                let b: &q8k::BlockQ8K = bytemuck::from_bytes(block);
                 span(b.scale(), -127.0, 127.0, 0.0)
             }
             BlockType::Q8K128 => {

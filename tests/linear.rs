@@ -1,7 +1,7 @@
 //! The linear operations: every SIMD level against the twin, bit for bit; the twin against plain f64 arithmetic.
 
-use isobit::blocks::BlockType;
 use isobit::blocks::pack::{pack_rows, packed_type, packed_words, words_per_row};
+use isobit::blocks::{BlockType, NumberKind};
 use isobit::ops::act_quantize::ActQuantizeParams;
 use isobit::ops::linear::{LinearParams, act_words, groups};
 use isobit::ops::{self};
@@ -55,21 +55,13 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
             1 => random.unit() * 1e-20,
             _ => random.unit() * [1.0, 1e-3, 1e3][random.below(3)],
         };
-        let halves: &[usize] = match t {
-            BlockType::F16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[0],
-            BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
-            BlockType::Q6_K => &[208],
-            _ => &[],
-        };
-        for &at in halves {
-            block[at..at + 2].copy_from_slice(&f16_scale(random).to_le_bytes());
-        }
-        match t {
-            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => {
-                block[..4].copy_from_slice(&f32_scale(random).to_le_bytes())
+        for n in t.format().numbers {
+            let block = &mut block[n.at..];
+            match n.kind {
+                NumberKind::F16 => block[..2].copy_from_slice(&f16_scale(random).to_le_bytes()),
+                NumberKind::BF16 => block[..2].copy_from_slice(&f32_scale(random).to_le_bytes()[2..]),
+                NumberKind::F32 => block[..4].copy_from_slice(&f32_scale(random).to_le_bytes()),
             }
-            BlockType::BF16 => block.copy_from_slice(&f32_scale(random).to_le_bytes()[2..]),
-            _ => {}
         }
     }
     // a row of zeros
@@ -95,19 +87,8 @@ fn activations(random: &mut Random, fill: Fill, n: usize) -> Vec<f32> {
 }
 
 fn twin(t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], x: &[f32], y: &mut [f32]) {
-    match t {
-        BlockType::F32 => ops::f32_matvec::f32_matvec(p, w, x, y),
-        BlockType::F16 => ops::f16_matvec::f16_matvec(p, w, x, y),
-        BlockType::BF16 => ops::bf16_matvec::bf16_matvec(p, w, x, y),
-        BlockType::Q8_0 => ops::q8_0_matvec::q8_0_matvec(p, w, act, y),
-        BlockType::Q4_0 => ops::q4_0_matvec::q4_0_matvec(p, w, act, y),
-        BlockType::Q5_0 => ops::q5_0_matvec::q5_0_matvec(p, w, act, y),
-        BlockType::Q5_1 => ops::q5_1_matvec::q5_1_matvec(p, w, act, y),
-        BlockType::Q4_K => ops::q4k_matvec::q4k_matvec(p, w, act, y),
-        BlockType::Q5_K => ops::q5k_matvec::q5k_matvec(p, w, act, y),
-        BlockType::Q6_K => ops::q6k_matvec::q6k_matvec(p, w, act, y),
-        BlockType::Q8_K | BlockType::Q8K128 => ops::q8k128_matvec::q8k128_matvec(p, w, act, y),
-    }
+    let act = if t.is_float() { bytemuck::cast_slice(x) } else { act };
+    (ops::types::twins(t).matvec)(p, w, act, y);
 }
 
 /// One matrix and its activations.

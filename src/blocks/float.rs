@@ -10,7 +10,50 @@
 //! overflows to infinity, as ggml does; the engine's own arithmetic clamps instead (`ops::exact`) and must not use
 //! these for values it computes.
 
-use super::{BlockType, blocks_of};
+use super::pack::{CANON_MIN_BITS, copy_halves, copy_words};
+use super::{BlockType, Format, Number, NumberKind, blocks_of, pack};
+
+/// The row of F32.
+pub(super) const F32: Format = Format {
+    name: "F32",
+    elems: 1,
+    bytes: 4,
+    decode: decode_f32,
+    encode: encode_f32,
+    numbers: &[Number::new(0, NumberKind::F32, "value")],
+    packed: BlockType::F32,
+    piece: 16,
+    words: 16,
+    pack: |rows, out| pack::pieces(rows, out, f32_words),
+};
+
+/// The row of F16.
+pub(super) const F16: Format = Format {
+    name: "F16",
+    elems: 1,
+    bytes: 2,
+    decode: decode_f16,
+    encode: encode_f16,
+    numbers: &[Number::new(0, NumberKind::F16, "value")],
+    packed: BlockType::F16,
+    piece: 32,
+    words: 16,
+    pack: |rows, out| pack::pieces(rows, out, f16_words),
+};
+
+/// The row of BF16.
+pub(super) const BF16: Format = Format {
+    name: "BF16",
+    elems: 1,
+    bytes: 2,
+    decode: decode_bf16,
+    encode: encode_bf16,
+    numbers: &[Number::new(0, NumberKind::BF16, "value")],
+    packed: BlockType::BF16,
+    piece: 32,
+    words: 16,
+    pack: |rows, out| pack::pieces(rows, out, bf16_words),
+};
 
 /// The f32 of a binary16. Exact; a NaN keeps its sign and payload and becomes quiet.
 pub const fn f16_to_f32(bits: u16) -> f32 {
@@ -132,4 +175,43 @@ fn encode<const W: usize>(ty: BlockType, x: &[f32], out: &mut [u8], f: impl Fn(f
     for (b, &v) in out.as_chunks_mut::<W>().0.iter_mut().zip(x) {
         *b = f(v);
     }
+}
+
+// Packing copies and checks whole pieces without a branch per element.
+
+fn f32_words(b: &[u8], w: &mut [u32; 16]) -> bool {
+    copy_words(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        let magnitude = *w & 0x7fff_ffff;
+        refused |= magnitude >= 0x7f80_0000;
+        *w = if magnitude < CANON_MIN_BITS { 0 } else { *w };
+    }
+    !refused
+}
+
+fn f16_words(b: &[u8], w: &mut [u32; 16]) -> bool {
+    copy_halves(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        refused |= *w & 0x7c00 == 0x7c00 || *w & 0x7c00_0000 == 0x7c00_0000;
+        // the smallest f16 is 2^-24: only the negative zero is not canonical
+        let low = if *w & 0xffff == 0x8000 { 0 } else { *w & 0xffff };
+        let high = if *w >> 16 == 0x8000 { 0 } else { *w & 0xffff_0000 };
+        *w = low | high;
+    }
+    !refused
+}
+
+fn bf16_words(b: &[u8], w: &mut [u32; 16]) -> bool {
+    copy_halves(b, w);
+    let mut refused = false;
+    for w in w.iter_mut() {
+        let (low, high) = (*w << 16, *w & 0xffff_0000);
+        refused |= low & 0x7fff_ffff >= 0x7f80_0000 || high & 0x7fff_ffff >= 0x7f80_0000;
+        let low = if low & 0x7fff_ffff < CANON_MIN_BITS { 0 } else { low >> 16 };
+        let high = if high & 0x7fff_ffff < CANON_MIN_BITS { 0 } else { high };
+        *w = low | high;
+    }
+    !refused
 }

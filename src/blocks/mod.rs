@@ -1,4 +1,5 @@
-//! Block layouts of the weight formats: one file per format, each with its decoder and encoder.
+//! The weight types: one file per type, with its block layout, decoder, encoder, packing and its row of the table,
+//! a [`Format`]. The list at the top of this file is the one place that ties a [`BlockType`] to its row.
 //!
 //! Layouts and arithmetic are those of the ggml reference (commit and functions in `tests/data/README.md`), byte for byte and bit for bit:
 //! every decoder and encoder is plain f32 arithmetic in one written order, so the result does not depend on the
@@ -13,110 +14,157 @@
 use bytemuck::Pod;
 
 pub mod float;
+pub mod pack;
 pub mod q4_0;
-pub mod q4_k;
+pub mod q4k;
 pub mod q5_0;
 pub mod q5_1;
-pub mod q5_k;
-pub mod q6_k;
+pub mod q5k;
+pub mod q6k;
 pub mod q8_0;
-pub mod q8_k;
+pub mod q8k;
 pub mod q8k128;
 
 pub use float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
-pub mod pack;
+/// Declares the types: the enum, the list of all, and the row of each.
+macro_rules! block_types {
+    ($($(#[$doc:meta])* $variant:ident = $format:path,)*) => {
+        /// The weight types the engine computes with.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+        #[allow(non_camel_case_types, reason = "the field writes Q8_0, not Q80")]
+        pub enum BlockType {
+            $($(#[$doc])* $variant,)*
+        }
 
-/// The weight formats the engine computes with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-#[allow(non_camel_case_types, reason = "the field writes Q8_0, not Q80")]
-pub enum BlockType {
+        impl BlockType {
+            /// Every type, in the order of the enum.
+            pub const ALL: [BlockType; [$(BlockType::$variant),*].len()] = [$(BlockType::$variant),*];
+
+            /// What is known of the type.
+            pub const fn format(self) -> &'static Format {
+                match self {
+                    $(BlockType::$variant => &$format,)*
+                }
+            }
+        }
+    };
+}
+
+block_types! {
     /// IEEE binary32
-    F32,
+    F32 = float::F32,
+    /// IEEE binary16
+    F16 = float::F16,
+    /// the upper 16 bits of a binary32
+    BF16 = float::BF16,
+    /// 32 codes of 8 bits, one f16 scale
+    Q8_0 = q8_0::FORMAT,
+    /// 32 codes of 4 bits, one f16 scale
+    Q4_0 = q4_0::FORMAT,
+    /// 32 codes of 5 bits, one f16 scale
+    Q5_0 = q5_0::FORMAT,
+    /// 32 codes of 5 bits, an f16 scale and an f16 minimum
+    Q5_1 = q5_1::FORMAT,
+    /// 256 codes of 4 bits, eight 6-bit scales and minima
+    Q4_K = q4k::FORMAT,
+    /// 256 codes of 5 bits, eight 6-bit scales and minima
+    Q5_K = q5k::FORMAT,
+    /// 256 codes of 6 bits, sixteen 8-bit scales
+    Q6_K = q6k::FORMAT,
+    /// 256 codes of 8 bits, one f32 scale, sixteen sums
+    Q8_K = q8k::FORMAT,
+    /// 128 codes of 8 bits, one f32 scale, eight sums
+    Q8K128 = q8k128::FORMAT,
+}
+
+/// A weight type: what is known of it but for the arithmetic of kernels, which `ops::types` and `simd` have.
+pub struct Format {
+    /// the name ggml and its tools use: `Q4_K`
+    pub name: &'static str,
+    /// elements of a block
+    pub elems: usize,
+    /// bytes of a block in a file
+    pub bytes: usize,
+    /// decodes whole blocks
+    pub decode: fn(bytes: &[u8], out: &mut [f32]),
+    /// encodes whole blocks
+    pub encode: fn(x: &[f32], out: &mut [u8]),
+    /// the numbers of a block that must be finite
+    pub numbers: &'static [Number],
+    /// the type it is packed as, itself but for Q8_K
+    pub packed: BlockType,
+    /// blocks that are packed together: whole words of a row come from so many
+    pub piece: usize,
+    /// words of such a piece
+    pub words: usize,
+    /// packs up to 32 rows side by side
+    pub pack: fn(rows: pack::Rows, out: &mut [u32]) -> Result<(), pack::PackError>,
+}
+
+/// A number within a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// byte at which it begins
+    pub at: usize,
+    /// how it is written, little-endian
+    pub kind: NumberKind,
+    /// what messages call it: `scale d`
+    pub what: &'static str,
+}
+
+/// How a number of a block is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberKind {
     /// IEEE binary16
     F16,
-    /// the upper 16 bits of a binary32
+    /// the upper half of a binary32
     BF16,
-    /// 32 codes of 8 bits, one f16 scale
-    Q8_0,
-    /// 32 codes of 4 bits, one f16 scale
-    Q4_0,
-    /// 32 codes of 5 bits, one f16 scale
-    Q5_0,
-    /// 32 codes of 5 bits, an f16 scale and an f16 minimum
-    Q5_1,
-    /// 256 codes of 4 bits, eight 6-bit scales and minima
-    Q4_K,
-    /// 256 codes of 5 bits, eight 6-bit scales and minima
-    Q5_K,
-    /// 256 codes of 6 bits, sixteen 8-bit scales
-    Q6_K,
-    /// 256 codes of 8 bits, one f32 scale, sixteen sums
-    Q8_K,
-    /// 128 codes of 8 bits, one f32 scale, eight sums
-    Q8K128,
+    /// IEEE binary32
+    F32,
+}
+
+impl Number {
+    const fn new(at: usize, kind: NumberKind, what: &'static str) -> Number {
+        Number { at, kind, what }
+    }
+
+    /// Whether the number of this block is neither infinite nor a NaN: a bit of its exponent is clear.
+    #[inline(always)]
+    fn is_finite(&self, block: &[u8]) -> bool {
+        let half = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
+        match self.kind {
+            NumberKind::F16 => half(self.at) & 0x7c00 != 0x7c00,
+            NumberKind::BF16 => half(self.at) & 0x7f80 != 0x7f80,
+            NumberKind::F32 => half(self.at + 2) & 0x7f80 != 0x7f80,
+        }
+    }
 }
 
 impl BlockType {
-    /// Every format, in the order of the enum.
-    pub const ALL: [BlockType; 12] = [
-        BlockType::F32,
-        BlockType::F16,
-        BlockType::BF16,
-        BlockType::Q8_0,
-        BlockType::Q4_0,
-        BlockType::Q5_0,
-        BlockType::Q5_1,
-        BlockType::Q4_K,
-        BlockType::Q5_K,
-        BlockType::Q6_K,
-        BlockType::Q8_K,
-        BlockType::Q8K128,
-    ];
-
     /// Elements in one block.
     pub const fn elems(self) -> usize {
-        match self {
-            BlockType::F32 | BlockType::F16 | BlockType::BF16 => 1,
-            BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q5_1 => 32,
-            BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K | BlockType::Q8_K => 256,
-            BlockType::Q8K128 => 128,
-        }
+        self.format().elems
     }
 
     /// Bytes of one block in a file.
     pub const fn bytes(self) -> usize {
-        match self {
-            BlockType::F32 => 4,
-            BlockType::F16 | BlockType::BF16 => 2,
-            BlockType::Q8_0 => 34,
-            BlockType::Q4_0 => 18,
-            BlockType::Q5_0 => 22,
-            BlockType::Q5_1 => 24,
-            BlockType::Q4_K => 144,
-            BlockType::Q5_K => 176,
-            BlockType::Q6_K => 210,
-            BlockType::Q8_K => 292,
-            BlockType::Q8K128 => 148,
-        }
+        self.format().bytes
     }
 
     /// The name ggml and its tools use (`Q4_K`), for tables and messages.
     pub const fn name(self) -> &'static str {
-        match self {
-            BlockType::F32 => "F32",
-            BlockType::F16 => "F16",
-            BlockType::BF16 => "BF16",
-            BlockType::Q8_0 => "Q8_0",
-            BlockType::Q4_0 => "Q4_0",
-            BlockType::Q5_0 => "Q5_0",
-            BlockType::Q5_1 => "Q5_1",
-            BlockType::Q4_K => "Q4_K",
-            BlockType::Q5_K => "Q5_K",
-            BlockType::Q6_K => "Q6_K",
-            BlockType::Q8_K => "Q8_K",
-            BlockType::Q8K128 => "Q8K128",
-        }
+        self.format().name
+    }
+
+    /// Whether elements are floats, which meet float activations: F32, F16, BF16.
+    pub const fn is_float(self) -> bool {
+        self.elems() == 1
+    }
+
+    /// The types that have kernels: those that are packed as themselves.
+    pub fn with_kernels() -> impl Iterator<Item = BlockType> {
+        BlockType::ALL.into_iter().filter(|t| t.format().packed == *t)
     }
 
     /// The type of a name in any case, with or without the underscore before K: `q4_k`, `q4k`, `Q8K128`.
@@ -137,20 +185,7 @@ impl BlockType {
     /// When the two lengths do not belong together.
     pub fn decode_row(self, bytes: &[u8], out: &mut [f32]) {
         self.check_lengths(bytes.len(), out.len());
-        match self {
-            BlockType::F32 => float::decode_f32(bytes, out),
-            BlockType::F16 => float::decode_f16(bytes, out),
-            BlockType::BF16 => float::decode_bf16(bytes, out),
-            BlockType::Q8_0 => q8_0::decode(bytes, out),
-            BlockType::Q4_0 => q4_0::decode(bytes, out),
-            BlockType::Q5_0 => q5_0::decode(bytes, out),
-            BlockType::Q5_1 => q5_1::decode(bytes, out),
-            BlockType::Q4_K => q4_k::decode(bytes, out),
-            BlockType::Q5_K => q5_k::decode(bytes, out),
-            BlockType::Q6_K => q6_k::decode(bytes, out),
-            BlockType::Q8_K => q8_k::decode(bytes, out),
-            BlockType::Q8K128 => q8k128::decode(bytes, out),
-        }
+        (self.format().decode)(bytes, out)
     }
 
     /// Encodes whole blocks: `out` has exactly the bytes of `x.len()` elements. Values that are not finite give an
@@ -160,20 +195,7 @@ impl BlockType {
     /// When the two lengths do not belong together.
     pub fn encode_row(self, x: &[f32], out: &mut [u8]) {
         self.check_lengths(out.len(), x.len());
-        match self {
-            BlockType::F32 => float::encode_f32(x, out),
-            BlockType::F16 => float::encode_f16(x, out),
-            BlockType::BF16 => float::encode_bf16(x, out),
-            BlockType::Q8_0 => q8_0::encode(x, out),
-            BlockType::Q4_0 => q4_0::encode(x, out),
-            BlockType::Q5_0 => q5_0::encode(x, out),
-            BlockType::Q5_1 => q5_1::encode(x, out),
-            BlockType::Q4_K => q4_k::encode(x, out),
-            BlockType::Q5_K => q5_k::encode(x, out),
-            BlockType::Q6_K => q6_k::encode(x, out),
-            BlockType::Q8_K => q8_k::encode(x, out),
-            BlockType::Q8K128 => q8k128::encode(x, out),
-        }
+        (self.format().encode)(x, out)
     }
 
     /// The first block whose scale (or minimum's scale) is NaN or infinite; for F32, F16 and BF16 the first such
@@ -182,30 +204,15 @@ impl BlockType {
     /// # Panics
     /// When `bytes` is not a whole number of blocks.
     pub fn find_bad_scale(self, bytes: &[u8]) -> Option<usize> {
-        // All bits of the exponent set: infinity or NaN.
-        fn bad16(bits: [u8; 2]) -> bool {
-            u16::from_le_bytes(bits) & 0x7c00 == 0x7c00
-        }
-        fn bad32(bits: [u8; 4]) -> bool {
-            u32::from_le_bytes(bits) & 0x7f80_0000 == 0x7f80_0000
-        }
-        fn first<B: Pod>(ty: BlockType, bytes: &[u8], bad: impl Fn(&B) -> bool) -> Option<usize> {
-            blocks_of::<B>(ty, bytes).iter().position(bad)
-        }
-        match self {
-            BlockType::F32 => first::<[u8; 4]>(self, bytes, |b| bad32(*b)),
-            BlockType::F16 => first::<[u8; 2]>(self, bytes, |b| bad16(*b)),
-            BlockType::BF16 => first::<[u8; 2]>(self, bytes, |b| bad32([0, 0, b[0], b[1]])),
-            BlockType::Q8_0 => first::<q8_0::BlockQ8_0>(self, bytes, |b| bad16(b.d)),
-            BlockType::Q4_0 => first::<q4_0::BlockQ4_0>(self, bytes, |b| bad16(b.d)),
-            BlockType::Q5_0 => first::<q5_0::BlockQ5_0>(self, bytes, |b| bad16(b.d)),
-            BlockType::Q5_1 => first::<q5_1::BlockQ5_1>(self, bytes, |b| bad16(b.d) || bad16(b.m)),
-            BlockType::Q4_K => first::<q4_k::BlockQ4K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin)),
-            BlockType::Q5_K => first::<q5_k::BlockQ5K>(self, bytes, |b| bad16(b.d) || bad16(b.dmin)),
-            BlockType::Q6_K => first::<q6_k::BlockQ6K>(self, bytes, |b| bad16(b.d)),
-            BlockType::Q8_K => first::<q8_k::BlockQ8K>(self, bytes, |b| bad32(b.d)),
-            BlockType::Q8K128 => first::<q8k128::BlockQ8K128>(self, bytes, |b| bad32(b.d)),
-        }
+        let f = self.format();
+        assert!(
+            bytes.len().is_multiple_of(f.bytes),
+            "{}: {} bytes are not a multiple of {}",
+            f.name,
+            bytes.len(),
+            f.bytes
+        );
+        bytes.chunks_exact(f.bytes).position(|b| f.numbers.iter().any(|n| !n.is_finite(b)))
     }
 
     fn check_lengths(self, bytes: usize, elems: usize) {

@@ -9,11 +9,22 @@
 use super::BlockType;
 use std::fmt;
 
+/// Rows of a file that are packed side by side.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// their type
+    pub t: BlockType,
+    /// bytes of each
+    pub row_bytes: usize,
+    /// the rows, at most [`ROW_BLOCK`]
+    pub bytes: &'a [u8],
+}
+
 /// Rows lying side by side.
 pub const ROW_BLOCK: usize = 32;
 
 /// The bit pattern of 2^-50; smaller magnitudes are packed as 0.
-const CANON_MIN_BITS: u32 = (127 - 50) << 23;
+pub(super) const CANON_MIN_BITS: u32 = (127 - 50) << 23;
 
 /// A value or scale that cannot be computed with, the first of its rows in packing order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +41,7 @@ pub struct PackError {
 
 impl fmt::Display for PackError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let unit = if self.t.elems() == 1 { "element" } else { "block" };
+        let unit = if self.t.is_float() { "element" } else { "block" };
         write!(
             f,
             "{} row {}, {unit} {}: {} is NaN or infinite, expected a finite number",
@@ -46,27 +57,17 @@ impl std::error::Error for PackError {}
 
 /// The format a matrix of format `t` is packed as: Q8_K becomes Q8K128, all others stay.
 pub const fn packed_type(t: BlockType) -> BlockType {
-    match t {
-        BlockType::Q8_K => BlockType::Q8K128,
-        other => other,
-    }
+    t.format().packed
 }
 
 /// Words of one packed row of `k` elements of format `t` (before or after [`packed_type`]).
 ///
 /// `k` must be a multiple of the format's block.
 pub const fn words_per_row(t: BlockType, k: usize) -> usize {
-    match t {
-        BlockType::F32 => k,
-        BlockType::F16 | BlockType::BF16 => k.div_ceil(2),
-        BlockType::Q8_0 => k.div_ceil(128) * 34,
-        BlockType::Q4_0 => k.div_ceil(128) * 18,
-        BlockType::Q5_0 => k.div_ceil(128) * 22,
-        BlockType::Q5_1 => k.div_ceil(128) * 24,
-        BlockType::Q4_K => k / 256 * 36,
-        BlockType::Q5_K => k / 256 * 44,
-        BlockType::Q6_K => k / 256 * 53,
-        BlockType::Q8_K | BlockType::Q8K128 => k / 128 * 33,
+    let f = t.format();
+    match t.is_float() {
+        true => (k * f.bytes).div_ceil(4),
+        false => k.div_ceil(f.piece * f.elems) * f.words,
     }
 }
 
@@ -97,46 +98,42 @@ pub fn pack_rows(t: BlockType, k: usize, rows: usize, bytes: &[u8], out: &mut [u
         let first = b * ROW_BLOCK;
         let count = ROW_BLOCK.min(rows - first);
         let bytes = &bytes[first * row_bytes..(first + count) * row_bytes];
-        let result = match t {
-            BlockType::F32 => row_block(t, FLOAT_WORDS, row_bytes, bytes, out, f32_words),
-            BlockType::F16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, f16_words),
-            BlockType::BF16 => row_block(t, 2 * FLOAT_WORDS, row_bytes, bytes, out, bf16_words),
-            BlockType::Q8_0 => row_block(t, 4, row_bytes, bytes, out, q8_0_words),
-            BlockType::Q4_0 => row_block(t, 4, row_bytes, bytes, out, q4_0_words),
-            BlockType::Q5_0 => row_block(t, 4, row_bytes, bytes, out, q5_0_words),
-            BlockType::Q5_1 => row_block(t, 4, row_bytes, bytes, out, q5_1_words),
-            BlockType::Q4_K => row_block(t, 1, row_bytes, bytes, out, q4k_words),
-            BlockType::Q5_K => row_block(t, 1, row_bytes, bytes, out, q5k_words),
-            BlockType::Q6_K => row_block(t, 1, row_bytes, bytes, out, q6k_words),
-            BlockType::Q8_K => row_block(t, 1, row_bytes, bytes, out, q8_k_words),
-            BlockType::Q8K128 => row_block(t, 1, row_bytes, bytes, out, q8k128_words),
-        };
-        result.map_err(|e| PackError { row: first + e.row, ..e })?;
+        (t.format().pack)(Rows { t, row_bytes, bytes }, out).map_err(|e| PackError { row: first + e.row, ..e })?;
     }
     Ok(())
 }
 
-/// Words of one piece of a row of floats.
-const FLOAT_WORDS: usize = 16;
-
-/// What a piece holds that cannot be packed: which block (element) of the piece, and what it is.
-type Refused = (usize, &'static str);
-
-/// Transposes one row block in pieces: `N` words of a row come from `blocks` file blocks (fewer at its end). What 32 rows
-/// give between two steps along k stays in the cache.
-fn row_block<const N: usize>(
-    t: BlockType,
-    blocks: usize,
-    row_bytes: usize,
-    bytes: &[u8],
+/// Packs rows of blocks: the blocks of a piece give the `N` words that `words` makes of their bytes (the last piece of a
+/// row may have fewer).
+pub(super) fn blocks<const N: usize>(
+    rows: Rows,
     out: &mut [u32],
-    words: fn(&[u8], &mut [u32; N]) -> Result<(), Refused>,
+    words: impl Fn(&[u8], &mut [u32; N]),
+) -> Result<(), PackError> {
+    let format = rows.t.format();
+    pieces(rows, out, |piece, w| {
+        let finite = |b: &[u8]| format.numbers.iter().all(|n| n.is_finite(b));
+        let all = piece.chunks_exact(format.bytes).all(finite);
+        words(piece, w);
+        all
+    })
+}
+
+/// Transposes up to 32 rows in pieces; `words` says whether all numbers of the piece are finite. What the rows give between
+/// two steps along k stays in the cache.
+pub(super) fn pieces<const N: usize>(
+    rows: Rows,
+    out: &mut [u32],
+    words: impl Fn(&[u8], &mut [u32; N]) -> bool,
 ) -> Result<(), PackError> {
     /// Bytes of a row read in one run, at least: shorter runs wait for memory.
     const RUN: usize = 256;
 
+    let Rows { t, row_bytes, bytes } = rows;
+    let format = t.format();
+    assert_eq!(N, format.words, "{} is packed in pieces of {} words", format.name, format.words);
     let lanes = bytes.len() / row_bytes;
-    let piece = blocks * t.bytes();
+    let piece = format.piece * format.bytes;
     let run = RUN.div_ceil(piece);
     for (i, out) in out.chunks_mut(run * N * ROW_BLOCK).enumerate() {
         if lanes < ROW_BLOCK {
@@ -146,10 +143,11 @@ fn row_block<const N: usize>(
             for (j, out) in out.chunks_mut(N * ROW_BLOCK).enumerate() {
                 let from = (i * run + j) * piece;
                 let to = row_bytes.min(from + piece);
-                let first = (i * run + j) * blocks;
+                let piece = &bytes[row * row_bytes + from..row * row_bytes + to];
                 let mut w = [0u32; N];
-                words(&bytes[row * row_bytes + from..row * row_bytes + to], &mut w)
-                    .map_err(|(block, what)| PackError { t, row, block: first + block, what })?;
+                if !words(piece, &mut w) {
+                    return Err(refused(t, row, (i * run + j) * format.piece, piece));
+                }
                 for (out, w) in out.chunks_exact_mut(ROW_BLOCK).zip(w) {
                     out[row] = w;
                 }
@@ -159,185 +157,49 @@ fn row_block<const N: usize>(
     Ok(())
 }
 
-fn u16_at(b: &[u8], at: usize) -> u32 {
+/// The first number of a piece that is not finite, there being one; the piece begins with block `first` of its row.
+fn refused(t: BlockType, row: usize, first: usize, piece: &[u8]) -> PackError {
+    let format = t.format();
+    let bad = |b: &[u8]| format.numbers.iter().find(|n| !n.is_finite(b)).map(|n| n.what);
+    let found = piece.chunks_exact(format.bytes).enumerate().find_map(|(i, b)| Some((i, bad(b)?)));
+    let (block, what) = found.unwrap_or((0, "value"));
+    PackError { t, row, block: first + block, what }
+}
+
+pub(super) fn u16_at(b: &[u8], at: usize) -> u32 {
     u16::from_le_bytes([b[at], b[at + 1]]) as u32
 }
 
-fn u32_at(b: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
 /// Bytes to words, four to a word, low byte first; `out` may be longer.
-fn copy_words(b: &[u8], out: &mut [u32]) {
+pub(super) fn copy_words(b: &[u8], out: &mut [u32]) {
     for (out, b) in out.iter_mut().zip(b.chunks_exact(4)) {
         *out = u32_at(b, 0);
     }
 }
 
-const fn f16_is_finite(h: u32) -> bool {
-    h & 0x7c00 != 0x7c00
+/// The bits of an f32, 0 when its magnitude is below 2^-50.
+pub(super) const fn canon_bits(bits: u32) -> u32 {
+    if bits & 0x7fff_ffff < CANON_MIN_BITS { 0 } else { bits }
 }
 
-/// The bits of a finite f32, 0 when its magnitude is below 2^-50.
-const fn canon_bits(bits: u32) -> Option<u32> {
-    match bits & 0x7fff_ffff {
-        0x7f80_0000.. => None,
-        0..CANON_MIN_BITS => Some(0),
-        _ => Some(bits),
+/// Blocks of an f16 scale and 4 `n` bytes of codes, up to four: the scales in two words, then `n` words of codes for each.
+pub(super) fn scales_apart(b: &[u8], w: &mut [u32], n: usize) {
+    for (i, b) in b.chunks_exact(2 + 4 * n).enumerate() {
+        w[i / 2] |= u16_at(b, 0) << (16 * (i % 2));
+        copy_words(&b[2..], &mut w[2 + i * n..2 + (i + 1) * n]);
     }
-}
-
-// The float formats copy and check whole pieces without a branch per element; a refused piece is searched afterwards.
-
-fn f32_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
-    copy_words(b, w);
-    let mut refused = false;
-    for w in w.iter_mut() {
-        let magnitude = *w & 0x7fff_ffff;
-        refused |= magnitude >= 0x7f80_0000;
-        *w = if magnitude < CANON_MIN_BITS { 0 } else { *w };
-    }
-    if refused { Err(first_refused(b, 4, |b| canon_bits(u32_at(b, 0)).is_none())) } else { Ok(()) }
-}
-
-fn f16_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
-    copy_halves(b, w);
-    let mut refused = false;
-    for w in w.iter_mut() {
-        refused |= *w & 0x7c00 == 0x7c00 || *w & 0x7c00_0000 == 0x7c00_0000;
-        // the smallest f16 is 2^-24: only the negative zero is not canonical
-        let low = if *w & 0xffff == 0x8000 { 0 } else { *w & 0xffff };
-        let high = if *w >> 16 == 0x8000 { 0 } else { *w & 0xffff_0000 };
-        *w = low | high;
-    }
-    if refused { Err(first_refused(b, 2, |b| !f16_is_finite(u16_at(b, 0)))) } else { Ok(()) }
-}
-
-fn bf16_words(b: &[u8], w: &mut [u32; FLOAT_WORDS]) -> Result<(), Refused> {
-    copy_halves(b, w);
-    let mut refused = false;
-    for w in w.iter_mut() {
-        let (low, high) = (*w << 16, *w & 0xffff_0000);
-        refused |= low & 0x7fff_ffff >= 0x7f80_0000 || high & 0x7fff_ffff >= 0x7f80_0000;
-        let low = if low & 0x7fff_ffff < CANON_MIN_BITS { 0 } else { low >> 16 };
-        let high = if high & 0x7fff_ffff < CANON_MIN_BITS { 0 } else { high };
-        *w = low | high;
-    }
-    if refused { Err(first_refused(b, 2, |b| canon_bits(u16_at(b, 0) << 16).is_none())) } else { Ok(()) }
-}
-
-/// The first element of `bytes` that `bad` finds, there being one.
-fn first_refused(b: &[u8], bytes: usize, bad: impl Fn(&[u8]) -> bool) -> Refused {
-    (b.chunks_exact(bytes).position(bad).unwrap_or(0), "value")
 }
 
 /// Two halves to a word; the last may be alone.
-fn copy_halves(b: &[u8], w: &mut [u32]) {
+pub(super) fn copy_halves(b: &[u8], w: &mut [u32]) {
     copy_words(b, w);
     if let [low, high] = b.as_chunks::<4>().1 {
         w[b.len() / 4] = u32::from_le_bytes([*low, *high, 0, 0]);
     }
-}
-
-/// Up to four blocks: their f16 scales in two words, then `n` words of codes for each.
-fn scales_apart(b: &[u8], w: &mut [u32], n: usize) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(2 + 4 * n).enumerate() {
-        let d = u16_at(b, 0);
-        if !f16_is_finite(d) {
-            return Err((i, "scale d"));
-        }
-        w[i / 2] |= d << (16 * (i % 2));
-        copy_words(&b[2..], &mut w[2 + i * n..2 + (i + 1) * n]);
-    }
-    Ok(())
-}
-
-fn q8_0_words(b: &[u8], w: &mut [u32; 34]) -> Result<(), Refused> {
-    scales_apart(b, w, 8)
-}
-
-fn q4_0_words(b: &[u8], w: &mut [u32; 18]) -> Result<(), Refused> {
-    scales_apart(b, w, 4)
-}
-
-/// The fifth bits of a block of 32 for the kernels: bit n of byte j belongs to element 4n + j, so that a shift brings those
-/// of four neighbouring elements, which meet one word of activations, to one place of the four bytes.
-fn fifth_bits(qh: u32) -> u32 {
-    // bits 0..4 times this constant come to lie at bit 0 of the bytes, and others where the mask has none
-    (0..8).fold(0, |bits, n| bits | (((qh >> (4 * n) & 15) * 0x0020_4081) & 0x0101_0101) << n)
-}
-
-/// Up to four blocks: their f16 scales in two words, then a word of fifth bits each, then four words of nibbles each.
-fn q5_0_words(b: &[u8], w: &mut [u32; 22]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(22).enumerate() {
-        let d = u16_at(b, 0);
-        if !f16_is_finite(d) {
-            return Err((i, "scale d"));
-        }
-        w[i / 2] |= d << (16 * (i % 2));
-        w[2 + i] = fifth_bits(u32_at(b, 2));
-        copy_words(&b[6..], &mut w[6 + 4 * i..10 + 4 * i]);
-    }
-    Ok(())
-}
-
-/// Up to four blocks: a word with scale and minimum each, then as Q5_0.
-fn q5_1_words(b: &[u8], w: &mut [u32; 24]) -> Result<(), Refused> {
-    for (i, b) in b.chunks_exact(24).enumerate() {
-        for (at, what) in [(0, "scale d"), (2, "minimum m")] {
-            if !f16_is_finite(u16_at(b, at)) {
-                return Err((i, what));
-            }
-        }
-        w[i] = u32_at(b, 0);
-        w[4 + i] = fifth_bits(u32_at(b, 4));
-        copy_words(&b[8..], &mut w[8 + 4 * i..12 + 4 * i]);
-    }
-    Ok(())
-}
-
-fn d_and_dmin_are_finite(b: &[u8]) -> Result<(), Refused> {
-    if !f16_is_finite(u16_at(b, 0)) {
-        return Err((0, "scale d"));
-    }
-    if !f16_is_finite(u16_at(b, 2)) {
-        return Err((0, "scale dmin"));
-    }
-    Ok(())
-}
-
-fn q4k_words(b: &[u8], w: &mut [u32; 36]) -> Result<(), Refused> {
-    copy_words(b, w);
-    d_and_dmin_are_finite(b)
-}
-
-fn q5k_words(b: &[u8], w: &mut [u32; 44]) -> Result<(), Refused> {
-    copy_words(b, w);
-    d_and_dmin_are_finite(b)
-}
-
-/// File: ql 128, qh 64, scales 16, d. Packed: d, scales, ql, qh.
-fn q6k_words(b: &[u8], w: &mut [u32; 53]) -> Result<(), Refused> {
-    w[0] = u16_at(b, 208);
-    copy_words(&b[192..208], &mut w[1..5]);
-    copy_words(&b[..192], &mut w[5..]);
-    if f16_is_finite(w[0]) { Ok(()) } else { Err((0, "scale d")) }
-}
-
-/// One block of 256 becomes two of 128 with the same d.
-fn q8_k_words(b: &[u8], w: &mut [u32; 66]) -> Result<(), Refused> {
-    let d = canon_bits(u32_at(b, 0)).ok_or((0, "scale d"))?;
-    w[0] = d;
-    copy_words(&b[4..132], &mut w[1..33]);
-    w[33] = d;
-    copy_words(&b[132..260], &mut w[34..66]);
-    Ok(())
-}
-
-fn q8k128_words(b: &[u8], w: &mut [u32; 33]) -> Result<(), Refused> {
-    copy_words(&b[..132], w);
-    w[0] = canon_bits(w[0]).ok_or((0, "scale d"))?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -349,15 +211,11 @@ mod tests {
     fn file_rows(t: BlockType, k: usize, rows: usize) -> Vec<u8> {
         let n = rows * k / t.elems() * t.bytes();
         let mut bytes: Vec<u8> = (0..n).map(|i| ((i % 251) * 7 + i / 251) as u8).collect();
-        let scales: &[usize] = match t {
-            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => &[3],
-            BlockType::F16 | BlockType::BF16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[1],
-            BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[1, 3],
-            BlockType::Q6_K => &[209],
-        };
+        let f = t.format();
         for block in bytes.chunks_exact_mut(t.bytes()) {
-            for &s in scales {
-                block[s] = 0x30 | (block[s] & 0x81);
+            for n in f.numbers {
+                let high = n.at + if n.kind == super::super::NumberKind::F32 { 3 } else { 1 };
+                block[high] = 0x30 | (block[high] & 0x81);
             }
         }
         bytes

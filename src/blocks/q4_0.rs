@@ -11,7 +11,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, peak};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -23,7 +23,21 @@ pub struct BlockQ4_0 {
     pub qs: [u8; 16],
 }
 
-const _: () = assert!(size_of::<BlockQ4_0>() == BlockType::Q4_0.bytes() && align_of::<BlockQ4_0>() == 1);
+const _: () = assert!(size_of::<BlockQ4_0>() == 18 && align_of::<BlockQ4_0>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q4_0",
+    elems: 32,
+    bytes: size_of::<BlockQ4_0>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d")],
+    packed: BlockType::Q4_0,
+    piece: 4,
+    words: 18,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 impl BlockQ4_0 {
     /// The scale as f32.
@@ -47,6 +61,11 @@ impl BlockQ4_0 {
         let code = |v: f32| ((v * id + 8.5) as i8).clamp(0, 15) as u8;
         BlockQ4_0 { d: f32_to_f16(d).to_le_bytes(), qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)) }
     }
+}
+
+/// Up to four blocks: their scales in two words, then four words of codes each.
+fn packed(b: &[u8], w: &mut [u32; 18]) {
+    pack::scales_apart(b, w, 4);
 }
 
 /// Decodes a row of blocks.

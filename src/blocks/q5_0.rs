@@ -13,7 +13,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, peak};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -27,7 +27,21 @@ pub struct BlockQ5_0 {
     pub qs: [u8; 16],
 }
 
-const _: () = assert!(size_of::<BlockQ5_0>() == BlockType::Q5_0.bytes() && align_of::<BlockQ5_0>() == 1);
+const _: () = assert!(size_of::<BlockQ5_0>() == 22 && align_of::<BlockQ5_0>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q5_0",
+    elems: 32,
+    bytes: size_of::<BlockQ5_0>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d")],
+    packed: BlockType::Q5_0,
+    piece: 4,
+    words: 22,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 /// The codes 0..=31 in element order.
 pub(super) fn codes(qh: [u8; 4], qs: &[u8; 16]) -> [u8; 32] {
@@ -37,7 +51,7 @@ pub(super) fn codes(qh: [u8; 4], qs: &[u8; 16]) -> [u8; 32] {
 
 /// Fifth bits and nibbles of codes 0..=31.
 #[inline(always)]
-pub(crate) fn pack(codes: &[u8; 32]) -> ([u8; 4], [u8; 16]) {
+pub(crate) fn pack_codes(codes: &[u8; 32]) -> ([u8; 4], [u8; 16]) {
     let qh = (0..32).fold(0, |qh, e| qh | u32::from(codes[e] >> 4) << e);
     (qh.to_le_bytes(), std::array::from_fn(|i| (codes[i] & 15) | (codes[i + 16] << 4)))
 }
@@ -60,8 +74,24 @@ impl BlockQ5_0 {
     pub fn encode(x: &[f32; 32]) -> Self {
         let d = peak(x) / -16.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
-        let (qh, qs) = pack(&x.map(|v| ((v * id + 16.5) as i8).clamp(0, 31) as u8));
+        let (qh, qs) = pack_codes(&x.map(|v| ((v * id + 16.5) as i8).clamp(0, 31) as u8));
         BlockQ5_0 { d: f32_to_f16(d).to_le_bytes(), qh, qs }
+    }
+}
+
+/// The fifth bits of a block of 32 for the kernels: bit n of byte j belongs to element 4n + j, so that a shift brings those
+/// of four neighbouring elements, which meet one word of activations, to one place of the four bytes.
+pub(super) fn fifth_bits(qh: u32) -> u32 {
+    // bits 0..4 times this constant come to lie at bit 0 of the bytes, and others where the mask has none
+    (0..8).fold(0, |bits, n| bits | (((qh >> (4 * n) & 15) * 0x0020_4081) & 0x0101_0101) << n)
+}
+
+/// Up to four blocks: their scales in two words, then a word of fifth bits each, then four words of nibbles each.
+fn packed(b: &[u8], w: &mut [u32; 22]) {
+    for (i, b) in b.chunks_exact(22).enumerate() {
+        w[i / 2] |= pack::u16_at(b, 0) << (16 * (i % 2));
+        w[2 + i] = fifth_bits(pack::u32_at(b, 2));
+        pack::copy_words(&b[6..], &mut w[6 + 4 * i..10 + 4 * i]);
     }
 }
 

@@ -11,8 +11,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q5_0::{codes, pack};
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16};
+use super::q5_0::{codes, fifth_bits, pack_codes};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -28,7 +28,21 @@ pub struct BlockQ5_1 {
     pub qs: [u8; 16],
 }
 
-const _: () = assert!(size_of::<BlockQ5_1>() == BlockType::Q5_1.bytes() && align_of::<BlockQ5_1>() == 1);
+const _: () = assert!(size_of::<BlockQ5_1>() == 24 && align_of::<BlockQ5_1>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q5_1",
+    elems: 32,
+    bytes: size_of::<BlockQ5_1>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "minimum m")],
+    packed: BlockType::Q5_1,
+    piece: 4,
+    words: 24,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 impl BlockQ5_1 {
     /// Scale and minimum as f32.
@@ -51,8 +65,17 @@ impl BlockQ5_1 {
         let max = x.iter().fold(f32::MIN, |m, &v| if v > m { v } else { m });
         let d = (max - min) / 31.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
-        let (qh, qs) = pack(&x.map(|v| (((v - min) * id + 0.5) as u8).min(31)));
+        let (qh, qs) = pack_codes(&x.map(|v| (((v - min) * id + 0.5) as u8).min(31)));
         BlockQ5_1 { d: f32_to_f16(d).to_le_bytes(), m: f32_to_f16(min).to_le_bytes(), qh, qs }
+    }
+}
+
+/// Up to four blocks: a word with scale and minimum each, then as Q5_0.
+fn packed(b: &[u8], w: &mut [u32; 24]) {
+    for (i, b) in b.chunks_exact(24).enumerate() {
+        w[i] = pack::u32_at(b, 0);
+        w[4 + i] = fifth_bits(pack::u32_at(b, 4));
+        pack::copy_words(&b[8..], &mut w[8 + 4 * i..12 + 4 * i]);
     }
 }
 

@@ -10,7 +10,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, peak, round_away};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak, round_away,
+};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -22,7 +24,21 @@ pub struct BlockQ8_0 {
     pub qs: [i8; 32],
 }
 
-const _: () = assert!(size_of::<BlockQ8_0>() == BlockType::Q8_0.bytes() && align_of::<BlockQ8_0>() == 1);
+const _: () = assert!(size_of::<BlockQ8_0>() == 34 && align_of::<BlockQ8_0>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q8_0",
+    elems: 32,
+    bytes: size_of::<BlockQ8_0>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d")],
+    packed: BlockType::Q8_0,
+    piece: 4,
+    words: 34,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 impl BlockQ8_0 {
     /// The scale as f32.
@@ -44,6 +60,11 @@ impl BlockQ8_0 {
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         BlockQ8_0 { d: f32_to_f16(d).to_le_bytes(), qs: std::array::from_fn(|i| round_away(x[i] * id) as i8) }
     }
+}
+
+/// Up to four blocks: their scales in two words, then eight words of codes each.
+fn packed(b: &[u8], w: &mut [u32; 34]) {
+    pack::scales_apart(b, w, 8);
 }
 
 /// Decodes a row of blocks.

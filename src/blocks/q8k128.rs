@@ -12,7 +12,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, peak, round_away, sums_of_16};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, pack, peak, round_away, sums_of_16};
 
 /// One block of 128 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -26,7 +26,21 @@ pub struct BlockQ8K128 {
     pub bsums: [[u8; 2]; 8],
 }
 
-const _: () = assert!(size_of::<BlockQ8K128>() == BlockType::Q8K128.bytes() && align_of::<BlockQ8K128>() == 1);
+const _: () = assert!(size_of::<BlockQ8K128>() == 148 && align_of::<BlockQ8K128>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q8K128",
+    elems: 128,
+    bytes: size_of::<BlockQ8K128>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F32, "scale d")],
+    packed: BlockType::Q8K128,
+    piece: 1,
+    words: 33,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 impl BlockQ8K128 {
     /// The scale.
@@ -50,6 +64,12 @@ impl BlockQ8K128 {
         let qs: [i8; 128] = std::array::from_fn(|i| round_away(x[i] * inv).clamp(-127, 127) as i8);
         BlockQ8K128 { d: d.to_le_bytes(), qs, bsums: sums_of_16(&qs) }
     }
+}
+
+/// Scale and codes; the sums stay behind.
+fn packed(b: &[u8], w: &mut [u32; 33]) {
+    pack::copy_words(&b[..132], w);
+    w[0] = pack::canon_bits(w[0]);
 }
 
 /// Decodes a row of blocks.

@@ -519,7 +519,7 @@ impl<'a> Builder<'a> {
 
     /// Quantises the activations, unless every reader has float weights.
     pub fn quantize(&mut self, label: &str, readers: &[&Matrix], x: BufId, act: BufId) {
-        if let Some(m) = readers.iter().find(|m| !is_float(m.ty)) {
+        if let Some(m) = readers.iter().find(|m| !m.ty.is_float()) {
             let p = ActQuantizeParams { n_tokens: 0, k: m.k as u32, digits: self.o.digits as u32 };
             self.push(label, Op::ActQuantize, Args::ActQuantize(p), vec![x, act]);
         }
@@ -532,12 +532,12 @@ impl<'a> Builder<'a> {
                 n_tokens: 0,
                 k: m.k as u32,
                 rows: rows as u32,
-                digits: if is_float(m.ty) { 1 } else { self.o.digits as u32 },
+                digits: if m.ty.is_float() { 1 } else { self.o.digits as u32 },
                 y_stride: m.rows as u32,
                 y_offset: row0 as u32,
                 residual: 0,
             };
-            let input = if is_float(m.ty) { x } else { act };
+            let input = if m.ty.is_float() { x } else { act };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
         }
     }
@@ -673,8 +673,4 @@ fn cache_words(t: CacheType, head_dim: usize, flag: &str) -> anyhow::Result<usiz
     t.words(head_dim).with_context(|| {
         format!("{flag} {}: blocks of 32 do not divide a head of {head_dim}; use f16 or f32", t.name())
     })
-}
-
-fn is_float(t: BlockType) -> bool {
-    matches!(t, BlockType::F32 | BlockType::F16 | BlockType::BF16)
 }

@@ -158,8 +158,7 @@ fn claimed<'c>(c: &'c Container, name: &str) -> anyhow::Result<(&'c Tensor, Bloc
 
 /// A one-dimensional tensor as f32; NaN and infinity are refused.
 pub(super) fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
-    const TYPES: [BlockType; 3] = [BlockType::F32, BlockType::F16, BlockType::BF16];
-    let ty = t.dtype.block().filter(|ty| TYPES.contains(ty));
+    let ty = t.dtype.block().filter(|ty| ty.is_float());
     let ty = ty.with_context(|| format!("{} is {}, expected F32, F16 or BF16", place(c, t), t.dtype.name()))?;
     let mut bytes = vec![0u8; t.bytes as usize];
     c.read(t, 0, &mut bytes)?;

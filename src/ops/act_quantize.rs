@@ -2,16 +2,34 @@
 
 use crate::ops::exact::{SCALE_MIN, amax, fdiv, not_finite, round_away};
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
+use crate::ops::params::{At, Params, params};
 
-/// Parameters of `act_quantize`, in the order of the shader's uniform struct.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct ActQuantizeParams {
-    /// rows of x
-    pub n_tokens: u32,
-    /// elements of one row
-    pub k: u32,
-    /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
-    pub digits: u32,
+params! {
+    /// Parameters of `act_quantize`, in the order of the shader's uniform struct.
+    pub struct ActQuantizeParams {
+        /// rows of x
+        pub n_tokens: u32,
+        /// elements of one row
+        pub k: u32,
+        /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
+        pub digits: u32,
+    }
+}
+
+impl Params for ActQuantizeParams {
+    const FLOAT_STRIDE: Option<usize> = Some(ACT_BLOCK_WORDS);
+
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.k.div_ceil(128), self.n_tokens]
+    }
+
+    fn replaces(&self, _output: usize) -> bool {
+        true
+    }
 }
 
 /// `x` `[token][k]` to `act` `[token][group][digit]` blocks of 37 words: d, 128 codes, eight sums of 16 codes. A group with

@@ -4,6 +4,7 @@ use crate::ops::cache::{CacheType, POISONED, element, tq3_block};
 use crate::ops::exact::{
     POISON, SCALE_MIN, amax, canon, f16_to_f32, fdiv, fexp, greater, i2f, not_finite, round_away, sticky, tree_sum,
 };
+use crate::ops::params::{At, Params, params};
 use crate::ops::tq3;
 use std::ops::Range;
 
@@ -22,31 +23,51 @@ pub fn unit_heads(head_dim: u32) -> u32 {
     (128 / head_dim).clamp(1, 4)
 }
 
-/// Parameters of `attention`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct AttentionParams {
-    /// query rows
-    pub n_tokens: u32,
-    /// position of query row 0
-    pub pos: u32,
-    /// query heads
-    pub heads: u32,
-    /// key-value heads; `heads / kv_heads` query heads share one
-    pub kv_heads: u32,
-    /// elements in a head, at most 256
-    pub head_dim: u32,
-    /// first position of this page
-    pub page_first: u32,
-    /// positions in this page, a multiple of 64
-    pub page_len: u32,
-    /// f32(1 / sqrt(head_dim))
-    pub scale: f32,
-    /// which positions a query sees: `SCOPE_ALL`, `SCOPE_OLDER` or `SCOPE_OWN` (whose values are of a type that does not
-    /// rotate, and whose `page_first` is 0: position p lies at index p % `page_len`)
-    pub scope: u32,
-    /// how many positions a query sees at most, the last being its own; 0: no limit. Counted as transformers does
-    /// (`kv_idx > q_idx - sliding_window`) and llama.cpp (masked where `p1 - p0 >= n_swa`)
-    pub window: u32,
+params! {
+    /// Parameters of `attention`.
+    pub struct AttentionParams {
+        /// query rows
+        pub n_tokens: u32,
+        /// position of query row 0
+        pub pos: u32,
+        /// query heads
+        pub heads: u32,
+        /// key-value heads; `heads / kv_heads` query heads share one
+        pub kv_heads: u32,
+        /// elements in a head, at most 256
+        pub head_dim: u32,
+        /// first position of this page
+        pub page_first: u32,
+        /// positions in this page, a multiple of 64
+        pub page_len: u32,
+        /// f32(1 / sqrt(head_dim))
+        pub scale: f32,
+        /// which positions a query sees: `SCOPE_ALL`, `SCOPE_OLDER` or `SCOPE_OWN` (whose values are of a type that does not
+        /// rotate, and whose `page_first` is 0: position p lies at index p % `page_len`)
+        pub scope: u32,
+        /// how many positions a query sees at most, the last being its own; 0: no limit. Counted as transformers does
+        /// (`kv_idx > q_idx - sliding_window`) and llama.cpp (masked where `p1 - p0 >= n_swa`)
+        pub window: u32,
+    }
+}
+
+impl Params for AttentionParams {
+    /// the state carried from page to page, and the result
+    const OUTPUTS: usize = 2;
+
+    fn at(self, step: &At) -> Option<Self> {
+        let p = Self { n_tokens: step.n, pos: step.pos, ..self };
+        p.touched().then_some(p)
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.heads.div_ceil(unit_heads(self.head_dim)), self.n_tokens]
+    }
+
+    fn replaces(&self, output: usize) -> bool {
+        // the result, of which the page that holds a row's position writes all; not the carried state
+        output == 1
+    }
 }
 
 /// What is done with what a query has gathered after a page.

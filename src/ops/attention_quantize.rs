@@ -2,35 +2,56 @@
 //! hold whole or that hold 128 outputs whole.
 
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
-use crate::ops::attention::{AttentionParams, SCOPE_OLDER, SCOPE_OWN, attention};
+use crate::ops::attention::{AttentionParams, SCOPE_OLDER, SCOPE_OWN, attention, unit_heads};
 use crate::ops::cache::CacheType;
-use crate::ops::linear::act_words;
+use crate::ops::linear::{ACT_BLOCK_WORDS, act_words};
+use crate::ops::params::{At, Params, params};
 
-/// Parameters of `attention_quantize`: those of `attention`, then the digits of `act_quantize`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct AttentionQuantizeParams {
-    /// query rows
-    pub n_tokens: u32,
-    /// position of query row 0
-    pub pos: u32,
-    /// query heads
-    pub heads: u32,
-    /// key-value heads
-    pub kv_heads: u32,
-    /// elements in a head: 32, 64, 128 or 256
-    pub head_dim: u32,
-    /// first position of this page
-    pub page_first: u32,
-    /// positions in this page, a multiple of 64
-    pub page_len: u32,
-    /// f32(1 / sqrt(head_dim))
-    pub scale: f32,
-    /// which positions a query sees, never `SCOPE_OLDER`
-    pub scope: u32,
-    /// how many positions a query sees at most; 0: no limit
-    pub window: u32,
-    /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
-    pub digits: u32,
+params! {
+    /// Parameters of `attention_quantize`: those of `attention`, then the digits of `act_quantize`.
+    pub struct AttentionQuantizeParams {
+        /// query rows
+        pub n_tokens: u32,
+        /// position of query row 0
+        pub pos: u32,
+        /// query heads
+        pub heads: u32,
+        /// key-value heads
+        pub kv_heads: u32,
+        /// elements in a head: 32, 64, 128 or 256
+        pub head_dim: u32,
+        /// first position of this page
+        pub page_first: u32,
+        /// positions in this page, a multiple of 64
+        pub page_len: u32,
+        /// f32(1 / sqrt(head_dim))
+        pub scale: f32,
+        /// which positions a query sees, never `SCOPE_OLDER`
+        pub scope: u32,
+        /// how many positions a query sees at most; 0: no limit
+        pub window: u32,
+        /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
+        pub digits: u32,
+    }
+}
+
+impl Params for AttentionQuantizeParams {
+    /// as of attention
+    const OUTPUTS: usize = 2;
+    const FLOAT_STRIDE: Option<usize> = Some(ACT_BLOCK_WORDS);
+
+    fn at(self, step: &At) -> Option<Self> {
+        let p = Self { n_tokens: step.n, pos: step.pos, ..self };
+        p.attention().touched().then_some(p)
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.heads.div_ceil(unit_heads(self.head_dim)), self.n_tokens]
+    }
+
+    fn replaces(&self, output: usize) -> bool {
+        output == 1
+    }
 }
 
 impl AttentionQuantizeParams {

@@ -3,6 +3,7 @@
 //! Keys lie 32 positions side by side, values position after position (`docs/exactness.md` section 6).
 
 use crate::ops::exact::{SCALE_MIN, amax, f16_to_f32, f32_to_f16, fdiv, round_away, too_large};
+use crate::ops::params::{At, Params, params};
 use crate::ops::tq3;
 use std::ops::Range;
 
@@ -109,23 +110,40 @@ impl CacheType {
     }
 }
 
-/// Parameters of `cache_write_k` and `cache_write_v`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct CacheWriteParams {
-    /// rows
-    pub n_tokens: u32,
-    /// position of row 0
-    pub pos: u32,
-    /// key-value heads in a row
-    pub kv_heads: u32,
-    /// elements in a head
-    pub head_dim: u32,
-    /// first position of this page
-    pub page_first: u32,
-    /// positions in this page (a multiple of 64); rows outside the page are left alone
-    pub page_len: u32,
-    /// 1: the page is a ring (`page_first` 0, at most `page_len` rows), position p lies at index p % `page_len`
-    pub ring: u32,
+params! {
+    /// Parameters of `cache_write_k` and `cache_write_v`.
+    pub struct CacheWriteParams {
+        /// rows
+        pub n_tokens: u32,
+        /// position of row 0
+        pub pos: u32,
+        /// key-value heads in a row
+        pub kv_heads: u32,
+        /// elements in a head
+        pub head_dim: u32,
+        /// first position of this page
+        pub page_first: u32,
+        /// positions in this page (a multiple of 64); rows outside the page are left alone
+        pub page_len: u32,
+        /// 1: the page is a ring (`page_first` 0, at most `page_len` rows), position p lies at index p % `page_len`
+        pub ring: u32,
+    }
+}
+
+impl Params for CacheWriteParams {
+    const FLOAT_STRIDE: Option<usize> = None;
+
+    fn at(self, step: &At) -> Option<Self> {
+        // a page that holds none of the step's positions
+        if self.ring == 0 && (self.page_first >= step.end || self.page_first + self.page_len <= step.pos) {
+            return None;
+        }
+        Some(Self { n_tokens: step.n, pos: step.pos, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.kv_heads, self.n_tokens]
+    }
 }
 
 impl CacheWriteParams {

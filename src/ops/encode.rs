@@ -6,12 +6,27 @@
 
 use crate::blocks::BlockType;
 use crate::ops::exact::{f32_to_f16, fdiv, round_away};
+use crate::ops::params::{At, Params, params};
+use crate::ops::types::twins;
 
-/// Parameters of `*_encode`, in the order of the shader's uniform struct.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct EncodeParams {
-    /// units
-    pub n_tokens: u32,
+params! {
+    /// Parameters of `*_encode`, in the order of the shader's uniform struct.
+    pub struct EncodeParams {
+        /// units
+        pub n_tokens: u32,
+    }
+}
+
+impl Params for EncodeParams {
+    const FLOAT_STRIDE: Option<usize> = None;
+
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.n_tokens.div_ceil(64), 1]
+    }
 }
 
 /// Elements of a unit, and its words with the flag; `None` for types without an encoder.
@@ -22,6 +37,11 @@ pub fn unit(t: BlockType) -> Option<(usize, usize)> {
         BlockType::Q8K128 => Some((128, 38)),
         _ => None,
     }
+}
+
+/// The stem of a type's encoder; `None` where there is none.
+pub fn stem(t: BlockType) -> Option<&'static str> {
+    unit(t).map(|_| twins(t).stems.encode)
 }
 
 /// The first element of the largest magnitude, and that magnitude's bits.

@@ -1,6 +1,7 @@
 //! The shapes that drivers are known to rewrite, and the shared arithmetic: what a device must get right to be called exact.
 
 use crate::ops::exact::{canon, f16_to_f32, f32_to_f16, fdiv, fexp, fsqrt, greater, i2f, round_away, sigmoid, sticky};
+use crate::ops::params::{At, Params, params};
 
 /// Floats read per row.
 pub const INPUTS: usize = 16;
@@ -8,11 +9,24 @@ pub const INPUTS: usize = 16;
 /// Words written per row.
 pub const WORDS: usize = 44;
 
-/// Parameters of `float_probe`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct FloatProbeParams {
-    /// rows
-    pub n_tokens: u32,
+params! {
+    /// Parameters of `float_probe`.
+    pub struct FloatProbeParams {
+        /// rows
+        pub n_tokens: u32,
+    }
+}
+
+impl Params for FloatProbeParams {
+    const FLOAT_STRIDE: Option<usize> = None;
+
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.n_tokens.div_ceil(64), 1]
+    }
 }
 
 fn sum_of(v: f32, shift: u32) -> i32 {

@@ -1,9 +1,12 @@
 //! What the linear twins share: their parameters, the walk over rows, tokens, segments and groups
 //! (`docs/exactness.md` section 4), and the view of one activation group.
 //!
-//! Not optimised: this and the `*_matvec` files are the text to read. Speed lives in `simd`.
+//! Not optimised: this and the files of `types` are the text to read. Speed lives in `simd`.
 
+use crate::blocks::pack::words_per_row;
 use crate::ops::exact::{canon, i2f};
+use crate::ops::params::{At, Params, params};
+use crate::ops::types::{Quantised, Weight};
 
 /// Elements of one activation block, and of one step of the sum over k.
 pub const GROUP: usize = 128;
@@ -14,23 +17,38 @@ pub const ROW_BLOCK: usize = 32;
 /// Words of one activation block: d, 128 codes of int8, eight int16 sums of 16 codes.
 pub const ACT_BLOCK_WORDS: usize = 37;
 
-/// Parameters of every `*_matvec`, in the order of the shaders' uniform struct.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct LinearParams {
-    /// tokens (columns of the result)
-    pub n_tokens: u32,
-    /// elements of one row
-    pub k: u32,
-    /// rows in this weight buffer
-    pub rows: u32,
-    /// digits of one activation: 1 (8 bits) or 2 (15 bits); 1 for float weights
-    pub digits: u32,
-    /// words between two tokens in y
-    pub y_stride: u32,
-    /// where row 0 of this part goes within a token's y
-    pub y_offset: u32,
-    /// 1: the result is added to what y holds (the residual stream), 0: it replaces it
-    pub residual: u32,
+params! {
+    /// Parameters of every `*_matvec`, in the order of the shaders' uniform struct.
+    pub struct LinearParams {
+        /// tokens (columns of the result)
+        pub n_tokens: u32,
+        /// elements of one row
+        pub k: u32,
+        /// rows in this weight buffer
+        pub rows: u32,
+        /// digits of one activation: 1 (8 bits) or 2 (15 bits); 1 for float weights
+        pub digits: u32,
+        /// words between two tokens in y
+        pub y_stride: u32,
+        /// where row 0 of this part goes within a token's y
+        pub y_offset: u32,
+        /// 1: the result is added to what y holds (the residual stream), 0: it replaces it
+        pub residual: u32,
+    }
+}
+
+impl Params for LinearParams {
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.rows.div_ceil(32), self.n_tokens]
+    }
+
+    fn replaces(&self, _output: usize) -> bool {
+        self.residual == 0
+    }
 }
 
 impl LinearParams {
@@ -65,7 +83,12 @@ pub struct Row<'a> {
     row: usize,
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// Row `row` of a matrix of packed rows.
+    pub fn new(w: &'a [u32], words_per_row: usize, row: usize) -> Row<'a> {
+        Row { w, words_per_row, row }
+    }
+
     /// Word `i` of this row.
     pub fn word(&self, i: usize) -> u32 {
         self.w[(self.row / ROW_BLOCK * self.words_per_row + i) * ROW_BLOCK + self.row % ROW_BLOCK]
@@ -104,6 +127,11 @@ impl ActGroup<'_> {
         (self.blocks[digit * ACT_BLOCK_WORDS + 33 + i / 2] >> (16 * (i % 2))) as u16 as i16 as i32
     }
 
+    /// Sum of the codes of quarter `b` (elements 32b..32b+32).
+    pub fn sum32(&self, digit: usize, b: usize) -> i32 {
+        self.sum16(digit, 2 * b) + self.sum16(digit, 2 * b + 1)
+    }
+
     /// v(S): the value of an integer sum given for each digit.
     pub fn value(&self, sum: impl Fn(usize) -> i32) -> f32 {
         match self.digits {
@@ -113,22 +141,15 @@ impl ActGroup<'_> {
     }
 }
 
-/// y of a matrix with quantised weights; `t(row, g, a)` is the f32 value of group g.
+/// `*_matvec` of quantised weights: y = W x.
 ///
 /// `w` packed rows, `act` `[token][group][digit]` blocks of 37 words, `y` `[token]` rows `y_stride` apart.
-pub fn quantised(
-    p: &LinearParams,
-    words_per_row: usize,
-    w: &[u32],
-    act: &[u32],
-    y: &mut [f32],
-    t: impl Fn(&Row, usize, &ActGroup) -> f32,
-) {
+pub fn quantised<T: Quantised>(p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
     let (k, digits) = (p.k as usize, p.digits as usize);
     assert!(digits == 1 || digits == 2, "digits is {digits}, expected 1 or 2");
     for token in 0..p.n_tokens as usize {
         for row in 0..p.rows as usize {
-            let r = Row { w, words_per_row, row };
+            let r = Row::new(w, words_per_row(T::TYPE, k), row);
             let mut total = 0.0;
             let mut first = 0;
             while first < groups(k) {
@@ -136,7 +157,7 @@ pub fn quantised(
                 for g in first..groups(k).min(first + seg_groups(k)) {
                     let at = token * act_words(k, digits) + g * digits * ACT_BLOCK_WORDS;
                     let a = ActGroup { blocks: &act[at..at + digits * ACT_BLOCK_WORDS], digits };
-                    acc += a.d() * t(&r, g, &a);
+                    acc += a.d() * T::group(&r, g, &a);
                 }
                 total += acc;
                 first += seg_groups(k);
@@ -147,27 +168,20 @@ pub fn quantised(
     }
 }
 
-/// y of a matrix with float weights; `element(row, i)` is weight i of a row.
+/// `*_matvec` of float weights: y = W x.
 ///
-/// `w` packed rows, `x` `[token][k]`, `y` `[token]` rows `y_stride` apart.
-pub fn floats(
-    p: &LinearParams,
-    words_per_row: usize,
-    w: &[u32],
-    x: &[f32],
-    y: &mut [f32],
-    element: impl Fn(&Row, usize) -> f32,
-) {
+/// `w` packed rows, `x` `[token][k]` bits of f32, `y` `[token]` rows `y_stride` apart.
+pub fn floats<T: Weight>(p: &LinearParams, w: &[u32], x: &[u32], y: &mut [f32]) {
     let k = p.k as usize;
     for token in 0..p.n_tokens as usize {
         for row in 0..p.rows as usize {
-            let r = Row { w, words_per_row, row };
+            let r = Row::new(w, words_per_row(T::TYPE, k), row);
             let mut total = 0.0;
             let mut first = 0;
             while first < k {
                 let mut acc = 0.0;
                 for i in first..k.min(first + seg_groups(k) * GROUP) {
-                    acc += element(&r, i) * x[token * k + i];
+                    acc += T::element(&r, i) * f32::from_bits(x[token * k + i]);
                 }
                 total += acc;
                 first += seg_groups(k) * GROUP;

@@ -1,22 +1,41 @@
 //! `norm_quantize`: `rms_norm`, then `act_quantize`, without a buffer in between.
 
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
+use crate::ops::linear::ACT_BLOCK_WORDS;
 use crate::ops::linear::act_words;
+use crate::ops::params::{At, Params, params};
 use crate::ops::rms_norm::{self, RmsNormParams};
 
-/// Parameters of `norm_quantize`, in the order of the shader's uniform struct.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct NormQuantizeParams {
-    /// rows
-    pub n_tokens: u32,
-    /// elements in a row
-    pub dim: u32,
-    /// f32(1 / dim), from the CPU
-    pub inv_n: f32,
-    /// added to the mean
-    pub eps: f32,
-    /// digits of one activation: 1 or 2
-    pub digits: u32,
+params! {
+    /// Parameters of `norm_quantize`, in the order of the shader's uniform struct.
+    pub struct NormQuantizeParams {
+        /// rows
+        pub n_tokens: u32,
+        /// elements in a row
+        pub dim: u32,
+        /// f32(1 / dim), from the CPU
+        pub inv_n: f32,
+        /// added to the mean
+        pub eps: f32,
+        /// digits of one activation: 1 or 2
+        pub digits: u32,
+    }
+}
+
+impl Params for NormQuantizeParams {
+    const FLOAT_STRIDE: Option<usize> = Some(ACT_BLOCK_WORDS);
+
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [1, self.n_tokens]
+    }
+
+    fn replaces(&self, _output: usize) -> bool {
+        true
+    }
 }
 
 impl NormQuantizeParams {

@@ -1,18 +1,34 @@
 //! RMS norm. y = x / sqrt(mean(x²) + eps) · w, summed in 256 lanes (`docs/exactness.md` section 5).
 
 use crate::ops::exact::{canon, fdiv, fsqrt, tree_sum};
+use crate::ops::params::{At, Params, params};
 
-/// Parameters of `rms_norm`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct RmsNormParams {
-    /// rows
-    pub n_tokens: u32,
-    /// elements in a row
-    pub dim: u32,
-    /// f32(1 / dim), from the CPU
-    pub inv_n: f32,
-    /// added to the mean
-    pub eps: f32,
+params! {
+    /// Parameters of `rms_norm`.
+    pub struct RmsNormParams {
+        /// rows
+        pub n_tokens: u32,
+        /// elements in a row
+        pub dim: u32,
+        /// f32(1 / dim), from the CPU
+        pub inv_n: f32,
+        /// added to the mean
+        pub eps: f32,
+    }
+}
+
+impl Params for RmsNormParams {
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [1, self.n_tokens]
+    }
+
+    fn replaces(&self, _output: usize) -> bool {
+        true
+    }
 }
 
 /// `x`, `y`: `[token][dim]`; `w`: `[dim]`.

@@ -1,20 +1,32 @@
 //! Rotary position embedding, in place, from a table made on the CPU.
 
 use crate::ops::exact::canon;
+use crate::ops::params::{At, Params, params};
 
-/// Parameters of `rope`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct RopeParams {
-    /// rows
-    pub n_tokens: u32,
-    /// heads in a row
-    pub heads: u32,
-    /// elements in a head
-    pub head_dim: u32,
-    /// rotated elements at the start of each head (even)
-    pub n_rot: u32,
-    /// 0: pairs (2i, 2i+1), as GGUF `llama` files; 1: pairs (i, i + n_rot/2), as Hugging Face files
-    pub half_split: u32,
+params! {
+    /// Parameters of `rope`.
+    pub struct RopeParams {
+        /// rows
+        pub n_tokens: u32,
+        /// heads in a row
+        pub heads: u32,
+        /// elements in a head
+        pub head_dim: u32,
+        /// rotated elements at the start of each head (even)
+        pub n_rot: u32,
+        /// 0: pairs (2i, 2i+1), as GGUF `llama` files; 1: pairs (i, i + n_rot/2), as Hugging Face files
+        pub half_split: u32,
+    }
+}
+
+impl Params for RopeParams {
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [(self.heads * self.n_rot / 2).div_ceil(64), self.n_tokens]
+    }
 }
 
 /// `table`: `[token][n_rot/2][cos, sin]`; `x`: `[token][heads][head_dim]`.

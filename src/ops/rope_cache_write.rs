@@ -2,31 +2,51 @@
 //! their own, the keys rotated into the cache, the values into the cache.
 
 use crate::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use crate::ops::params::{At, Params, params};
 use crate::ops::rope::{RopeParams, rope};
 
-/// Parameters of `rope_cache_write`, in the order of the shader's uniform struct.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct RopeCacheWriteParams {
-    /// rows
-    pub n_tokens: u32,
-    /// position of row 0
-    pub pos: u32,
-    /// query heads in a row
-    pub heads: u32,
-    /// key heads after them, and as many value heads after those
-    pub kv_heads: u32,
-    /// elements in a head
-    pub head_dim: u32,
-    /// rotated elements at the start of each head (even)
-    pub n_rot: u32,
-    /// 0: pairs (2i, 2i+1); 1: pairs (i, i + n_rot/2)
-    pub half_split: u32,
-    /// first position of this page
-    pub page_first: u32,
-    /// positions in this page; rows outside it are left alone, their queries too
-    pub page_len: u32,
-    /// 1: the page is a ring as in `cache_write`; every row is written, and queries are left alone
-    pub ring: u32,
+params! {
+    /// Parameters of `rope_cache_write`, in the order of the shader's uniform struct.
+    pub struct RopeCacheWriteParams {
+        /// rows
+        pub n_tokens: u32,
+        /// position of row 0
+        pub pos: u32,
+        /// query heads in a row
+        pub heads: u32,
+        /// key heads after them, and as many value heads after those
+        pub kv_heads: u32,
+        /// elements in a head
+        pub head_dim: u32,
+        /// rotated elements at the start of each head (even)
+        pub n_rot: u32,
+        /// 0: pairs (2i, 2i+1); 1: pairs (i, i + n_rot/2)
+        pub half_split: u32,
+        /// first position of this page
+        pub page_first: u32,
+        /// positions in this page; rows outside it are left alone, their queries too
+        pub page_len: u32,
+        /// 1: the page is a ring as in `cache_write`; every row is written, and queries are left alone
+        pub ring: u32,
+    }
+}
+
+impl Params for RopeCacheWriteParams {
+    /// queries, keys, values
+    const OUTPUTS: usize = 3;
+    const FLOAT_OUTPUT: usize = 0;
+
+    fn at(self, step: &At) -> Option<Self> {
+        // a page that holds none of the step's positions
+        if self.ring == 0 && (self.page_first >= step.end || self.page_first + self.page_len <= step.pos) {
+            return None;
+        }
+        Some(Self { n_tokens: step.n, pos: step.pos, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [2 * self.kv_heads + if self.ring == 1 { 0 } else { self.heads }, self.n_tokens]
+    }
 }
 
 impl RopeCacheWriteParams {

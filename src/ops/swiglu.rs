@@ -1,14 +1,30 @@
 //! SwiGLU: y = silu(gate) · up.
 
 use crate::ops::exact::{canon, sigmoid};
+use crate::ops::params::{At, Params, params};
 
-/// Parameters of `swiglu`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct SwigluParams {
-    /// rows
-    pub n_tokens: u32,
-    /// elements in a row
-    pub dim: u32,
+params! {
+    /// Parameters of `swiglu`.
+    pub struct SwigluParams {
+        /// rows
+        pub n_tokens: u32,
+        /// elements in a row
+        pub dim: u32,
+    }
+}
+
+impl Params for SwigluParams {
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.dim.div_ceil(256), self.n_tokens]
+    }
+
+    fn replaces(&self, _output: usize) -> bool {
+        true
+    }
 }
 
 /// `gate`, `up`, `y`: `[token][dim]`.

@@ -1,18 +1,37 @@
 //! `swiglu_quantize`: `swiglu`, then `act_quantize`, of gate and up values that lie in one buffer.
 
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
+use crate::ops::linear::ACT_BLOCK_WORDS;
 use crate::ops::linear::act_words;
+use crate::ops::params::{At, Params, params};
 use crate::ops::swiglu::element;
 
-/// Parameters of `swiglu_quantize`, in the order of the shader's uniform struct.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct SwigluQuantizeParams {
-    /// rows
-    pub n_tokens: u32,
-    /// gate values in a row, and up values after them
-    pub dim: u32,
-    /// digits of one activation: 1 or 2
-    pub digits: u32,
+params! {
+    /// Parameters of `swiglu_quantize`, in the order of the shader's uniform struct.
+    pub struct SwigluQuantizeParams {
+        /// rows
+        pub n_tokens: u32,
+        /// gate values in a row, and up values after them
+        pub dim: u32,
+        /// digits of one activation: 1 or 2
+        pub digits: u32,
+    }
+}
+
+impl Params for SwigluQuantizeParams {
+    const FLOAT_STRIDE: Option<usize> = Some(ACT_BLOCK_WORDS);
+
+    fn at(self, step: &At) -> Option<Self> {
+        Some(Self { n_tokens: step.n, ..self })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.dim.div_ceil(128), self.n_tokens]
+    }
+
+    fn replaces(&self, _output: usize) -> bool {
+        true
+    }
 }
 
 impl SwigluQuantizeParams {

@@ -3,6 +3,8 @@
 //! Nothing is computed but comparisons of integers. Two commands make a selection: the k best of each slice of the
 //! vocabulary, and the k best of those lists. An entry is a pair of words, the logit's bits and its id.
 
+use crate::ops::params::{At, Params, params};
+
 /// Logits of a row that one list is made of.
 pub const SLICE: u32 = 4096;
 
@@ -15,19 +17,38 @@ pub const ABSENT: u32 = u32::MAX;
 /// Words of an entry.
 pub const PAIR: usize = 2;
 
-/// Parameters of `top_k`.
-#[derive(Clone, Copy, Debug, PartialEq, encase::ShaderType)]
-pub struct TopKParams {
-    /// rows
-    pub n_tokens: u32,
-    /// logits, or entries, in a row of x
-    pub n: u32,
-    /// entries of a list: a power of two, at most [`K_MAX`]
-    pub k: u32,
-    /// logits, or entries, that one list of y is made of; entries in whole lists
-    pub slice: u32,
-    /// 0: x holds logits; else it holds so many lists of k entries in a row, each as this operation makes them
-    pub lists: u32,
+params! {
+    /// Parameters of `top_k`.
+    pub struct TopKParams {
+        /// rows
+        pub n_tokens: u32,
+        /// logits, or entries, in a row of x
+        pub n: u32,
+        /// entries of a list: a power of two, at most [`K_MAX`]
+        pub k: u32,
+        /// logits, or entries, that one list of y is made of; entries in whole lists
+        pub slice: u32,
+        /// 0: x holds logits; else it holds so many lists of k entries in a row, each as this operation makes them
+        pub lists: u32,
+    }
+}
+
+impl Params for TopKParams {
+    const FLOAT_STRIDE: Option<usize> = None;
+
+    fn at(self, step: &At) -> Option<Self> {
+        if step.select == 0 {
+            return None;
+        }
+        let p = Self { n_tokens: step.n, k: step.select, ..self };
+        // a list of lists, each of k entries
+        let n = p.lists * p.k;
+        Some(if p.lists > 0 { Self { n, slice: n, ..p } } else { p })
+    }
+
+    fn groups(&self) -> [u32; 2] {
+        [self.n.div_ceil(self.slice), self.n_tokens]
+    }
 }
 
 /// What entries are ordered by, the greatest first: finite logits in their order, both zeros alike; above them all that

@@ -136,7 +136,7 @@ impl Model {
 /// The type of a matrix by llama.cpp's rules, before its row length is looked at. `columns` is that length.
 pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<BlockType> {
     let base = mix.base()?;
-    let float = matches!(base, BlockType::F32 | BlockType::F16 | BlockType::BF16);
+    let float = base.is_float();
     if float {
         return Some(base);
     }

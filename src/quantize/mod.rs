@@ -398,12 +398,11 @@ fn read_rows<'c>(
 /// One row as f32; `first` is its first element in the tensor, for the message.
 fn decode_row(c: &Container, t: &Tensor, level: Level, bytes: &[u8], first: u64, x: &mut [f32]) -> anyhow::Result<()> {
     let ty = t.dtype.block().with_context(|| format!("tensor {} is {}", t.name, t.dtype))?;
-    let bad = match ty {
-        BlockType::F32 | BlockType::F16 | BlockType::BF16 => encode::decode_floats(level, ty, bytes, x),
-        _ => {
-            ty.decode_row(bytes, x);
-            x.iter().position(|v| !v.is_finite())
-        }
+    let bad = if ty.is_float() {
+        encode::decode_floats(level, ty, bytes, x)
+    } else {
+        ty.decode_row(bytes, x);
+        x.iter().position(|v| !v.is_finite())
     };
     refuse_bad(c, t, bad, first)
 }

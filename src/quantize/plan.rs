@@ -113,7 +113,7 @@ fn fingerprint(c: &Container, o: &Options, job: &Job) -> String {
 }
 
 fn is_float(t: Dtype) -> bool {
-    matches!(t.block(), Some(BlockType::F32 | BlockType::F16 | BlockType::BF16))
+    t.block().is_some_and(BlockType::is_float)
 }
 
 /// `to` for a tensor, unless it has that type already.

@@ -8,7 +8,7 @@
 
 use super::Level;
 use crate::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_f16};
-use crate::blocks::{q4_0, q5_0, q5_1, q8_0, q8_k, q8k128};
+use crate::blocks::{q4_0, q5_0, q5_1, q8_0, q8k, q8k128};
 
 /// Decodes F32, F16 or BF16 elements; gives the place of the first that is NaN or infinite.
 ///
@@ -122,7 +122,7 @@ fn encode_body(ty: BlockType, x: &[f32], out: &mut [u8]) {
     match ty {
         BlockType::Q8_0 if lengths => each_block(x, out, q8_0_block, q8_0::encode),
         BlockType::Q8K128 if lengths => each_block(x, out, q8k128_block, q8k128::encode),
-        BlockType::Q8_K if lengths => each_block(x, out, q8_k_block, q8_k::encode),
+        BlockType::Q8_K if lengths => each_block(x, out, q8_k_block, q8k::encode),
         BlockType::Q4_0 if lengths => each_block(x, out, q4_0_block, q4_0::encode),
         BlockType::Q5_0 if lengths => each_block(x, out, q5_0_block, q5_0::encode),
         BlockType::Q5_1 if lengths => each_block(x, out, q5_1_block, q5_1::encode),
@@ -238,7 +238,7 @@ fn put_five_bits(x: &[f32; 32], out: &mut [u8], code: impl Fn(f32) -> i32) {
     for i in 0..32 {
         codes[i] = code(x[i]) as u8;
     }
-    let (qh, qs) = q5_0::pack(&codes);
+    let (qh, qs) = q5_0::pack_codes(&codes);
     let (high, low) = out.split_at_mut(4);
     high.copy_from_slice(&qh);
     low.copy_from_slice(&qs);

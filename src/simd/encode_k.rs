@@ -1,4 +1,4 @@
-//! The search for scales of Q4_K, Q5_K and Q6_K with AVX2: `fit_sub_blocks` of `blocks::q4_k` and `blocks::q6_k`,
+//! The search for scales of Q4_K, Q5_K and Q6_K with AVX2: `fit_sub_blocks` of `blocks::q4k` and `blocks::q6k`,
 //! operation for operation, a lane being a sub-block.
 //!
 //! Comparisons are ordered, so a lane with a NaN (a sub-block without a range) is never chosen, as in `blocks`; `max` and
@@ -6,9 +6,9 @@
 
 use crate::blocks::BlockType;
 use crate::blocks::encode_blocks;
-use crate::blocks::q4_k::{self, BlockQ4K, Search};
-use crate::blocks::q5_k::BlockQ5K;
-use crate::blocks::q6_k::{self, BlockQ6K, EPSILON};
+use crate::blocks::q4k::{self, BlockQ4K, Search};
+use crate::blocks::q5k::BlockQ5K;
+use crate::blocks::q6k::{self, BlockQ6K, EPSILON};
 use std::arch::x86_64::*;
 
 /// 1.5 * 2^23, as in `blocks`.
@@ -56,7 +56,7 @@ fn nearest(v: __m256) -> __m256 {
     _mm256_sub_ps(_mm256_add_ps(v, r), r)
 }
 
-/// `q4_k::code`.
+/// `q4k::code`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn code(v: __m256, nmax: __m256) -> __m256 {
@@ -94,9 +94,9 @@ fn error(codes: &[__m256; 32], x: &[__m256; 32], w: &[__m256; 32], scale: __m256
     sum
 }
 
-/// `q4_k::fit_sub_blocks`.
+/// `q4k::fit_sub_blocks`.
 #[target_feature(enable = "avx2")]
-fn fit_eight(lanes: &[q4_k::Lanes; 32], search: &Search) -> q4_k::Fit {
+fn fit_eight(lanes: &[q4k::Lanes; 32], search: &Search) -> q4k::Fit {
     let zero = _mm256_setzero_ps();
     let nmax = _mm256_set1_ps(search.nmax);
     let mut x = [zero; 32];
@@ -162,7 +162,7 @@ fn fit_eight(lanes: &[q4_k::Lanes; 32], search: &Search) -> q4_k::Fit {
             codes[i] = select(codes[i], trial[i], better);
         }
     }
-    q4_k::Fit {
+    q4k::Fit {
         scale: store(_mm256_andnot_ps(flat, scale)),
         min: store(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))),
         codes: std::array::from_fn(|i| store(_mm256_andnot_ps(flat, codes[i]))),
@@ -184,10 +184,10 @@ fn try_scale(x: &[__m256; 16], w: &[__m256; 16], iscale: __m256, codes: &mut [__
     (sum_lx, sum_l2)
 }
 
-/// Half of `q6_k::fit_sub_blocks`: sub-blocks `8 * half ..`.
+/// Half of `q6k::fit_sub_blocks`: sub-blocks `8 * half ..`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn fit_half(lanes: &[q6_k::Lanes; 16], half: usize) -> ([f32; 8], [[f32; 8]; 16]) {
+fn fit_half(lanes: &[q6k::Lanes; 16], half: usize) -> ([f32; 8], [[f32; 8]; 16]) {
     let zero = _mm256_setzero_ps();
     let (mut x, mut w) = ([zero; 16], [zero; 16]);
     let (mut amax, mut max) = (zero, zero);
@@ -223,11 +223,11 @@ fn fit_half(lanes: &[q6_k::Lanes; 16], half: usize) -> ([f32; 8], [[f32; 8]; 16]
     (store(_mm256_andnot_ps(dead, scale)), stored)
 }
 
-/// `q6_k::fit_sub_blocks`.
+/// `q6k::fit_sub_blocks`.
 #[target_feature(enable = "avx2")]
-fn fit_sixteen(lanes: &[q6_k::Lanes; 16]) -> q6_k::Fit {
+fn fit_sixteen(lanes: &[q6k::Lanes; 16]) -> q6k::Fit {
     let halves = [fit_half(lanes, 0), fit_half(lanes, 1)];
-    q6_k::Fit {
+    q6k::Fit {
         scale: std::array::from_fn(|j| halves[j / 8].0[j % 8]),
         codes: std::array::from_fn(|i| std::array::from_fn(|j| halves[j / 8].1[i][j % 8])),
     }

@@ -46,6 +46,44 @@ pub(super) trait Floats {
     fn elements<V: Lanes>(v: V, word: V::I) -> (V::F, V::F);
 }
 
+/// Declares a macro that names the kernel of a type: `name!(t, F => expression in F)`. These two lists are the one place of
+/// the room that ties a `BlockType` to its kernel.
+macro_rules! kernel_list {
+    ($dollar:tt $name:ident, $wrong:literal: $($variant:ident = $kernel:ident,)*) => {
+        macro_rules! $name {
+            ($dollar t:expr, $dollar kernel:ident => $dollar body:expr) => {
+                match $dollar t {
+                    $($crate::blocks::BlockType::$variant => {
+                        type $dollar kernel = $crate::simd::kernels::$kernel;
+                        $dollar body
+                    })*
+                    other => panic!($wrong, other.name()),
+                }
+            };
+        }
+        pub(super) use $name;
+    };
+}
+
+kernel_list! {
+    $ with_quantised, "matvec: {} does not take quantised activations":
+    Q8_0 = Q8_0,
+    Q4_0 = Q4_0,
+    Q5_0 = Q5_0,
+    Q5_1 = Q5_1,
+    Q4_K = Q4K,
+    Q5_K = Q5K,
+    Q6_K = Q6K,
+    Q8K128 = Q8K128,
+}
+
+kernel_list! {
+    $ with_floats, "matvec: {} does not take f32 activations":
+    F32 = F32,
+    F16 = F16,
+    BF16 = BF16,
+}
+
 /// `T x D` sums of `n` words: `q` is the expression of weight word `i`, met by word `at + i` of every activation block.
 macro_rules! sums {
     ($v:ident, $next:ident, $dot:ident, $a:ident, $acc:ident, $at:expr, $n:expr, |$i:ident| $q:expr) => {

@@ -207,19 +207,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
-                unsafe {
-                    match t {
-                        BlockType::Q8_0 => job.run::<kernels::Q8_0>(row_block, tokens, &out),
-                        BlockType::Q4_0 => job.run::<kernels::Q4_0>(row_block, tokens, &out),
-                        BlockType::Q5_0 => job.run::<kernels::Q5_0>(row_block, tokens, &out),
-                        BlockType::Q5_1 => job.run::<kernels::Q5_1>(row_block, tokens, &out),
-                        BlockType::Q4_K => job.run::<kernels::Q4K>(row_block, tokens, &out),
-                        BlockType::Q5_K => job.run::<kernels::Q5K>(row_block, tokens, &out),
-                        BlockType::Q6_K => job.run::<kernels::Q6K>(row_block, tokens, &out),
-                        BlockType::Q8K128 => job.run::<kernels::Q8K128>(row_block, tokens, &out),
-                        _ => panic!("matvec: {} does not take quantised activations", t.name()),
-                    }
-                }
+                unsafe { kernels::with_quantised!(t, F => job.run::<F>(row_block, tokens, &out)) }
             });
         }
         Act::Floats(x) => {
@@ -228,14 +216,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             let job = FloatsJob { level, w, x, k };
             parallel((row_blocks, row_block_bytes), (n_tokens, k * 4), |row_block, tokens| {
                 // SAFETY: as above.
-                unsafe {
-                    match t {
-                        BlockType::F32 => job.run::<kernels::F32>(row_block, tokens, &out),
-                        BlockType::F16 => job.run::<kernels::F16>(row_block, tokens, &out),
-                        BlockType::BF16 => job.run::<kernels::BF16>(row_block, tokens, &out),
-                        _ => panic!("matvec: {} does not take f32 activations", t.name()),
-                    }
-                }
+                unsafe { kernels::with_floats!(t, F => job.run::<F>(row_block, tokens, &out)) }
             });
         }
     }

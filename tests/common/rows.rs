@@ -2,18 +2,10 @@
 
 use isobit::blocks::BlockType;
 
-/// The types with an encoder.
-pub const QUANTISED: [BlockType; 9] = [
-    BlockType::Q8_0,
-    BlockType::Q4_0,
-    BlockType::Q5_0,
-    BlockType::Q5_1,
-    BlockType::Q4_K,
-    BlockType::Q5_K,
-    BlockType::Q6_K,
-    BlockType::Q8_K,
-    BlockType::Q8K128,
-];
+/// The types with an encoder that loses something.
+pub fn quantised() -> impl Iterator<Item = BlockType> {
+    BlockType::ALL.into_iter().filter(|t| !t.is_float())
+}
 
 /// Blocks of 256: zeros, both signs of the peak, ties of rounding, and every scale a block may have.
 pub fn awkward() -> Vec<f32> {

@@ -13,7 +13,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32,
+    nearest_int, pack,
+};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -29,7 +32,21 @@ pub struct BlockQ6K {
     pub d: [u8; 2],
 }
 
-const _: () = assert!(size_of::<BlockQ6K>() == BlockType::Q6_K.bytes() && align_of::<BlockQ6K>() == 1);
+const _: () = assert!(size_of::<BlockQ6K>() == 210 && align_of::<BlockQ6K>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q6_K",
+    elems: 256,
+    bytes: size_of::<BlockQ6K>(),
+    decode,
+    encode,
+    numbers: &[Number::new(208, NumberKind::F16, "scale d")],
+    packed: BlockType::Q6_K,
+    piece: 1,
+    words: 53,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 /// Sub-blocks whose scale is below this are taken as zero, as in the reference.
 pub(crate) const EPSILON: f32 = 1e-15;
@@ -114,6 +131,13 @@ impl BlockQ6K {
             d: d.to_le_bytes(),
         }
     }
+}
+
+/// In the file: ql 128, qh 64, scales 16, d. Packed: d, scales, ql, qh.
+fn packed(b: &[u8], w: &mut [u32; 53]) {
+    w[0] = pack::u16_at(b, 208);
+    pack::copy_words(&b[192..208], &mut w[1..5]);
+    pack::copy_words(&b[..192], &mut w[5..]);
 }
 
 /// Decodes a row of blocks.

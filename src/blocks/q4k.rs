@@ -18,7 +18,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32, nearest_int};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32,
+    nearest_int, pack,
+};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -34,7 +37,21 @@ pub struct BlockQ4K {
     pub qs: [u8; 128],
 }
 
-const _: () = assert!(size_of::<BlockQ4K>() == BlockType::Q4_K.bytes() && align_of::<BlockQ4K>() == 1);
+const _: () = assert!(size_of::<BlockQ4K>() == 144 && align_of::<BlockQ4K>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q4_K",
+    elems: 256,
+    bytes: size_of::<BlockQ4K>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "scale dmin")],
+    packed: BlockType::Q4_K,
+    piece: 1,
+    words: 36,
+    pack: |rows, out| pack::blocks::<36>(rows, out, |b, w| pack::copy_words(b, w)),
+};
 
 /// Scale and minimum of sub-block `j` (0..8), each 0..=63.
 #[inline(always)]

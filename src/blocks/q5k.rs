@@ -13,8 +13,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4_k::{Fit, Lanes, Search, encode_scales, fit_sub_blocks, scale_min};
-use super::{BlockType, decode_blocks, encode_blocks, f16_to_f32};
+use super::q4k::{Fit, Lanes, Search, encode_scales, fit_sub_blocks, scale_min};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -32,7 +32,21 @@ pub struct BlockQ5K {
     pub qs: [u8; 128],
 }
 
-const _: () = assert!(size_of::<BlockQ5K>() == BlockType::Q5_K.bytes() && align_of::<BlockQ5K>() == 1);
+const _: () = assert!(size_of::<BlockQ5K>() == 176 && align_of::<BlockQ5K>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q5_K",
+    elems: 256,
+    bytes: size_of::<BlockQ5K>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "scale dmin")],
+    packed: BlockType::Q5_K,
+    piece: 1,
+    words: 44,
+    pack: |rows, out| pack::blocks::<44>(rows, out, |b, w| pack::copy_words(b, w)),
+};
 
 impl BlockQ5K {
     /// The codes 0..=31 in element order.

@@ -13,7 +13,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, decode_blocks, encode_blocks, nearest_int, peak, sums_of_16};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, nearest_int, pack, peak, sums_of_16};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -27,7 +27,21 @@ pub struct BlockQ8K {
     pub bsums: [[u8; 2]; 16],
 }
 
-const _: () = assert!(size_of::<BlockQ8K>() == BlockType::Q8_K.bytes() && align_of::<BlockQ8K>() == 1);
+const _: () = assert!(size_of::<BlockQ8K>() == 292 && align_of::<BlockQ8K>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q8_K",
+    elems: 256,
+    bytes: size_of::<BlockQ8K>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F32, "scale d")],
+    packed: BlockType::Q8K128,
+    piece: 1,
+    words: 66,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
 
 impl BlockQ8K {
     /// The scale.
@@ -54,6 +68,14 @@ impl BlockQ8K {
         let qs: [i8; 256] = std::array::from_fn(|i| nearest_int(iscale * x[i]).clamp(-128, 127) as i8);
         BlockQ8K { d: (1.0 / iscale).to_le_bytes(), qs, bsums: sums_of_16(&qs) }
     }
+}
+
+/// One block of 256 becomes two of 128 with the same d.
+fn packed(b: &[u8], w: &mut [u32; 66]) {
+    let d = pack::canon_bits(pack::u32_at(b, 0));
+    (w[0], w[33]) = (d, d);
+    pack::copy_words(&b[4..132], &mut w[1..33]);
+    pack::copy_words(&b[132..260], &mut w[34..66]);
 }
 
 /// Decodes a row of blocks.

@@ -1,0 +1,97 @@
+//! The packed weight types as kernels read them: one file per type, with the value of an element and the value of a group
+//! times activations (`docs/exactness.md` sections 3 and 4). Every operation over weights is made of these two.
+//!
+//! The list in this file is the one place of the room that ties a [`BlockType`] to its file.
+
+use crate::blocks::BlockType;
+use crate::ops::embed::{self, EmbedParams};
+use crate::ops::linear::{self, ActGroup, LinearParams, Row};
+
+pub mod floats;
+pub mod q4_0;
+pub mod q4k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5k;
+pub mod q6k;
+pub mod q8_0;
+pub mod q8k128;
+
+/// A packed weight type.
+pub trait Weight {
+    /// which
+    const TYPE: BlockType;
+
+    /// Element `e` of a row, with the arithmetic of the type's decoder in `blocks`.
+    fn element(row: &Row, e: usize) -> f32;
+}
+
+/// A weight type whose codes meet quantised activations.
+pub trait Quantised: Weight {
+    /// t(g): the f32 value of group `g` of 128 elements of a row, times the activations `a` without their scale.
+    fn group(row: &Row, g: usize, a: &ActGroup) -> f32;
+}
+
+/// Names of a type's operations: stems of shaders, labels, words of `--variant`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stems {
+    /// the type's own: `q4k`
+    pub name: &'static str,
+    /// `embed_q4k`
+    pub embed: &'static str,
+    /// `q4k_matvec`
+    pub matvec: &'static str,
+    /// `q4k_gate_up`; there is none of float types
+    pub gate_up: &'static str,
+    /// `q4k_encode`; there is one of three types only
+    pub encode: &'static str,
+}
+
+macro_rules! stems {
+    ($name:literal) => {
+        Stems {
+            name: $name,
+            embed: concat!("embed_", $name),
+            matvec: concat!($name, "_matvec"),
+            gate_up: concat!($name, "_gate_up"),
+            encode: concat!($name, "_encode"),
+        }
+    };
+}
+
+/// The twins of a weight type.
+pub struct Twins {
+    /// what the type's operations are called
+    pub stems: Stems,
+    /// y = W x: packed rows; activation blocks, or the bits of f32 activations where the type is a float; y
+    pub matvec: fn(p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]),
+    /// rows of token ids, decoded: ids; packed rows; x
+    pub embed: fn(p: &EmbedParams, ids: &[u32], w: &[u32], x: &mut [f32]),
+}
+
+impl Twins {
+    const fn quantised<T: Quantised>(stems: Stems) -> Twins {
+        Twins { stems, matvec: linear::quantised::<T>, embed: embed::rows::<T> }
+    }
+
+    const fn floats<T: Weight>(stems: Stems) -> Twins {
+        Twins { stems, matvec: linear::floats::<T>, embed: embed::rows::<T> }
+    }
+}
+
+/// The twins of a type; Q8_K has those of the type it is packed as.
+pub const fn twins(t: BlockType) -> &'static Twins {
+    match t {
+        BlockType::F32 => &const { Twins::floats::<floats::F32>(stems!("f32")) },
+        BlockType::F16 => &const { Twins::floats::<floats::F16>(stems!("f16")) },
+        BlockType::BF16 => &const { Twins::floats::<floats::BF16>(stems!("bf16")) },
+        BlockType::Q8_0 => &const { Twins::quantised::<q8_0::Q8_0>(stems!("q8_0")) },
+        BlockType::Q4_0 => &const { Twins::quantised::<q4_0::Q4_0>(stems!("q4_0")) },
+        BlockType::Q5_0 => &const { Twins::quantised::<q5_0::Q5_0>(stems!("q5_0")) },
+        BlockType::Q5_1 => &const { Twins::quantised::<q5_1::Q5_1>(stems!("q5_1")) },
+        BlockType::Q4_K => &const { Twins::quantised::<q4k::Q4K>(stems!("q4k")) },
+        BlockType::Q5_K => &const { Twins::quantised::<q5k::Q5K>(stems!("q5k")) },
+        BlockType::Q6_K => &const { Twins::quantised::<q6k::Q6K>(stems!("q6k")) },
+        BlockType::Q8_K | BlockType::Q8K128 => &const { Twins::quantised::<q8k128::Q8K128>(stems!("q8k128")) },
+    }
+}

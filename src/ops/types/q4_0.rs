@@ -1,0 +1,51 @@
+//! Q4_0 in packed words: four blocks of 32 to a group.
+//!
+//! ```text
+//! word of a group   0..2               2..18
+//!                 +------------------+----------------------------------+
+//!                 | d of 4 blocks    | 16 bytes of nibbles of each      |
+//!                 +------------------+----------------------------------+
+//! ```
+
+use super::{Quantised, Weight};
+use crate::blocks::BlockType;
+use crate::ops::exact::f16_to_f32;
+use crate::ops::linear::{ActGroup, GROUP, Row};
+
+/// Words of one group.
+const WORDS: usize = 18;
+
+/// 32 codes of 4 bits, one f16 scale
+pub struct Q4_0;
+
+/// Scale of block `b` of 32.
+fn scale(row: &Row, b: usize) -> f32 {
+    f16_to_f32(row.half(2 * WORDS * (b / 4) + b % 4))
+}
+
+/// Code of element `e`, -8 to 7.
+fn code(row: &Row, e: usize) -> i32 {
+    let (b, l) = (e % GROUP / 32, e % 32);
+    let byte = row.byte(4 * (WORDS * (e / GROUP) + 2) + 16 * b + l % 16);
+    (byte >> (4 * (l / 16)) & 15) as i32 - 8
+}
+
+impl Weight for Q4_0 {
+    const TYPE: BlockType = BlockType::Q4_0;
+
+    fn element(row: &Row, e: usize) -> f32 {
+        code(row, e) as f32 * scale(row, e / 32)
+    }
+}
+
+impl Quantised for Q4_0 {
+    fn group(row: &Row, g: usize, a: &ActGroup) -> f32 {
+        let mut t = 0.0;
+        for b in 0..4 {
+            let s = |digit| (32 * b..32 * b + 32).map(|e| code(row, GROUP * g + e) * a.code(digit, e)).sum();
+            let u = scale(row, 4 * g + b) * a.value(s);
+            t = if b == 0 { u } else { t + u };
+        }
+        t
+    }
+}

@@ -1,0 +1,53 @@
+//! Q5_1 in packed words: four blocks of 32 to a group.
+//!
+//! ```text
+//! word of a group   0..4                     4..8                        8..24
+//!                 +------------------------+---------------------------+----------------------------+
+//!                 | d and m, a word each   | fifth bits, a word each   | 16 bytes of nibbles of each|
+//!                 +------------------------+---------------------------+----------------------------+
+//! ```
+
+use super::q5_0::five_bits;
+use super::{Quantised, Weight};
+use crate::blocks::BlockType;
+use crate::ops::exact::f16_to_f32;
+use crate::ops::linear::{ActGroup, GROUP, Row};
+
+/// Words of one group.
+const WORDS: usize = 24;
+
+/// 32 codes of 5 bits, an f16 scale and an f16 minimum
+pub struct Q5_1;
+
+/// Scale and minimum of block `b` of 32.
+fn scale_min(row: &Row, b: usize) -> (f32, f32) {
+    let at = 2 * (WORDS * (b / 4) + b % 4);
+    (f16_to_f32(row.half(at)), f16_to_f32(row.half(at + 1)))
+}
+
+/// Code of element `e`, 0 to 31.
+fn code(row: &Row, e: usize) -> i32 {
+    five_bits(row, WORDS * (e / GROUP) + 4, e % GROUP)
+}
+
+impl Weight for Q5_1 {
+    const TYPE: BlockType = BlockType::Q5_1;
+
+    fn element(row: &Row, e: usize) -> f32 {
+        let (d, m) = scale_min(row, e / 32);
+        code(row, e) as f32 * d + m
+    }
+}
+
+impl Quantised for Q5_1 {
+    fn group(row: &Row, g: usize, a: &ActGroup) -> f32 {
+        let mut t = 0.0;
+        for b in 0..4 {
+            let (d, m) = scale_min(row, 4 * g + b);
+            let s = |digit| (32 * b..32 * b + 32).map(|e| code(row, GROUP * g + e) * a.code(digit, e)).sum();
+            let u = d * a.value(s) + m * a.value(|digit| a.sum32(digit, b));
+            t = if b == 0 { u } else { t + u };
+        }
+        t
+    }
+}
