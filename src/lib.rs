@@ -19,13 +19,12 @@
 //! - [`stats`]: the quantiles that intervals are made of
 //! - [`study`]: what quantising does to weights and to predictions
 //! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
-//! - [`cli`]: the command line
+//! - `cli`: the command line (feature `cli`)
 
 pub mod bench;
 pub mod blocks;
 pub mod cases;
-// a program on a system, which a WebAssembly module is not
-#[cfg(not(target_family = "wasm"))]
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod cpu;
 pub mod formats;

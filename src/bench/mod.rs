@@ -9,7 +9,7 @@
 //! - [`schema`]: rows and their five formats
 //! - [`ops`]: one operation at a time, checked and timed
 //! - [`compare`]: two files of rows against each other
-//! - [`report`]: rows as one page of HTML
+//! - `report`: rows as one page of HTML (feature `cli`)
 //!
 //! Nothing here prints, opens files or devices, or knows a system: all that comes from `cli`.
 
@@ -17,6 +17,7 @@ pub mod compare;
 pub mod grid;
 pub mod measure;
 pub mod ops;
+#[cfg(feature = "cli")]
 pub mod report;
 pub mod schema;
 

@@ -8,14 +8,14 @@ use super::common::note;
 use clap::{Arg, Command};
 use std::ffi::OsString;
 
-/// What becomes of a flag of llama.cpp's tools.
+/// How a flag of llama.cpp's tools is treated.
 #[derive(Clone, Copy)]
 enum Means {
     /// the same as ours
     Ours(&'static str),
-    /// nothing here, and no harm: why, and whether a value follows
+    /// it changes nothing here and is left out: the reason, and whether a value follows
     Idle(&'static str, Takes),
-    /// it asks for what is not there: what to say
+    /// it asks for something isobit lacks: the answer
     Answer(&'static str),
 }
 
@@ -149,7 +149,7 @@ pub fn rewrite(args: Vec<OsString>, cli: &Command) -> Result<Vec<OsString>, Stri
             && let Some(ours) = super::bench::short_form(word)
         {
             out.push(ours.into());
-            // its value may look like anything
+            // the value of a flag may look like a flag itself
             out.extend(left.next());
             continue;
         }
@@ -191,7 +191,7 @@ pub fn rewrite(args: Vec<OsString>, cli: &Command) -> Result<Vec<OsString>, Stri
                 if takes == Value && value.is_none() {
                     return Err(format!("a value is required for {flag}"));
                 }
-                // no layer on a GPU: that is a device here
+                // llama.cpp keeps all layers off the GPU with it; here `--device cpu` does
                 if matches!(flag, "-ngl" | "--ngl" | "--gpu-layers" | "--n-gpu-layers") && value.as_deref() == Some("0")
                 {
                     cpu = true;
@@ -243,7 +243,7 @@ fn is_cluster(command: &Command, word: &str) -> bool {
     let mut rest = word[1..].chars();
     while let Some(c) = rest.next() {
         let Some(arg) = find(command, &format!("-{c}")) else {
-            // a number, or what clap knows of itself
+            // a number, or clap's own -h and -V
             return c.is_ascii_digit() || "hV".contains(c) && word.len() == 2;
         };
         if arg.get_action().takes_values() {

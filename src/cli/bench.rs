@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Change of plain reading during a test from which its share of the limit is called into question.
+/// If plain reading changes by more than this share during a test, the test's percentage of the limit is not trusted.
 const UNSTEADY: f64 = 0.15;
 
 /// Where a model comes from.
@@ -77,10 +77,23 @@ fn read_rows(path: &Path) -> anyhow::Result<Vec<Value>> {
     compare::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// Says a warning; gives it back for the rows that it is about.
+/// Prints a warning and returns it, for the rows that it concerns.
 fn warn(text: String) -> String {
     note!("warning: {text}");
     text
+}
+
+/// Gives a row the mean of plain reading before and after it, and a warning where they are far apart.
+fn set_read_limit(row: &mut Row, before: f64, after: f64) {
+    let Some(limits) = &mut row.device.limits else { return };
+    limits.read = 2.0 / (1.0 / before + 1.0 / after);
+    if (after / before - 1.0).abs() > UNSTEADY {
+        let (test, before, after) = (row.test, before / 1e9, after / 1e9);
+        row.warnings.push(warn(format!(
+            "{test}: plain reading went from {before:.1} to {after:.1} GB/s meanwhile: {}",
+            report::UNSTEADY
+        )));
+    }
 }
 
 /// Writes the page of `--html`.
@@ -151,7 +164,7 @@ struct Place {
     maker: Maker,
     kernels: Kernels,
     main_memory: bool,
-    /// what puts every figure of this device into question
+    /// warnings that concern every figure of this device
     warnings: Vec<String>,
 }
 
@@ -173,7 +186,7 @@ struct Run<'a> {
     err: Option<Writer>,
     reference: Option<Reference>,
     digests: Digests,
-    /// what is to be known of every row
+    /// warnings that concern every row
     warnings: Vec<String>,
     wrong: usize,
     failed: Option<anyhow::Error>,
@@ -313,7 +326,7 @@ impl<'a> Run<'a> {
     /// Every model on every device with every option.
     fn grid(&mut self) -> anyhow::Result<ExitCode> {
         let tests = self.a.tests();
-        // rows are ended, and drawn, whatever comes
+        // the output is completed, and the page drawn, even after an error
         let held = interrupt::hold();
         self.emit(|w| w.head())?;
         let (emitted, foot) = (self.emitted.clone(), self.out.foot(&self.build));
@@ -325,7 +338,7 @@ impl<'a> Run<'a> {
         if ended.as_ref().is_err_and(Interrupted::caused) {
             interrupt::seen();
         }
-        // what was begun is ended, whatever happened
+        // what was begun (a JSON list, a table) is completed even after an error
         let build = self.build.clone();
         self.emit(|w| w.foot(&build))?;
         if let Some(page) = &self.a.html {
@@ -373,6 +386,27 @@ impl<'a> Run<'a> {
         PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, recent, max_binding_words: usize::MAX / 8 }
     }
 
+    /// A row of a model on a device before anything is measured.
+    fn unmeasured(&self, p: &Place, model: schema::Model, config: Config) -> Row {
+        Row {
+            build: self.build.clone(),
+            model,
+            device: p.facts.clone(),
+            config,
+            test: Test { prompt: 0, generate: 0, depth: 0 },
+            time: String::new(),
+            measured: None,
+            error: None,
+            load_ms: 0.0,
+            peak_memory: None,
+            energy_source: None,
+            digest: String::new(),
+            digest_check: Check::None,
+            logits_check: Check::None,
+            warnings: self.warnings.iter().chain(&p.warnings).cloned().collect(),
+        }
+    }
+
     /// Loads a model on a device and runs every test. An error of the device is a row, and the next group goes on.
     fn group(
         &mut self,
@@ -389,23 +423,7 @@ impl<'a> Run<'a> {
         config.gpu_layers = if p.facts.adapter.is_empty() { 0 } else { self.a.gpu_layers };
         config.n_ctx = positions(tests);
         config.kernels = p.kernels.clone();
-        let base = Row {
-            build: self.build.clone(),
-            model: describe(source, c, h),
-            device: p.facts.clone(),
-            config: config.clone(),
-            test: Test { prompt: 0, generate: 0, depth: 0 },
-            time: String::new(),
-            measured: None,
-            error: None,
-            load_ms: 0.0,
-            peak_memory: None,
-            energy_source: None,
-            digest: String::new(),
-            digest_check: Check::None,
-            logits_check: Check::None,
-            warnings: self.warnings.iter().chain(&p.warnings).cloned().collect(),
-        };
+        let base = self.unmeasured(p, describe(source, c, h), config.clone());
         let plan = Run::plan(&config, types, config.n_ctx, 1);
         system::forget_peak();
         let opened = match p.engine.devices().open(&p.spec) {
@@ -462,18 +480,11 @@ impl<'a> Run<'a> {
             row.peak_memory = peak.max(system::peak_memory());
             let after = match measured {
                 Err(e) if Interrupted::caused(&e) => return Err(e),
-                // what was measured is told, even where there is no time for this
+                // a row that was measured is printed, even when Ctrl-C leaves no time to read again
                 _ => self.read_again(place, &mut peak).ok().flatten(),
             };
-            if let (Some(l), Some(a), Some(b)) = (&mut row.device.limits, before, after) {
-                l.read = 2.0 / (1.0 / a + 1.0 / b);
-                if (b / a - 1.0).abs() > UNSTEADY {
-                    let (a, b) = (a / 1e9, b / 1e9);
-                    row.warnings.push(warn(format!(
-                        "{test}: plain reading went from {a:.1} to {b:.1} GB/s meanwhile: {}",
-                        report::UNSTEADY
-                    )));
-                }
+            if let (Some(a), Some(b)) = (before, after) {
+                set_read_limit(&mut row, a, b);
             }
             before = after;
             row.energy_source = self.energy.as_ref().filter(|_| counts).map(|e| e.name().to_string());
@@ -516,7 +527,7 @@ impl<'a> Run<'a> {
     }
 
     /// Plain reading as it is now, for a CPU whose limits are wanted: where memory is shared, its speed changes within
-    /// seconds. The peak of memory before it goes to `peak`, and what the reading takes into none.
+    /// seconds. Reading takes memory of its own, so the peak until now goes to `peak` first and is then forgotten.
     fn read_again(&self, place: usize, peak: &mut Option<u64>) -> Result<Option<f64>, Interrupted> {
         let p = &self.places[place];
         if p.facts.limits.is_none() || !p.facts.adapter.is_empty() {
@@ -544,7 +555,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A row of error for every test; the error itself ends the run when all else is done.
+    /// Writes a row with the error for every test; the run ends with that error after all other groups.
     fn all_failed(&mut self, base: &Row, tests: &[Test], e: anyhow::Error) -> anyhow::Result<()> {
         if Interrupted::caused(&e) {
             return Err(e);

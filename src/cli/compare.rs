@@ -100,7 +100,8 @@ impl Side {
 /// Logits held of each model at once, in bytes.
 const LOGITS: usize = 32 << 20;
 
-pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
+/// Opens both models, each with the cache types asked for it.
+fn sides(args: &CompareArgs) -> anyhow::Result<[Side; 2]> {
     type Types = (Option<CacheType>, Option<CacheType>, Option<Recent>);
     let side = |path: &Path, (ctk, ctv, recent): Types| -> anyhow::Result<Side> {
         let container = common::open(Some(path), args.load_mode)?;
@@ -109,10 +110,14 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         let recent = recent.unwrap_or(args.engine.kv_recent);
         Ok(Side { name: path.display().to_string(), container, hyper, tokenizer, ctk, ctv, recent })
     };
-    let sides = [
+    Ok([
         side(&args.a, (args.ctk_a, args.ctv_a, args.kv_recent_a))?,
         side(&args.b, (args.ctk_b, args.ctv_b, args.kv_recent_b))?,
-    ];
+    ])
+}
+
+pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
+    let sides = sides(&args)?;
     let longest = sides[0].hyper.context.min(sides[1].hyper.context);
     let ctx = if args.engine.ctx > 0 { args.engine.ctx } else { longest.min(512) };
     if ctx > longest {
@@ -120,7 +125,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     }
     ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");
     let text = common::text(None, Some(&args.file))?;
-    // no further than the windows asked for reach
+    // the text is not tokenised beyond the windows asked for
     let most = if args.chunks == 0 { usize::MAX } else { args.chunks.saturating_mul(ctx) };
     let mut ids = same_ids(&sides, &text, most)?;
     let available = ids.len() / ctx;
@@ -163,7 +168,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         note!("{about}");
         (Logits::Live(Box::new(a)), b, common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}"))
     };
-    // until now nothing is known; from here on windows that are done are told, whatever comes
+    // until now there is no result; from here on an interruption prints the windows that are done
     let held = interrupt::hold();
     let nothing = format!("interrupted before the first of {chunks} windows was done: nothing is known");
     let so_far = Arc::new(Mutex::new((String::new(), nothing.clone())));
@@ -211,7 +216,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     if stopped {
         note!("interrupted after {} of {chunks} windows", figures.windows);
     }
-    // the figures first: a disk that is full by now must not hide them
+    // the figures are printed before the plot is written, so that a full disk does not hide them
     write!(std::io::stdout(), "{}", text(&comparison, &figures, !stopped)?)?;
     if let Some(path) = &args.svg {
         output::replace_file(path, running_plot(&sides, &comparison)?.as_bytes()).context("--svg")?;
@@ -251,7 +256,7 @@ fn same_ids(sides: &[Side; 2], text: &str, most: usize) -> anyhow::Result<Vec<u3
 
 /// The text as both models are fed it.
 struct Windows {
-    /// whole windows, each beginning as the models want
+    /// whole windows; each begins with the beginning-of-text token where the models want one
     ids: Vec<u32>,
     ctx: usize,
     vocab: usize,
@@ -269,7 +274,7 @@ impl Windows {
         self.ctx / 2
     }
 
-    /// Logits rows scored in a window: the last token is fed to nobody.
+    /// Rows of logits scored in a window. The last token predicts nothing in the window, so it is not fed.
     fn scored(&self) -> usize {
         self.ctx - 1 - self.first()
     }
@@ -288,7 +293,7 @@ impl Windows {
 fn load<'d>(args: &CompareArgs, side: &Side, opened: &'d mut Opened, w: &Windows) -> anyhow::Result<Session<'d>> {
     let mut options = args.engine.session(w.ctx, w.at_once);
     (options.plan.k_type, options.plan.v_type, options.plan.recent) = (side.ctk, side.ctv, side.recent);
-    // what the first model took is gone from what the second may take
+    // the memory of the first model is not available to the second
     options.memory = common::share_of_memory(std::slice::from_ref(opened));
     let bar = common::load_bar(&side.container);
     let ticking = bar.clone();
@@ -369,7 +374,7 @@ fn score(sources: &mut [Logits; 2], window: &[u32], w: &Windows) -> anyhow::Resu
     Ok(tokens)
 }
 
-/// So many windows have no band in the plot.
+/// The plot has no band for the first windows, this many.
 const UNCERTAIN: usize = 4;
 
 fn running_plot(sides: &[Side; 2], c: &Comparison) -> anyhow::Result<String> {
@@ -384,7 +389,7 @@ fn running_plot(sides: &[Side; 2], c: &Comparison) -> anyhow::Result<String> {
     };
     let ppl = [0, 1].map(|i| line(&name(i), running.iter().map(|r| r.0[i]).collect()));
     let difference = [line("B - A", running.iter().map(|r| r.1.mean).collect())];
-    // the first few errors are of two or three windows and would dwarf the rest
+    // the first errors are those of two or three windows, so wide that the rest would look flat
     let band: Vec<(f64, f64, f64)> = (running.iter().enumerate().skip(UNCERTAIN))
         .filter_map(|(i, r)| r.1.error.map(|e| ((i + 1) as f64, r.1.mean - 2.0 * e, r.1.mean + 2.0 * e)))
         .collect();

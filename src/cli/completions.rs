@@ -50,7 +50,7 @@ pub fn man(a: ManArgs, mut program: Command) -> anyhow::Result<ExitCode> {
         replace_file(&file, &page)?;
         written += &format!("{}\n", super::one_line(&file.to_string_lossy()));
     }
-    // all of them are there, whoever reads this
+    // all pages are written by now, so a closed stdout does not matter
     std::io::stdout().lock().write_all(written.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -75,7 +75,7 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
         )?;
         let exact = if v["exact"] == true {
             let subnormals = if v["flushes_subnormals"] == true { "makes them 0" } else { "keeps them" };
-            // for the curious: no result depends on it
+            // shown for information: no result depends on it
             format!("exact ({} words of the float probe agree); of subnormals it {subnormals}", v["probe_words"])
         } else if let Some(e) = v["error"].as_str() {
             format!("not usable: {e}")
@@ -129,7 +129,7 @@ fn adapters() -> Vec<serde_json::Value> {
             "vendor_id": r.ids.0,
             "device_id": r.ids.1,
             "software": r.software,
-            // only of these it is known
+            // known only of adapters that use main memory
             "memory": if r.main_memory() { memory("MemTotal:") } else { None },
             "limits": r.limits.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
             "features": r.features.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),

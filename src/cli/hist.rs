@@ -65,7 +65,7 @@ fn threshold(s: &str) -> Result<f64, String> {
     s.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0).ok_or("expected a number above 0".into())
 }
 
-/// Tensors are listed without being asked for up to this many.
+/// Up to this many tensors are listed without `--tensors`.
 const FEW: usize = 40;
 
 pub fn run(a: HistArgs) -> anyhow::Result<ExitCode> {
@@ -96,7 +96,7 @@ pub fn run(a: HistArgs) -> anyhow::Result<ExitCode> {
         gates.push((g.text().to_string(), found));
     }
     let study = Study { model: a.input.display().to_string(), wanted, tensors, skipped, summaries, gates };
-    // what was found first: a disk that is full by now must not hide it
+    // the figures are printed before the report is written, so that a full disk does not hide them
     let mut out = std::io::stdout().lock();
     if a.json {
         writeln!(out, "{}", report::json(&study))?;

@@ -5,6 +5,7 @@ use crate::formats::{Container, ContainerKind, Tensor};
 use crate::models::{Hyper, recent_positions};
 use crate::ops::cache::CacheType;
 use clap::Args;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,102 +29,134 @@ pub struct InspectArgs {
 
 pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
     let c = common::open(a.file.as_deref(), a.load_mode)?;
-    let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for t in &c.tensors {
-        let e = types.entry(t.dtype.name()).or_default();
-        *e = (e.0 + 1, e.1 + t.bytes);
-    }
-    let mut types: Vec<(&str, u64, u64)> = types.into_iter().map(|(n, (count, bytes))| (n, count, bytes)).collect();
-    types.sort_by_key(|&(name, count, _)| (std::cmp::Reverse(count), name));
-    let (tag, arch) = match c.kind {
-        ContainerKind::Gguf => ("gguf", c.meta.str("general.architecture").unwrap_or("?").to_string()),
-        ContainerKind::HuggingFace => {
-            ("hf", c.config.as_ref().and_then(|v| v["model_type"].as_str()).unwrap_or("?").to_string())
-        }
-        ContainerKind::Safetensors => ("safetensors", "?".to_string()),
-    };
-    let hyper = Hyper::read(&c);
-    let cache = cache_bytes(hyper.as_ref().ok());
-    let params: u64 = c.tensors.iter().map(Tensor::elems).sum();
+    let held = Held::of(&c);
     let mut out = std::io::stdout().lock();
     if a.json {
+        writeln!(out, "{}", held.json(a.tensors))?;
+    } else {
+        held.print(a.tensors, &mut out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a container holds.
+struct Held<'a> {
+    c: &'a Container,
+    /// the kind of container
+    tag: &'static str,
+    arch: String,
+    /// name, tensors and bytes of each type, the commonest first
+    types: Vec<(&'static str, u64, u64)>,
+    params: u64,
+    /// why it does not run, where it does not
+    hyper: anyhow::Result<Hyper>,
+    /// by cache type
+    cache: Vec<(&'static str, Option<usize>)>,
+}
+
+impl Held<'_> {
+    fn of(c: &Container) -> Held<'_> {
+        let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for t in &c.tensors {
+            let e = types.entry(t.dtype.name()).or_default();
+            *e = (e.0 + 1, e.1 + t.bytes);
+        }
+        let mut types: Vec<_> = types.into_iter().map(|(n, (count, bytes))| (n, count, bytes)).collect();
+        types.sort_by_key(|&(name, count, _)| (std::cmp::Reverse(count), name));
+        let (tag, arch) = match c.kind {
+            ContainerKind::Gguf => ("gguf", c.meta.str("general.architecture")),
+            ContainerKind::HuggingFace => ("hf", c.config.as_ref().and_then(|v| v["model_type"].as_str())),
+            ContainerKind::Safetensors => ("safetensors", None),
+        };
+        let hyper = Hyper::read(c);
+        let cache = cache_bytes(hyper.as_ref().ok());
+        let params = c.tensors.iter().map(Tensor::elems).sum();
+        Held { c, tag, arch: arch.unwrap_or("?").to_string(), types, params, hyper, cache }
+    }
+
+    fn json(&self, all_tensors: bool) -> Value {
+        let c = self.c;
         let tensors: Vec<_> = c
             .tensors
             .iter()
-            .filter(|_| a.tensors)
-            .map(|t| serde_json::json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape, "bytes": t.bytes, "offset": t.offset, "file": t.file}))
+            .filter(|_| all_tensors)
+            .map(|t| json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape, "bytes": t.bytes, "offset": t.offset, "file": t.file}))
             .collect();
-        let v = serde_json::json!({
-            "format": tag,
+        let types = self.types.iter().map(|(n, count, bytes)| json!({"type": n, "tensors": count, "bytes": bytes}));
+        json!({
+            "format": self.tag,
             "files": c.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>(),
             "version": c.version,
-            "architecture": arch,
-            "parameters": params,
+            "architecture": self.arch,
+            "parameters": self.params,
             "bytes": c.total_bytes(),
-            "types": types.iter().map(|(n, count, bytes)| serde_json::json!({"type": n, "tensors": count, "bytes": bytes})).collect::<Vec<_>>(),
+            "types": types.collect::<Vec<_>>(),
             "tensor_count": c.tensors.len(),
             "metadata_count": c.meta.entries.len(),
-            "runs": hyper.is_ok(),
-            "why_not": hyper.as_ref().err().map(|e| format!("{e:#}")),
-            "cache_bytes_per_token": cache.iter().map(|(n, b)| (n.to_string(), serde_json::json!(b))).collect::<serde_json::Map<_, _>>(),
-            "recent_bytes": hyper.as_ref().ok().and_then(recent_bytes),
+            "runs": self.hyper.is_ok(),
+            "why_not": self.hyper.as_ref().err().map(|e| format!("{e:#}")),
+            "cache_bytes_per_token": self.cache.iter().map(|(n, b)| (n.to_string(), json!(b))).collect::<serde_json::Map<_, _>>(),
+            "recent_bytes": self.hyper.as_ref().ok().and_then(recent_bytes),
             "tensors": tensors,
-        });
-        writeln!(out, "{v}")?;
-        return Ok(ExitCode::SUCCESS);
+        })
     }
-    // names come from the file; nothing in them may reach the terminal as a control
-    let arch = super::one_line(&arch);
-    for f in &c.files {
-        writeln!(out, "[{tag}] file={}", f.display())?;
-    }
-    match c.kind {
-        ContainerKind::Gguf => writeln!(
-            out,
-            "[{tag}] version={} arch={arch} tensors={} kv={} alignment={} data_start={}",
-            c.version,
-            c.tensors.len(),
-            c.meta.entries.len(),
-            c.alignment,
-            c.data_start
-        )?,
-        _ => writeln!(out, "[{tag}] arch={arch} tensors={}", c.tensors.len())?,
-    }
-    writeln!(out, "[{tag}] parameters={params} bytes={}", size(c.total_bytes()))?;
-    writeln!(out, "[{tag}] tensor types:")?;
-    for (name, count, bytes) in &types {
-        writeln!(out, "  - {name:>10}: {count:>5} tensors, bytes={}", size(*bytes))?;
-    }
-    match &hyper {
-        Ok(h) => {
-            writeln!(
+
+    fn print(&self, all_tensors: bool, out: &mut impl Write) -> anyhow::Result<()> {
+        let (c, tag) = (self.c, self.tag);
+        // names come from the file; nothing in them may reach the terminal as a control
+        let arch = super::one_line(&self.arch);
+        for f in &c.files {
+            writeln!(out, "[{tag}] file={}", f.display())?;
+        }
+        match c.kind {
+            ContainerKind::Gguf => writeln!(
                 out,
-                "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
-                h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
-            )?;
-            let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
-            writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
-            writeln!(out, "[{tag}] cache bytes per token: {}", cells(&cache))?;
-            if let Some(bytes) = recent_bytes(h) {
-                let ubatch = common::DEFAULT_UBATCH;
-                writeln!(
-                    out,
-                    "[{tag}] f16 copy of recent positions (--kv-recent): {bytes} bytes with --ubatch {ubatch}"
-                )?;
+                "[{tag}] version={} arch={arch} tensors={} kv={} alignment={} data_start={}",
+                c.version,
+                c.tensors.len(),
+                c.meta.entries.len(),
+                c.alignment,
+                c.data_start
+            )?,
+            _ => writeln!(out, "[{tag}] arch={arch} tensors={}", c.tensors.len())?,
+        }
+        writeln!(out, "[{tag}] parameters={} bytes={}", self.params, size(c.total_bytes()))?;
+        writeln!(out, "[{tag}] tensor types:")?;
+        for (name, count, bytes) in &self.types {
+            writeln!(out, "  - {name:>10}: {count:>5} tensors, bytes={}", size(*bytes))?;
+        }
+        match &self.hyper {
+            Ok(h) => self.print_shape(h, out)?,
+            Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
+        }
+        key_tensors(c, tag, out)?;
+        if all_tensors {
+            writeln!(out, "[{tag}] all tensors:")?;
+            let mut all: Vec<&Tensor> = c.tensors.iter().collect();
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+            for t in all {
+                line(t, out)?;
             }
         }
-        Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
+        Ok(())
     }
-    key_tensors(&c, tag, &mut out)?;
-    if a.tensors {
-        writeln!(out, "[{tag}] all tensors:")?;
-        let mut all: Vec<&Tensor> = c.tensors.iter().collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        for t in all {
-            line(t, &mut out)?;
+
+    fn print_shape(&self, h: &Hyper, out: &mut impl Write) -> anyhow::Result<()> {
+        let tag = self.tag;
+        writeln!(
+            out,
+            "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
+            h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
+        )?;
+        let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
+        writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
+        writeln!(out, "[{tag}] cache bytes per token: {}", cells(&self.cache))?;
+        if let Some(bytes) = recent_bytes(h) {
+            let ubatch = common::DEFAULT_UBATCH;
+            writeln!(out, "[{tag}] f16 copy of recent positions (--kv-recent): {bytes} bytes with --ubatch {ubatch}")?;
         }
+        Ok(())
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Cached bytes of one position by the type of keys and values; `None` where the type does not fit the heads.

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The exit code of a program that was interrupted: 128 and the signal's number, as shells have it.
 const CODE: i32 = 130;
 
-/// How long the flag may be overlooked.
+/// How long work may go on without looking at the flag.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What is told of work that is cut off: on stdout, and in a line on stderr.
@@ -28,7 +28,7 @@ pub struct Words {
 type LastWords = Box<dyn Fn() -> Words + Send>;
 
 struct State {
-    /// how many things would be lost
+    /// how many [`Held`] there are
     held: usize,
     pressed: bool,
     words: Option<LastWords>,
@@ -40,11 +40,11 @@ static STATE: Mutex<State> = Mutex::new(State { held: 0, pressed: false, words: 
 static STOP: LazyLock<Stop> = LazyLock::new(Stop::new);
 
 fn state() -> MutexGuard<'static, State> {
-    // two plain values, whole whatever panicked
+    // two plain values, which no panic leaves half written
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on Ctrl-C does what this module says.
+/// Installs the handler: from now on Ctrl-C does what this module describes.
 pub fn catch() -> anyhow::Result<()> {
     ctrlc::set_handler(pressed).context("installing the Ctrl-C handler")
 }
@@ -57,14 +57,14 @@ fn pressed() {
     }
     if state.pressed || state.held == 0 {
         note!("interrupted");
-        // with the lock: nothing is begun that would be left half done
+        // the lock is kept, so that nobody begins work that would be left half done
         end();
     }
     state.pressed = true;
     note!("stopping; press Ctrl-C again to end at once");
     drop(state);
     STOP.ask();
-    // without it the flag is waited for as long as it takes
+    // without this thread the program waits until somebody looks at the flag
     let _ = std::thread::Builder::new().name("last words".into()).spawn(|| {
         loop {
             std::thread::sleep(PATIENCE);
@@ -73,7 +73,7 @@ fn pressed() {
     });
 }
 
-/// Ends the program in the place of work that overlooks the flag, if it has left words for that and nothing is being
+/// Ends the program when work has not looked at the flag, if it left words for that case and nothing is being
 /// written that must be whole.
 fn say_last_words() {
     let mut state = state();
@@ -82,7 +82,7 @@ fn say_last_words() {
     }
     let Some(words) = state.words.take().map(|words| words()) else { return };
     state.seen = true;
-    // a reader that does not come must not keep the second Ctrl-C from ending the program
+    // writing may block for ever; the second Ctrl-C must end the program all the same
     drop(state);
     note!("{}", words.err);
     let _ = std::io::stdout().write_all(words.out.as_bytes());
@@ -94,7 +94,7 @@ pub fn seen() {
     let mut state = state();
     if state.seen {
         drop(state);
-        // they are being said
+        // the other thread is printing the last words
         loop {
             std::thread::park();
         }
@@ -139,7 +139,7 @@ impl Drop for Hold {
     }
 }
 
-/// Does something short to its end, whatever is said meanwhile, and leaves after it if Ctrl-C was pressed and nothing else is
+/// Runs something short to its end even if Ctrl-C is pressed, and ends the program after it if it was and nothing else is
 /// held.
 pub fn whole<R>(f: impl FnOnce() -> R) -> R {
     let words = {
@@ -157,10 +157,10 @@ pub fn whole<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends the program after an interruption, when everything there was to say is said. Without devices to wait for: they may
-/// be at work on what nobody wants any more.
+/// Ends the program after an interruption, when all results are printed. Devices are not waited for, since they may still
+/// be computing results that nobody wants any more.
 pub fn leave() -> ! {
-    // a stdout that takes nothing more has been reported by who wrote to it
+    // if stdout takes nothing more, whoever wrote to it has reported that
     let _ = std::io::stdout().flush();
     end()
 }

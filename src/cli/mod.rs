@@ -128,7 +128,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "gpu")]
         Cmd::Shaders(a) => shaders::run(a),
     };
-    // what is written without a new line at its end is still to come
+    // a last line without its newline is still in the buffer
     match result.and_then(|code| std::io::stdout().flush().map(|()| code).map_err(Into::into)) {
         Ok(code) => code,
         Err(e) if Interrupted::caused(&e) => {
@@ -150,7 +150,7 @@ fn refuse(line: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Help and version as they are; anything else as one line.
+/// Prints help and version as clap formats them, and any other error as one line.
 fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -169,7 +169,7 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
         if part.starts_with("Usage:") || part.starts_with("For more information") {
             break;
         }
-        // clap's own are of names that have little in common
+        // clap suggests names that have little in common with the word
         if part.starts_with("tip:") {
             continue;
         }
@@ -179,7 +179,7 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
     if let Some(near) = suggestion(e, first) {
         line.push_str(&format!("; did you mean '{near}'?"));
     }
-    // a value that nobody typed came from a variable
+    // if nobody typed the value, it came from an environment variable
     if let (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(ContextValue::String(value))) =
         (e.kind(), e.get(ContextKind::InvalidValue))
         && !args.iter().any(|a| a == value.as_str() || (!value.is_empty() && a.to_string_lossy().ends_with(value)))
@@ -197,7 +197,7 @@ fn usage_error(e: &clap::Error, args: &[OsString]) -> ExitCode {
 /// The variable that stands for an option of the subcommand, where it has one that is set.
 fn variable(args: &[OsString], option: &str) -> Option<String> {
     let mut cli = Cli::command();
-    // an option spells itself as in the error only then
+    // only a built command spells its options as clap's errors do
     cli.build();
     let mut options = cli.find_subcommand(args.get(1)?)?.get_arguments();
     let variable = options.find(|o| o.to_string() == option)?.get_env()?;
@@ -264,7 +264,7 @@ fn chain(e: &anyhow::Error) -> String {
             line = format!("{line}: {cause}");
         }
     }
-    // every read says which file; what says nothing is a result that could not be written
+    // errors of reading name their file; an error without a file is a result that could not be written
     if e.chain().count() == 1 && e.is::<std::io::Error>() { format!("writing to stdout: {line}") } else { line }
 }
 

@@ -45,7 +45,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let ctx = if a.engine.ctx > 0 { a.engine.n_ctx(&h) } else { h.context.min(512) };
     ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");
     let text = common::text(None, Some(&a.file))?;
-    // no further than the windows asked for reach
+    // the text is not tokenised beyond the windows asked for
     let most = if a.chunks == 0 { usize::MAX } else { a.chunks.saturating_mul(ctx) };
     let mut ids = tok.encode_first(&text, tok.adds_bos(), false, most)?;
     let available = ids.len() / ctx;
@@ -81,7 +81,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
         engine: [a.engine.ctk.name().into(), a.engine.ctv.name().into(), a.engine.activations.clone()],
         recent: a.engine.recent(),
     };
-    // windows that are done are told, whatever comes
+    // from here on an interruption prints the windows that are done
     let held = interrupt::hold();
     let (words, so_far) = (report.clone(), done.clone());
     held.words(move || words.words(&lock(&so_far)));
@@ -100,7 +100,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
             Ok(())
         }));
         match fed {
-            // of a window that was begun nothing counts
+            // a window that was not finished does not count
             Err(e) if Interrupted::caused(&e) => {
                 interrupt::seen();
                 bar.finish_and_clear();
@@ -138,7 +138,7 @@ struct Sums {
     squares: f64,
 }
 
-/// What is told beside the figures.
+/// What is printed beside the figures.
 #[derive(Clone)]
 struct Report {
     chunks: usize,

@@ -141,11 +141,11 @@ fn target(s: &str) -> Result<Target, String> {
 }
 
 impl QuantizeArgs {
-    /// Refuses options that would say nothing to what is asked for.
+    /// Refuses options that have no effect on the kind of output asked for.
     fn refuse_idle(&self) -> anyhow::Result<()> {
         let packed = self.to != Target::Gguf;
         let copy = self.mix == Some(Mix::Copy);
-        // the variable is set for every command, the flag is meant for this one
+        // an environment variable is set for every run, so only the flag is refused where it has no effect
         let set = std::env::var(POLICY).ok().and_then(|v| Policy::parse(&v));
         let policy = self.policy.is_some() && self.policy != set;
         let chosen = !self.tensor_type.is_empty() || self.policy_file.is_some();
@@ -245,7 +245,7 @@ impl QuantizeArgs {
         })
     }
 
-    /// What encodes, where that is not this process's own SIMD code.
+    /// The SIMD level that `--device` names; `None` where it names an adapter.
     fn level(&self) -> anyhow::Result<Option<Level>> {
         let word = self.device.to_lowercase();
         Ok(Some(match word.split_once(':') {
@@ -327,7 +327,7 @@ fn unrunnable(a: &QuantizeArgs) -> String {
 /// result will lack.
 fn refuse_unrunnable(a: &QuantizeArgs, c: &Container, job: &Job) -> anyhow::Result<()> {
     if !a.override_kv.is_empty() {
-        // the result may have what the source lacks: it is looked at when it is there
+        // the result may have what the source lacks, so it is checked when it is written
         return Ok(());
     }
     let check = || {
@@ -354,7 +354,7 @@ fn look_at(a: &QuantizeArgs, staged: &Staged) -> anyhow::Result<()> {
     };
     check().map_err(|e| match e.chain().any(|cause| cause.is::<std::io::Error>()) {
         true => e,
-        // what was made so will be made so again
+        // making it again would give the same file
         false => anyhow::Error::new(Damaged::new(format!("{}: {e:#}", unrunnable(a)))),
     })
 }
@@ -391,7 +391,7 @@ fn write(
     if !noted.is_empty() {
         note!("resuming: {} of {} tensors are finished", kept.len(), tensors.len());
     }
-    // what is begun is ended or noted; before this nothing is lost that a later run would not find
+    // from here on work is finished or noted in the journal; before this a later run loses nothing
     let held = interrupt::hold();
     held.words(|| Words { out: String::new(), err: INTERRUPTED.into() });
     let watch = Watch { begin: &begin, progress: &|n| bar.inc(n), stop: &|| interrupt::stop().asked() };
@@ -459,7 +459,7 @@ struct Alone {
     engine: EngineArgs,
 }
 
-/// The device's encoder; what it does not know is encoded on the CPU.
+/// The device's encoder; types it does not have are encoded on the CPU.
 fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
     let engine = Alone::try_parse_from(["isobit"]).context("options of the engine")?.engine;
     let opened = engine.devices().open(device)?;

@@ -77,7 +77,7 @@ pub fn run(a: ShadersArgs) -> anyhow::Result<ExitCode> {
                 .expect("a String grows");
         }
     }
-    // last: who finds an index finds what it names
+    // written last, so that every file an index names is there
     write("index.tsv", index.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

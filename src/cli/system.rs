@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The CPU's name; `unknown` where nobody knows.
 pub fn cpu_name() -> String {
@@ -28,7 +28,26 @@ pub fn forget_peak() {
 
 /// Now, in UTC: `2026-11-21T14:00:00Z`.
 pub fn utc() -> String {
-    jiff::Timestamp::now().strftime("%FT%TZ").to_string()
+    date_and_time(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
+}
+
+/// Seconds since 1970 as date and time of day, in UTC.
+fn date_and_time(seconds: u64) -> String {
+    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
+    let leap = |year: u64| u64::from(year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)));
+    let mut year = 1970;
+    while days >= 365 + leap(year) {
+        days -= 365 + leap(year);
+        year += 1;
+    }
+    let lengths = [31, 28 + leap(year), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
 /// A counter of energy.
@@ -121,6 +140,23 @@ impl Energy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar_around_leap_days_and_ends_of_years() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_000_000_000, "2001-09-09T01:46:40Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            // 2100 has no leap day
+            (4_107_456_000, "2100-02-28T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(date_and_time(seconds), expected);
+        }
+    }
 
     #[test]
     fn packages_are_summed_over_the_end_of_their_range_and_parts_are_not_counted() {

@@ -327,13 +327,43 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let rows = c.tensor("token_embd.weight").and_then(|t| t.shape.get(1).copied()).unwrap_or(0) as usize;
     let vocab = opt("vocab_size", if tokens > 0 { tokens } else { rows })?;
     ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
+    let original = opt("rope.scaling.original_context_length", context)? as f64;
+    Ok(Hyper {
+        family,
+        name: text("general.name")?.unwrap_or(arch).to_string(),
+        layers: need("block_count")?,
+        dim,
+        heads,
+        kv_heads: opt("attention.head_count_kv", heads)?,
+        head_dim,
+        n_rot: opt("rope.dimension_count", head_dim)?,
+        ffn: need("feed_forward_length")?,
+        vocab,
+        context,
+        window: Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0),
+        window_layers: gguf_window_layers(c, arch)?,
+        eps: float("attention.layer_norm_rms_epsilon")?
+            .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
+            as f32,
+        rope_base: float("rope.freq_base")?.unwrap_or(10000.0),
+        rope_scaling: gguf_scaling(c, family, arch, original)?,
+        half_split: family != Family::Llama,
+        tied: None,
+        arch: arch.to_string(),
+    })
+}
+
+/// RoPE scaling of a GGUF file trained for `original` positions before it was stretched.
+fn gguf_scaling(c: &Container, family: Family, arch: &str, original: f64) -> anyhow::Result<RopeScaling> {
+    let file = c.described_by().display();
+    let float = |key: &str| f64_of(c, &format!("{arch}.{key}"));
+    let kind: Option<&str> = c.meta.typed(&format!("{arch}.rope.scaling.type")).with_context(|| file.to_string())?;
     let factor = match float("rope.scaling.factor")? {
         Some(factor) => factor,
         None => float("rope.scale_linear")?.unwrap_or(1.0),
     };
-    let original = opt("rope.scaling.original_context_length", context)? as f64;
     let attn_factor = float("rope.scaling.attn_factor")?.unwrap_or(1.0);
-    let mut rope_scaling = match text(&format!("{arch}.rope.scaling.type"))?.unwrap_or("linear") {
+    let mut rope_scaling = match kind.unwrap_or("linear") {
         "none" => RopeScaling::None,
         "linear" if factor == 1.0 => RopeScaling::None,
         "linear" => RopeScaling::Linear(factor),
@@ -372,9 +402,15 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
             magnitude: attn_factor,
         };
     }
+    Ok(rope_scaling)
+}
+
+/// Which layers of a GGUF file have the sliding window; empty where all have it.
+fn gguf_window_layers(c: &Container, arch: &str) -> anyhow::Result<Vec<bool>> {
+    let file = c.described_by().display();
     // a period, as some architectures have it, is not one of these
     let pattern = format!("{arch}.attention.sliding_window_pattern");
-    let window_layers = match m.get(&pattern) {
+    Ok(match c.meta.get(&pattern) {
         None => vec![],
         Some(MetaValue::Array(list)) => list
             .iter()
@@ -382,29 +418,6 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
             .collect::<Option<Vec<bool>>>()
             .with_context(|| format!("{file}: {pattern} is no list of true and false"))?,
         Some(v) => bail!("{file}: {pattern} is of type {}, expected an array of bool", v.type_name()),
-    };
-    Ok(Hyper {
-        family,
-        name: text("general.name")?.unwrap_or(arch).to_string(),
-        layers: need("block_count")?,
-        dim,
-        heads,
-        kv_heads: opt("attention.head_count_kv", heads)?,
-        head_dim,
-        n_rot: opt("rope.dimension_count", head_dim)?,
-        ffn: need("feed_forward_length")?,
-        vocab,
-        context,
-        window: Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0),
-        window_layers,
-        eps: float("attention.layer_norm_rms_epsilon")?
-            .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
-            as f32,
-        rope_base: float("rope.freq_base")?.unwrap_or(10000.0),
-        rope_scaling,
-        half_split: family != Family::Llama,
-        tied: None,
-        arch: arch.to_string(),
     })
 }
 

@@ -17,6 +17,7 @@ mod lanes;
 mod pair;
 pub mod peak;
 mod portable;
+#[cfg(target_arch = "x86_64")]
 mod prefetch;
 pub mod team;
 mod top_k;

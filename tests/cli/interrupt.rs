@@ -2,7 +2,7 @@
 //!
 //! The work that is interrupted would take minutes on the plain twins; `finish` waits for one.
 
-use super::{Value, adapters, command, finish, folder, interrupt, isobit, put};
+use super::{Value, command, every_adapter, finish, folder, interrupt, isobit, put};
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn a_benchmark_that_is_interrupted_ends_its_list() {
 fn a_long_prompt_is_left_in_the_middle_on_every_device() {
     let dir = folder();
     let text = text(&dir, 12_000);
-    for device in ["cpu:scalar".to_string()].into_iter().chain(adapters()) {
+    for device in ["cpu:scalar".to_string()].into_iter().chain(every_adapter()) {
         let args = ["run", "-f", &text, "-c", "16384", "--ubatch", "16384", "--tune", "off", "--device", &device];
         let mut child = command(&args).spawn().unwrap();
         // said when all is loaded; the prompt is shown only after it is read

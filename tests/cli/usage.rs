@@ -183,17 +183,6 @@ fn a_stdout_that_takes_nothing_is_an_error_of_every_command() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_warned_of_once() {
-    for index in super::adapters() {
-        let dir = folder();
-        let file = super::put(dir.path(), "file", b"x");
-        let ran = isobit(&["run", "-p", "hi", "-n", "1", "--device", &index, "--cache-dir", &file]).ok();
-        let warned = ran.err.lines().filter(|l| l.starts_with("warning:") && l.contains(&file)).count();
-        assert_eq!(warned, 1, "{ran:?}");
-    }
-}
-
-#[test]
 fn names_of_any_length_fit_a_line() {
     let line = isobit(&["run", "-p", "hi", "--device", &"x".repeat(60_000)]).refused(3);
     assert!(
@@ -212,4 +201,21 @@ fn names_of_any_length_fit_a_line() {
     let file = super::put(dir.path(), "long.gguf", &model);
     let ran = run(&[&file, "-p", "hi", "-n", "1"]).ok();
     assert!(ran.err.contains("éé… on CPU") && ran.err.len() < 1000, "{} bytes", ran.err.len());
+}
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use super::super::put;
+    use super::*;
+
+    #[test]
+    fn a_cache_that_cannot_be_written_is_warned_of_once() {
+        for index in super::super::adapters() {
+            let dir = folder();
+            let file = put(dir.path(), "file", b"x");
+            let ran = isobit(&["run", "-p", "hi", "-n", "1", "--device", &index, "--cache-dir", &file]).ok();
+            let warned = ran.err.lines().filter(|l| l.starts_with("warning:") && l.contains(&file)).count();
+            assert_eq!(warned, 1, "{ran:?}");
+        }
+    }
 }

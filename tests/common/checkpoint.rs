@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 #[path = "../../examples/synth_model.rs"]
-#[allow(dead_code, reason = "a test needs the generator only")]
-mod synth;
+#[allow(dead_code, reason = "the generator is a program of its own; tests call one function")]
+pub mod synth;
 
 /// The shape of the recorded checkpoints.
+#[allow(dead_code, reason = "not every test binary compares with them")]
 pub const SMALL: &str = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32";
 
 /// A synthetic model in a folder of its own.

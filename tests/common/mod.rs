@@ -1,6 +1,7 @@
 //! What the tests share: the devices there are, running a batch of cases on one, and the comparator.
 #![allow(dead_code, reason = "each test target uses another part of this module")]
 
+pub mod absent;
 pub mod golden;
 #[cfg(feature = "gpu")]
 pub mod kept;
@@ -25,60 +26,56 @@ pub fn cpu(level: Option<Level>, threads: usize) -> CpuDevice {
     CpuDevice::new(CpuOptions { level, threads, max_binding: None }).expect("threads start")
 }
 
-/// Whether a missing adapter is a failure.
-fn gpu_required() -> bool {
-    std::env::var("REQUIRE_GPU").is_ok_and(|v| v == "1")
-}
-
-/// Says why nothing runs on a GPU, and fails when one is required.
-pub fn absent(why: &str) {
-    println!("no GPU was tested: {why}");
-    assert!(!gpu_required(), "REQUIRE_GPU=1, but {why}");
-}
-
-/// Opens every adapter of every backend; each must qualify. Prints their names.
+/// Every adapter of every backend; there must be one. For tests in modules named `gpu`.
 #[cfg(feature = "gpu")]
+#[track_caller]
+pub fn adapters() -> Vec<isobit::host::Adapter> {
+    let list = block_on(isobit::host::adapters());
+    absent::found(list.len(), "adapter");
+    list
+}
+
+/// Opens every adapter of every backend; there must be one, and each must qualify. Prints their names. For tests in
+/// modules named `gpu`.
+#[cfg(feature = "gpu")]
+#[track_caller]
 pub fn gpus() -> Vec<isobit::host::GpuDevice> {
     gpus_with(&isobit::host::GpuOptions::default())
 }
 
 /// [`gpus`] with options.
 #[cfg(feature = "gpu")]
+#[track_caller]
 pub fn gpus_with(options: &isobit::host::GpuOptions) -> Vec<isobit::host::GpuDevice> {
-    use isobit::host::{adapters, connect};
-    let list = block_on(adapters());
-    if list.is_empty() {
-        absent("there is no adapter");
-    }
-    let mut devices = Vec::new();
-    for adapter in &list {
-        let (device, verdict) = block_on(connect(adapter, options.clone()))
-            .unwrap_or_else(|e| panic!("{} cannot be opened: {e}", adapter.title()));
-        println!("adapter {}: {}", adapter.index, adapter.title());
-        assert!(verdict.exact(), "{} does not qualify: {verdict:?}", adapter.title());
-        devices.push(device);
-    }
+    adapters().iter().map(|a| opened(a, options)).collect()
+}
+
+#[cfg(feature = "gpu")]
+fn opened(adapter: &isobit::host::Adapter, options: &isobit::host::GpuOptions) -> isobit::host::GpuDevice {
+    let (device, verdict) = block_on(isobit::host::connect(adapter, options.clone()))
+        .unwrap_or_else(|e| panic!("{} cannot be opened: {e}", adapter.title()));
+    println!("adapter {}: {}", adapter.index, adapter.title());
+    assert!(verdict.exact(), "{} does not qualify: {verdict:?}", adapter.title());
+    device
+}
+
+/// Every adapter as a plain device, with a binding limit to pretend: what is compared beside the CPU's levels. Without an
+/// adapter the test fails, unless `ISOBIT_TESTS_WITHOUT_GPU=1` asks for the CPU's alone or this build has no GPU.
+#[track_caller]
+pub fn boxed_gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
+    let devices = plain_gpus(max_binding);
+    absent::found_or_cpu_only(devices.len());
     devices
 }
 
-/// Without the feature there is no host layer to test.
-#[cfg(not(feature = "gpu"))]
-pub fn gpus() -> Vec<CpuDevice> {
-    absent("this build has no gpu feature");
-    Vec::new()
-}
-
-/// Every adapter as a plain device, with a binding limit to pretend.
 #[cfg(feature = "gpu")]
-pub fn boxed_gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
+fn plain_gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
     let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
-    gpus_with(&options).into_iter().map(|d| Box::new(d) as Box<dyn Device>).collect()
+    block_on(isobit::host::adapters()).iter().map(|a| Box::new(opened(a, &options)) as Box<dyn Device>).collect()
 }
 
-/// Without the feature there is no host layer to test.
 #[cfg(not(feature = "gpu"))]
-pub fn boxed_gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
-    absent("this build has no gpu feature");
+fn plain_gpus(_: Option<u64>) -> Vec<Box<dyn Device>> {
     Vec::new()
 }
 

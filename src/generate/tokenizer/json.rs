@@ -15,6 +15,7 @@ use super::{Borders, END_TEXTS, Engine, Reach, Tokenizer, bpe, byte_token, dedup
 use crate::formats::json::Fields;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::sync::OnceLock;
 use tokenizers::{DecoderWrapper, ModelWrapper, PostProcessorWrapper, TokenizerImpl};
 
@@ -220,12 +221,16 @@ fn cuts(file: &Value) -> (Borders, Option<Reach>) {
     (Borders::Lines, Some(Reach { bytes, strips }))
 }
 
-pub(super) fn load<'v>(
-    json: &[u8],
-    config: Option<&'v Value>,
-    generation_config: Option<&'v Value>,
-    model_config: Option<&'v Value>,
-) -> Result<Tokenizer> {
+/// A file that the crate may see, and what of it is read here.
+struct Prepared {
+    /// without what is ours to do, or must not be done
+    file: Value,
+    /// the id that the post-processor puts first
+    template: Option<u64>,
+    decoding: Decoding,
+}
+
+fn prepare(json: &[u8]) -> Result<Prepared> {
     let mut file: Value = serde_json::from_slice(json).context("tokenizer.json")?;
     ensure!(file.is_object(), "tokenizer.json: an object expected");
     ensure!(file["model"].is_object(), "tokenizer.json: model is missing, or not an object");
@@ -256,14 +261,11 @@ pub(super) fn load<'v>(
         let steps = flatten(&file[key], key, list).context("tokenizer.json")?;
         file[key] = if steps.is_empty() { Value::Null } else { Value::Array(steps) };
     }
-    let (borders, reach) = cuts(&file);
+    Ok(Prepared { file, template, decoding })
+}
 
-    let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
-    drop(file);
-    let inner: Inner = guarded(|| Inner::from_bytes(&bytes)).context("tokenizer.json")?;
-    drop(bytes);
-
-    let vocabulary = inner.get_vocab(true);
+/// The text of every id; ids that no text has are `None`.
+fn texts_by_id(vocabulary: &HashMap<String, u32>) -> Result<Vec<Option<Box<str>>>> {
     let count = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
     ensure!(count > 0, "tokenizer.json: the vocabulary is empty");
     // Tables are indexed by id, so a lone huge id would cost memory the file did not pay for.
@@ -274,13 +276,98 @@ pub(super) fn load<'v>(
         vocabulary.len()
     );
     let mut texts: Vec<Option<Box<str>>> = vec![None; count];
-    for (text, &id) in &vocabulary {
+    for (text, &id) in vocabulary {
         // Two texts of one id: the lesser, so that the choice does not depend on the map's order.
         let slot = &mut texts[id as usize];
         if slot.as_deref().is_none_or(|old| text.as_str() < old) {
             *slot = Some(text.as_str().into());
         }
     }
+    Ok(texts)
+}
+
+/// The files that name a text's first and last tokens, and the vocabulary they must be in.
+struct Ends<'a> {
+    vocabulary: &'a HashMap<String, u32>,
+    /// ids there are
+    count: usize,
+    /// whether an id is a special token's
+    special: &'a dyn Fn(u32) -> bool,
+    /// tokenizer_config.json
+    config: Fields<'a>,
+    /// generation_config.json and config.json
+    sources: [Fields<'a>; 2],
+}
+
+impl Ends<'_> {
+    fn in_range(&self, what: &str, key: &str, id: u64) -> Result<u32> {
+        match u32::try_from(id).ok().filter(|&id| (id as usize) < self.count) {
+            Some(id) => Ok(id),
+            None => bail!("{what}: {key} = {id}, but the vocabulary has {} ids", self.count),
+        }
+    }
+
+    fn look(&self, key: &str, text: &str) -> Result<u32> {
+        match self.vocabulary.get(text) {
+            Some(&id) => Ok(id),
+            None => bail!("tokenizer_config.json: {key} {} is not in the vocabulary", shown(text)),
+        }
+    }
+
+    /// The token a text begins with, if there is one, and whether it is put there.
+    fn first(&self, template: Option<u64>) -> Result<(Option<u32>, bool)> {
+        // Only a special token of the vocabulary can be meant.
+        let from_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| (self.special)(id));
+        let mut bos = None;
+        if let Some(text) = self.config.token("bos_token")? {
+            bos = Some(self.look("bos_token", text)?);
+        } else if !self.config.is_null("bos_token") {
+            // A `bos_token` of null says that there is none.
+            for source in &self.sources {
+                if let (None, Some(&id)) = (bos, id_list(source, "bos_token_id")?.first()) {
+                    bos = Some(self.in_range(source.file(), "bos_token_id", id)?);
+                }
+            }
+            bos = bos.or(from_template);
+        }
+        let adds = self.config.flag("add_bos_token")?.unwrap_or(from_template == bos) && bos.is_some();
+        Ok((bos, adds))
+    }
+
+    /// The tokens that end a text.
+    fn last(&self) -> Result<Vec<u32>> {
+        let mut eos = Vec::new();
+        if let Some(text) = self.config.token("eos_token")? {
+            eos.push(self.look("eos_token", text)?);
+        }
+        for source in &self.sources {
+            for id in id_list(source, "eos_token_id")? {
+                eos.push(self.in_range(source.file(), "eos_token_id", id)?);
+            }
+        }
+        for text in END_TEXTS {
+            eos.extend(self.vocabulary.get(text).copied().filter(|&id| (self.special)(id)));
+        }
+        dedup(&mut eos);
+        Ok(eos)
+    }
+}
+
+pub(super) fn load<'v>(
+    json: &[u8],
+    config: Option<&'v Value>,
+    generation_config: Option<&'v Value>,
+    model_config: Option<&'v Value>,
+) -> Result<Tokenizer> {
+    let Prepared { file, template, decoding } = prepare(json)?;
+    let (borders, reach) = cuts(&file);
+    let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
+    drop(file);
+    let inner: Inner = guarded(|| Inner::from_bytes(&bytes)).context("tokenizer.json")?;
+    drop(bytes);
+
+    let vocabulary = inner.get_vocab(true);
+    let texts = texts_by_id(&vocabulary)?;
     let added = inner.get_added_tokens_decoder();
     let special = |id: u32| added.get(&id).is_some_and(|t| t.special);
     let pieces = texts
@@ -292,50 +379,18 @@ pub(super) fn load<'v>(
         })
         .collect();
 
-    let in_range = |what: &str, key: &str, id: u64| match u32::try_from(id).ok().filter(|&id| (id as usize) < count) {
-        Some(id) => Ok(id),
-        None => bail!("{what}: {key} = {id}, but the vocabulary has {count} ids"),
-    };
-    let look = |key: &str, text: &str| match vocabulary.get(text) {
-        Some(&id) => Ok(id),
-        None => bail!("tokenizer_config.json: {key} {} is not in the vocabulary", shown(text)),
-    };
     let fields = |name: &'static str, value: Option<&'v Value>| match value {
         Some(value) => Fields::of(name, value),
         None => Ok(Fields::none(name)),
     };
-    let config = fields("tokenizer_config.json", config)?;
-    let sources = [fields("generation_config.json", generation_config)?, fields("config.json", model_config)?];
-
-    // Only a special token of the vocabulary can be meant.
-    let from_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| special(id));
-    let mut bos = None;
-    if let Some(text) = config.token("bos_token")? {
-        bos = Some(look("bos_token", text)?);
-    } else if !config.is_null("bos_token") {
-        // A `bos_token` of null says that there is none.
-        for source in &sources {
-            if let (None, Some(&id)) = (bos, id_list(source, "bos_token_id")?.first()) {
-                bos = Some(in_range(source.file(), "bos_token_id", id)?);
-            }
-        }
-        bos = bos.or(from_template);
-    }
-    let adds_bos = config.flag("add_bos_token")?.unwrap_or(from_template == bos) && bos.is_some();
-
-    let mut eos = Vec::new();
-    if let Some(text) = config.token("eos_token")? {
-        eos.push(look("eos_token", text)?);
-    }
-    for source in &sources {
-        for id in id_list(source, "eos_token_id")? {
-            eos.push(in_range(source.file(), "eos_token_id", id)?);
-        }
-    }
-    for text in END_TEXTS {
-        eos.extend(vocabulary.get(text).copied().filter(|&id| special(id)));
-    }
-    dedup(&mut eos);
+    let ends = Ends {
+        vocabulary: &vocabulary,
+        count: texts.len(),
+        special: &special,
+        config: fields("tokenizer_config.json", config)?,
+        sources: [fields("generation_config.json", generation_config)?, fields("config.json", model_config)?],
+    };
+    let ((bos, adds_bos), eos) = (ends.first(template)?, ends.last()?);
     Ok(Tokenizer {
         texts,
         pieces,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records logits of the real implementation (Hugging Face transformers) for tests/arch.rs.
+"""Records logits of the real implementation (Hugging Face transformers) for tests/models/arch.rs.
 
     cargo build --release --example synth_model
     python3 make.py PATH/TO/synth_model        # needs torch, transformers, safetensors

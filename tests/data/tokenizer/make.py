@@ -1,4 +1,4 @@
-"""Makes the golden data of tests/tokenizer.rs. See README.md, section "How it was made".
+"""Makes the golden data of tests/formats/tokenizer.rs. See README.md, section "How it was made".
 
 usage: make.py CORPUS TINY_GGUF TINY_TOKENIZER_JSON TINY_REFERENCE_JSON OUT_DIR
 needs: tokenizers 0.23.2, sentencepiece 0.2.x, gguf 0.19.0

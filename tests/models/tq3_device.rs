@@ -124,32 +124,11 @@ fn check(device: &str, blocks: &[[u8; 14]]) {
     assert!(equal >= BLOCKS - 14);
 }
 
-#[cfg(feature = "gpu")]
-fn gpus() -> Vec<Box<dyn Device>> {
-    let mut list: Vec<Box<dyn Device>> = Vec::new();
-    for a in pollster::block_on(isobit::host::adapters()) {
-        let (gpu, _) = pollster::block_on(isobit::host::connect(&a, Default::default()))
-            .unwrap_or_else(|e| panic!("{}: {e}", a.title()));
-        list.push(Box::new(gpu));
-    }
-    if list.is_empty() {
-        println!("NO ADAPTER: only the CPU is tested");
-        assert_ne!(std::env::var("REQUIRE_GPU").as_deref(), Ok("1"), "REQUIRE_GPU=1 and no adapter");
-    }
-    list
-}
-
-#[cfg(not(feature = "gpu"))]
-fn gpus() -> Vec<Box<dyn Device>> {
-    println!("BUILT WITHOUT gpu: only the CPU is tested");
-    Vec::new()
-}
-
 #[test]
 fn the_720_golden_blocks_come_out_of_the_cpu_and_of_every_adapter() {
     let mut devices: Vec<Box<dyn Device>> =
         vec![Box::new(CpuDevice::new(CpuOptions::default()).expect("threads start"))];
-    devices.extend(gpus());
+    devices.extend(crate::common::boxed_gpus(None));
     let mut first: Option<Vec<[u8; 14]>> = None;
     for d in &mut devices {
         let name = d.info().name;

@@ -1,13 +1,10 @@
 //! `isobit compare` as a user meets it: the figures of `isobit perplexity` come out again, a model against itself is
 //! exactly zero, and what cannot be compared is refused.
 
-use program::isobit;
+use crate::program::isobit;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-
-#[path = "common/program.rs"]
-mod program;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny");
 const Q4_K_M: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");

@@ -1,10 +1,10 @@
 //! One model, many devices, the same words: golden digests, models of awkward shape, and proof that a difference is found.
 
-mod common;
-
 #[path = "hostile/overflow.rs"]
 mod overflow;
 
+use crate::checkpoint::synth;
+use crate::common;
 use futures::future::LocalBoxFuture;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::synthetic::Synthetic;
@@ -18,9 +18,6 @@ use isobit::ops::cache::CacheType;
 use isobit::record::{Best, BufId, Device, DeviceInfo, Plan, Step, WeightSource};
 use isobit::simd::Level;
 use std::path::{Path, PathBuf};
-
-#[path = "../examples/synth_model.rs"]
-mod synth;
 
 fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)

@@ -1,9 +1,8 @@
 //! Sliding windows: logits against a forward pass in float64 written here, which token a query stops seeing, and the same
 //! digest on every device, at every batch, with every cache type and whatever the pages.
 
-mod common;
-
-use checkpoint::{SMALL, model};
+use crate::checkpoint::{SMALL, model};
+use crate::common;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::meta::Value;
 use isobit::formats::{Container, LoadMode};
@@ -15,9 +14,6 @@ use isobit::ops::cache::CacheType;
 use isobit::record::Device;
 use isobit::simd::Level;
 use std::path::Path;
-
-#[path = "common/checkpoint.rs"]
-mod checkpoint;
 
 fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))

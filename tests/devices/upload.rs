@@ -1,7 +1,5 @@
 //! Weights on their way to a device: pieces are what the whole is, and every way of uploading leaves the same words.
 
-mod common;
-
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::{Fuse, fuse};
 use isobit::models::{self, Hyper, PlanOptions, Recent, Weights};
@@ -51,10 +49,9 @@ fn the_pieces_of_a_buffer_are_the_whole_wherever_they_are_cut() {
     }
 }
 
-#[cfg(feature = "gpu")]
 mod gpu {
-    use super::common::gpus_with;
     use super::*;
+    use crate::common::gpus_with;
     use futures::executor::block_on;
     use isobit::host::{GpuOptions, Upload};
     use isobit::record::{BufDecl, Device, Recording, Role};

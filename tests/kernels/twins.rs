@@ -1,9 +1,7 @@
 //! Every operation and type, on every case of the case table: the twin, each SIMD level and each adapter must leave the
 //! same words in every buffer, and must leave alone what is not theirs to write.
 
-mod common;
-
-use common::{Words, cpu, gpus, levels, none, run, same, same_words, untouched, writes_floats};
+use crate::common::{Words, cpu, levels, none, run, same, same_words, untouched, writes_floats};
 use isobit::cases::{self, Access, Case, GUARD_WORDS, SENTINEL};
 use isobit::record::{Device, Op};
 use std::collections::HashSet;
@@ -36,10 +34,13 @@ fn against_twins(device: &mut dyn Device) {
     none(&failures);
 }
 
-#[test]
-fn every_adapter_leaves_the_words_the_twins_leave() {
-    for mut gpu in gpus() {
-        against_twins(&mut gpu);
+#[cfg(feature = "gpu")]
+mod gpu {
+    #[test]
+    fn every_adapter_leaves_the_words_the_twins_leave() {
+        for mut gpu in crate::common::gpus() {
+            super::against_twins(&mut gpu);
+        }
     }
 }
 
@@ -62,11 +63,11 @@ fn flushing_subnormals_changes_no_word_of_any_case() {
         float_probe(&FloatProbeParams { n_tokens: 1 }, std::hint::black_box(&faint_inputs()), &mut words);
         words[1]
     };
-    assert_eq!((probe(), common::flushing(probe)), (0x0040_0000, 0), "the thread flushes");
+    assert_eq!((probe(), crate::common::flushing(probe)), (0x0040_0000, 0), "the thread flushes");
     let mut failures = Vec::new();
     for op in cases::ops() {
         let list = cases::of(op);
-        let (expected, found) = (twins(&list), common::flushing(|| twins(&list)));
+        let (expected, found) = (twins(&list), crate::common::flushing(|| twins(&list)));
         for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
             failures.extend(same(case, expected, found).err());
         }

@@ -3,6 +3,7 @@
 //! The reference files under `tests/data/tiny` were made with llama.cpp's own tools: converting and quantising must give
 //! their tensors to the byte.
 
+use crate::{checkpoint, program};
 use isobit::blocks::BlockType;
 use isobit::formats::gguf_write::{self, Entry};
 use isobit::formats::meta::{self, Meta};
@@ -13,12 +14,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
-
-#[path = "common/checkpoint.rs"]
-#[allow(dead_code, reason = "the shape it names is for another test")]
-mod checkpoint;
-#[path = "common/program.rs"]
-mod program;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 const Q4_K_M: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");

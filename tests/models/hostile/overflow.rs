@@ -3,8 +3,8 @@
 #[path = "model.rs"]
 mod model;
 
-use super::common::{boxed_gpus, flushing};
 use super::{cpu, options};
+use crate::common::{boxed_gpus, flushing};
 use isobit::blocks::BlockType;
 use isobit::formats::{Container, LoadMode};
 use isobit::generate::{Session, Want};

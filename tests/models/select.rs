@@ -1,9 +1,8 @@
 //! Selection on the device: whatever leaves the device, the ids are those that all logits give; steps that were started
 //! in vain leave nothing behind; what is not finite, and a device that is lost, is an error as it always was.
 
-mod common;
-
-use common::{boxed_gpus, cpu};
+use crate::common;
+use crate::common::{boxed_gpus, cpu};
 use futures::executor::block_on;
 use isobit::blocks::BlockType;
 use isobit::formats::{Container, LoadMode};
@@ -118,30 +117,6 @@ fn what_leaves_the_device_does_not_change_the_ids() {
 }
 
 #[test]
-fn a_token_costs_a_few_bytes_of_read_back() {
-    let (c, h) = embedded();
-    let prompt = prompt(None, h.vocab, 5);
-    for mut device in boxed_gpus(None) {
-        block_on(async {
-            let mut session = Session::new(device.as_mut(), &c, &h, options(64, CacheType::F16), |_| {}).await?;
-            let top40 = SamplerOptions { temperature: 0.8, ..GREEDY };
-            for (sampler, reads, bytes) in [
-                (&GREEDY, Reads::Logits, 4 * h.vocab as u64),
-                (&GREEDY, Reads::Best, 8),
-                (&GREEDY, Reads::Ahead, 8),
-                (&top40, Reads::Ahead, 64 * 8),
-            ] {
-                session.device().take_stats();
-                generate(&mut session, sampler, reads, &prompt, 10, false).await?;
-                assert_eq!(session.device().take_stats().read_back, 10 * bytes, "{reads:?}");
-            }
-            anyhow::Ok(())
-        })
-        .unwrap_or_else(|e| panic!("{e:#}"));
-    }
-}
-
-#[test]
 fn a_step_started_in_vain_leaves_nothing_behind_wherever_the_text_stops() {
     let (c, h) = embedded();
     let prompt = prompt(None, h.vocab, 60);
@@ -234,37 +209,65 @@ fn a_logit_that_is_not_finite_is_the_same_error_whatever_is_read() {
 }
 
 #[cfg(feature = "gpu")]
-#[test]
-fn a_device_lost_with_two_steps_under_way_is_an_error_and_stays_one() {
-    let (c, h) = embedded();
-    for mut gpu in common::gpus() {
-        let name = gpu.info().name;
-        block_on(async {
-            let built = {
-                let session = Session::new(&mut gpu, &c, &h, options(64, CacheType::F16), |_| {}).await?;
-                session.built().clone()
-            };
-            let step = Step {
-                n_tokens: 1,
-                n_out: 1,
-                select: 1,
-                inputs: vec![(built.ids, vec![3]), (built.rope, vec![0; h.n_rot])],
-                ..Default::default()
-            };
-            gpu.submit(&step).await?;
-            let next = Step { pos: 1, follow: Some(built.ids), ..step.clone() };
-            gpu.submit(&next).await?;
-            let mut best = Vec::new();
-            gpu.collect(&mut best).await?;
-            assert_eq!(best.len(), 1, "{name}");
-            gpu.submit(&Step { pos: 2, ..next }).await?;
-            gpu.destroy();
-            for what in ["lost", "lost", "no step is under way"] {
-                let error = gpu.collect(&mut best).await.unwrap_err().to_string();
-                assert!(error.contains(what), "{name}: {error}");
-            }
-            anyhow::Ok(())
-        })
-        .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+mod gpu {
+    use super::*;
+
+    #[test]
+    fn a_token_costs_a_few_bytes_of_read_back() {
+        let (c, h) = embedded();
+        let prompt = prompt(None, h.vocab, 5);
+        for mut device in common::gpus() {
+            block_on(async {
+                let mut session = Session::new(&mut device, &c, &h, options(64, CacheType::F16), |_| {}).await?;
+                let top40 = SamplerOptions { temperature: 0.8, ..GREEDY };
+                for (sampler, reads, bytes) in [
+                    (&GREEDY, Reads::Logits, 4 * h.vocab as u64),
+                    (&GREEDY, Reads::Best, 8),
+                    (&GREEDY, Reads::Ahead, 8),
+                    (&top40, Reads::Ahead, 64 * 8),
+                ] {
+                    session.device().take_stats();
+                    generate(&mut session, sampler, reads, &prompt, 10, false).await?;
+                    assert_eq!(session.device().take_stats().read_back, 10 * bytes, "{reads:?}");
+                }
+                anyhow::Ok(())
+            })
+            .unwrap_or_else(|e| panic!("{e:#}"));
+        }
+    }
+
+    #[test]
+    fn a_device_lost_with_two_steps_under_way_is_an_error_and_stays_one() {
+        let (c, h) = embedded();
+        for mut gpu in common::gpus() {
+            let name = gpu.info().name;
+            block_on(async {
+                let built = {
+                    let session = Session::new(&mut gpu, &c, &h, options(64, CacheType::F16), |_| {}).await?;
+                    session.built().clone()
+                };
+                let step = Step {
+                    n_tokens: 1,
+                    n_out: 1,
+                    select: 1,
+                    inputs: vec![(built.ids, vec![3]), (built.rope, vec![0; h.n_rot])],
+                    ..Default::default()
+                };
+                gpu.submit(&step).await?;
+                let next = Step { pos: 1, follow: Some(built.ids), ..step.clone() };
+                gpu.submit(&next).await?;
+                let mut best = Vec::new();
+                gpu.collect(&mut best).await?;
+                assert_eq!(best.len(), 1, "{name}");
+                gpu.submit(&Step { pos: 2, ..next }).await?;
+                gpu.destroy();
+                for what in ["lost", "lost", "no step is under way"] {
+                    let error = gpu.collect(&mut best).await.unwrap_err().to_string();
+                    assert!(error.contains(what), "{name}: {error}");
+                }
+                anyhow::Ok(())
+            })
+            .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        }
     }
 }

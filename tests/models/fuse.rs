@@ -1,8 +1,8 @@
 //! Fused recordings: the same logits as the plain ones in every split, few enough commands, and no rewrite where it
 //! would not be safe.
 
-mod common;
-
+use crate::checkpoint::synth;
+use crate::common;
 use isobit::blocks::BlockType;
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
@@ -18,9 +18,6 @@ use isobit::ops::rms_norm::RmsNormParams;
 use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step};
 use isobit::simd::Level;
 use std::path::{Path, PathBuf};
-
-#[path = "../examples/synth_model.rs"]
-mod synth;
 
 const DECODE: Step = Step { n_tokens: 1, pos: 5, out_first: 0, n_out: 1, select: 0, follow: None, inputs: vec![] };
 

@@ -1,8 +1,9 @@
 //! The program as a user meets it: the real binary, its words, and its exit codes.
 //!
-//! Everything runs on the CPU except the tests that ask for an adapter: without one they say so and pass, unless
-//! `REQUIRE_GPU=1`.
+//! What needs an adapter is in the module `gpu`; the rest runs on the CPU, and where it asks for `every_adapter` on those
+//! too.
 
+use crate::{absent, program};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,13 +12,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 #[cfg(unix)]
-#[path = "cli/interrupt.rs"]
+#[path = "interrupt.rs"]
 mod interrupts;
-#[path = "common/program.rs"]
-mod program;
-#[path = "cli/shown.rs"]
+#[path = "shown.rs"]
 mod shown;
-#[path = "cli/usage.rs"]
+#[path = "usage.rs"]
 mod usage;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q4_K_M.gguf");
@@ -132,18 +131,28 @@ fn put(dir: &Path, name: &str, bytes: &[u8]) -> String {
     path.to_str().unwrap().to_string()
 }
 
-/// Indices of the adapters; empty, with a printed reason, where there is none. `REQUIRE_GPU=1` makes that a failure.
+/// Indices of the adapters, which there must be. For tests in modules named `gpu`.
+#[cfg(feature = "gpu")]
 fn adapters() -> Vec<String> {
+    let list = adapters_if_any();
+    absent::found(list.len(), "adapter");
+    list
+}
+
+/// Indices of the adapters, of a test that runs on the CPU as well: none only where the tests are told to do without.
+fn every_adapter() -> Vec<String> {
+    let list = adapters_if_any();
+    absent::found_or_cpu_only(list.len());
+    list
+}
+
+fn adapters_if_any() -> Vec<String> {
     static FOUND: OnceLock<Vec<(String, String)>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         let v = isobit(&["devices", "--json"]).json();
         let adapters = v["adapters"].as_array().unwrap();
         adapters.iter().map(|a| (a["index"].to_string(), format!("{} [{}]", a["name"], a["backend"]))).collect()
     });
-    if found.is_empty() {
-        assert!(std::env::var("REQUIRE_GPU").as_deref() != Ok("1"), "REQUIRE_GPU=1, but there is no adapter");
-        println!("skipped: this machine has no adapter (or the program was built without the gpu feature)");
-    }
     for (index, title) in found {
         println!("adapter {index}: {title}");
     }
@@ -366,30 +375,8 @@ fn sixteen_bit_activations_are_the_same_everywhere_and_others_than_eight() {
 }
 
 #[test]
-fn every_adapter_gives_the_logits_of_the_cpu() {
-    let want = generated(&["--device", "cpu:scalar"]);
-    for index in adapters() {
-        for flags in ["", "--ubatch 1", "--ctk q8_0 --ctv q4_0"] {
-            let mut all: Vec<&str> = flags.split(' ').filter(|w| !w.is_empty()).collect();
-            let cpu = if flags.contains("ctk") {
-                let mut on_cpu = all.clone();
-                on_cpu.extend(["--device", "cpu"]);
-                generated(&on_cpu)
-            } else {
-                want.clone()
-            };
-            all.extend(["--device", &index]);
-            let v = generated(&all);
-            assert!(!v["device"].as_str().unwrap().starts_with("CPU"), "{v}");
-            assert_eq!(v["logits_sha256"], cpu["logits_sha256"], "{v}");
-            assert_eq!(v["text"], cpu["text"], "{v}");
-        }
-    }
-}
-
-#[test]
 fn what_is_read_from_the_device_does_not_change_the_text() {
-    for device in ["cpu".to_string()].into_iter().chain(adapters()) {
+    for device in ["cpu".to_string()].into_iter().chain(every_adapter()) {
         for sampling in
             [&["--temp", "0"][..], &["--seed", "3"], &["--repeat-penalty", "1.3"], &["--temp", "0", "-c", "20"]]
         {
@@ -415,7 +402,7 @@ fn what_is_read_from_the_device_does_not_change_the_text() {
 fn the_word_gpu_takes_an_adapter_and_auto_gives_the_same_text() {
     let want = generated(&["--device", "cpu"]);
     assert_eq!(generated(&["--device", "auto"])["logits_sha256"], want["logits_sha256"]);
-    if !adapters().is_empty() {
+    if !every_adapter().is_empty() {
         let v = generated(&["--device", "gpu"]);
         assert!(!v["device"].as_str().unwrap().starts_with("CPU"), "{v}");
         assert_eq!(v["logits_sha256"], want["logits_sha256"]);
@@ -741,7 +728,7 @@ fn a_context_larger_than_the_memory_is_refused_at_once_with_remedies() {
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     ran.refused_with(2, &["200000000", "GiB", "available", "-c", "--ctk", "smaller model"]);
     isobit(&["verify", "--devices", "cpu,cpu:scalar", "-c", "200000000"]).refused_with(2, &["GiB", "-c"]);
-    if !adapters().is_empty() && isobit(&["devices", "--json"]).out.contains("\"software\":true") {
+    if !every_adapter().is_empty() && isobit(&["devices", "--json"]).out.contains("\"software\":true") {
         isobit(&["run", "-p", "hi", "-c", "200000000", "--device", "llvmpipe"]).refused_with(2, &["GiB", "-c"]);
     }
 }
@@ -953,7 +940,7 @@ fn verify_refuses_to_compare_a_device_with_itself_unless_asked() {
         isobit(&["verify", "--devices", &twice, "--tokens", "0"]).refused_with(2, &["twice", "CPU", "--same-device"]);
     }
     isobit(&["verify", "--devices", "cpu,cpu", "--tokens", "0", "--same-device"]).ok();
-    for index in adapters() {
+    for index in every_adapter() {
         let twice = format!("{index},{index}");
         isobit(&["verify", "--devices", &twice, "--tokens", "0"]).refused_with(2, &["twice", "--same-device"]);
     }
@@ -1063,24 +1050,54 @@ fn verify_refuses_one_device_without_batches_and_more_tokens_than_positions() {
     isobit(&["verify", "--devices", "cpu,cpu:scalar", "-c", "10"]).refused_with(2, &["-c is 10", "214"]);
 }
 
-#[test]
-fn verify_compares_an_adapter_with_the_cpu() {
-    for index in adapters() {
-        let v = isobit(&["verify", "--devices", &format!("cpu,{index}"), "--tokens", "2", "--tune", "off", "--json"])
-            .json();
-        assert_eq!((&v["mismatches"], &v["ok"]), (&Value::from(0), &Value::from(true)), "{v}");
-        let kernels: Vec<&str> = v["covered"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .flat_map(|p| p["kernels"].as_object().unwrap())
-            .flat_map(|(_, k)| k.as_array().unwrap())
-            .map(|k| k.as_str().unwrap())
-            .collect();
-        for variant in ["attention_quantize=split", "attention_quantize=tile", "q4k_gate_up=", "rope_cache_write"] {
-            assert!(kernels.iter().any(|k| k.starts_with(variant)), "no {variant} in {kernels:?}");
+// adapters
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use super::*;
+
+    #[test]
+    fn every_adapter_gives_the_logits_of_the_cpu() {
+        let want = generated(&["--device", "cpu:scalar"]);
+        for index in adapters() {
+            for flags in ["", "--ubatch 1", "--ctk q8_0 --ctv q4_0"] {
+                let mut all: Vec<&str> = flags.split(' ').filter(|w| !w.is_empty()).collect();
+                let cpu = if flags.contains("ctk") {
+                    let mut on_cpu = all.clone();
+                    on_cpu.extend(["--device", "cpu"]);
+                    generated(&on_cpu)
+                } else {
+                    want.clone()
+                };
+                all.extend(["--device", &index]);
+                let v = generated(&all);
+                assert!(!v["device"].as_str().unwrap().starts_with("CPU"), "{v}");
+                assert_eq!(v["logits_sha256"], cpu["logits_sha256"], "{v}");
+                assert_eq!(v["text"], cpu["text"], "{v}");
+            }
         }
-        assert!(v["selections"].as_array().unwrap().iter().any(|s| s["ahead"] == 2), "{v}");
+    }
+
+    #[test]
+    fn verify_compares_an_adapter_with_the_cpu() {
+        for index in adapters() {
+            let v =
+                isobit(&["verify", "--devices", &format!("cpu,{index}"), "--tokens", "2", "--tune", "off", "--json"])
+                    .json();
+            assert_eq!((&v["mismatches"], &v["ok"]), (&Value::from(0), &Value::from(true)), "{v}");
+            let kernels: Vec<&str> = v["covered"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|p| p["kernels"].as_object().unwrap())
+                .flat_map(|(_, k)| k.as_array().unwrap())
+                .map(|k| k.as_str().unwrap())
+                .collect();
+            for variant in ["attention_quantize=split", "attention_quantize=tile", "q4k_gate_up=", "rope_cache_write"] {
+                assert!(kernels.iter().any(|k| k.starts_with(variant)), "no {variant} in {kernels:?}");
+            }
+            assert!(v["selections"].as_array().unwrap().iter().any(|s| s["ahead"] == 2), "{v}");
+        }
     }
 }
 

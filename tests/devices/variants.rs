@@ -1,18 +1,9 @@
 //! Variants of the kernels: each is forced in turn and must leave the words the twins leave, and give the golden
 //! digest; and what the tuner remembers, and what it does when its memory is broken.
 
-#[cfg(not(feature = "gpu"))]
-#[test]
-#[ignore = "this build has no gpu feature, and so no variants"]
-fn every_variant_gives_the_same_words() {}
-
-#[cfg(feature = "gpu")]
-mod common;
-
-#[cfg(feature = "gpu")]
 mod gpu {
-    use super::common::kept::Kept;
-    use super::common::{cpu, golden, gpus_with, none, run, same};
+    use crate::common::kept::Kept;
+    use crate::common::{adapters, cpu, golden, gpus_with, none, run, same};
     use futures::executor::block_on;
     use isobit::cases;
     use isobit::formats::{Container, LoadMode};
@@ -21,7 +12,7 @@ mod gpu {
     use isobit::generate::verify::{Script, prompt, verify};
     use isobit::generate::{Session, SessionOptions, Want};
     use isobit::host::variants::{self, Forced};
-    use isobit::host::{GpuOptions, Store, Tune, adapters, connect};
+    use isobit::host::{GpuOptions, Store, Tune, connect};
     use isobit::models::{Hyper, PlanOptions, Recent};
     use isobit::ops::cache::CacheType;
     use isobit::record::{Device, Op, Role};
@@ -135,7 +126,7 @@ mod gpu {
 
     #[test]
     fn asking_for_subgroups_of_an_adapter_that_has_none_is_one_line_and_the_same_text() {
-        for adapter in block_on(adapters()) {
+        for adapter in adapters() {
             let run = |variant: &[&str]| {
                 let o = std::process::Command::new(env!("CARGO_BIN_EXE_isobit"))
                     .args([
@@ -191,12 +182,11 @@ mod gpu {
             assert!(names().iter().any(|n| text.contains(&format!("\"{n}\""))), "{text}");
         }
         // where there is one form only, there is nothing to measure
-        let subgroups =
-            block_on(adapters()).iter().filter(|a| a.report().features.contains(&("subgroups", true))).count();
+        let subgroups = adapters().iter().filter(|a| a.report().features.contains(&("subgroups", true))).count();
         let normed = measured.values().filter(|text| text.windows(16).any(|w| w == b"norm_quantize k="));
         assert_eq!(normed.count(), subgroups);
         // what is remembered is neither measured nor written again, and the probe is not run again
-        for adapter in block_on(adapters()) {
+        for adapter in adapters() {
             let (mut gpu, verdict) = block_on(connect(&adapter, tuning(Tune::Auto))).expect("it opened before");
             assert!(verdict.exact() && verdict.words == 0, "{verdict:?}");
             let (c, h) = (embedded(), Hyper::read(&embedded()).expect("read before"));

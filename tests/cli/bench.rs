@@ -2,13 +2,11 @@
 //!
 //! The tests check what is written and that wrong results are found; they judge no speed.
 
+use crate::{absent, program};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-#[path = "common/program.rs"]
-mod program;
 
 /// llama-bench's columns, in its order.
 const COLUMNS: [&str; 42] = [
@@ -109,15 +107,12 @@ fn keys(object: &str) -> Vec<String> {
     lines.filter_map(|l| l.split_once("\": ")).map(|(k, _)| k.to_string()).collect()
 }
 
-/// The first adapter, or a printed reason why there is none.
+/// The first adapter; none only where the tests are told to do without.
 fn adapter() -> Option<String> {
     let o = program::isobit(["devices", "--json"]).output().expect("the program starts");
     let v: Value = serde_json::from_slice(&o.stdout).expect("one JSON object");
     let found = v["adapters"].as_array().and_then(|a| a.first()).map(|a| a["index"].to_string());
-    if found.is_none() {
-        assert!(std::env::var("REQUIRE_GPU").as_deref() != Ok("1"), "REQUIRE_GPU=1, but there is no adapter");
-        println!("skipped: this machine has no adapter (or the program was built without the gpu feature)");
-    }
+    absent::found_or_cpu_only(usize::from(found.is_some()));
     found
 }
 
@@ -366,28 +361,6 @@ fn rows_say_which_kernels_were_chosen() {
 }
 
 #[test]
-fn an_adapter_gives_the_cpus_digests_and_says_what_it_is() {
-    let Some(index) = adapter() else { return };
-    let args = ["--device", &format!("cpu,{index}"), "-r", "1", "-p", "40", "-n", "2", "-o", "json"];
-    let rows = bench(&args).exits(0).rows();
-    assert_eq!(rows[2]["digest"], rows[0]["digest"]);
-    assert_eq!(rows[3]["last_logits"], rows[1]["last_logits"]);
-    let same = format!("same as {}", rows[0]["device"].as_str().unwrap());
-    assert_eq!([&rows[3]["digest_check"], &rows[3]["logits_check"]], [same.as_str(); 2]);
-    for r in &rows {
-        assert!(r["limit_read_gbs"].as_f64().unwrap() > 0.1 && r["limit_int8_gops"].as_f64().unwrap() > 0.1, "{r}");
-        assert!(r["limit_percent"].as_f64().unwrap() > 0.0);
-    }
-    assert!(rows[2]["adapter"].is_string() && rows[2]["driver"].is_string() && rows[2]["wgpu_version"].is_string());
-    assert!(rows[2]["host_us_per_token"].as_f64().unwrap() > 0.0);
-    // the last logits of the prompt are 2048 floats for 40 tokens, those of every token generated are as many
-    assert_eq!([&rows[2], &rows[3]].map(|r| r["read_back_per_token"].as_f64()), [Some(8192.0 / 40.0), Some(8192.0)]);
-    assert!(rows[0]["read_back_per_token"].is_null(), "the CPU hands nothing back");
-    assert_eq!(rows[0]["backends"], "CPU");
-    assert_ne!(rows[2]["backends"], "CPU");
-}
-
-#[test]
 fn a_group_that_fails_is_rows_with_an_error_among_valid_ones() {
     // a cache of 16 million positions of this shape takes 16 TiB, which is refused before anything is allocated
     let args = ["--synthetic", "llama-7b", "-p", "8", "-n", "0", "-d", "0,16000000", "-ctk", "f32"];
@@ -529,5 +502,37 @@ fn what_cannot_run_is_refused_in_one_line() {
         let ran = bench(args).exits(code);
         let lines: Vec<&str> = ran.err.lines().filter(|l| l.starts_with("error: ")).collect();
         assert!(lines.len() == 1 && lines[0].contains(says), "{args:?}: {ran:#?}");
+    }
+}
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use super::*;
+
+    #[test]
+    fn an_adapter_gives_the_cpus_digests_and_says_what_it_is() {
+        let index = adapter();
+        absent::found(usize::from(index.is_some()), "adapter");
+        let index = index.expect("just counted");
+        let args = ["--device", &format!("cpu,{index}"), "-r", "1", "-p", "40", "-n", "2", "-o", "json"];
+        let rows = bench(&args).exits(0).rows();
+        assert_eq!(rows[2]["digest"], rows[0]["digest"]);
+        assert_eq!(rows[3]["last_logits"], rows[1]["last_logits"]);
+        let same = format!("same as {}", rows[0]["device"].as_str().unwrap());
+        assert_eq!([&rows[3]["digest_check"], &rows[3]["logits_check"]], [same.as_str(); 2]);
+        for r in &rows {
+            assert!(r["limit_read_gbs"].as_f64().unwrap() > 0.1 && r["limit_int8_gops"].as_f64().unwrap() > 0.1, "{r}");
+            assert!(r["limit_percent"].as_f64().unwrap() > 0.0);
+        }
+        assert!(rows[2]["adapter"].is_string() && rows[2]["driver"].is_string() && rows[2]["wgpu_version"].is_string());
+        assert!(rows[2]["host_us_per_token"].as_f64().unwrap() > 0.0);
+        // the last logits of the prompt are 2048 floats for 40 tokens, those of every token generated are as many
+        assert_eq!(
+            [&rows[2], &rows[3]].map(|r| r["read_back_per_token"].as_f64()),
+            [Some(8192.0 / 40.0), Some(8192.0)]
+        );
+        assert!(rows[0]["read_back_per_token"].is_null(), "the CPU hands nothing back");
+        assert_eq!(rows[0]["backends"], "CPU");
+        assert_ne!(rows[2]["backends"], "CPU");
     }
 }

@@ -5,9 +5,7 @@
 //! list of findings with the marks, so a finding too many fails as surely as one too few; but those of the rule
 //! `not-finite`, which asks for a list of functions, count only where a test marks one.
 
-mod lint;
-
-use lint::{Finding, check, check_with, report};
+use crate::lint::{self, Finding, check, check_with, report};
 use naga::valid::Capabilities;
 
 /// Buffers, the private zero and the barrier, as the project's shaders have them.
@@ -1024,7 +1022,7 @@ fn edit_7_places_in_a_list_from_an_atomic() {
 fn edit_8_a_tree_without_workgroup_barriers_is_not_seen() {
     // Lanes own elements by arithmetic on indices (butterflies, tiles), and a rule that asks for a barrier between every
     // write and read of a variable reported 100 places of clean shaders. A race shows as words that differ from the twin's:
-    // tests/twins.rs runs every kernel, on software drivers too, which run a workgroup in pieces.
+    // `twins` runs every kernel, on software drivers too, which run a workgroup in pieces.
     clean(
         "",
         "lanes[lane] = a[lane];\nfor (var s = 32u; s > 0u; s = s / 2u) {\n\
@@ -1036,7 +1034,7 @@ fn edit_8_a_tree_without_workgroup_barriers_is_not_seen() {
 fn edit_9_workgroup_memory_that_nothing_writes() {
     planted("var<workgroup> never: array<f32, 64>; // <- workgroup-unwritten", "y[lane] = never[lane];");
     // Elements that are not written while others are: the lint does not count elements. The program asks wgpu not to clear
-    // workgroup memory, so that the words of two runs on a device differ from the twin's (tests/twins.rs).
+    // workgroup memory, so that the words of two runs on a device differ from the twin's (`twins`).
     clean("", "if (lane < 3u) { lanes[lane] = a[lane]; }\nworkgroupBarrier();\ny[lane] = lanes[lane];");
 }
 

@@ -4,9 +4,8 @@
 //! The checkpoints are synthetic, written by `examples/synth_model.rs` when a test runs; `tests/data/arch` holds what
 //! transformers makes of the same ones.
 
-mod common;
-
-use checkpoint::{SMALL, model};
+use crate::checkpoint::{SMALL, model};
+use crate::{common, program};
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
@@ -19,11 +18,6 @@ use isobit::record::Device;
 use isobit::simd::Level;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-
-#[path = "common/checkpoint.rs"]
-mod checkpoint;
-#[path = "common/program.rs"]
-mod program;
 
 fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))

@@ -1,12 +1,10 @@
 //! `isobit hist` as a user meets it: figures that a hand can check, files that agree with each other, and gates.
 
+use crate::program;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-
-#[path = "common/program.rs"]
-mod program;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny");
 

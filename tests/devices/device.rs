@@ -1,20 +1,12 @@
 //! The device layer on hardware as it is found: what goes wrong is an error with a cause, never a panic and never zeros
 //! that look like results; what goes right survives loading, reading, writing and loading again.
 
-mod common;
-
-#[cfg(not(feature = "gpu"))]
-#[test]
-#[ignore = "this build has no gpu feature, and so no device to break"]
-fn a_broken_device_is_an_error() {}
-
-#[cfg(feature = "gpu")]
 mod gpu {
-    use super::common::{absent, gpus, same};
+    use crate::common::{adapters, gpus, same};
     use futures::executor::block_on;
     use isobit::cases::{self, Batch};
     use isobit::cpu::{CpuDevice, CpuOptions};
-    use isobit::host::{GpuDevice, GpuOptions, HostError, adapters, connect};
+    use isobit::host::{GpuDevice, GpuOptions, HostError, connect};
     use isobit::ops::add::AddParams;
     use isobit::ops::rms_norm::RmsNormParams;
     use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
@@ -88,12 +80,9 @@ mod gpu {
     }
 
     fn limited(max_binding: u64) -> Vec<GpuDevice> {
-        let list = block_on(adapters());
-        if list.is_empty() {
-            absent("there is no adapter");
-        }
         let options = || GpuOptions { max_binding: Some(max_binding), ..GpuOptions::default() };
-        list.iter()
+        adapters()
+            .iter()
             .map(|a| block_on(connect(a, options())).unwrap_or_else(|e| panic!("{}: {e}", a.title())).0)
             .collect()
     }
@@ -158,7 +147,7 @@ mod gpu {
     #[test]
     fn loading_again_frees_what_was_loaded_before() {
         const BYTES: usize = 64 << 20;
-        for (adapter, mut gpu) in block_on(adapters()).iter().zip(gpus()) {
+        for (adapter, mut gpu) in adapters().iter().zip(gpus()) {
             if !adapter.report().software {
                 println!("{}: its memory cannot be counted from here", adapter.title());
                 continue;
@@ -333,10 +322,10 @@ mod gpu {
         let list = &list[..6];
         let mut twin =
             CpuDevice::new(CpuOptions { level: None, threads: 1, max_binding: None }).expect("threads start");
-        let expected = super::common::run(&mut twin, list);
+        let expected = crate::common::run(&mut twin, list);
         for mut gpu in gpus() {
             for _ in 0..3 {
-                let found = super::common::run(&mut gpu, list);
+                let found = crate::common::run(&mut gpu, list);
                 for ((case, e), f) in list.iter().zip(&expected).zip(&found) {
                     same(case, e, f).unwrap_or_else(|e| panic!("{e}"));
                 }

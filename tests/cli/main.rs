@@ -1,0 +1,14 @@
+//! The program as a user meets it: the real binary, one module for a family of commands.
+
+#[path = "../common/absent.rs"]
+mod absent;
+mod bench;
+#[path = "../common/checkpoint.rs"]
+mod checkpoint;
+mod commands;
+mod compare;
+mod hist;
+#[path = "../common/program.rs"]
+mod program;
+mod quantize;
+mod study;

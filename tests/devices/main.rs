@@ -1,0 +1,9 @@
+//! The wgpu device on its own: loading, running, losing it; variants, tuning, and what is kept between runs.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod device;
+mod pipeline_cache;
+mod subgroups;
+mod upload;
+mod variants;

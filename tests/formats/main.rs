@@ -1,0 +1,5 @@
+//! Files and texts: what is read, what is refused, and what blocks hold. Nothing here needs a device.
+
+mod golden;
+mod readers;
+mod tokenizer;

@@ -1,0 +1,15 @@
+//! Whole models: against references made elsewhere, and on every device against each other.
+
+mod arch;
+#[path = "../common/checkpoint.rs"]
+mod checkpoint;
+#[path = "../common/mod.rs"]
+mod common;
+mod fuse;
+#[path = "../common/program.rs"]
+mod program;
+mod reference;
+mod select;
+mod tq3_device;
+mod verify;
+mod window;
