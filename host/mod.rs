@@ -4,6 +4,7 @@
 
 mod adapters;
 mod device;
+pub mod expand;
 mod faults;
 mod limits;
 mod pipeline_cache;

@@ -7,8 +7,14 @@
 fn shaders_twins_and_cases_belong_together() {}
 
 #[cfg(feature = "gpu")]
+#[path = "shaders/expand.rs"]
+mod expander;
+
+#[cfg(feature = "gpu")]
 mod table {
+    use super::expander;
     use isobit::cases::{self, Access};
+    use isobit::host::expand::{self, Problems};
     use isobit::host::shaders::{self, Binding, SHADERS};
     use isobit::host::variants;
     use isobit::ops::act_quantize::ActQuantizeParams;
@@ -60,7 +66,7 @@ mod table {
     fn every_operation_has_a_shader_a_twin_and_cases() {
         for op in cases::ops() {
             let title = op.title();
-            assert!(shaders::find(op.stem()).is_some(), "{title} has no shaders/{}.wgsl", op.stem());
+            assert!(shaders::find(op.stem()).is_some(), "{title} has no shader {}", op.stem());
             let file = Path::new(ROOT).join("src/ops").join(twin(op)).with_extension("rs");
             assert!(file.is_file(), "{title} has no twin {}", file.display());
             assert!(!cases::of(op).is_empty(), "{title} has no case");
@@ -73,7 +79,7 @@ mod table {
         let stems: HashSet<String> =
             ops.iter().flat_map(|&op| variants::of(op).iter().flat_map(move |v| stems(v, op))).collect();
         for s in SHADERS {
-            assert!(stems.contains(s.name), "shaders/{}.wgsl belongs to no operation", s.name);
+            assert!(stems.contains(s.name), "the shader {} belongs to no operation", s.name);
         }
         assert_eq!(SHADERS.len(), stems.len());
         // what twins share, and the bounds of their magnitudes
@@ -87,25 +93,14 @@ mod table {
     }
 
     #[test]
-    fn every_shared_file_is_imported() {
-        let shared = Path::new(ROOT).join("shaders/shared");
-        let mut imports = HashSet::new();
-        let mut files = Vec::new();
-        for dir in [Path::new(ROOT).join("shaders"), shared.clone()] {
-            for entry in std::fs::read_dir(&dir).expect("shaders are readable") {
-                let path = entry.expect("shaders are readable").path();
-                if path.is_dir() {
-                    continue;
-                }
-                let text = std::fs::read_to_string(&path).expect("shaders are text");
-                imports.extend(text.lines().filter_map(|l| l.strip_prefix("#import ")).map(|n| n.trim().to_string()));
-                if dir == shared {
-                    files.push(path.file_stem().and_then(|s| s.to_str()).expect("ASCII").to_string());
-                }
-            }
-        }
-        for file in files {
-            assert!(imports.contains(&file), "shaders/shared/{file}.wgsl is imported nowhere");
+    fn every_file_of_the_shaders_is_a_part_of_one() {
+        let files = expander::sources();
+        let shaders = expand::expand(&files).unwrap_or_else(|e| panic!("{:#?}", e.lines()));
+        let imports: HashSet<&String> = shaders.iter().flat_map(|s| &s.imports).collect();
+        for path in files.keys().filter(|p| *p != "table") {
+            let name = path.strip_suffix(".wgsl").unwrap_or_else(|| panic!("shaders/{path} is no shader"));
+            let entry = !path.contains('/') && shaders.iter().any(|s| s.name == name);
+            assert!(entry || imports.contains(path), "shaders/{path} is imported nowhere");
         }
     }
 
@@ -185,7 +180,7 @@ mod table {
         let mut left: HashSet<(&str, &str)> =
             rows.iter().map(|r| (r["shader"].as_str(), r["overrides"].as_str())).collect();
         for s in SHADERS {
-            let hash = format!("{:x}", sha2::Sha256::digest(s.source));
+            let hash = format!("{:x}", sha2::Sha256::digest(shaders::code(s.source)));
             for set in variants::cover(variants::override_sets(s.name)) {
                 let values: Vec<String> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 let values = values.join(" ");
@@ -403,13 +398,20 @@ mod table {
             }
             Ok(o) => assert!(!o.status.success(), "tint accepts a broken shader"),
         }
+        let mut problems = Problems::default();
         for s in SHADERS {
             let file = dir.path().join(s.name).with_extension("wgsl");
-            let enable = if s.subgroups { "enable subgroups;\n" } else { "" };
-            std::fs::write(&file, [enable, s.source].concat()).expect("writable");
+            let text = [if s.subgroups { "enable subgroups;\n" } else { "" }, s.source].concat();
+            std::fs::write(&file, &text).expect("writable");
             let o = tint(&file).expect("it ran before");
-            assert!(o.status.success(), "{}: {}", s.name, String::from_utf8_lossy(&o.stderr));
+            if !o.status.success() {
+                let said = String::from_utf8_lossy(&o.stderr);
+                let (place, what) = expander::tints_error(&said, file.to_str().expect("UTF-8"), &text)
+                    .unwrap_or_else(|| panic!("{}: tint fails without an error: {said}", s.name));
+                problems.add(place, what, Some(s.name));
+            }
         }
+        assert!(problems.is_empty(), "\n{}", problems.lines().join("\n"));
         println!("tint accepts {} shaders", SHADERS.len());
     }
 }
