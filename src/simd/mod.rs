@@ -18,6 +18,7 @@ mod pair;
 pub mod peak;
 mod portable;
 mod prefetch;
+mod rows;
 pub mod team;
 mod top_k;
 mod words;

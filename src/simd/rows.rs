@@ -1,7 +1,7 @@
 //! What attention needs of an instruction set besides [`Lanes`]: the elements of a value row side by side, and the look-up
-//! of tq3_1's levels in keys and values. Must not decide an order of float operations; that is in `keys` and `values`.
+//! of tq3_1's levels in keys and values. Must not decide an order of float operations; that is in `keys` and `values` of
+//! `attention`.
 
-use super::MAX_HEAD;
 use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER, TQ3_1_LEVELS, TQ3_1_SHIFT};
 use crate::simd::lanes::Lanes;
 use crate::simd::portable::Portable;
@@ -10,6 +10,9 @@ use crate::simd::portable::Portable;
 use crate::simd::{avx2::Avx2, avx512::Avx512};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+
+/// Elements of the largest head.
+pub(super) const MAX_HEAD: usize = 256;
 
 /// tq3_1's levels by code of three bits, twice.
 const BYTES: [u8; 16] = {
