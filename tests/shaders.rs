@@ -13,6 +13,7 @@ mod expander;
 #[cfg(feature = "gpu")]
 mod table {
     use super::expander;
+    use isobit::blocks::{BlockType, pack};
     use isobit::cases::{self, Access};
     use isobit::host::expand::{self, Problems};
     use isobit::host::shaders::{self, Binding, SHADERS};
@@ -27,7 +28,7 @@ mod table {
     use isobit::ops::encode::EncodeParams;
     use isobit::ops::float_probe::FloatProbeParams;
     use isobit::ops::gate_up::GateUpParams;
-    use isobit::ops::linear::LinearParams;
+    use isobit::ops::linear::{self, LinearParams};
     use isobit::ops::matvec_pair::LinearPairParams;
     use isobit::ops::norm_quantize::NormQuantizeParams;
     use isobit::ops::rms_norm::RmsNormParams;
@@ -354,6 +355,57 @@ mod table {
                     case.args
                 );
             }
+        }
+    }
+
+    // ---- numbers ----
+
+    /// The value of a `const` of a shader, which must be a u32.
+    fn number(module: &naga::Module, name: &str) -> Option<usize> {
+        let (_, c) = module.constants.iter().find(|(_, c)| c.name.as_deref() == Some(name))?;
+        match module.global_expressions[c.init] {
+            naga::Expression::Literal(naga::Literal::U32(value)) => Some(value as usize),
+            ref other => panic!("{name} is {other:?}, expected a u32"),
+        }
+    }
+
+    #[test]
+    fn numbers_of_layouts_that_shaders_name_are_those_of_rust() {
+        let weights = |op| match op {
+            Op::Embed(t) | Op::Matvec(t) | Op::GateUp(t) | Op::MatvecPair(t, _) => Some(t),
+            _ => None,
+        };
+        let type_of: HashMap<String, BlockType> = cases::ops()
+            .into_iter()
+            .flat_map(|op| variants::of(op).iter().map(move |v| (v.stem(op), weights(op))))
+            .filter_map(|(stem, t)| Some((stem, t?)))
+            .collect();
+        let mut named: HashMap<&str, usize> = HashMap::new();
+        for s in SHADERS {
+            let module = naga::front::wgsl::parse_str(s.source).expect("the build parsed it");
+            let weight = type_of.get(s.name).copied();
+            let words = |t: Option<BlockType>, elements| pack::words_per_row(t.expect("it has weights"), elements);
+            let mut check = |name: &'static str, expected: &dyn Fn() -> usize| match number(&module, name) {
+                Some(found) => {
+                    assert_eq!(found, expected(), "{}: {name}", s.name);
+                    *named.entry(name).or_default() += 1;
+                    true
+                }
+                None => false,
+            };
+            check("ACT_BLOCK_WORDS", &|| linear::ACT_BLOCK_WORDS);
+            check("ACT_SUMS", &|| linear::ACT_SUMS);
+            let layouts = [
+                check("GROUP", &|| words(weight, 128)),
+                check("BLOCK", &|| words(weight, 256)),
+                check("Q6K_BLOCK", &|| words(Some(BlockType::Q6_K), 256)),
+            ];
+            let floats = [BlockType::F32, BlockType::F16, BlockType::BF16];
+            let packed = weight.is_some_and(|t| !floats.contains(&t));
+            assert_eq!(layouts.contains(&true), packed, "{} names no words of its type", s.name);
+        }
+        for name in ["ACT_BLOCK_WORDS", "ACT_SUMS", "GROUP", "BLOCK", "Q6K_BLOCK"] {
+            assert!(named.get(name).is_some_and(|&n| n > 5), "{name}: {named:?}");
         }
     }
 

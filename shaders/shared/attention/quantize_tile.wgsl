@@ -11,7 +11,7 @@ fn quantize_tile(thread: u32, unit: u32) {
             let group = first + slot;
             let token = token0 + t0 + group / per_unit;
             let at = token * (p.heads * p.head_dim / 128u) + unit * per_unit + group % per_unit;
-            quantize(slot, lane, canon4(score_quad(group * 32u + lane)), at * p.digits * 37u, ends_here(token));
+            quantize(slot, lane, canon4(score_quad(group * 32u + lane)), at * p.digits * ACT_BLOCK_WORDS, ends_here(token));
         }
     }
 }

@@ -13,5 +13,5 @@ fn quantize_unit(thread: u32, unit: u32, token: u32) {
         }
     }
     let group = token * (p.heads * p.head_dim / 128u) + unit * per_unit + slot;
-    quantize(slot, lane, x, group * p.digits * 37u, live);
+    quantize(slot, lane, x, group * p.digits * ACT_BLOCK_WORDS, live);
 }

@@ -21,7 +21,7 @@ fn row_dot(row: u32, token: u32) -> f32 {
         let end = min(first + seg, groups);
         var acc = B(0.0);
         for (var g = first; g < end; g++) {
-            let a = (token * groups + g) * p.digits * 37u;
+            let a = (token * groups + g) * p.digits * ACT_BLOCK_WORDS;
             acc = B(acc + B(bitcast<f32>(act[a]) * group_value(row, g, a)));
         }
         total = B(total + acc);
@@ -49,5 +49,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let at = lid.x * 4u;
     let v = vec4<f32>(values[at], values[at + 1u], values[at + 2u], values[at + 3u]);
     let groups = (p.dim + 127u) / 128u;
-    quantize(lid.y, lid.x, v, (wid.y * groups + wid.x) * p.digits * 37u, lid.y == 0u);
+    quantize(lid.y, lid.x, v, (wid.y * groups + wid.x) * p.digits * ACT_BLOCK_WORDS, lid.y == 0u);
 }

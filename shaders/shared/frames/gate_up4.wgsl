@@ -43,5 +43,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let at = lane * 4u;
     let v = vec4<f32>(values[at], values[at + 1u], values[at + 2u], values[at + 3u]);
     let groups_out = (p.dim + 127u) / 128u;
-    quantize(me >> 5u, lane, v, (wid.y * groups_out + wid.x) * p.digits * 37u, me < 32u);
+    quantize(me >> 5u, lane, v, (wid.y * groups_out + wid.x) * p.digits * ACT_BLOCK_WORDS, me < 32u);
 }

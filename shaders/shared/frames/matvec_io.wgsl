@@ -15,3 +15,4 @@ fn digits_value(low: i32, high: i32) -> f32 {
 
 #import act_word
 #import act_sums
+#import act_layout

@@ -43,6 +43,7 @@ struct Codes {
 }
 
 #import act_sums
+#import act_layout
 
 // Adds the value of group g to the sum of the segment.
 fn add_value(g: u32) {

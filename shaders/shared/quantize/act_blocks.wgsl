@@ -21,5 +21,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             v[i] = x[wid.y * p.k + first + i];
         }
     }
-    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * p.digits * 37u, true);
+    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * p.digits * ACT_BLOCK_WORDS, true);
 }

@@ -30,6 +30,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
                 v[i] = normed(x[row + first + i], s, w[first + i]);
             }
         }
-        quantize(slot, lane, v, (wid.y * groups + done + slot) * p.digits * 37u, done + slot < groups);
+        quantize(slot, lane, v, (wid.y * groups + done + slot) * p.digits * ACT_BLOCK_WORDS, done + slot < groups);
     }
 }

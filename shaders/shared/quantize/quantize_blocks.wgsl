@@ -2,6 +2,7 @@
 // groups at once. The importing shader gives the parameters `p` (with `digits`), `group_max` and the buffer:
 //   var<storage, read_write> blocks: array<u32>    // (tokens, groups, digits, 37)
 #import exact
+#import act_layout
 
 var<workgroup> lane_sum: array<vec2<i32>, 256>;
 
@@ -39,12 +40,12 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
     }
     blocks[block + 1u + lane] = pack_codes(low);
     if p.digits == 2u {
-        blocks[block + 38u + lane] = pack_codes(high);
+        blocks[block + (ACT_BLOCK_WORDS + 1u) + lane] = pack_codes(high);
     }
     if lane == 0u {
         blocks[block] = bitcast<u32>(d);
         if p.digits == 2u {
-            blocks[block + 37u] = bitcast<u32>(d);
+            blocks[block + ACT_BLOCK_WORDS] = bitcast<u32>(d);
         }
     }
     if lane < 4u {
@@ -55,9 +56,9 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
             even += lane_sum[slot * 32u + 8u * lane + i];
             odd += lane_sum[slot * 32u + 8u * lane + 4u + i];
         }
-        blocks[block + 33u + lane] = (bitcast<u32>(even.x) & 0xffffu) | (bitcast<u32>(odd.x) << 16u);
+        blocks[block + ACT_SUMS + lane] = (bitcast<u32>(even.x) & 0xffffu) | (bitcast<u32>(odd.x) << 16u);
         if p.digits == 2u {
-            blocks[block + 70u + lane] = (bitcast<u32>(even.y) & 0xffffu) | (bitcast<u32>(odd.y) << 16u);
+            blocks[block + (ACT_BLOCK_WORDS + ACT_SUMS) + lane] = (bitcast<u32>(even.y) & 0xffffu) | (bitcast<u32>(odd.y) << 16u);
         }
     }
 }

@@ -23,5 +23,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             v[i] = silu_times(gate_up[row + first + i], gate_up[row + p.dim + first + i]);
         }
     }
-    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * p.digits * 37u, true);
+    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * p.digits * ACT_BLOCK_WORDS, true);
 }

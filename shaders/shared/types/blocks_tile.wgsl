@@ -23,13 +23,13 @@ fn group_values(row: u32, g: u32) {
             var s: array<vec4<i32>, T>;
             if ABOVE != 0 {
                 for (var t = 0u; t < T; t++) {
-                    s[t] = vec4<i32>(-ABOVE * sum32(act_at(t, g) + digit * 37u, b));
+                    s[t] = vec4<i32>(-ABOVE * sum32(act_at(t, g) + digit * ACT_BLOCK_WORDS, b));
                 }
             }
             for (var i = 0u; i < 4u; i++) {
                 let c = codes(group, 4u * b + i);
                 for (var t = 0u; t < T; t++) {
-                    let a = act_at(t, g) + digit * 37u + 1u + 8u * b + i;
+                    let a = act_at(t, g) + digit * ACT_BLOCK_WORDS + 1u + 8u * b + i;
                     s[t] += dots(c.low, act_word(a)) + dots(c.high, act_word(a + 4u));
                 }
             }

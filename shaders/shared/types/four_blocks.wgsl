@@ -6,7 +6,7 @@ fn four_blocks(group: u32, a: u32) -> f32 {
         let low = block_sum(group, b, a);
         var high = 0;
         if p.digits == 2u {
-            high = block_sum(group, b, a + 37u);
+            high = block_sum(group, b, a + ACT_BLOCK_WORDS);
         }
         let d = f16_to_f32((w[group + (b >> 1u) * 32u] >> (16u * (b & 1u))) & 0xffffu);
         t = B(t + B(d * digits_value(low, high)));

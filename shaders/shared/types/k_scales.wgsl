@@ -18,7 +18,7 @@ fn k_group_value(row: u32, g: u32, a: u32) -> f32 {
     let low = k_sums(row, half, a);
     var high = vec2<i32>(0, 0);
     if p.digits == 2u {
-        high = k_sums(row, half, a + 37u);
+        high = k_sums(row, half, a + ACT_BLOCK_WORDS);
     }
     let dw = w[row];
     let s = B(f16_to_f32(dw & 0xffffu) * digits_value(low.x, high.x));

@@ -37,13 +37,13 @@ fn k_values(rows: u32, g: u32) {
             for (var i = 0u; i < 8u; i++) {
                 let c = k_codes(row, half, 4u * j + i);
                 for (var t = 0u; t < T; t++) {
-                    let a = act_at(t, g) + digit * 37u + 1u + 8u * j + i;
+                    let a = act_at(t, g) + digit * ACT_BLOCK_WORDS + 1u + 8u * j + i;
                     even[t] += dots(c.low, act_word(a));
                     odd[t] += dots(c.high, act_word(a + 8u));
                 }
             }
             for (var t = 0u; t < T; t++) {
-                let a = act_at(t, g) + digit * 37u;
+                let a = act_at(t, g) + digit * ACT_BLOCK_WORDS;
                 s[t] += byte_of(scales, j) * even[t] + byte_of(scales, j + 1u) * odd[t];
                 m[t] += byte_of(minima, j) * sum32(a, j) + byte_of(minima, j + 1u) * sum32(a, j + 1u);
             }

@@ -1,8 +1,10 @@
 // Rows packed in Q4_K: words of a row, and the value of one group (docs/exactness.md section 4).
 #import k_scales
 
+const BLOCK = 36u; // words of a superblock
+
 fn q4k_row_words() -> u32 {
-    return p.k / 256u * 36u;
+    return p.k / 256u * BLOCK;
 }
 
 fn k_sums(row: u32, half: u32, a: u32) -> vec2<i32> {
@@ -25,5 +27,5 @@ fn k_sums(row: u32, half: u32, a: u32) -> vec2<i32> {
 }
 
 fn q4k_value(row: u32, g: u32, a: u32) -> f32 {
-    return k_group_value(row + (g >> 1u) * (36u * 32u), g, a);
+    return k_group_value(row + (g >> 1u) * (BLOCK * 32u), g, a);
 }

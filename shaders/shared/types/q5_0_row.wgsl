@@ -2,8 +2,10 @@
 #import four_blocks
 #import five_bit_sum
 
+const GROUP = 22u; // words of a group
+
 fn row_words() -> u32 {
-    return (p.k + 127u) / 128u * 22u;
+    return (p.k + 127u) / 128u * GROUP;
 }
 
 fn block_sum(group: u32, b: u32, a: u32) -> i32 {
@@ -11,5 +13,5 @@ fn block_sum(group: u32, b: u32, a: u32) -> i32 {
 }
 
 fn group_value(row: u32, g: u32, a: u32) -> f32 {
-    return four_blocks(row + g * (22u * 32u), a);
+    return four_blocks(row + g * (GROUP * 32u), a);
 }

@@ -1,10 +1,13 @@
 // Q6_K in the frame of embed: words of a row, and the value of one element (docs/exactness.md section 3).
+
+const Q6K_BLOCK = 53u; // words of a superblock
+
 fn row_words() -> u32 {
-    return p.dim / 256u * 53u;
+    return p.dim / 256u * Q6K_BLOCK;
 }
 
 fn element(row: u32, e: u32) -> f32 {
-    let block = row + (e >> 8u) * (53u * 32u);
+    let block = row + (e >> 8u) * (Q6K_BLOCK * 32u);
     let half = (e >> 7u) & 1u;
     let t = (e >> 5u) & 3u;
     let l = e & 31u;

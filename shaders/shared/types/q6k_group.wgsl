@@ -1,7 +1,9 @@
 // Rows packed in Q6_K: words of a row, and the value of one group (docs/exactness.md section 4).
 
+const Q6K_BLOCK = 53u; // words of a superblock
+
 fn q6k_row_words() -> u32 {
-    return p.k / 256u * 53u;
+    return p.k / 256u * Q6K_BLOCK;
 }
 
 // Sum over the eight sixteenths of scale · dot(q - 32, a); the -32 is taken out through the activation sums.
@@ -26,11 +28,11 @@ fn sixteenths(row: u32, half: u32, a: u32) -> i32 {
 }
 
 fn q6k_value(row: u32, g: u32, a: u32) -> f32 {
-    let block = row + (g >> 1u) * (53u * 32u);
+    let block = row + (g >> 1u) * (Q6K_BLOCK * 32u);
     let low = sixteenths(block, g & 1u, a);
     var high = 0;
     if p.digits == 2u {
-        high = sixteenths(block, g & 1u, a + 37u);
+        high = sixteenths(block, g & 1u, a + ACT_BLOCK_WORDS);
     }
     return B(f16_to_f32(w[block] & 0xffffu) * digits_value(low, high));
 }

@@ -10,7 +10,7 @@ fn place(n: u32) -> u32 {
 }
 
 fn stage(row: u32, g: u32, n: u32) -> Codes {
-    return unpack_q6k(row + (g >> 1u) * (53u * 8u), g & 1u, n);
+    return unpack_q6k(row + (g >> 1u) * (Q6K_BLOCK * 8u), g & 1u, n);
 }
 
 fn q6k_codes(row: u32, half: u32, n: u32) -> Codes {

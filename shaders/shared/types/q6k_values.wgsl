@@ -2,8 +2,10 @@
 //   fn q6k_codes(row: u32, half: u32, n: u32) -> Codes         pair n of a half: word n & 7 of quarters n / 8 and n / 8 + 2
 #import tile
 
+const Q6K_BLOCK = 53u; // words of a superblock
+
 fn q6k_row_words() -> u32 {
-    return p.k / 256u * 53u;
+    return p.k / 256u * Q6K_BLOCK;
 }
 
 // Byte i of each, signed.
@@ -12,7 +14,7 @@ fn scale_of(x: vec4<u32>, i: u32) -> vec4<i32> {
 }
 
 fn q6k_values(rows: u32, g: u32) {
-    let row = rows + (g >> 1u) * (53u * 8u);
+    let row = rows + (g >> 1u) * (Q6K_BLOCK * 8u);
     let half = g & 1u;
     let scales_low = w[row + (1u + 2u * half) * 8u];
     let scales_high = w[row + (2u + 2u * half) * 8u];
@@ -28,7 +30,7 @@ fn q6k_values(rows: u32, g: u32) {
             for (var i = 4u * n; i < 4u * n + 4u; i++) {
                 let c = q6k_codes(row, half, 8u * quarter + i);
                 for (var t = 0u; t < T; t++) {
-                    let a = act_at(t, g) + digit * 37u + 1u + 8u * quarter + i;
+                    let a = act_at(t, g) + digit * ACT_BLOCK_WORDS + 1u + 8u * quarter + i;
                     low[t] += dots(c.low, act_word(a));
                     high[t] += dots(c.high, act_word(a + 16u));
                 }
@@ -36,7 +38,7 @@ fn q6k_values(rows: u32, g: u32) {
             let low_scale = scale_of(scales_low, part);
             let high_scale = scale_of(scales_high, part);
             for (var t = 0u; t < T; t++) {
-                let a = act_at(t, g) + digit * 37u;
+                let a = act_at(t, g) + digit * ACT_BLOCK_WORDS;
                 s[t] += low_scale * (low[t] - 32 * sum16(a, 2u * quarter + n));
                 s[t] += high_scale * (high[t] - 32 * sum16(a, 2u * quarter + n + 4u));
             }

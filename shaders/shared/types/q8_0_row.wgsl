@@ -1,8 +1,10 @@
 // Rows packed in Q8_0: words of a row, and the value of one group (docs/exactness.md section 4).
 #import four_blocks
 
+const GROUP = 34u; // words of a group
+
 fn row_words() -> u32 {
-    return (p.k + 127u) / 128u * 34u;
+    return (p.k + 127u) / 128u * GROUP;
 }
 
 fn block_sum(group: u32, b: u32, a: u32) -> i32 {
@@ -14,5 +16,5 @@ fn block_sum(group: u32, b: u32, a: u32) -> i32 {
 }
 
 fn group_value(row: u32, g: u32, a: u32) -> f32 {
-    return four_blocks(row + g * (34u * 32u), a);
+    return four_blocks(row + g * (GROUP * 32u), a);
 }

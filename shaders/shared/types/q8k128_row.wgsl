@@ -1,7 +1,9 @@
 // Rows packed in Q8K128: words of a row, and the value of one group (docs/exactness.md section 4).
 
+const GROUP = 33u; // words of a group
+
 fn row_words() -> u32 {
-    return p.k / 128u * 33u;
+    return p.k / 128u * GROUP;
 }
 
 fn codes(row: u32, a: u32) -> i32 {
@@ -13,11 +15,11 @@ fn codes(row: u32, a: u32) -> i32 {
 }
 
 fn group_value(row: u32, g: u32, a: u32) -> f32 {
-    let block = row + g * (33u * 32u);
+    let block = row + g * (GROUP * 32u);
     let low = codes(block, a);
     var high = 0;
     if p.digits == 2u {
-        high = codes(block, a + 37u);
+        high = codes(block, a + ACT_BLOCK_WORDS);
     }
     return B(bitcast<f32>(w[block]) * digits_value(low, high));
 }

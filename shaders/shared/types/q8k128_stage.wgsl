@@ -9,7 +9,7 @@ fn place(n: u32) -> u32 {
 }
 
 fn stage(row: u32, g: u32, n: u32) -> Codes {
-    return unpack(row + g * (33u * 8u), n);
+    return unpack(row + g * (GROUP * 8u), n);
 }
 
 fn codes(group: u32, n: u32) -> Codes {
