@@ -1,11 +1,12 @@
 //! Finding adapters, describing them, and opening devices.
 
-use super::device::{GpuDevice, GpuOptions, Nature};
-use super::faults::{Faults, HostError};
+use super::capabilities::Capabilities;
+use super::device::GpuDevice;
+use super::faults::{Faults, HostError, one_line};
+use super::options::{GpuOptions, Tune, Upload};
 use super::pipeline_cache::PipelineCache;
 use super::qualify::{Verdict, qualify};
-use super::tune::{Memory, Tune};
-use super::upload::Upload;
+use super::store::Memory;
 use super::variants::Forced;
 use std::sync::Arc;
 
@@ -186,8 +187,8 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         None => None,
     };
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
-    let nature = Nature { in_place, parallel, hardware, subgroups };
-    let mut gpu = GpuDevice::new(device, queue, title, faults, nature, memory, pipelines);
+    let capabilities = Capabilities { in_place, parallel, hardware, subgroups };
+    let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
         true => Verdict { words: 0, mismatches: 0, first: None, flushes: None },
@@ -196,9 +197,4 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     gpu.memory.set_exact(verdict.exact());
     gpu.options = options;
     Ok((gpu, verdict))
-}
-
-/// wgpu's messages have several lines; ours have one.
-pub(super) fn one_line(s: &str) -> String {
-    s.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,11 +1,11 @@
 //! `GpuDevice`: the `Device` trait over wgpu.
 
-use super::faults::{Faults, HostError};
+use super::capabilities::Capabilities;
+use super::faults::{Faults, HostError, one_line};
+use super::options::{GpuOptions, Tune};
 use super::pipeline_cache::PipelineCache;
 use super::program::{AHEAD, Place, Program, SLOT};
-use super::tune::{Memory, Store, Tune};
-use super::upload::{PIECE, Upload, Uploader};
-use super::variants::Forced;
+use super::store::Memory;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
 use crate::ops::top_k::PAIR;
 use crate::record::{Args, Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
@@ -15,7 +15,6 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
@@ -27,21 +26,6 @@ const PATIENCE: u64 = 600;
 /// How long the device is waited for before the flag that ends waiting is looked at again.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Choices made when a device is opened.
-#[derive(Clone, Debug, Default)]
-pub struct GpuOptions {
-    /// pretend the binding limit is this many bytes (to test splitting)
-    pub max_binding: Option<u64>,
-    /// variants to use whatever is measured; they never change a bit
-    pub variants: Vec<Forced>,
-    /// whether the other variants are measured when a plan is loaded
-    pub tune: Tune,
-    /// where measurements, the adapter's qualification and the driver's pipelines are kept
-    pub store: Option<Arc<dyn Store>>,
-    /// how weights get into their buffers
-    pub upload: Upload,
-}
-
 /// A step that was submitted and not collected.
 struct UnderWay {
     /// of `Program::selected_staging`
@@ -50,26 +34,13 @@ struct UnderWay {
     index: wgpu::SubmissionIndex,
 }
 
-/// What is known of a device when it is opened.
-#[derive(Clone, Copy)]
-pub(super) struct Nature {
-    /// weights are written in place: their buffers may be mapped
-    pub in_place: bool,
-    /// pipelines may be made on several threads at once (GL has one context, and waiting for it has a limit)
-    pub parallel: bool,
-    /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
-    pub hardware: bool,
-    /// shaders may use subgroups
-    pub subgroups: bool,
-}
-
 /// A wgpu device with a loaded plan.
 pub struct GpuDevice {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) title: String,
     faults: Faults,
-    pub(super) nature: Nature,
+    pub(super) capabilities: Capabilities,
     pipelines: Option<PipelineCache>,
     pub(super) options: GpuOptions,
     pub(super) memory: Memory,
@@ -89,7 +60,7 @@ impl GpuDevice {
         queue: wgpu::Queue,
         title: String,
         faults: Faults,
-        nature: Nature,
+        capabilities: Capabilities,
         memory: Memory,
         pipelines: Option<PipelineCache>,
     ) -> GpuDevice {
@@ -101,7 +72,7 @@ impl GpuDevice {
             queue,
             title,
             faults,
-            nature,
+            capabilities,
             pipelines,
             options,
             memory,
@@ -147,11 +118,12 @@ impl GpuDevice {
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let cache = self.pipelines.as_ref().map(PipelineCache::handle);
         let (forced, tuned) = (&self.options.variants, self.options.tune != Tune::Off);
-        let program = Program::new(&self.device, plan, self.max_binding(), forced, tuned, self.nature, cache.cloned());
+        let program =
+            Program::new(&self.device, plan, self.max_binding(), forced, tuned, self.capabilities, cache.cloned());
         if let Some(e) = memory.pop().await {
             anyhow::bail!(HostError::Device(format!(
                 "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
-                super::adapters::one_line(&e.to_string())
+                one_line(&e.to_string())
             )));
         }
         let program = program?;
@@ -170,40 +142,13 @@ impl GpuDevice {
         self.tune().await?;
         self.upload(weights).await?;
         let started = std::time::Instant::now();
-        self.program()?.prepare(self.nature.parallel, &self.stop);
+        self.program()?.prepare(self.capabilities.parallel, &self.stop);
         self.faults.check()?;
         self.stop.check()?;
         log::info!("pipelines made in {:.3} s", started.elapsed().as_secs_f64());
         if let Some(pipelines) = &mut self.pipelines {
             pipelines.save();
         }
-        Ok(())
-    }
-
-    async fn upload(&self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
-        let (program, started) = (self.program()?, std::time::Instant::now());
-        let mut uploader = Uploader::new(self);
-        let mut words = Vec::new();
-        for (id, b) in program.plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_weight()) {
-            let (buffer, at) = program.place(id);
-            uploader.begin(buffer).await?;
-            let mut first = 0;
-            for n in weights.pieces(b, PIECE) {
-                self.stop.check()?;
-                words.clear();
-                words.resize(n, 0u32);
-                weights.fill_piece(b, first, &mut words)?;
-                uploader.put(buffer, at + first as u64 * 4, &words).await?;
-                first += n;
-            }
-            uploader.end(buffer);
-        }
-        uploader.finish().await?;
-        log::info!(
-            "weights uploaded {} in {:.3} s",
-            if self.nature.in_place { "in place" } else { "through staging buffers" },
-            started.elapsed().as_secs_f64()
-        );
         Ok(())
     }
 

@@ -89,3 +89,8 @@ impl Faults {
         }
     }
 }
+
+/// wgpu's messages have several lines; ours have one.
+pub(super) fn one_line(s: &str) -> String {
+    s.split_whitespace().collect::<Vec<_>>().join(" ")
+}

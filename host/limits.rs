@@ -5,8 +5,9 @@
 //! several submits counts. Integers only, so nothing here touches the exactness law.
 
 use super::adapters::{Adapter, connect};
-use super::device::{GpuDevice, GpuOptions};
+use super::device::GpuDevice;
 use super::faults::HostError;
+use super::options::GpuOptions;
 use std::time::Instant;
 
 /// Each group of 256 reads 32 vectors a thread, side by side.

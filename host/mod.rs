@@ -3,9 +3,12 @@
 //! No wgpu type leaves this room. Nothing here knows a model: it runs the commands of a `record::Plan`.
 
 mod adapters;
+mod capabilities;
 mod device;
+pub mod expand;
 mod faults;
 mod limits;
+mod options;
 mod pipeline_cache;
 mod program;
 mod qualify;
@@ -13,17 +16,18 @@ pub mod shaders;
 // for compilers that run on this machine, which a WebAssembly module has none of
 #[cfg(not(target_family = "wasm"))]
 pub mod spirv;
+mod store;
 mod tune;
 mod upload;
 pub mod variants;
 
 pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, native_adapters};
-pub use device::{GpuDevice, GpuOptions};
+pub use device::GpuDevice;
 pub use faults::HostError;
 pub use limits::limits;
+pub use options::{GpuOptions, Tune, Upload};
 pub use qualify::Verdict;
-pub use tune::{Store, Tune};
-pub use upload::Upload;
+pub use store::Store;
 
 /// The version of wgpu this was built with.
 pub const WGPU_VERSION: &str = env!("ISOBIT_WGPU_VERSION");

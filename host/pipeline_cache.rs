@@ -3,7 +3,8 @@
 //! The one place of `host` with `unsafe`: a driver is given back bytes that it may take for machine code, so they must be
 //! what it gave. A file that is not, to the bit, costs one warning and the time to compile; no run fails for it.
 
-use super::tune::{self, Store};
+use super::faults::one_line;
+use super::store::{self, Store};
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -31,8 +32,8 @@ impl File {
     /// `None`: the backend hands out no pipelines.
     fn of(adapter: &wgpu::AdapterInfo) -> Option<File> {
         let key = wgpu::util::pipeline_cache_key(adapter)?;
-        let about = format!("{}, wgpu {} {key}\n", tune::about(adapter), super::WGPU_VERSION);
-        Some(File { name: tune::name("pipelines", &about, "bin"), about })
+        let about = format!("{}, wgpu {} {key}\n", store::about(adapter), super::WGPU_VERSION);
+        Some(File { name: store::name("pipelines", &about, "bin"), about })
     }
 
     /// The line, the hash of line and pipelines (xxh3, 16 bytes, big end first), the pipelines.
@@ -111,7 +112,7 @@ async fn create(device: &wgpu::Device, pipelines: Option<&[u8]>) -> Result<wgpu:
     for scope in scopes.into_iter().rev() {
         error = scope.pop().await.or(error);
     }
-    error.map_or(Ok(cache), |e| Err(super::adapters::one_line(&e.to_string())))
+    error.map_or(Ok(cache), |e| Err(one_line(&e.to_string())))
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! for all that the choices ask for, in parallel), so that variants nobody runs cost nothing; the token loop creates
 //! nothing.
 
-use super::device::Nature;
+use super::capabilities::Capabilities;
 use super::faults::HostError;
 use super::shaders::{self, Binding, Shader};
 use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
-use crate::record::{Args, BufId, Op, Plan, Role};
+use crate::record::{Args, BufId, Command, Op, Plan, Role};
 use crate::stop::Stop;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -73,18 +73,19 @@ pub(super) struct Program {
     pub selected_staging: [wgpu::Buffer; AHEAD],
 }
 
-impl Program {
-    /// `tuned`: any variant that is not forced may be measured. Pipelines are taken from `cache` and put into it, where the
-    /// device has one.
-    pub fn new(
-        device: &wgpu::Device,
-        plan: Plan,
-        max_binding: u64,
-        forced: &[Forced],
-        tuned: bool,
-        nature: Nature,
-        cache: Option<wgpu::PipelineCache>,
-    ) -> Result<Program, HostError> {
+/// The buffers of a plan, and where each of its buffers lies.
+struct Buffers {
+    places: Vec<Place>,
+    arena: wgpu::Buffer,
+    arena_bytes: Vec<u8>,
+    logits_staging: wgpu::Buffer,
+    selected_staging: [wgpu::Buffer; AHEAD],
+}
+
+impl Buffers {
+    /// `in_place`: those of weights may be mapped. Errors: one is larger than a binding.
+    fn new(device: &wgpu::Device, plan: &Plan, max_binding: u64, in_place: bool) -> Result<Buffers, HostError> {
+        use wgpu::BufferUsages as Usages;
         let mut arena_len = plan.recording.commands.len() * SLOT;
         let mut places = Vec::with_capacity(plan.buffers.len());
         for b in &plan.buffers {
@@ -96,99 +97,113 @@ impl Program {
                 places.push(Place::Arena(arena_len as u64));
                 arena_len += (bytes as usize).next_multiple_of(SLOT);
             } else {
-                let mut usage =
-                    wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
-                usage.set(wgpu::BufferUsages::MAP_WRITE, nature.in_place && b.role.is_weight());
-                places.push(Place::Own(device.create_buffer(&wgpu::BufferDescriptor {
-                    label: Some(&b.name),
-                    size: bytes,
-                    usage,
-                    mapped_at_creation: false,
-                })));
+                let mut usage = Usages::STORAGE | Usages::COPY_DST | Usages::COPY_SRC;
+                usage.set(Usages::MAP_WRITE, in_place && b.role.is_weight());
+                places.push(Place::Own(buffer(device, &b.name, bytes, usage)));
             }
         }
-        let arena = device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("arena"),
-            size: arena_len.max(SLOT) as u64,
-            usage: wgpu::BufferUsages::STORAGE
-                | wgpu::BufferUsages::UNIFORM
-                | wgpu::BufferUsages::COPY_DST
-                | wgpu::BufferUsages::COPY_SRC,
-            mapped_at_creation: false,
-        });
-        let logits_staging = device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("logits read-back"),
-            size: (plan.max_out * plan.vocab * 4).max(16) as u64,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
+        let usage = Usages::STORAGE | Usages::UNIFORM | Usages::COPY_DST | Usages::COPY_SRC;
+        let arena = buffer(device, "arena", arena_len.max(SLOT) as u64, usage);
+        let read_back = |label, bytes| buffer(device, label, bytes, Usages::MAP_READ | Usages::COPY_DST);
+        let logits_bytes = (plan.max_out * plan.vocab * 4).max(16) as u64;
         let selected_bytes = plan.selected.map_or(16, |id| plan.buffers[id].words as u64 * 4);
-        let selected_staging = std::array::from_fn(|_| {
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("selection read-back"),
-                size: selected_bytes,
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
+        Ok(Buffers {
+            places,
+            arena,
+            arena_bytes: vec![0; arena_len],
+            logits_staging: read_back("logits read-back", logits_bytes),
+            selected_staging: std::array::from_fn(|_| read_back("selection read-back", selected_bytes)),
+        })
+    }
+
+    /// A command's bind groups: its own, and where `parts` are given those of two passes around them.
+    fn bind(
+        &self,
+        device: &wgpu::Device,
+        plan: &Plan,
+        command: usize,
+        layout: &wgpu::BindGroupLayout,
+        parts: Option<&wgpu::Buffer>,
+    ) -> (wgpu::BindGroup, Option<[wgpu::BindGroup; 2]>) {
+        let c = &plan.recording.commands[command];
+        let mut entries = vec![range(0, &self.arena, (command * SLOT) as u64, SLOT as u64)];
+        for (n, &id) in c.binds.iter().enumerate() {
+            let bytes = (plan.buffers[id].words * 4).max(16) as u64;
+            entries.push(match &self.places[id] {
+                Place::Own(b) => range(n as u32 + 1, b, 0, bytes),
+                Place::Arena(at) => range(n as u32 + 1, &self.arena, *at, bytes),
+            });
+        }
+        let group = |entries: &[wgpu::BindGroupEntry]| {
+            let label = Some(c.op.stem());
+            device.create_bind_group(&wgpu::BindGroupDescriptor { label, layout, entries })
+        };
+        let two = parts.map(|parts| {
+            // the state from page to page is the fourth binding, the queries are the first
+            [4, 1].map(|at| {
+                let mut entries = entries.clone();
+                entries[at] = range(at as u32, parts, 0, parts.size());
+                group(&entries)
             })
+        });
+        (group(&entries), two)
+    }
+}
+
+fn buffer(device: &wgpu::Device, label: &str, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    let label = Some(label);
+    device.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false })
+}
+
+/// What each command of a plan starts with, and the words that any of its candidates leaves between two passes; those
+/// are all that is forced or chosen, and all that may be measured where `tuned`.
+fn choices(plan: &Plan, forced: &[Forced], tuned: bool, room: Room) -> Vec<(Choice, usize)> {
+    let of = |c: &Command| {
+        let choice = variants::initial(forced, c.op, &c.args, room);
+        let free = tuned && variants::forced(forced, c.op).is_none();
+        let candidates = variants::of(c.op).iter().enumerate();
+        let candidates = candidates.filter(|(i, v)| choice.contains(i) || free && v.serves(&c.args, room));
+        (choice, candidates.map(|(_, v)| v.words_before(&c.args, room)).max().unwrap_or(0))
+    };
+    plan.recording.commands.iter().map(of).collect()
+}
+
+impl Program {
+    /// `tuned`: any variant that is not forced may be measured. Pipelines are taken from `cache` and put into it, where the
+    /// device has one.
+    pub fn new(
+        device: &wgpu::Device,
+        plan: Plan,
+        max_binding: u64,
+        forced: &[Forced],
+        tuned: bool,
+        capabilities: Capabilities,
+        cache: Option<wgpu::PipelineCache>,
+    ) -> Result<Program, HostError> {
+        let buffers = Buffers::new(device, &plan, max_binding, capabilities.in_place)?;
+        let room = Room { capabilities, max_tokens: plan.max_tokens, max_binding };
+        let choices = choices(&plan, forced, tuned, room);
+        // what variants of two passes leave between them lies in one buffer, which all commands share
+        let parts_bytes = 4 * choices.iter().map(|(_, words)| *words as u64).max().unwrap_or(0);
+        let parts = (parts_bytes > 0).then(|| {
+            log::info!("what attention leaves between two passes takes {parts_bytes} bytes");
+            buffer(device, "parts of attention", parts_bytes, wgpu::BufferUsages::STORAGE)
         });
         let mut kinds = Vec::new();
         let mut by_op: HashMap<Op, usize> = HashMap::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
-        // what commands start with; the parts of variants of two passes, which all commands share
-        let room = Room { nature, max_tokens: plan.max_tokens, max_binding };
-        let mut choices = Vec::with_capacity(plan.recording.commands.len());
-        let mut parts_words = 0;
-        for c in &plan.recording.commands {
-            let choice = variants::initial(forced, c.op, &c.args, room);
-            let free = tuned && variants::forced(forced, c.op).is_none();
-            let met = variants::of(c.op).iter().enumerate();
-            let met = met.filter(|(i, v)| choice.contains(i) || free && v.serves(&c.args, room));
-            let words = met.map(|(_, v)| v.words_before(&c.args, room)).max().unwrap_or(0);
-            parts_words = parts_words.max(words);
-            choices.push((choice, words > 0));
-        }
-        let parts = (parts_words > 0).then(|| {
-            log::info!("what attention leaves between two passes takes {} bytes", 4 * parts_words);
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("parts of attention"),
-                size: 4 * parts_words as u64,
-                usage: wgpu::BufferUsages::STORAGE,
-                mapped_at_creation: false,
-            })
-        });
-        for ((i, c), (choice, two)) in plan.recording.commands.iter().enumerate().zip(choices) {
+        for ((i, c), (choice, words)) in plan.recording.commands.iter().enumerate().zip(choices) {
             let kind = *by_op.entry(c.op).or_insert_with(|| {
                 kinds.push(Kind::new(device, c.op));
                 kinds.len() - 1
             });
-            let mut entries = vec![range(0, &arena, (i * SLOT) as u64, SLOT as u64)];
-            for (n, &id) in c.binds.iter().enumerate() {
-                let bytes = (plan.buffers[id].words * 4).max(16) as u64;
-                entries.push(match &places[id] {
-                    Place::Own(b) => range(n as u32 + 1, b, 0, bytes),
-                    Place::Arena(at) => range(n as u32 + 1, &arena, *at, bytes),
-                });
-            }
-            let group = |entries: &[wgpu::BindGroupEntry]| {
-                device.create_bind_group(&wgpu::BindGroupDescriptor {
-                    label: Some(c.op.stem()),
-                    layout: &kinds[kind].layout,
-                    entries,
-                })
-            };
-            let bind_group = group(&entries);
-            let two = parts.as_ref().filter(|_| two).map(|parts| {
-                // the state from page to page is the fourth binding, the queries are the first
-                [4, 1].map(|at| {
-                    let mut entries = entries.clone();
-                    entries[at] = range(at as u32, parts, 0, parts.size());
-                    group(&entries)
-                })
-            });
+            let parts = parts.as_ref().filter(|_| words > 0);
+            let (bind_group, two) = buffers.bind(device, &plan, i, &kinds[kind].layout, parts);
             let split_from = if variants::forced(forced, c.op).is_some() { 1 } else { variants::SPLIT_POSITIONS };
             commands.push(Compiled { kind, bind_group, two, choice, split_from });
         }
-        let (device, arena_bytes) = (device.clone(), vec![0; arena_len]);
+        let Buffers { places, arena, arena_bytes, logits_staging, selected_staging } = buffers;
+        let device = device.clone();
         Ok(Program {
             plan,
             places,
@@ -209,8 +224,8 @@ impl Program {
     pub fn prepare(&self, parallel: bool, stop: &Stop) {
         let mut wanted = Vec::new();
         for (compiled, c) in self.commands.iter().zip(&self.plan.recording.commands) {
-            let met = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
-            wanted.extend(met.map(|class| (compiled.kind, compiled.choice[class])));
+            let classes = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
+            wanted.extend(classes.map(|class| (compiled.kind, compiled.choice[class])));
             // for the steps that are not split
             if compiled.choice.iter().any(|&v| variants::of(c.op)[v].is_split()) {
                 wanted.push((compiled.kind, 0));

@@ -14,9 +14,9 @@ pub enum Binding {
 /// One expanded, validated shader.
 #[derive(Debug)]
 pub struct Shader {
-    /// stem of its file
+    /// its stem
     pub name: &'static str,
-    /// WGSL with every import expanded
+    /// WGSL with every import expanded; lines `// from FILE:LINE` say where its parts are from (`expand::place_of`)
     pub source: &'static str,
     /// `@workgroup_size`
     pub workgroup_size: [u32; 3],
@@ -33,4 +33,24 @@ include!(concat!(env!("OUT_DIR"), "/shaders.rs"));
 /// The shader of a stem.
 pub fn find(name: &str) -> Option<&'static Shader> {
     SHADERS.iter().find(|s| s.name == name)
+}
+
+/// WGSL without what a compiler does not see: comments (of `//`, the only ones the shaders have), blank lines, and spaces
+/// beyond one between words.
+pub fn code(source: &str) -> String {
+    let mut code = String::new();
+    for line in source.lines() {
+        let line = line.split("//").next().unwrap_or_default();
+        let before = code.len();
+        for word in line.split_whitespace() {
+            if code.len() > before {
+                code.push(' ');
+            }
+            code.push_str(word);
+        }
+        if code.len() > before {
+            code.push('\n');
+        }
+    }
+    code
 }

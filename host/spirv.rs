@@ -2,12 +2,13 @@
 //!
 //! Nothing here runs on a device; `program` gives WGSL to wgpu, which then does the same.
 
-use wgpu::naga::ShaderStage;
+use super::expand::place_of;
 use wgpu::naga::back::spv::{Options, PipelineOptions, WriterFlags, ZeroInitializeWorkgroupMemoryMode, write_vec};
 use wgpu::naga::back::{PipelineConstants, pipeline_constants};
 use wgpu::naga::front::wgsl;
 use wgpu::naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
+use wgpu::naga::{ShaderStage, SourceLocation};
 
 /// SPIR-V 1.6 of the entry point `main` of an expanded shader with values for its overrides; values of others are left out.
 ///
@@ -15,16 +16,12 @@ use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
 /// a shader asks for, and the pipeline options of `program`.
 ///
 /// # Errors
-/// Text that naga refuses, with the place.
+/// Text that naga refuses, with its line, or that of the file it was expanded from.
 pub fn compile(source: &str, overrides: &[(&str, f64)]) -> Result<Vec<u32>, String> {
-    let module = wgsl::parse_str(source).map_err(|e| match e.location(source) {
-        Some(at) => format!("line {}: {}", at.line_number, e.message()),
-        None => e.message().to_string(),
-    })?;
-    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).map_err(|e| {
-        let at = e.location(source).map_or(String::new(), |l| format!("line {}: ", l.line_number));
-        format!("{at}{}", e.as_inner())
-    })?;
+    let module = wgsl::parse_str(source).map_err(|e| format!("{}{}", at(source, e.location(source)), e.message()))?;
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+        .validate(&module)
+        .map_err(|e| format!("{}{}", at(source, e.location(source)), e.as_inner()))?;
     let values: PipelineConstants = overrides.iter().map(|&(name, value)| (name.to_string(), value)).collect();
     let main = (ShaderStage::Compute, "main");
     let (module, info) =
@@ -46,4 +43,10 @@ pub fn compile(source: &str, overrides: &[(&str, f64)]) -> Result<Vec<u32>, Stri
     };
     let pipeline = PipelineOptions { shader_stage: main.0, entry_point: main.1.to_string() };
     write_vec(&module, &info, &options, Some(&pipeline)).map_err(|e| e.to_string())
+}
+
+/// What a message about a place of a text begins with; empty where naga names none.
+fn at(source: &str, found: Option<SourceLocation>) -> String {
+    let Some(line) = found.map(|l| l.line_number) else { return String::new() };
+    place_of(source, line as usize).map_or_else(|| format!("line {line}: "), |place| format!("{place}: "))
 }

@@ -1,159 +1,16 @@
 //! The tuner: measures the variants of each operation on the loaded plan's own shapes, and remembers what it found.
 //!
-//! Variants give the same bits, so a wrong measurement costs time and nothing else. What is remembered belongs to one
-//! adapter, driver, isobit version and set of shaders; anything else found in its place is not used.
+//! Variants give the same bits, so a wrong measurement costs time and nothing else. `store` remembers.
 
 use super::device::GpuDevice;
 use super::faults::HostError;
+use super::options::Tune;
 use super::program::Place;
-use super::shaders::SHADERS;
+use super::store::Split;
 use super::variants::{self, CLASSES};
 use crate::record::{Args, Command, Op, Step};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Whether variants are measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Tune {
-    /// neither measured nor read from the store
-    #[default]
-    Off,
-    /// measured anew
-    Now,
-    /// measured where the store does not know the shape
-    Auto,
-}
-
-/// Keeps small files between runs of the program; the command line gives one that writes to the user's cache directory.
-pub trait Store: fmt::Debug + Send + Sync {
-    /// The bytes of a name, if there are any.
-    fn get(&self, name: &str) -> Option<Vec<u8>>;
-    /// Replaces the bytes of a name, at once or not at all. What cannot be written is lost, with a warning.
-    fn put(&self, name: &str, bytes: &[u8]);
-    /// Warns the user in one line.
-    fn warn(&self, line: &str);
-    /// Tells the user in one line what takes time now.
-    fn tell(&self, line: &str);
-}
-
-/// What is remembered of one adapter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Page {
-    /// adapter, driver, isobit and its shaders
-    about: String,
-    /// the float probe found no wrong word
-    exact: bool,
-    /// shape to the names of the variants for one, a few and many tokens, as far as they were measured
-    choices: BTreeMap<String, [Option<String>; CLASSES.len()]>,
-    /// shape of attention to the depth from which it is split
-    splits: BTreeMap<String, Split>,
-}
-
-/// From where attention of a few tokens is split (`variants::splits`).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Split {
-    /// positions seen of a page from which on it was the faster; `None`: from none of those measured
-    from: Option<usize>,
-    /// positions up to which it was measured
-    measured: usize,
-}
-
-/// The page of one adapter, and where it is kept.
-#[derive(Clone, Debug)]
-pub(super) struct Memory {
-    store: Option<Arc<dyn Store>>,
-    name: String,
-    page: Page,
-    /// the user was told that measuring takes time
-    told: bool,
-}
-
-impl Memory {
-    /// Reads the page of an adapter. A page that is not what this program writes is left alone until it is replaced.
-    pub fn open(adapter: &wgpu::AdapterInfo, store: Option<Arc<dyn Store>>) -> Memory {
-        let about = about(adapter);
-        let name = name("gpu", &about, "json");
-        let fresh = Page { about, exact: false, choices: BTreeMap::new(), splits: BTreeMap::new() };
-        let mut memory = Memory { store, name, page: fresh, told: false };
-        let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
-        match found.map(|text| serde_json::from_slice::<Page>(&text)) {
-            Some(Ok(page)) if page.about == memory.page.about => memory.page = page,
-            None => {}
-            Some(other) => {
-                let why = other.err().map_or("it is about another device".into(), |e| e.to_string());
-                if let Some(store) = &memory.store {
-                    store.warn(&format!("warning: {} in the cache is not used: {why}", memory.name));
-                }
-            }
-        }
-        memory
-    }
-
-    /// Whether the adapter was found exact before.
-    pub fn exact(&self) -> bool {
-        self.page.exact
-    }
-
-    /// Remembers whether the adapter is exact.
-    pub fn set_exact(&mut self, exact: bool) {
-        if self.page.exact != exact {
-            self.page.exact = exact;
-            self.save();
-        }
-    }
-
-    /// Tells the user once that variants are measured, which takes seconds.
-    fn tell(&mut self, title: &str, tune: Tune) {
-        if let (false, Some(store)) = (self.told, &self.store) {
-            let how_long = match tune {
-                Tune::Now => "all of them, as --tune now asks".to_string(),
-                _ => format!("{} s and the shape in hand; --tune off leaves it out", BUDGET.as_secs()),
-            };
-            store.tell(&format!("measuring variants of kernels on {title} ({how_long})"));
-        }
-        self.told = true;
-    }
-
-    fn save(&self) {
-        if let Some(store) = &self.store {
-            let text = serde_json::to_string_pretty(&self.page).expect("strings and a flag make JSON");
-            store.put(&self.name, text.as_bytes());
-        }
-    }
-}
-
-/// Adapter, driver, isobit and its shaders, in one line: what is remembered holds for these alone.
-pub(super) fn about(adapter: &wgpu::AdapterInfo) -> String {
-    let mut shaders = Sha256::new();
-    for s in SHADERS {
-        shaders.update(s.name);
-        shaders.update(s.source);
-    }
-    format!(
-        "{} [{:?} {:04x}:{:04x}], driver {} {}, isobit {}, shaders {}",
-        adapter.name,
-        adapter.backend,
-        adapter.vendor,
-        adapter.device,
-        adapter.driver,
-        adapter.driver_info,
-        env!("CARGO_PKG_VERSION"),
-        &hex(&shaders.finalize())[..16],
-    )
-}
-
-/// What a store calls the file of a kind that is about something.
-pub(super) fn name(kind: &str, about: &str, ending: &str) -> String {
-    format!("{kind}-{}.{ending}", &hex(&Sha256::digest(about))[..16])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
 
 /// After this long no other shape is begun: the rest keep the untuned choice and are measured in another run, unless
 /// measuring is asked for.
@@ -282,8 +139,9 @@ impl GpuDevice {
             return Ok(None);
         };
         let list = variants::of(all[commands[0]].op);
-        let hopes = |&v: &usize| list[v].hopes(class, self.nature.subgroups) && program.can(commands[0], v);
-        let candidates: Vec<usize> = (0..list.len()).filter(hopes).collect();
+        let subgroups = self.capabilities.subgroups;
+        let is_candidate = |&v: &usize| list[v].is_candidate(class, subgroups) && program.can(commands[0], v);
+        let candidates: Vec<usize> = (0..list.len()).filter(is_candidate).collect();
         if candidates.len() < 2 {
             return Ok(None);
         }
@@ -363,13 +221,20 @@ impl GpuDevice {
         if chosen.is_empty() {
             return Ok(vec![]);
         }
-        self.memory.tell(&self.title, self.options.tune);
+        let (title, tune) = (&self.title, self.options.tune);
+        self.memory.tell_once(|| {
+            let how_long = match tune {
+                Tune::Now => "all of them, as --tune now asks".to_string(),
+                _ => format!("{} s and the shape in hand; --tune off leaves it out", BUDGET.as_secs()),
+            };
+            format!("measuring variants of kernels on {title} ({how_long})")
+        });
         let program = self.program()?;
         // one dispatch of what reads no matrix takes less than submitting it, but attention's on a rasteriser
         let op = program.plan.recording.commands[commands[0]].op;
         let times = match op {
             _ if reads_matrix(op) => 1,
-            Op::Attention(..) | Op::AttentionQuantize(..) if self.nature.hardware => 16usize.div_ceil(n),
+            Op::Attention(..) | Op::AttentionQuantize(..) if self.capabilities.hardware => 16usize.div_ceil(n),
             Op::Attention(..) | Op::AttentionQuantize(..) => 1,
             _ => CLASSES[CLASSES.len() - 1].div_ceil(n),
         };
@@ -378,7 +243,7 @@ impl GpuDevice {
         for round in 0..=ROUNDS {
             let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
             for (&variant, best) in candidates.iter().zip(&mut best) {
-                // no hope: twice the time of another
+                // one that took twice the time of another is not run again
                 if round > 1 && *best > leader.saturating_mul(2) {
                     continue;
                 }
@@ -399,67 +264,5 @@ impl GpuDevice {
             }
         }
         Ok(best)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-
-    #[derive(Debug, Default)]
-    struct Kept {
-        texts: Mutex<BTreeMap<String, Vec<u8>>>,
-        warnings: Mutex<Vec<String>>,
-    }
-
-    impl Store for Kept {
-        fn get(&self, name: &str) -> Option<Vec<u8>> {
-            self.texts.lock().unwrap().get(name).cloned()
-        }
-        fn put(&self, name: &str, bytes: &[u8]) {
-            self.texts.lock().unwrap().insert(name.into(), bytes.into());
-        }
-        fn warn(&self, line: &str) {
-            self.warnings.lock().unwrap().push(line.into());
-        }
-        fn tell(&self, _: &str) {}
-    }
-
-    fn adapter(driver: &str) -> wgpu::AdapterInfo {
-        let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Cpu, wgpu::Backend::Vulkan);
-        info.driver_info = driver.into();
-        info
-    }
-
-    #[test]
-    fn what_is_remembered_is_found_again_and_only_for_the_same_driver() {
-        let kept = Arc::new(Kept::default());
-        let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
-        let mut memory = open("1.0");
-        assert!(!memory.exact());
-        memory.page.choices.insert("x".into(), [Some("matvec".into()), None, Some("matmul".into())]);
-        memory.page.splits.insert("y".into(), Split { from: Some(512), measured: 4096 });
-        memory.page.splits.insert("z".into(), Split { from: None, measured: 1024 });
-        memory.set_exact(true);
-        assert_eq!(open("1.0").page, memory.page);
-        assert!(open("1.0").exact() && !open("1.1").exact());
-        assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_page_that_is_broken_or_about_another_device_is_ignored_with_one_warning() {
-        let kept = Arc::new(Kept::default());
-        let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
-        let mut memory = open("1.0");
-        memory.set_exact(true);
-        let good = String::from_utf8(kept.get(&memory.name).unwrap()).unwrap();
-        for bad in ["", "{", "[]", &good[..good.len() / 2], &good.replace("1.0", "9.9")] {
-            kept.put(&memory.name, bad.as_bytes());
-            kept.warnings.lock().unwrap().clear();
-            assert!(!open("1.0").exact(), "{bad}");
-            let warnings = kept.warnings.lock().unwrap();
-            assert!(warnings.len() == 1 && !warnings[0].contains('\n'), "{bad}: {warnings:?}");
-        }
     }
 }

@@ -5,24 +5,14 @@
 //! are the same.
 
 use super::device::GpuDevice;
-use super::faults::HostError;
+use super::faults::{HostError, one_line};
+use crate::record::WeightSource;
 use futures::channel::oneshot;
 use std::collections::VecDeque;
-
-/// How weights get into their buffers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Upload {
-    /// in place where the buffers lie in main memory and the adapter has `MAPPABLE_PRIMARY_BUFFERS`, else staged
-    #[default]
-    Auto,
-    /// through staging buffers
-    Staged,
-    /// in place; staged where the adapter cannot
-    InPlace,
-}
+use std::time::Instant;
 
 /// Words of a piece, and of a staging buffer.
-pub(super) const PIECE: usize = 2 << 20;
+const PIECE: usize = 2 << 20;
 
 /// Staging buffers: one is filled, one is copied, and one waits its turn.
 const STAGING: usize = 3;
@@ -36,12 +26,42 @@ struct Staging {
 }
 
 /// The way into one device's buffers.
-pub(super) struct Uploader<'g> {
+struct Uploader<'g> {
     gpu: &'g GpuDevice,
     /// the one used longest ago in front
     staging: VecDeque<Staging>,
     /// of the buffer that was begun, where it is written in place
     view: Option<wgpu::BufferViewMut>,
+}
+
+impl GpuDevice {
+    /// Writes every weight of the loaded plan into its buffer, a piece at a time.
+    pub(super) async fn upload(&self, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
+        let (program, started) = (self.program()?, Instant::now());
+        let mut uploader = Uploader::new(self);
+        let mut words = Vec::new();
+        for (id, b) in program.plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_weight()) {
+            let (buffer, at) = program.place(id);
+            uploader.begin(buffer).await?;
+            let mut first = 0;
+            for n in weights.pieces(b, PIECE) {
+                self.stop.check()?;
+                words.clear();
+                words.resize(n, 0u32);
+                weights.fill_piece(b, first, &mut words)?;
+                uploader.put(buffer, at + first as u64 * 4, &words).await?;
+                first += n;
+            }
+            uploader.end(buffer);
+        }
+        uploader.finish().await?;
+        log::info!(
+            "weights uploaded {} in {:.3} s",
+            if self.capabilities.in_place { "in place" } else { "through staging buffers" },
+            started.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
 }
 
 impl<'g> Uploader<'g> {
@@ -135,5 +155,5 @@ fn map(buffer: &wgpu::Buffer) -> Mapped {
 /// The first `bytes` of a mapped buffer.
 fn view(buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::BufferViewMut, HostError> {
     let view = buffer.slice(..bytes).get_mapped_range_mut();
-    view.map_err(|e| HostError::Device(super::adapters::one_line(&format!("uploading: {e}"))))
+    view.map_err(|e| HostError::Device(one_line(&format!("uploading: {e}"))))
 }

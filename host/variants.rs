@@ -3,7 +3,7 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
-use super::device::Nature;
+use super::capabilities::Capabilities;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Command, Op, Plan, Rows};
@@ -13,12 +13,12 @@ use crate::record::{Args, Command, Op, Plan, Rows};
 pub struct Variant {
     /// what `--variant` calls it
     pub name: &'static str,
-    /// how its shader's file name ends
+    /// how its shader's stem ends
     suffix: &'static str,
     /// tokens a workgroup makes; 0: as many as make 32 rows with the heads of a unit
     tokens: u32,
-    /// the classes of steps it may be the fastest for, which the tuner measures it in; `split` has depths instead
-    hope: [bool; CLASSES.len()],
+    /// whether the tuner measures it in a class of steps, because it may be the fastest there; `split` has depths instead
+    candidate: [bool; CLASSES.len()],
     /// a pass that goes before it
     before: Option<Before>,
     /// its shader needs subgroups
@@ -44,9 +44,9 @@ impl Before {
     }
 }
 
-const fn variant(name: &'static str, suffix: &'static str, tokens: u32, hope: [u8; CLASSES.len()]) -> Variant {
-    let hope = [hope[0] == 1, hope[1] == 1, hope[2] == 1];
-    Variant { name, suffix, tokens, hope, before: None, subgroups: false }
+const fn variant(name: &'static str, suffix: &'static str, tokens: u32, candidate: [u8; CLASSES.len()]) -> Variant {
+    let candidate = [candidate[0] == 1, candidate[1] == 1, candidate[2] == 1];
+    Variant { name, suffix, tokens, candidate, before: None, subgroups: false }
 }
 
 /// Attention: a unit of heads of one token a workgroup; the same with a workgroup for each chunk of 64 positions, whose
@@ -142,11 +142,11 @@ pub fn override_sets(stem: &str) -> Vec<Overrides> {
 /// what a type of keys asks of a shader and what a type of values does lie in branches of their own.
 pub fn cover(mut sets: Vec<Overrides>) -> Vec<Overrides> {
     sets.sort_by_key(|set| set.windows(2).any(|w| w[0].1 != w[1].1));
-    let mut met: Overrides = Vec::new();
+    let mut covered: Overrides = Vec::new();
     sets.retain(|set| {
-        let new: Overrides = set.iter().filter(|pair| !met.contains(pair)).copied().collect();
+        let new: Overrides = set.iter().filter(|pair| !covered.contains(pair)).copied().collect();
         let keep = set.is_empty() || !new.is_empty();
-        met.extend(new);
+        covered.extend(new);
         keep
     });
     sets
@@ -160,8 +160,8 @@ impl Variant {
     }
 
     /// Whether the tuner measures the variant for a class of steps, on a device with or without subgroups.
-    pub(super) fn hopes(&self, class: usize, subgroups: bool) -> bool {
-        self.hope[class] && self.runs(subgroups)
+    pub(super) fn is_candidate(&self, class: usize, subgroups: bool) -> bool {
+        self.candidate[class] && self.runs(subgroups)
     }
 
     /// Whether a device with or without subgroups can run it.
@@ -218,14 +218,14 @@ impl Variant {
             ("wide", Some(p)) => p.head_dim > 128 && p.head_dim.is_multiple_of(4),
             _ => true,
         };
-        self.runs(room.nature.subgroups) && shape && 4 * self.words_before(args, room) as u64 <= room.max_binding
+        self.runs(room.capabilities.subgroups) && shape && 4 * self.words_before(args, room) as u64 <= room.max_binding
     }
 }
 
 /// What a plan's steps and a device's bindings leave room for.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
-    pub nature: Nature,
+    pub capabilities: Capabilities,
     pub max_tokens: usize,
     /// bytes
     pub max_binding: u64,
@@ -286,7 +286,7 @@ fn untuned(op: Op, args: &Args, room: Room) -> Choice {
         Op::GateUp(_) => [1; CLASSES.len()],
         _ => {
             let place = |name| of(op).iter().position(|v| v.name == name && v.serves(args, room));
-            let few = if room.nature.hardware { place("split").unwrap_or(0) } else { 0 };
+            let few = if room.capabilities.hardware { place("split").unwrap_or(0) } else { 0 };
             [few, few, place("tile").or_else(|| place("wide")).unwrap_or(0)]
         }
     }
@@ -298,7 +298,7 @@ pub(super) fn initial(list: &[Forced], op: Op, args: &Args, room: Room) -> Choic
     let mut places = list.iter().rev().filter_map(|f| f.place(op));
     let able = places.find(|&v| of(op)[v].serves(args, room));
     // what the device cannot run at all is said once, when it is opened
-    if able.is_none() && of(op)[last].runs(room.nature.subgroups) {
+    if able.is_none() && of(op)[last].runs(room.capabilities.subgroups) {
         log::warn!("{}: the variant {} cannot run this shape, {} does", op.title(), of(op)[last].name, of(op)[0].name);
     }
     [able.unwrap_or(0); CLASSES.len()]
@@ -359,8 +359,8 @@ mod tests {
     use crate::ops::norm_quantize::NormQuantizeParams;
 
     fn room(hardware: bool, subgroups: bool) -> Room {
-        let nature = Nature { in_place: false, parallel: true, hardware, subgroups };
-        Room { nature, max_tokens: 100, max_binding: 1 << 27 }
+        let capabilities = Capabilities { in_place: false, parallel: true, hardware, subgroups };
+        Room { capabilities, max_tokens: 100, max_binding: 1 << 27 }
     }
 
     #[test]
@@ -373,7 +373,8 @@ mod tests {
             assert_eq!((start(&asked, true), start(&asked, false)), ([1; 3], [0; 3]), "{word}");
         }
         assert_eq!((start(&[], true), start(&[], false)), ([0; 3], [0; 3]));
-        assert!(QUANTIZE[1].hopes(0, true) && !QUANTIZE[1].hopes(0, false) && QUANTIZE[0].hopes(0, false));
+        assert!(QUANTIZE[1].is_candidate(0, true) && !QUANTIZE[1].is_candidate(0, false));
+        assert!(QUANTIZE[0].is_candidate(0, false));
         assert!(!Forced::parse("norm_quantize=plain").unwrap().needs_subgroups());
         assert!(Forced::parse("rms_norm=subgroup").unwrap_err().contains("no operation rms_norm has variants"));
     }

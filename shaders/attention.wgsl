@@ -1,4 +1,4 @@
-// Causal attention over one cache page; one workgroup a unit of heads and token (shared/attend.wgsl).
+// Causal attention over one cache page; one workgroup a unit of heads and token (attend.wgsl).
 #import attend
 #import attention_params
 #import write_unit

@@ -3,7 +3,7 @@
 #import attention_params
 #import write_unit
 
-@group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see shared/attend_parts.wgsl
+@group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see attend_parts.wgsl
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(4) var<storage, read_write> carried: array<f32>; // (tokens, heads, [m, l, o[head_dim]])

@@ -1,6 +1,6 @@
 // Attention over one cache page, then its outputs to Q8K128 blocks: a unit of heads is one group of 128 outputs, or two.
 #import attend
-#import quantise_unit
+#import quantize_unit
 #import attention_quantize_params
 
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
@@ -13,6 +13,6 @@
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
     if attend(lid.x, wid.x, wid.y) {
-        quantise_unit(lid.x, wid.x, wid.y);
+        quantize_unit(lid.x, wid.x, wid.y);
     }
 }

@@ -1,10 +1,10 @@
 // The second pass of a split attention, then its outputs to Q8K128 blocks: a unit of heads is one group of 128 outputs, or
 // two.
 #import attend_parts_join
-#import quantise_unit
+#import quantize_unit
 #import attention_quantize_params
 
-@group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see shared/attend_parts.wgsl
+@group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see attend_parts.wgsl
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(4) var<storage, read_write> carried: array<f32>; // (tokens, heads, [m, l, o[head_dim]])
@@ -14,6 +14,6 @@
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
     if attend_parts_join(lid.x, wid.x, wid.y) {
-        quantise_unit(lid.x, wid.x, wid.y);
+        quantize_unit(lid.x, wid.x, wid.y);
     }
 }

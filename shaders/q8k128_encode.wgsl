@@ -1,6 +1,7 @@
 // F32 to Q8K128: a block of 128 (37 words) and a flag an invocation.
 #import exact
 #import encode
+#import act_layout
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
@@ -10,7 +11,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         return;
     }
     let first = unit * 128u;
-    let out = unit * 38u;
+    let out = unit * (ACT_BLOCK_WORDS + 1u);
     let top = peak(first, 128u);
     var flag = 0u;
     // the scale of zeros is 1
@@ -39,7 +40,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             }
             sums = sums | ((bitcast<u32>(sum) & 0xffffu) << (16u * half));
         }
-        blocks[out + 33u + pair] = sums;
+        blocks[out + ACT_SUMS + pair] = sums;
     }
-    blocks[out + 37u] = flag;
+    blocks[out + ACT_BLOCK_WORDS] = flag;
 }

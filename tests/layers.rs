@@ -1,6 +1,9 @@
 //! Keeps the rooms apart: every `crate::` path in `src/` and `host/` must be an arrow of the table in
 //! `docs/architecture.md`, section "Rooms". The table is read from the page, so the page is the rule.
 //!
+//! Within a room, no circle: of modules beside each other none may use another that uses it in turn, by whatever way round.
+//! A module and those below it count as one there.
+//!
 //! Besides: wgpu only in `host`, printing only in `cli` and `main.rs`, file access only in `formats` and `cli`,
 //! unsafe only in `simd`, `formats`, `host/pipeline_cache.rs` and `cli/stdout.rs`. Comments, strings and `#[cfg(test)]` items do not count.
 
@@ -346,20 +349,225 @@ fn rooms() -> Rooms {
 
 #[test]
 fn every_path_in_the_sources_is_an_arrow_of_the_table() {
-    let rooms = rooms();
+    let (rooms, files) = (rooms(), sources());
+    let found: Vec<String> = files.iter().flat_map(|(path, text)| violations(&rooms, path, text)).collect();
+    assert!(files.len() > 5, "only {} files found", files.len());
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// A module by the names from the crate's root.
+type Module = Vec<String>;
+
+/// A path in a module: what it names, and under which name the module has it.
+struct Use {
+    path: Vec<String>,
+    name: String,
+    /// it is of a `use` item
+    item: bool,
+}
+
+/// The module of a file of the package. None for `lib.rs` and `main.rs`.
+fn module_of(path: &str) -> Option<Module> {
+    let mut parts: Vec<String> = path.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+    if parts[0] == "src" {
+        parts.remove(0);
+    }
+    match parts.last().map(String::as_str) {
+        Some("mod") => drop(parts.pop()),
+        Some("lib" | "main") if parts.len() == 1 => return None,
+        _ => {}
+    }
+    Some(parts)
+}
+
+/// Every path of `use` items, and those in other places that begin with `crate`, `super` or `self`.
+fn uses(words: &[Word]) -> Vec<Use> {
+    let text = |n: usize| words.get(n).map_or("", |w| w.text);
+    let (mut found, mut i) = (Vec::new(), 0);
+    while i < words.len() {
+        if text(i) == "use" {
+            i += 1;
+            use_tree(words, &mut i, &[], &mut found);
+        } else if matches!(text(i), "crate" | "super" | "self") && (i == 0 || text(i - 1) != "::") {
+            let mut path = vec![text(i).to_owned()];
+            while text(i + 1) == "::" && is_word(text(i + 2)) {
+                path.push(text(i + 2).to_owned());
+                i += 2;
+            }
+            i += 1;
+            found.push(Use { name: String::new(), path, item: false });
+        } else {
+            i += 1;
+        }
+    }
+    found
+}
+
+/// The paths of a tree of `use` from word `i` on, which is left behind it.
+fn use_tree(words: &[Word], i: &mut usize, prefix: &[String], into: &mut Vec<Use>) {
+    let text = |n: usize| words.get(n).map_or("", |w| w.text);
+    let mut path = prefix.to_vec();
+    loop {
+        match text(*i) {
+            "" | ";" => return,
+            "::" => *i += 1,
+            "{" => {
+                *i += 1;
+                while !matches!(text(*i), "}" | "") {
+                    use_tree(words, i, &path, into);
+                    *i += usize::from(text(*i) == ",");
+                }
+                *i += 1;
+                return;
+            }
+            name => {
+                path.push(name.to_owned());
+                *i += 1;
+                if text(*i) != "::" {
+                    break;
+                }
+            }
+        }
+    }
+    if path.len() > prefix.len() && path.last().is_some_and(|l| l == "self") && !prefix.is_empty() {
+        path.pop();
+    }
+    let mut name = path.last().cloned().unwrap_or_default();
+    if text(*i) == "as" {
+        name = text(*i + 1).to_owned();
+        *i += 2;
+    }
+    into.push(Use { path, name, item: true });
+}
+
+/// A path from the crate's root. None: it leads out of the crate.
+fn absolute(modules: &BTreeMap<Module, Vec<Use>>, module: &Module, path: &[String]) -> Option<Vec<String>> {
+    let first = path.first()?;
+    let child = || modules.contains_key(&[&module[..], &[first.clone()]].concat());
+    Some(match first.as_str() {
+        "crate" => path[1..].to_vec(),
+        "self" => [module, &path[1..]].concat(),
+        "super" => {
+            let up = path.iter().take_while(|p| *p == "super").count();
+            [&module[..module.len().checked_sub(up)?], &path[up..]].concat()
+        }
+        _ if child() => [&module[..], path].concat(),
+        _ => return None,
+    })
+}
+
+/// The module that a path from the crate's root comes to, through what modules on the way have under another's name.
+fn target(modules: &BTreeMap<Module, Vec<Use>>, path: &[String], steps: usize) -> Option<Module> {
+    let module = (1..=path.len()).rev().map(|n| path[..n].to_vec()).find(|m| modules.contains_key(m))?;
+    let next = path.get(module.len());
+    let renamed = modules[&module].iter().find(|u| u.item && Some(&u.name) == next);
+    match renamed.and_then(|u| absolute(modules, &module, &u.path)) {
+        Some(other) if steps > 0 && other != path[..=module.len()] => target(modules, &other, steps - 1),
+        _ => Some(module),
+    }
+}
+
+/// A circle of each set of modules beside each other that has one, as `room: a -> b -> a`.
+fn circles(files: &[(String, String)]) -> Vec<String> {
+    let module = |(path, text): &(String, String)| Some((module_of(path)?, uses(&words(text))));
+    let modules: BTreeMap<Module, Vec<Use>> = files.iter().filter_map(module).collect();
+    // by the module they lie in, which modules use which
+    let mut graphs: BTreeMap<&[String], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    let targets: BTreeMap<&Module, BTreeSet<Module>> = modules
+        .iter()
+        .map(|(m, uses)| {
+            let of = |u: &Use| target(&modules, &absolute(&modules, m, &u.path)?, 8);
+            (m, uses.iter().filter_map(of).collect())
+        })
+        .collect();
+    for (from, to) in targets.iter().flat_map(|(m, all)| all.iter().map(move |t| (*m, t))) {
+        let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+        // beside each other in a room, not rooms beside each other
+        if (1..from.len().min(to.len())).contains(&shared) {
+            let graph = graphs.entry(&from[..shared]).or_default();
+            graph.entry(&from[shared]).or_default().insert(&to[shared]);
+        }
+    }
+    let mut found = Vec::new();
+    for (parent, mut graph) in graphs {
+        // what uses nothing that is left is in no circle
+        loop {
+            let left: BTreeSet<&str> = graph.keys().copied().collect();
+            graph.values_mut().for_each(|to| to.retain(|t| left.contains(t)));
+            let before = graph.len();
+            graph.retain(|_, to| !to.is_empty());
+            if graph.len() == before {
+                break;
+            }
+        }
+        if let Some(first) = graph.keys().next() {
+            let mut way = vec![*first];
+            loop {
+                let next = *graph[way[way.len() - 1]].first().expect("whatever is left uses something that is left");
+                let met = way.iter().position(|m| *m == next);
+                way.push(next);
+                if let Some(start) = met {
+                    found.push(format!("{}: {}", parent.join("::"), way[start..].join(" -> ")));
+                    break;
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Every source file of the library, by its path from the package's root with `/`, and its text.
+fn sources() -> Vec<(String, String)> {
     let mut files = Vec::new();
     rust_files(&Path::new(ROOT).join("src"), &mut files);
     rust_files(&Path::new(ROOT).join("host"), &mut files);
     files.sort();
-    let mut found = Vec::new();
-    for file in &files {
-        let text = std::fs::read_to_string(file).expect("a source file");
+    let read = |file: &PathBuf| {
         let relative = file.strip_prefix(ROOT).expect("a file of the package");
         let parts: Vec<_> = relative.iter().map(|p| p.to_string_lossy()).collect();
-        found.extend(violations(&rooms, &parts.join("/"), &text));
-    }
-    assert!(files.len() > 5, "only {} files found", files.len());
+        (parts.join("/"), std::fs::read_to_string(file).expect("a source file"))
+    };
+    files.iter().map(read).collect()
+}
+
+#[test]
+fn no_modules_of_a_room_use_each_other_in_a_circle() {
+    let found = circles(&sources());
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_circle_in_a_room_is_named_whichever_way_it_goes() {
+    let found =
+        |list: &[(&str, &str)]| circles(&list.iter().map(|(p, t)| (p.to_string(), t.to_string())).collect::<Vec<_>>());
+    let none = Vec::<String>::new();
+    let two = [("src/m/mod.rs", "mod a; mod b;"), ("src/m/a.rs", "use super::b::B;"), ("src/m/b.rs", "")];
+    assert_eq!(found(&two), none);
+    for back in [
+        "use super::a::A;",
+        "use crate::m::{a::{self, A}};",
+        "fn f() { super::a::g() }",
+        "use super::super::m::a as other;",
+        "#[cfg(test)]\nuse std::fs;\nuse crate::{m::a};",
+    ] {
+        assert_eq!(found(&[two[0], two[1], ("src/m/b.rs", back)]), ["m: a -> b -> a"], "{back}");
+    }
+    // through a name that the module above has
+    let above = ("src/m/mod.rs", "mod a; mod b; pub use a::A as Other;");
+    assert_eq!(found(&[above, two[1], ("src/m/b.rs", "use super::Other;")]), ["m: a -> b -> a"]);
+    assert_eq!(found(&[above, two[1], ("src/m/b.rs", "use super::Item;")]), none);
+    // tests do not count, nor a module and those below it, nor rooms
+    assert_eq!(found(&[two[0], two[1], ("src/m/b.rs", "#[cfg(test)]\nmod tests { use crate::m::a::A; }")]), none);
+    assert_eq!(found(&[("src/m/mod.rs", "use a::A;"), ("src/m/a.rs", "use super::Item;")]), none);
+    assert_eq!(found(&[("src/m/mod.rs", "use crate::n::N;"), ("src/n.rs", "use crate::m::M;")]), none);
+    // three in a room of `host`, further down
+    let deep = [
+        ("host/x/a.rs", "use crate::host::x::b::B;"),
+        ("host/x/b/one.rs", "use super::super::c;"),
+        ("host/x/c.rs", "use super::a::A;"),
+    ];
+    let modules = [("host/mod.rs", ""), ("host/x/mod.rs", ""), ("host/x/b/mod.rs", "")];
+    assert_eq!(found(&[&modules[..], &deep].concat()), ["host::x: a -> b -> c -> a"]);
 }
 
 #[test]

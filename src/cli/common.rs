@@ -1,6 +1,8 @@
 //! What several subcommands share: opening a model, choosing a device, options of the engine, progress.
 
 use super::interrupt;
+use super::notes::BARS;
+pub(super) use super::notes::{above_bars, note};
 use crate::bench::schema::Kernels;
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::formats::{Container, LoadMode};
@@ -15,13 +17,12 @@ use crate::record::Device;
 use crate::simd::Level;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use std::borrow::Cow;
 #[cfg(feature = "gpu")]
 use std::cell::OnceCell;
-use std::io::{IsTerminal, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::time::Duration;
 
 /// The story model that is always there.
@@ -38,24 +39,6 @@ impl std::fmt::Display for DeviceError {
 }
 
 impl std::error::Error for DeviceError {}
-
-/// A line of talk on stderr, without control characters and not too long; a stderr that nobody reads is no reason to stop.
-macro_rules! note {
-    ($($t:tt)*) => { crate::cli::common::say(&crate::cli::short_line(&format!($($t)*))) };
-}
-pub(super) use note;
-
-/// Writes a line above the bars, where there are any.
-pub fn say(line: &str) {
-    above_bars(|| {
-        let _ = writeln!(std::io::stderr(), "{line}");
-    });
-}
-
-/// Writes what is more than a line of talk above the bars; `write` must not call [`say`].
-pub fn above_bars<T>(write: impl FnOnce() -> T) -> T {
-    if BARS.is_hidden() { write() } else { BARS.suspend(write) }
-}
 
 /// A whole number of a flag, within bounds.
 pub fn whole<const MIN: usize, const MAX: usize>(s: &str) -> Result<usize, String> {
@@ -533,13 +516,6 @@ pub fn check_weights(c: &Container, h: &Hyper) -> anyhow::Result<()> {
     models::rope_table(c, h, n_ctx)?;
     Ok(())
 }
-
-/// Every bar and status line; hidden when stderr is not a terminal or NO_COLOR is set.
-static BARS: LazyLock<MultiProgress> = LazyLock::new(|| {
-    let shown = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    MultiProgress::with_draw_target(target)
-});
 
 /// `12s left`; nothing before there is something to reckon with.
 fn left(done: u64, elapsed: Duration, eta: Duration) -> String {

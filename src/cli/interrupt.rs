@@ -6,7 +6,7 @@
 //! minutes: who has not looked within [`PATIENCE`] has its last words said for it. A second Ctrl-C ends the program at
 //! once.
 
-use super::common::note;
+use super::notes::note;
 use crate::stop::Stop;
 use anyhow::Context;
 use std::io::{IsTerminal, Write};

@@ -11,6 +11,7 @@ mod devices;
 mod hist;
 mod inspect;
 mod interrupt;
+mod notes;
 mod perplexity;
 mod quantize;
 mod run;

@@ -1,6 +1,7 @@
 //! `isobit shaders`: every shader as drivers get it, for compilers and checks outside of this program (`scripts/isa`).
 
-use crate::host::{shaders::SHADERS, spirv, variants};
+use crate::host::shaders::{SHADERS, code};
+use crate::host::{spirv, variants};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use sha2::{Digest, Sha256};
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(
-    after_help = "Writes DIR/NAME.wgsl with every import expanded, and DIR/index.tsv: a line for each shader and set of override values\nwith the stem, the WGSL file, its SHA-256, the entry point, what the text must enable first for readers other than naga, the values as NAME=NUMBER, and the SPIR-V file.\n\nExamples:\n  isobit shaders --out expanded\n  isobit shaders --out expanded --spirv --sets cover"
+    after_help = "Writes DIR/NAME.wgsl with every import expanded and marks of where each part is from, and DIR/index.tsv: a line for each shader and set of override values\nwith the stem, the WGSL file, the SHA-256 of its code (comments and spacing left out), the entry point, what the text must enable first for readers other than naga, the values as NAME=NUMBER, and the SPIR-V file.\n\nExamples:\n  isobit shaders --out expanded\n  isobit shaders --out expanded --spirv --sets cover"
 )]
 pub struct ShadersArgs {
     /// The folder to write to
@@ -61,7 +62,7 @@ pub fn run(a: ShadersArgs) -> anyhow::Result<ExitCode> {
         let wgsl = format!("{stem}.wgsl");
         write(&wgsl, source.as_bytes())?;
         let enable = if *subgroups { "subgroups" } else { "" };
-        let hash = format!("{:x}", Sha256::digest(source));
+        let hash = format!("{:x}", Sha256::digest(code(source)));
         let sets = variants::override_sets(stem);
         for set in if a.sets == Sets::Cover { variants::cover(sets) } else { sets } {
             let values: Vec<String> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();

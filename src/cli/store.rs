@@ -2,8 +2,8 @@
 //!
 //! Nothing depends on them: a directory that is missing, full or read-only costs a warning and the time to measure again.
 
-use super::common::note;
 use super::interrupt;
+use super::notes::note;
 use crate::formats::output;
 use crate::host::Store;
 use etcetera::BaseStrategy;

@@ -3,7 +3,7 @@
 //! Text that comes from a file is untrusted: it is shortened and its control characters are escaped before it enters
 //! a message, so that a message is always one short line.
 
-use super::packed::PackedFault;
+use super::packed_fault::PackedFault;
 use std::fmt;
 use std::io;
 use std::path::Path;

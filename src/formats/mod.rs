@@ -21,6 +21,7 @@ pub mod mix;
 pub mod names;
 pub mod output;
 pub mod packed;
+mod packed_fault;
 pub mod policy;
 pub mod safetensors;
 pub mod source;
@@ -28,7 +29,7 @@ pub mod synthetic;
 
 pub use dtype::Dtype;
 pub use error::FormatError;
-pub use packed::PackedFault;
+pub use packed_fault::PackedFault;
 pub use source::LoadMode;
 
 use error::{quote, show_path};

@@ -9,7 +9,6 @@
 //! default, have no such hazard.
 
 use super::error::{FormatError, show_path};
-use super::synthetic::Generated;
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
@@ -26,11 +25,17 @@ pub enum LoadMode {
     Mmap,
 }
 
+/// Bytes that are computed when they are read.
+pub(super) trait Generated: Send + Sync {
+    /// Fills `out` with the bytes from `offset` on.
+    fn read(&self, offset: u64, out: &mut [u8]);
+}
+
 enum Backing {
     File(ReadAt),
     Map { map: memmap2::Mmap, file: File },
     Bytes(Cow<'static, [u8]>),
-    Generated(Generated),
+    Generated(Box<dyn Generated>),
 }
 
 /// Bytes with a name and a fixed length, readable from several threads.
@@ -79,8 +84,8 @@ impl Source {
     }
 
     /// Bytes computed when they are read, under a name for messages.
-    pub(super) fn generated(name: &str, len: u64, made: Generated) -> Source {
-        Source { name: name.to_string(), len, backing: Backing::Generated(made) }
+    pub(super) fn generated(name: &str, len: u64, made: impl Generated + 'static) -> Source {
+        Source { name: name.to_string(), len, backing: Backing::Generated(Box::new(made)) }
     }
 
     /// The name for messages.

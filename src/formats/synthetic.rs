@@ -8,7 +8,7 @@
 
 use super::error::FormatError;
 use super::meta::{Meta, Value};
-use super::source::Source;
+use super::source::{Generated, Source};
 use super::{Container, Dtype, gguf, gguf_write, mix};
 use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
@@ -276,7 +276,7 @@ impl Synthetic {
         let head = gguf_write::head(&name, &self.metadata(), &entries)?;
         let at = head.file_len;
         let made = head.offsets.into_iter().zip(list.iter().map(|t| Generator::new(t, type_of(t)))).collect();
-        let source = Source::generated(&name, at, Generated { head: head.bytes, tensors: made });
+        let source = Source::generated(&name, at, Made { head: head.bytes, tensors: made });
         let parsed = gguf::parse(&source, 0)?;
         Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
     }
@@ -315,15 +315,15 @@ impl Synthetic {
 }
 
 /// A file of which only the head is kept.
-pub(super) struct Generated {
+struct Made {
     head: Vec<u8>,
     /// (place in the file, what makes its bytes), in order
     tensors: Vec<(u64, Generator)>,
 }
 
-impl Generated {
-    /// Fills `out` with the bytes from `offset` on; between tensors lie zeros.
-    pub(super) fn read(&self, offset: u64, out: &mut [u8]) {
+impl Generated for Made {
+    /// Between tensors lie zeros.
+    fn read(&self, offset: u64, out: &mut [u8]) {
         let end = offset + out.len() as u64;
         out.fill(0);
         let mut put = |start: u64, len: u64, make: &dyn Fn(u64, &mut [u8])| {

@@ -3,7 +3,7 @@
 //! The one reader of config.json: `quantize` writes a GGUF file's keys from what it gives. Numbers that GGUF keeps as f32
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
-use super::weights::vector;
+use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind};

@@ -6,6 +6,7 @@ mod llama;
 mod phi3;
 mod qwen;
 mod rope;
+mod vector;
 pub mod weights;
 
 pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, positions, recent_positions};

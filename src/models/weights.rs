@@ -2,6 +2,7 @@
 
 use super::hyper::Hyper;
 use super::rope::RopeTable;
+use super::vector::{place, vector};
 use crate::blocks::{BlockType, pack};
 use crate::formats::{Container, Tensor};
 use crate::ops::exact::flush;
@@ -143,31 +144,12 @@ impl Weights<'_> {
     }
 }
 
-/// File and tensor, for messages.
-fn place(c: &Container, t: &Tensor) -> String {
-    format!("{}: tensor {}", c.files[t.file].display(), t.name)
-}
-
 /// A tensor and its block type. Errors: it is missing; it is of a type that is not decoded here.
 fn claimed<'c>(c: &'c Container, name: &str) -> anyhow::Result<(&'c Tensor, BlockType)> {
     let missing = || format!("{}: tensor {name} is missing", c.files[0].display());
     let t = c.tensor(name).with_context(missing)?;
     let unknown = || format!("{} is {}, which cannot be decoded here", place(c, t), t.dtype.name());
     Ok((t, t.dtype.block().with_context(unknown)?))
-}
-
-/// A one-dimensional tensor as f32; NaN and infinity are refused.
-pub(super) fn vector(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
-    let ty = t.dtype.block().filter(|ty| ty.is_float());
-    let ty = ty.with_context(|| format!("{} is {}, expected F32, F16 or BF16", place(c, t), t.dtype.name()))?;
-    let mut bytes = vec![0u8; t.bytes as usize];
-    c.read(t, 0, &mut bytes)?;
-    let mut values = vec![0f32; t.elems() as usize];
-    ty.decode_row(&bytes, &mut values);
-    if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-        bail!("{} holds {} at element {i}", place(c, t), values[i]);
-    }
-    Ok(values)
 }
 
 /// The RoPE table of a model for sequences of up to `n_ctx` positions, with the file's own frequency divisors where it

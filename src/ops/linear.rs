@@ -17,6 +17,9 @@ pub const ROW_BLOCK: usize = 32;
 /// Words of one activation block: d, 128 codes of int8, eight int16 sums of 16 codes.
 pub const ACT_BLOCK_WORDS: usize = 37;
 
+/// The word of an activation block that the sums of sixteenths begin at, two a word.
+pub const ACT_SUMS: usize = 33;
+
 params! {
     /// Parameters of every `*_matvec`, in the order of the shaders' uniform struct.
     pub struct LinearParams {
@@ -124,7 +127,7 @@ impl ActGroup<'_> {
 
     /// Sum of the codes of sixteenth `i` (elements 16i..16i+16).
     pub fn sum16(&self, digit: usize, i: usize) -> i32 {
-        (self.blocks[digit * ACT_BLOCK_WORDS + 33 + i / 2] >> (16 * (i % 2))) as u16 as i16 as i32
+        (self.blocks[digit * ACT_BLOCK_WORDS + ACT_SUMS + i / 2] >> (16 * (i % 2))) as u16 as i16 as i32
     }
 
     /// Sum of the codes of quarter `b` (elements 32b..32b+32).

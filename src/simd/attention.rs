@@ -11,18 +11,17 @@
 
 mod keys;
 pub(super) mod rotate;
-pub(super) mod rows;
 mod values;
 
 use super::Level;
 use super::elementwise::{fexp, tree_sum};
 use super::portable::Portable;
+use super::rows::{MAX_HEAD, RowLanes};
 use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, fdiv, flush, greater, ordered, sticky};
 use keys::{Digits, coded_scores, float_scores, max_of};
-use rows::RowLanes;
 use values::{Rows, weigh};
 
 #[cfg(target_arch = "aarch64")]
@@ -31,9 +30,6 @@ use super::neon::Neon;
 use super::wasm::Simd128;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
-
-/// Largest head.
-const MAX_HEAD: usize = 256;
 
 /// Elements in a block of every type that has blocks, and positions side by side in the keys.
 const BLOCK: usize = 32;

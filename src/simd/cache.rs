@@ -5,8 +5,8 @@
 
 use super::Level;
 use super::attention::rotate::rotate;
-use super::attention::rows::RowLanes;
 use super::portable::Portable;
+use super::rows::RowLanes;
 use super::team;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::exact::{CANON_MAX, SCALE_MIN, canon, quotient};

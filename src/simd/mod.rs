@@ -19,6 +19,7 @@ pub mod peak;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod prefetch;
+mod rows;
 pub mod team;
 mod top_k;
 mod words;

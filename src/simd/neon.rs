@@ -1,8 +1,8 @@
 //! The vector operations with NEON: four rows to a register. With `DOT` the dots of bytes are the instruction `sdot` of
 //! the dot-product extension, without it widening multiplications; nothing else differs.
 
-use super::attention::rows::{RowLanes, levels, sign_at};
 use super::lanes::{Lanes, Word};
+use super::rows::{RowLanes, levels, sign_at};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::aarch64::*;

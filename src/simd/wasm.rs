@@ -2,8 +2,8 @@
 //! when it is compiled (`-C target-feature=+simd128`), so there is nothing to detect. Relaxed SIMD has no place here: its
 //! results differ between machines.
 
-use super::attention::rows::{RowLanes, levels, sign_at};
 use super::lanes::{Lanes, Word};
+use super::rows::{RowLanes, levels, sign_at};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::wasm32::*;

@@ -7,7 +7,11 @@ fn every_shader_keeps_the_exactness_law() {
     let mut findings = String::new();
     for s in isobit::host::shaders::SHADERS {
         let granted = if s.subgroups { naga::valid::Capabilities::SUBGROUP } else { Default::default() };
-        findings.push_str(&lint::report(s.name, &lint::check_with(s.name, s.source, granted)));
+        for finding in lint::check_with(s.name, s.source, granted) {
+            let place = isobit::host::expand::place_of(s.source, finding.line as usize);
+            let place = place.map_or_else(String::new, |p| format!("{p}: "));
+            findings.push_str(&format!("{place}{}", lint::report(s.name, &[finding])));
+        }
     }
     assert!(findings.is_empty(), "{} findings:\n{findings}", findings.lines().count());
 }

@@ -1,10 +1,17 @@
 //! Shaders, twins and cases belong together: the same stems, the same bindings, the same parameter structs. Every
 //! expanded shader is validated again by naga, and by tint where that test is asked for.
 
+#[path = "shaders/expand.rs"]
+mod expander;
+
 mod table {
+    use super::expander;
+    use isobit::blocks::{BlockType, pack};
     use isobit::cases::{self, Access};
+    use isobit::host::expand::{self, Problems};
     use isobit::host::shaders::{self, Binding, SHADERS};
     use isobit::host::variants;
+    use isobit::ops::linear;
     use isobit::record::Op;
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use sha2::Digest;
@@ -35,7 +42,7 @@ mod table {
     fn every_operation_has_a_shader_a_twin_and_cases() {
         for op in cases::ops() {
             let title = op.title();
-            assert!(shaders::find(op.stem()).is_some(), "{title} has no shaders/{}.wgsl", op.stem());
+            assert!(shaders::find(op.stem()).is_some(), "{title} has no shader {}", op.stem());
             let file = Path::new(ROOT).join("src/ops").join(twin(op)).with_extension("rs");
             assert!(file.is_file(), "{title} has no twin {}", file.display());
             assert!(!cases::of(op).is_empty(), "{title} has no case");
@@ -48,7 +55,7 @@ mod table {
         let stems: HashSet<String> =
             ops.iter().flat_map(|&op| variants::of(op).iter().flat_map(move |v| stems(v, op))).collect();
         for s in SHADERS {
-            assert!(stems.contains(s.name), "shaders/{}.wgsl belongs to no operation", s.name);
+            assert!(stems.contains(s.name), "the shader {} belongs to no operation", s.name);
         }
         assert_eq!(SHADERS.len(), stems.len());
         // what twins share, and the bounds of their magnitudes
@@ -62,25 +69,14 @@ mod table {
     }
 
     #[test]
-    fn every_shared_file_is_imported() {
-        let shared = Path::new(ROOT).join("shaders/shared");
-        let mut imports = HashSet::new();
-        let mut files = Vec::new();
-        for dir in [Path::new(ROOT).join("shaders"), shared.clone()] {
-            for entry in std::fs::read_dir(&dir).expect("shaders are readable") {
-                let path = entry.expect("shaders are readable").path();
-                if path.is_dir() {
-                    continue;
-                }
-                let text = std::fs::read_to_string(&path).expect("shaders are text");
-                imports.extend(text.lines().filter_map(|l| l.strip_prefix("#import ")).map(|n| n.trim().to_string()));
-                if dir == shared {
-                    files.push(path.file_stem().and_then(|s| s.to_str()).expect("ASCII").to_string());
-                }
-            }
-        }
-        for file in files {
-            assert!(imports.contains(&file), "shaders/shared/{file}.wgsl is imported nowhere");
+    fn every_file_of_the_shaders_is_a_part_of_one() {
+        let files = expander::sources();
+        let shaders = expand::expand(&files).unwrap_or_else(|e| panic!("{:#?}", e.lines()));
+        let imports: HashSet<&String> = shaders.iter().flat_map(|s| &s.imports).collect();
+        for path in files.keys().filter(|p| *p != "table") {
+            let name = path.strip_suffix(".wgsl").unwrap_or_else(|| panic!("shaders/{path} is no shader"));
+            let entry = !path.contains('/') && shaders.iter().any(|s| s.name == name);
+            assert!(entry || imports.contains(path), "shaders/{path} is imported nowhere");
         }
     }
 
@@ -160,7 +156,7 @@ mod table {
         let mut left: HashSet<(&str, &str)> =
             rows.iter().map(|r| (r["shader"].as_str(), r["overrides"].as_str())).collect();
         for s in SHADERS {
-            let hash = format!("{:x}", sha2::Sha256::digest(s.source));
+            let hash = format!("{:x}", sha2::Sha256::digest(shaders::code(s.source)));
             for set in variants::cover(variants::override_sets(s.name)) {
                 let values: Vec<String> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 let values = values.join(" ");
@@ -219,6 +215,57 @@ mod table {
         }
     }
 
+    // ---- numbers ----
+
+    /// The value of a `const` of a shader, which must be a u32.
+    fn number(module: &naga::Module, name: &str) -> Option<usize> {
+        let (_, c) = module.constants.iter().find(|(_, c)| c.name.as_deref() == Some(name))?;
+        match module.global_expressions[c.init] {
+            naga::Expression::Literal(naga::Literal::U32(value)) => Some(value as usize),
+            ref other => panic!("{name} is {other:?}, expected a u32"),
+        }
+    }
+
+    #[test]
+    fn numbers_of_layouts_that_shaders_name_are_those_of_rust() {
+        let weights = |op| match op {
+            Op::Embed(t) | Op::Matvec(t) | Op::GateUp(t) | Op::MatvecPair(t, _) => Some(t),
+            _ => None,
+        };
+        let type_of: HashMap<String, BlockType> = cases::ops()
+            .into_iter()
+            .flat_map(|op| variants::of(op).iter().map(move |v| (v.stem(op), weights(op))))
+            .filter_map(|(stem, t)| Some((stem, t?)))
+            .collect();
+        let mut named: HashMap<&str, usize> = HashMap::new();
+        for s in SHADERS {
+            let module = naga::front::wgsl::parse_str(s.source).expect("the build parsed it");
+            let weight = type_of.get(s.name).copied();
+            let words = |t: Option<BlockType>, elements| pack::words_per_row(t.expect("it has weights"), elements);
+            let mut check = |name: &'static str, expected: &dyn Fn() -> usize| match number(&module, name) {
+                Some(found) => {
+                    assert_eq!(found, expected(), "{}: {name}", s.name);
+                    *named.entry(name).or_default() += 1;
+                    true
+                }
+                None => false,
+            };
+            check("ACT_BLOCK_WORDS", &|| linear::ACT_BLOCK_WORDS);
+            check("ACT_SUMS", &|| linear::ACT_SUMS);
+            let layouts = [
+                check("GROUP", &|| words(weight, 128)),
+                check("BLOCK", &|| words(weight, 256)),
+                check("Q6K_BLOCK", &|| words(Some(BlockType::Q6_K), 256)),
+            ];
+            let floats = [BlockType::F32, BlockType::F16, BlockType::BF16];
+            let packed = weight.is_some_and(|t| !floats.contains(&t));
+            assert_eq!(layouts.contains(&true), packed, "{} names no words of its type", s.name);
+        }
+        for name in ["ACT_BLOCK_WORDS", "ACT_SUMS", "GROUP", "BLOCK", "Q6K_BLOCK"] {
+            assert!(named.get(name).is_some_and(|&n| n > 5), "{name}: {named:?}");
+        }
+    }
+
     // ---- validation ----
 
     #[test]
@@ -256,13 +303,20 @@ mod table {
         std::fs::write(&broken, "fn f() -> u32 { return 1.5f; }\n").expect("writable");
         let o = tint(&broken).unwrap_or_else(|e| panic!("tint does not run: {e}"));
         assert!(!o.status.success(), "tint accepts a broken shader");
+        let mut problems = Problems::default();
         for s in SHADERS {
             let file = dir.path().join(s.name).with_extension("wgsl");
-            let enable = if s.subgroups { "enable subgroups;\n" } else { "" };
-            std::fs::write(&file, [enable, s.source].concat()).expect("writable");
+            let text = [if s.subgroups { "enable subgroups;\n" } else { "" }, s.source].concat();
+            std::fs::write(&file, &text).expect("writable");
             let o = tint(&file).expect("it ran before");
-            assert!(o.status.success(), "{}: {}", s.name, String::from_utf8_lossy(&o.stderr));
+            if !o.status.success() {
+                let said = String::from_utf8_lossy(&o.stderr);
+                let (place, what) = expander::tints_error(&said, file.to_str().expect("UTF-8"), &text)
+                    .unwrap_or_else(|| panic!("{}: tint fails without an error: {said}", s.name));
+                problems.add(place, what, Some(s.name));
+            }
         }
+        assert!(problems.is_empty(), "\n{}", problems.lines().join("\n"));
         println!("tint accepts {} shaders", SHADERS.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Scores of a chunk: a lane is a position. Keys of floats are multiplied as they are; keys of codes with the query's two
 //! digits, in exact integer sums per block of 32 elements. Must not scale scores or know where queries come from.
 
-use super::rows::RowLanes;
+use super::RowLanes;
 use super::{BLOCK, MAX_HEAD, Scores};
 use crate::ops::attention::CHUNK;
 use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};

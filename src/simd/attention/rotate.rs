@@ -2,7 +2,7 @@
 //! twin's; a flipped sign is a product with -1.
 
 use super::BLOCK;
-use super::rows::RowLanes;
+use super::RowLanes;
 use crate::ops::cache::CacheType;
 use crate::ops::tq3::{SIGNS, norm};
 

@@ -1,7 +1,7 @@
 //! Weighted sums of values over a chunk: a lane is an element of the head, positions come in order. Must not know where
 //! the weights come from.
 
-use super::rows::RowLanes;
+use super::RowLanes;
 use super::{BLOCK, Head, MAX_HEAD};
 use crate::ops::attention::CHUNK;
 use crate::ops::cache::{CacheType, element};

@@ -1,0 +1,44 @@
+//! What a caller chooses when a device is opened.
+
+use super::store::Store;
+use super::variants::Forced;
+use std::sync::Arc;
+
+/// Choices made when a device is opened.
+#[derive(Clone, Debug, Default)]
+pub struct GpuOptions {
+    /// pretend the binding limit is this many bytes (to test splitting)
+    pub max_binding: Option<u64>,
+    /// variants to use whatever is measured; they never change a bit
+    pub variants: Vec<Forced>,
+    /// whether the other variants are measured when a plan is loaded
+    pub tune: Tune,
+    /// where measurements, the adapter's qualification and the driver's pipelines are kept
+    pub store: Option<Arc<dyn Store>>,
+    /// how weights get into their buffers
+    pub upload: Upload,
+}
+
+/// Whether variants are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tune {
+    /// neither measured nor read from the store
+    #[default]
+    Off,
+    /// measured anew
+    Now,
+    /// measured where the store does not know the shape
+    Auto,
+}
+
+/// How weights get into their buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Upload {
+    /// in place where the buffers lie in main memory and the adapter has `MAPPABLE_PRIMARY_BUFFERS`, else staged
+    #[default]
+    Auto,
+    /// through staging buffers
+    Staged,
+    /// in place; staged where the adapter cannot
+    InPlace,
+}

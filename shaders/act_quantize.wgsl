@@ -1,3 +1,0 @@
-// Activations to Q8K128 blocks, one workgroup a group of 128.
-#import quantise
-#import act_blocks

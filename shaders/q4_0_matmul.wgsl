@@ -1,5 +1,0 @@
-// y = W a, W in Q4_0, a in Q8K128 blocks: many tokens.
-const T = 4u;
-#import matmul
-#import tile_q4_0
-#import tile_sum

@@ -1,4 +1,0 @@
-// y = W a, W in Q4_0, a in Q8K128 blocks: four rows a thread.
-#import matvec4
-#import tile_q4_0
-#import tile_sum

@@ -1,5 +1,0 @@
-// y = W a, W in Q4_K and below it in Q6_K, a in Q8K128 blocks: many tokens.
-const T = 4u;
-#import matmul_pair
-#import tile_q4k
-#import pair_k_q6k

@@ -1,4 +1,0 @@
-// Gate and up rows in Q5_1, SwiGLU and quantise: four rows a thread.
-#import gate_up4
-#import tile_q5_1
-#import tile_sum

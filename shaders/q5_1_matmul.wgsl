@@ -1,5 +1,0 @@
-// y = W a, W in Q5_1, a in Q8K128 blocks: many tokens.
-const T = 4u;
-#import matmul
-#import tile_q5_1
-#import tile_sum

@@ -1,3 +1,0 @@
-// y = W a, W in Q5_1, a in Q8K128 blocks.
-#import matvec
-#import q5_1

@@ -1,6 +1,0 @@
-// y = W a, W in Q5_K, a in Q8K128 blocks: a few tokens.
-const T = 1u;
-#import matmul
-#import tile_q5k
-#import tile_sum
-#import rows_k

@@ -1,5 +1,0 @@
-// y = W a, W in Q8_0, a in Q8K128 blocks: a few tokens.
-const T = 1u;
-#import matmul
-#import tile_q8_0
-#import tile_sum

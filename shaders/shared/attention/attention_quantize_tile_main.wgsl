@@ -1,0 +1,16 @@
+// The kernel of attention_quantize_tile and attention_quantize_tile_wide: attention over one cache page for a tile of
+// tokens, then its outputs to Q8K128 blocks; one workgroup a unit of heads and tile. The importing shader gives GROUPS
+// (attend_tile.wgsl).
+@group(0) @binding(1) var<storage, read> q: array<vec4<u32>>;     // queries, or attention_digits' (attend_tile.wgsl)
+@group(0) @binding(2) var<storage, read> k: array<vec4<u32>>;     // (kv_heads, page_len/32, words, 8)
+@group(0) @binding(3) var<storage, read> v: array<u32>;           // (kv_heads, page_len, words)
+@group(0) @binding(4) var<storage, read_write> carried: array<f32>; // (tokens, heads, [m, l, o[head_dim]])
+@group(0) @binding(5) var<storage, read_write> blocks: array<u32>; // (tokens, groups, digits, 37)
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
+    zero = wid.z;
+    if attend_tile(lid.x, wid.x, wid.y * tile_tokens()) {
+        quantize_tile(lid.x, wid.x);
+    }
+}

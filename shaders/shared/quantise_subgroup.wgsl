@@ -1,3 +1,0 @@
-// Activations to Q8K128 blocks, with subgroups.
-#import max_subgroup
-#import quantise_blocks

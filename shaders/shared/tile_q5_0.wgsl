@@ -1,7 +1,0 @@
-// Q5_0, unpacked by every thread that meets it.
-#import unpack_q5_0
-#import tile_blocks
-
-fn codes(group: u32, n: u32) -> Codes {
-    return unpack(group, n);
-}

@@ -1,0 +1,42 @@
+// Groups of four 32-blocks with an f16 scale each, four rows at a time: ((u0 + u1) + u2) + u3 with u = scale · value, or
+// what the type makes of it. The importing text gives
+//   const GROUP: u32                                   words of a group
+//   const ABOVE: i32                                   what the codes lie above their value
+//   fn codes(group: u32, n: u32) -> Codes              pair n of the group: words n & 3 and (n & 3) + 4 of block n / 4
+//   fn add_block(group: u32, g: u32, b: u32)           adds u of block b of group g, made of block_value, to value
+#import tile
+
+// v(S) of the block at hand, of four rows, for each token of the thread.
+var<private> block_value: array<vec4<f32>, T>;
+
+fn row_words() -> u32 {
+    return (p.k + 127u) / 128u * GROUP;
+}
+
+fn group_values(row: u32, g: u32) {
+    let group = row + g * (GROUP * 8u);
+    for (var t = 0u; t < T; t++) {
+        value[t] = B4(vec4<f32>());
+    }
+    for (var b = 0u; b < 4u; b++) {
+        for (var digit = 0u; digit < p.digits; digit++) {
+            var s: array<vec4<i32>, T>;
+            if ABOVE != 0 {
+                for (var t = 0u; t < T; t++) {
+                    s[t] = vec4<i32>(-ABOVE * sum32(act_at(t, g) + digit * ACT_BLOCK_WORDS, b));
+                }
+            }
+            for (var i = 0u; i < 4u; i++) {
+                let c = codes(group, 4u * b + i);
+                for (var t = 0u; t < T; t++) {
+                    let a = act_at(t, g) + digit * ACT_BLOCK_WORDS + 1u + 8u * b + i;
+                    s[t] += dots(c.low, act_word(a)) + dots(c.high, act_word(a + 4u));
+                }
+            }
+            for (var t = 0u; t < T; t++) {
+                block_value[t] = add_digit(digit, s[t], block_value[t]);
+            }
+        }
+        add_block(group, g, b);
+    }
+}

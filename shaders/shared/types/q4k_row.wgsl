@@ -1,0 +1,10 @@
+// Rows of Q4_K alone, as matvec and gate_up ask for them.
+#import q4k_group
+
+fn row_words() -> u32 {
+    return q4k_row_words();
+}
+
+fn group_value(row: u32, g: u32, a: u32) -> f32 {
+    return q4k_value(row, g, a);
+}
