@@ -1,6 +1,5 @@
 //! Tensors of one dimension, read whole: what both the hyperparameters and the weights need of a file.
 
-
 use crate::formats::{Container, Tensor};
 use anyhow::{Context, bail};
 
