@@ -317,15 +317,12 @@ enum Data {
     Aligned,
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014), and what is made from it.
+/// Random numbers, and what is made from them; the state is the seed.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        isobit::random::next(&mut self.0)
     }
 
     /// in (0, 1)

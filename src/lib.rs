@@ -15,6 +15,7 @@
 //! - [`models`]: config and weights to Recordings
 //! - [`quantize`]: one model file into another, block by block
 //! - [`generate`]: tokens, sampling, sessions
+//! - [`random`]: one generator of random numbers
 //! - [`stop`]: asking long work to stop
 //! - [`stats`]: the quantiles that intervals are made of
 //! - [`study`]: what quantising does to weights and to predictions
@@ -35,6 +36,7 @@ pub mod limits;
 pub mod models;
 pub mod ops;
 pub mod quantize;
+pub mod random;
 pub mod record;
 pub mod simd;
 pub mod stats;
