@@ -9,7 +9,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::{Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use isobit::ops::exact::{f16_to_f32, f32_to_f16};
 use isobit::ops::tq3;
@@ -443,12 +443,9 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
     let plan = PlanOptions {
         n_ctx: TOKENS,
         ubatch: TOKENS,
-        max_out: 1,
-        digits: 1,
         k_type: CacheType::F32,
         v_type: CacheType::F32,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
+        ..PlanOptions::default()
     };
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut layers: Vec<Layer> = Vec::new();

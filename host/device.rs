@@ -149,10 +149,7 @@ impl GpuDevice {
         let (forced, tuned) = (&self.options.variants, self.options.tune != Tune::Off);
         let program = Program::new(&self.device, plan, self.max_binding(), forced, tuned, self.nature, cache.cloned());
         if let Some(e) = memory.pop().await {
-            anyhow::bail!(HostError::Device(format!(
-                "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
-                super::adapters::one_line(&e.to_string())
-            )));
+            anyhow::bail!(HostError::OutOfMemory(super::adapters::one_line(&e.to_string())));
         }
         let program = program?;
         self.faults.check()?;

@@ -110,8 +110,8 @@ impl Memory {
     fn tell(&mut self, title: &str, tune: Tune) {
         if let (false, Some(store)) = (self.told, &self.store) {
             let how_long = match tune {
-                Tune::Now => "all of them, as --tune now asks".to_string(),
-                _ => format!("{} s and the shape in hand; --tune off leaves it out", BUDGET.as_secs()),
+                Tune::Now => "all of them".to_string(),
+                _ => format!("{} s and the shape in hand", BUDGET.as_secs()),
             };
             store.tell(&format!("measuring variants of kernels on {title} ({how_long})"));
         }

@@ -1,6 +1,7 @@
 //! Config and weights to plans. Claims every tensor of a file exactly once; names no device.
 
 mod builder;
+mod error;
 pub mod hyper;
 mod llama;
 mod phi3;
@@ -9,6 +10,7 @@ mod rope;
 pub mod weights;
 
 pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, positions, recent_positions};
+pub use error::{Cached, PlanError};
 pub use hyper::{Family, Hyper};
 pub use rope::{RopeTable, llama3_divisors};
 pub use weights::{Weights, rope_table};
