@@ -12,8 +12,7 @@ use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::CacheType;
+use isobit::models::{Hyper, PlanOptions};
 use isobit::record::Op;
 use isobit::simd::team::for_each;
 use isobit::simd::{Words, peak};
@@ -50,16 +49,7 @@ fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let container = Container::open(&cli.model, LoadMode::Read)?;
     let hyper = Hyper::read(&container)?;
-    let plan = PlanOptions {
-        n_ctx: 64,
-        ubatch: 1,
-        max_out: 1,
-        digits: 1,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
-    };
+    let plan = PlanOptions { n_ctx: 64, ubatch: 1, ..PlanOptions::default() };
     let mut device = CpuDevice::new(CpuOptions { threads: cli.threads, ..CpuOptions::default() })?;
     let team = device.team().clone();
     let options = SessionOptions { plan, memory: None, fuse: Fuse::default() };

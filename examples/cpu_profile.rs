@@ -18,8 +18,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::{Session, SessionOptions, Want};
 use isobit::limits;
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::CacheType;
+use isobit::models::{Hyper, PlanOptions};
 use isobit::record::{Args, Command, Op, Rows, Step};
 use isobit::simd::Level;
 use std::collections::BTreeMap;
@@ -62,16 +61,7 @@ fn seconds<T>(f: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)>
 }
 
 fn options(prompt: usize) -> SessionOptions {
-    let plan = PlanOptions {
-        n_ctx: prompt + 64,
-        ubatch: prompt,
-        max_out: 1,
-        digits: 1,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
-    };
+    let plan = PlanOptions { n_ctx: prompt + 64, ubatch: prompt, ..PlanOptions::default() };
     SessionOptions { plan, memory: None, fuse: Fuse::default() }
 }
 

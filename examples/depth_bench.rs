@@ -213,16 +213,7 @@ fn run() -> anyhow::Result<()> {
     let name = devices.first().context("--types is empty")?.info().name;
     let mut sessions = Vec::new();
     for (device, &(k_type, v_type, recent)) in devices.iter_mut().zip(&cli.types) {
-        let plan = PlanOptions {
-            n_ctx: deepest + n + 64,
-            ubatch: 1,
-            max_out: 1,
-            digits: 1,
-            k_type,
-            v_type,
-            recent,
-            max_binding_words: usize::MAX / 8,
-        };
+        let plan = PlanOptions { n_ctx: deepest + n + 64, ubatch: 1, k_type, v_type, recent, ..PlanOptions::default() };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         let session = pollster::block_on(async {
             let mut s = Session::new(device.as_mut(), &container, &hyper, options, |_| {}).await?;

@@ -180,11 +180,10 @@ impl Task<'_> {
             n_ctx: self.ctx,
             ubatch: self.ctx.min(512),
             max_out: self.rows(),
-            digits: 1,
             k_type,
             v_type,
             recent,
-            max_binding_words: usize::MAX / 8,
+            ..PlanOptions::default()
         };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         let mut at = 0;

@@ -96,9 +96,7 @@ async fn digests(level: Option<Level>, threads: usize) -> anyhow::Result<()> {
         batches: vec![],
     };
     for (k_type, v_type, recent, expected) in GOLDEN {
-        let max_binding_words = usize::MAX / 8;
-        let plan =
-            PlanOptions { n_ctx: 128, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+        let plan = PlanOptions { n_ctx: 128, ubatch: 64, k_type, v_type, recent, ..PlanOptions::default() };
         let mut device = cpu(level, threads);
         let name = device.info().name;
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };

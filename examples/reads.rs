@@ -14,8 +14,7 @@ use isobit::generate::generation::Reads;
 use isobit::generate::sampling::{Sampler, SamplerOptions};
 use isobit::generate::verify::prompt;
 use isobit::generate::{Generation, Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::CacheType;
+use isobit::models::{Hyper, PlanOptions};
 use isobit::record::Device;
 use std::time::Instant;
 
@@ -57,16 +56,7 @@ fn main() -> anyhow::Result<()> {
         Err(_) => Container::open(cli.model.as_ref(), LoadMode::Read)?,
     };
     let h = Hyper::read(&c)?;
-    let plan = PlanOptions {
-        n_ctx: cli.n + 64,
-        ubatch: 16,
-        max_out: 1,
-        digits: 1,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
-    };
+    let plan = PlanOptions { n_ctx: cli.n + 64, ubatch: 16, ..PlanOptions::default() };
     let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
     let mut device = open(&cli.device)?;
     println!("{} on {}, {} tokens, {} rounds", cli.model, device.info().name, cli.n, cli.rounds);

@@ -9,7 +9,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::{Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use isobit::ops::exact::{f16_to_f32, f32_to_f16};
 use isobit::ops::tq3;
@@ -317,15 +317,12 @@ enum Data {
     Aligned,
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014), and what is made from it.
+/// Random numbers, and what is made from them; the state is the seed.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        isobit::random::next(&mut self.0)
     }
 
     /// in (0, 1)
@@ -446,12 +443,9 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
     let plan = PlanOptions {
         n_ctx: TOKENS,
         ubatch: TOKENS,
-        max_out: 1,
-        digits: 1,
         k_type: CacheType::F32,
         v_type: CacheType::F32,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
+        ..PlanOptions::default()
     };
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut layers: Vec<Layer> = Vec::new();

@@ -121,10 +121,7 @@ impl GpuDevice {
         let program =
             Program::new(&self.device, plan, self.max_binding(), forced, tuned, self.capabilities, cache.cloned());
         if let Some(e) = memory.pop().await {
-            anyhow::bail!(HostError::Device(format!(
-                "{}; use a smaller context (-c), a smaller cache type (--ctk, --ctv) or a smaller model",
-                one_line(&e.to_string())
-            )));
+            anyhow::bail!(HostError::OutOfMemory(one_line(&e.to_string())));
         }
         let program = program?;
         self.faults.check()?;

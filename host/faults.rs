@@ -16,8 +16,10 @@ pub enum HostError {
     NoDevice(String),
     /// the device is gone (driver reset, unplugged, destroyed)
     Lost(String),
-    /// validation, memory or internal error reported by wgpu
+    /// validation or internal error reported by wgpu
     Device(String),
+    /// the device has no memory for the buffers of a plan
+    OutOfMemory(String),
     /// no answer in time
     Timeout(u64),
     /// it was asked to stop while something was waited for
@@ -38,9 +40,13 @@ impl fmt::Display for HostError {
         match self {
             HostError::NoAdapter(s) => write!(f, "no GPU adapter: {s}"),
             HostError::NoDevice(s) => write!(f, "the adapter gave no device: {s}"),
-            HostError::Lost(s) => write!(f, "the device was lost ({s}); run again, or use --device cpu"),
+            HostError::Lost(s) => write!(f, "the device was lost ({s}); run again, or use the CPU"),
             HostError::Device(s) => write!(f, "the device reported an error: {s}"),
-            HostError::Timeout(s) => write!(f, "the device did not answer within {s} s; try a smaller --ubatch"),
+            HostError::OutOfMemory(s) => write!(
+                f,
+                "the device reported an error: {s}; use a smaller context, a smaller cache type or a smaller model"
+            ),
+            HostError::Timeout(s) => write!(f, "the device did not answer within {s} s; compute fewer tokens at once"),
             HostError::Interrupted(e) => e.fmt(f),
             HostError::TooLarge { buffer, bytes, limit } => {
                 write!(f, "buffer {buffer} needs {bytes} bytes, the device allows {limit}")

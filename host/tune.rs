@@ -224,8 +224,8 @@ impl GpuDevice {
         let (title, tune) = (&self.title, self.options.tune);
         self.memory.tell_once(|| {
             let how_long = match tune {
-                Tune::Now => "all of them, as --tune now asks".to_string(),
-                _ => format!("{} s and the shape in hand; --tune off leaves it out", BUDGET.as_secs()),
+                Tune::Now => "all of them".to_string(),
+                _ => format!("{} s and the shape in hand", BUDGET.as_secs()),
             };
             format!("measuring variants of kernels on {title} ({how_long})")
         });

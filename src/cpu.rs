@@ -16,7 +16,6 @@ use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Op, Plan, St
 use crate::simd::team::{self, Team};
 use crate::simd::{self, Act, Level, Words, fused};
 use crate::stop::{Interrupted, Stop};
-use anyhow::Context;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use std::ops::Range;
@@ -39,6 +38,21 @@ impl Default for CpuOptions {
     }
 }
 
+/// The system would not start so many threads.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start {threads} worker threads; use fewer")]
+pub struct ThreadsError {
+    /// how many were to be started; 0: one per core
+    pub threads: usize,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl ThreadsError {
+    fn new(threads: usize, source: impl std::error::Error + Send + Sync + 'static) -> ThreadsError {
+        ThreadsError { threads, source: Box::new(source) }
+    }
+}
+
 /// The CPU with a loaded plan.
 pub struct CpuDevice {
     options: CpuOptions,
@@ -54,8 +68,7 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// Starts the worker threads.
     pub fn new(options: CpuOptions) -> anyhow::Result<CpuDevice> {
-        let team = Team::new(options.threads)
-            .with_context(|| format!("cannot start {} worker threads; use fewer (-t)", options.threads))?;
+        let team = Team::new(options.threads).map_err(|e| ThreadsError::new(options.threads, e))?;
         Ok(CpuDevice {
             options,
             team,
@@ -433,7 +446,7 @@ impl Device for CpuDevice {
             let pool = (!cfg!(target_family = "wasm"))
                 .then(|| Packers::new(self.team.threads()))
                 .transpose()
-                .context("cannot start the threads that pack the weights; use fewer (-t)")?;
+                .map_err(|e| ThreadsError::new(self.team.threads(), e))?;
             // all are mapped before any is written: a huge page may then lie across the end of one
             let mut buffers: Vec<Words> = plan.buffers.iter().map(|b| Words::zeroed(b.words)).collect();
             for (b, words) in plan.buffers.iter().zip(&mut buffers).filter(|(b, _)| b.role.is_weight()) {
@@ -516,7 +529,7 @@ mod tests {
     use crate::formats::synthetic::Synthetic;
     use crate::fuse::Fuse;
     use crate::generate::{Session, SessionOptions, Want};
-    use crate::models::{Hyper, PlanOptions, Recent};
+    use crate::models::{Hyper, PlanOptions};
     use crate::ops::cache::CacheType;
     use crate::record::{BufDecl, Role};
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -566,9 +579,9 @@ mod tests {
         let c = Synthetic::parse(model).map_err(anyhow::Error::msg)?.container()?;
         let h = Hyper::read(&c)?;
         let mut device = CpuDevice::new(CpuOptions { level, threads: 2, max_binding: None })?;
-        let (recent, max_binding_words) = (Recent::Auto, 1 << 16);
-        let (k_type, v_type, ubatch) = (cache, cache, n as usize);
-        let plan = PlanOptions { n_ctx: 128, ubatch, max_out: 2, digits: 1, k_type, v_type, recent, max_binding_words };
+        let (k_type, v_type, ubatch, max_binding_words) = (cache, cache, n as usize, 1 << 16);
+        let plan =
+            PlanOptions { n_ctx: 128, ubatch, max_out: 2, k_type, v_type, max_binding_words, ..PlanOptions::default() };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         futures::executor::block_on(async {
             let mut session = Session::new(&mut device, &c, &h, options, |_| ()).await?;

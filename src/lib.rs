@@ -1,5 +1,79 @@
 //! isobit runs quantised language models with the same bits on every device.
 //!
+//! ```
+//! use isobit::{Devices, Model, SessionOptions};
+//! use std::io::Write;
+//! use std::ops::ControlFlow;
+//!
+//! fn main() -> Result<(), isobit::Error> {
+//!     // the story model that the library carries; `Model::open` takes a GGUF file or a Hugging Face directory
+//!     let model = Model::embedded();
+//!     let device = Devices::default().open("cpu")?;
+//!     let mut session = model.session(device, SessionOptions::default())?;
+//!     let output = session.generate("Once upon a time", |piece| {
+//!         print!("{}", piece.text);
+//!         let _ = std::io::stdout().flush();
+//!         if piece.text.contains('.') { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+//!     })?;
+//!     // whoever has this line and the seed gets this text, on any device
+//!     println!("\n{} tokens, {:?}, {}", output.ids.len(), output.ended, session.fingerprint()?);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A [`Session`] is one sequence on one device, on the thread that made it. An [`Engine`] is a thread with a session, which
+//! takes requests from any other:
+//!
+//! ```
+//! use isobit::{Engine, EngineOptions, Model, Request};
+//!
+//! # fn main() -> Result<(), isobit::Error> {
+//! let options = EngineOptions { device: "cpu".into(), ..EngineOptions::default() };
+//! let engine = Engine::start(&Model::embedded(), options)?;
+//! let request = Request { max_tokens: 8, ..Request::new("The king") };
+//! let whole = engine.generate(request.clone())?.wait()?;
+//! // or token by token; a reply is a stream as well, and dropping it cancels
+//! let mut text = String::new();
+//! for piece in engine.generate(request)? {
+//!     text += &piece?.text;
+//! }
+//! assert_eq!(text, whole.text);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Logits, for scoring and for other samplers:
+//!
+//! ```
+//! use isobit::{Devices, Model, SessionOptions};
+//!
+//! # fn main() -> Result<(), isobit::Error> {
+//! let model = Model::embedded();
+//! let mut session = model.session(Devices::default().open("cpu")?, SessionOptions::default())?;
+//! let logits = session.logits("The king had three")?;
+//! let best = (0..logits.len()).reduce(|a, b| if logits[b] > logits[a] { b } else { a });
+//! assert_eq!(logits.len(), model.vocabulary());
+//! println!("after it comes {:?}", best.and_then(|id| model.tokenizer().ok()?.token_text(id as u32)));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! And whether two devices agree on every word of every buffer (`isobit verify` is this with every device there is):
+//!
+//! ```
+//! use isobit::{Devices, Model, SessionOptions};
+//!
+//! # fn main() -> Result<(), isobit::Error> {
+//! let devices = Devices::default();
+//! let two = vec![devices.open("cpu:scalar")?, devices.open("cpu")?];
+//! let report = Model::embedded().verify(two, SessionOptions::default(), 9, 2)?;
+//! assert!(report.ok() && report.words > 100_000, "{:?}", report.first);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Cargo features: `gpu` (default) compiles the wgpu device; without it the library runs on CPUs alone.
+//!
 //! The map, in the order a reader should take it (`docs/architecture.md` has the arrows):
 //!
 //! - [`blocks`]: block layouts of the weight formats, their decoders and encoders, and packing for the kernels
@@ -15,6 +89,8 @@
 //! - [`models`]: config and weights to Recordings
 //! - [`quantize`]: one model file into another, block by block
 //! - [`generate`]: tokens, sampling, sessions
+//! - [`engine`]: the front door, whose names are here too
+//! - [`random`]: one generator of random numbers
 //! - [`stop`]: asking long work to stop
 //! - [`stats`]: the quantiles that intervals are made of
 //! - [`study`]: what quantising does to weights and to predictions
@@ -27,6 +103,7 @@ pub mod cases;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod cpu;
+pub mod engine;
 pub mod formats;
 pub mod fuse;
 pub mod generate;
@@ -34,6 +111,7 @@ pub mod limits;
 pub mod models;
 pub mod ops;
 pub mod quantize;
+pub mod random;
 pub mod record;
 pub mod simd;
 pub mod stats;
@@ -43,3 +121,16 @@ pub mod study;
 #[cfg(feature = "gpu")]
 #[path = "../host/mod.rs"]
 pub mod host;
+
+pub use engine::{
+    ARITHMETIC, About, Activations, Advance, Answer, Cause, Device, DeviceOptions, Devices, Ended, Engine,
+    EngineOptions, Error, Generating, Model, Output, Piece, Pieces, Prompt, Reply, Request, Session, SessionOptions,
+};
+pub use formats::LoadMode;
+pub use fuse::Fuse;
+pub use generate::sampling::SamplerOptions;
+pub use generate::tokenizer::Tokenizer;
+pub use generate::verify::Report;
+pub use models::Recent;
+pub use ops::cache::CacheType;
+pub use stop::Stop;

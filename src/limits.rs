@@ -1,4 +1,5 @@
-//! What this machine can do at most, measured: how fast threads read memory, and how many int8 operations they do.
+//! What this machine can do at most, measured: how fast threads read memory, and how many int8 operations they do; and, as
+//! the system tells it, how much memory it has.
 //!
 //! A speed is worth little without the limit it is near to, and limits move with the machine and its neighbours: measure
 //! both in one process. The loops are in `simd::peak`; here is only the clock. Nothing is cached and nothing is printed.
@@ -8,6 +9,23 @@ use crate::stop::{Interrupted, Stop};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
+
+/// Bytes of main memory, where the system tells (Linux).
+pub fn total_memory() -> Option<u64> {
+    memory("MemTotal:")
+}
+
+/// Bytes of main memory that may be taken without swapping, where the system tells.
+pub fn free_memory() -> Option<u64> {
+    memory("MemAvailable:")
+}
+
+/// A line of /proc/meminfo in bytes.
+fn memory(line: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with(line))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
 
 /// Bytes that no cache holds.
 const FAR: usize = 1 << 30;

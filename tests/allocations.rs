@@ -5,7 +5,7 @@ use isobit::formats::Container;
 use isobit::generate::generation::Reads;
 use isobit::generate::sampling::{Sampler, SamplerOptions};
 use isobit::generate::{Generation, Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,16 +44,7 @@ fn allocations(types: (CacheType, CacheType), threads: usize, n: u32, sampler: O
     let container = Container::from_bytes("tiny", EMBEDDED.into()).unwrap();
     let hyper = Hyper::read(&container).unwrap();
     let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
-    let plan = PlanOptions {
-        n_ctx: 64,
-        ubatch: 8,
-        max_out: 1,
-        digits: 1,
-        k_type: types.0,
-        v_type: types.1,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
-    };
+    let plan = PlanOptions { n_ctx: 64, ubatch: 8, k_type: types.0, v_type: types.1, ..PlanOptions::default() };
     pollster::block_on(async {
         let options = SessionOptions { plan, memory: None, fuse: isobit::fuse::Fuse::On };
         let mut session = Session::new(&mut device, &container, &hyper, options, |_| ()).await.unwrap();

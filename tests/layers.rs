@@ -4,7 +4,8 @@
 //! Within a room, no circle: of modules beside each other none may use another that uses it in turn, by whatever way round.
 //! A module and those below it count as one there.
 //!
-//! Besides: wgpu only in `host`, printing only in `cli` and `main.rs`, file access only in `formats` and `cli`,
+//! Besides: wgpu only in `host`, printing only in `cli` and `main.rs`, file access only in `formats`, `cli` and
+//! `limits.rs`,
 //! unsafe only in `simd`, `formats`, `host/pipeline_cache.rs` and `cli/stdout.rs`. Comments, strings and `#[cfg(test)]` items do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -296,8 +297,10 @@ fn violations(rooms: &Rooms, path: &str, text: &str) -> Vec<String> {
             && first
             && heads(&words, i).iter().any(|h| h.text == "fs")
             && !matches!(name, "formats" | "cli")
+            // what the system tells of memory
+            && path != "src/limits.rs"
         {
-            add(w.line, "std::fs outside formats and cli".into());
+            add(w.line, "std::fs outside formats, cli and limits.rs".into());
         }
         let place = matches!(path, "host/pipeline_cache.rs" | "src/cli/stdout.rs");
         if w.text == "unsafe" && !matches!(name, "simd" | "formats") && !place {
@@ -697,7 +700,7 @@ fn printing_outside_the_command_line_is_named() {
 
 #[test]
 fn file_access_outside_formats_and_cli_is_named() {
-    let what = ["1 std::fs outside formats and cli"];
+    let what = ["1 std::fs outside formats, cli and limits.rs"];
     assert_eq!(planted("src/ops/mod.rs", "use std::fs::File;"), what);
     assert_eq!(planted("host/mod.rs", "use std::{io, fs};"), what);
     assert_eq!(planted("src/ops/mod.rs", "fn f() { ::std::fs::read(\"x\"); }"), what);

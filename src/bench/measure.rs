@@ -378,9 +378,8 @@ mod unit {
             (Recent::Off, [(0, 1, 1, 0), (63, 1, 64, 0), (69, 1, 70, 0), (62, 3, 65, 0)]),
             (Recent::On, [(0, 1, 0, 1), (63, 1, 0, 64), (69, 1, 64, 6), (62, 3, 64, 65)]),
         ] {
-            let (k_type, v_type, max_binding_words) = (CacheType::Q8_0, CacheType::Q8_0, usize::MAX / 8);
-            let o =
-                PlanOptions { n_ctx: 128, ubatch: 8, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+            let (k_type, v_type) = (CacheType::Q8_0, CacheType::Q8_0);
+            let o = PlanOptions { n_ctx: 128, ubatch: 8, k_type, v_type, recent, ..PlanOptions::default() };
             let built = models::build(&c, &h, &o).unwrap_or_else(|e| panic!("{e:#}"));
             let bytes = |pos, n_tokens| {
                 let step = Step { n_tokens, pos, n_out: 1, ..Step::default() };

@@ -175,6 +175,8 @@ pub struct Row {
     pub peak_memory: Option<u64>,
     /// where joules come from
     pub energy_source: Option<String>,
+    /// what decides the logits, in one line; empty where nobody asked for it
+    pub fingerprint: String,
     /// SHA-256 of the logits of the fixed sequence
     pub digest: String,
     /// that digest against the first of its task
@@ -304,6 +306,7 @@ impl Row {
             ("peak_memory", "INTEGER", json!(self.peak_memory)),
             ("joules_per_token", "REAL", some(r.joules_per_token)),
             ("energy_source", "TEXT", json!(self.energy_source)),
+            ("fingerprint", "TEXT", text(&self.fingerprint)),
             ("warnings", "JSON", json!(self.warnings)),
         ];
         list.extend(c.kernels.columns());

@@ -7,13 +7,14 @@ mod ops;
 pub use args::{BenchArgs, short_form};
 
 use super::CheckFailed;
-use super::common::{self, About, EngineArgs, KernelArgs, Load, Status, note};
+use super::common::{self, EngineArgs, KernelArgs, Load, Status, note};
 use super::interrupt::{self, Words};
 use super::system::{self, Energy};
 use crate::bench::grid::Test;
 use crate::bench::measure::{Bench, DIGEST_TOKENS, Measured, Part, Routine};
 use crate::bench::schema::{self, Build, Check, Config, Format, Kernels, Row, Writer};
 use crate::bench::{Limits, compare, report};
+use crate::engine::{About, Activations, Devices, fingerprint};
 use crate::formats::synthetic::Synthetic;
 use crate::formats::{Container, output};
 use crate::generate::{Session, SessionOptions};
@@ -229,15 +230,7 @@ impl<'a> Run<'a> {
                     // threads are the CPU's alone
                     continue;
                 }
-                places.push(Run::place(
-                    a,
-                    spec,
-                    t,
-                    engine,
-                    opened.device.info().name,
-                    opened.about,
-                    opened.main_memory,
-                )?);
+                places.push(Run::place(a, spec, t, engine, opened.name(), opened.about, opened.main_memory)?);
             }
         }
         let energy = Energy::find();
@@ -369,21 +362,29 @@ impl<'a> Run<'a> {
         for source in self.a.sources() {
             let c = source.open()?;
             let h = Hyper::read(&c)?;
+            // a table shows none, and it takes reading the whole model
+            let shown = [Some(self.a.format()), self.a.output_err].into_iter().flatten().any(|f| f != Format::Md);
+            let digest = (shown || self.a.html.is_some()).then(|| c.digest(|_| {})).transpose()?;
             self.refer(&c, &h, tests)?;
             for i in 0..self.places.len() {
                 for (config, k, v) in self.a.configs() {
-                    self.group(i, &source, &c, &h, config, (k, v), tests)?;
+                    self.group(i, &source, (&c, digest.as_deref()), &h, config, (k, v), tests)?;
                 }
             }
         }
         Ok(())
     }
 
+    fn fingerprint(digest: &str, config: &Config, (k, v): (CacheType, CacheType)) -> String {
+        let activations = if config.activations == 16 { Activations::Bits16 } else { Activations::Bits8 };
+        fingerprint(digest, activations, k, v, if config.recent { Recent::On } else { Recent::Off })
+    }
+
     fn plan(config: &Config, (k_type, v_type): (CacheType, CacheType), n_ctx: usize, max_out: usize) -> PlanOptions {
         let digits = if config.activations == 16 { 2 } else { 1 };
         let ubatch = config.ubatch.min(n_ctx);
         let recent = if config.recent { Recent::On } else { Recent::Off };
-        PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, recent, max_binding_words: usize::MAX / 8 }
+        PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, recent, ..PlanOptions::default() }
     }
 
     /// A row of a model on a device before anything is measured.
@@ -400,6 +401,7 @@ impl<'a> Run<'a> {
             load_ms: 0.0,
             peak_memory: None,
             energy_source: None,
+            fingerprint: String::new(),
             digest: String::new(),
             digest_check: Check::None,
             logits_check: Check::None,
@@ -412,7 +414,7 @@ impl<'a> Run<'a> {
         &mut self,
         place: usize,
         source: &Source,
-        c: &Container,
+        (c, digest): (&Container, Option<&str>),
         h: &Hyper,
         mut config: Config,
         types: (CacheType, CacheType),
@@ -423,7 +425,8 @@ impl<'a> Run<'a> {
         config.gpu_layers = if p.facts.adapter.is_empty() { 0 } else { self.a.gpu_layers };
         config.n_ctx = positions(tests);
         config.kernels = p.kernels.clone();
-        let base = self.unmeasured(p, describe(source, c, h), config.clone());
+        let fingerprint = digest.map_or_else(String::new, |d| Run::fingerprint(d, &config, types));
+        let base = Row { fingerprint, ..self.unmeasured(p, describe(source, c, h), config.clone()) };
         let plan = Run::plan(&config, types, config.n_ctx, 1);
         system::forget_peak();
         let opened = match p.engine.devices().open(&p.spec) {
@@ -432,9 +435,9 @@ impl<'a> Run<'a> {
         };
         // a package's counter does not see a card with memory of its own
         let counts = self.energy.as_ref().is_some_and(|e| p.main_memory || e.whole_machine());
-        let memory = common::share_of_memory(std::slice::from_ref(&opened));
+        let memory = Devices::share_of_memory(std::slice::from_ref(&opened));
         let options = SessionOptions { plan, memory, fuse: p.engine.kernels.fuse };
-        let mut device = opened.device;
+        let mut device = opened.inner;
         let bar = common::load_bar(c);
         let ticking = bar.clone();
         let start = Instant::now();

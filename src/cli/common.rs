@@ -4,29 +4,20 @@ use super::interrupt;
 use super::notes::BARS;
 pub(super) use super::notes::{above_bars, note};
 use crate::bench::schema::Kernels;
-use crate::cpu::{CpuDevice, CpuOptions};
+use crate::engine::{self, Activations, Device as Opened, Model};
 use crate::formats::{Container, LoadMode};
 use crate::fuse::Fuse;
 use crate::generate::SessionOptions;
-use crate::generate::tokenizer::Tokenizer;
 #[cfg(feature = "gpu")]
 use crate::host;
 use crate::models::{self, Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
-use crate::record::Device;
-use crate::simd::Level;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
-use std::borrow::Cow;
-#[cfg(feature = "gpu")]
-use std::cell::OnceCell;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The story model that is always there.
-static EMBEDDED: &[u8] = include_bytes!("../../assets/tiny-stories-Q4_K_M.gguf");
 
 /// No device of that name, or none that is exact: exit 3.
 #[derive(Debug)]
@@ -115,6 +106,12 @@ impl ModelArgs {
         self.model_flag.as_deref().or(self.model.as_deref())
     }
 
+    /// What was named, to be run.
+    pub fn model(&self) -> anyhow::Result<Model> {
+        Ok(Model::from_container(self.open()?)?)
+    }
+
+    /// What was named, which may be nothing that runs.
     pub fn open(&self) -> anyhow::Result<Container> {
         let from_environment = std::env::var_os("ISOBIT_MODEL");
         if let (Some(flag), Some(model)) = (&self.model_flag, &self.model) {
@@ -131,7 +128,7 @@ impl ModelArgs {
 
 pub fn open(path: Option<&Path>, mode: Load) -> anyhow::Result<Container> {
     match path {
-        None => Ok(Container::from_bytes("<embedded tiny-stories-Q4_K_M>", Cow::Borrowed(EMBEDDED))?),
+        None => Ok(Model::embedded_container()),
         Some(p) => Ok(Container::open(p, mode.mode())?),
     }
 }
@@ -238,15 +235,26 @@ impl EngineArgs {
                 n_ctx,
                 ubatch: self.ubatch.min(n_ctx),
                 max_out,
-                digits: if self.activations == "16" { 2 } else { 1 },
+                digits: self.activations().digits(),
                 k_type: self.ctk,
                 v_type: self.ctv,
                 recent: self.kv_recent,
-                max_binding_words: usize::MAX / 8,
+                ..PlanOptions::default()
             },
             memory: None,
             fuse: self.kernels.fuse,
         }
+    }
+
+    /// Bits of the activations.
+    pub fn activations(&self) -> Activations {
+        if self.activations == "16" { Activations::Bits16 } else { Activations::Bits8 }
+    }
+
+    /// The line that says what decides the logits, for a JSON object: reads the whole model.
+    pub fn fingerprint(&self, model: &Model, k: CacheType, v: CacheType, recent: Recent) -> anyhow::Result<String> {
+        let _status = Status::new("reading the model for its fingerprint");
+        Ok(engine::fingerprint(model.digest()?, self.activations(), k, v, recent))
     }
 
     /// Whether plans have an f16 copy of recent positions.
@@ -264,14 +272,14 @@ impl EngineArgs {
 
     /// Opens devices; adapters are looked for when the first is asked for.
     pub fn devices(&self) -> Devices<'_> {
-        Devices {
-            engine: self,
-            fallback: None,
+        let options = engine::DeviceOptions {
+            threads: self.threads,
+            max_binding: self.max_binding,
+            stop: interrupt::stop().clone(),
             #[cfg(feature = "gpu")]
-            native: OnceCell::new(),
-            #[cfg(feature = "gpu")]
-            gl: OnceCell::new(),
-        }
+            gpu: self.gpu(None),
+        };
+        Devices { engine: self, inner: engine::Devices::new(options) }
     }
 
     /// Options of a GPU device.
@@ -295,223 +303,54 @@ impl EngineArgs {
             Ok("in-place") => host::Upload::InPlace,
             _ => host::Upload::Auto,
         };
-        host::GpuOptions { max_binding: self.max_binding, variants, tune, store, upload }
-    }
-
-    /// `cpu` or `cpu:LEVEL`; `None` for anything else.
-    fn cpu(&self, spec: &str) -> anyhow::Result<Option<Opened>> {
-        let level = match spec.split_once(':') {
-            _ if spec == "cpu" => Some(Level::detect()),
-            Some(("cpu", "scalar")) => None,
-            Some(("cpu", name)) => {
-                let level = Level::parse(name).filter(|l| Level::available().contains(l));
-                let Some(level) = level else {
-                    let has: Vec<&str> = Level::available().iter().map(|l| l.name()).collect();
-                    bail!(DeviceError(format!("--device {spec}: this CPU has scalar, {}", has.join(", "))));
-                };
-                Some(level)
-            }
-            _ => return Ok(None),
-        };
-        let mut cpu = CpuDevice::new(CpuOptions { level, threads: self.threads, max_binding: self.max_binding })?;
-        cpu.set_stop(interrupt::stop().clone());
-        Ok(Some(Opened { device: Box::new(cpu), main_memory: true, software: false, about: None }))
+        host::GpuOptions { max_binding: None, variants, tune, store, upload }
     }
 }
 
-/// A device, whether its buffers lie in the machine's main memory, and of an adapter what it says of itself.
-pub struct Opened {
-    pub device: Box<dyn Device>,
-    pub main_memory: bool,
-    /// a rasteriser on the CPU
-    pub software: bool,
-    pub about: Option<About>,
-}
-
-/// What a table says of an adapter.
-#[derive(Clone)]
-pub struct About {
-    /// its place in the list of adapters
-    pub index: usize,
-    pub name: String,
-    pub backend: String,
-    pub driver: String,
-}
-
-/// Bytes that each of the opened devices may take of main memory; `None` where nobody knows.
-pub fn share_of_memory(opened: &[Opened]) -> Option<u64> {
-    let sharing = opened.iter().filter(|o| o.main_memory).count() as u64;
-    memory("MemAvailable:").filter(|_| sharing > 0).map(|free| free / sharing)
-}
-
-/// A line of /proc/meminfo in bytes, where the system has one.
-pub fn memory(line: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with(line))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
-/// The devices of `--device` words. What is named `cpu` never looks for adapters, and what is found among the native
-/// interfaces never starts GL.
+/// The devices of `--device` words, as the engine opens them; here is what to say of them.
 pub struct Devices<'a> {
     engine: &'a EngineArgs,
-    /// a variant of adapters opened from now on, where `--variant` asks for none that serves
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "only adapters have variants"))]
-    pub fallback: Option<&'static str>,
-    #[cfg(feature = "gpu")]
-    native: OnceCell<Vec<host::Adapter>>,
-    #[cfg(feature = "gpu")]
-    gl: OnceCell<Vec<host::Adapter>>,
+    inner: engine::Devices,
 }
 
-#[cfg(not(feature = "gpu"))]
 impl Devices<'_> {
+    /// Opens a device. That `auto` took the CPU is said, and an error names the flag.
     pub fn open(&self, spec: &str) -> anyhow::Result<Opened> {
-        let word = spec.to_lowercase();
-        match self.engine.cpu(if word == "auto" { "cpu" } else { &word })? {
-            Some(cpu) => Ok(cpu),
-            None => bail!(DeviceError(format!(
-                "--device {spec}: this isobit was built without the gpu feature; use --device cpu"
-            ))),
+        let opened = self.inner.open(spec).map_err(|e| match e {
+            engine::Error::Device(cause) => DeviceError(format!("--device {cause}")).into(),
+            other => anyhow::Error::from(other),
+        })?;
+        if let Some(why) = opened.instead() {
+            note!("{why}: running on the CPU");
+        }
+        Ok(opened)
+    }
+
+    /// Adapters opened from now on use this variant, where `--variant` asks for none that serves.
+    #[cfg_attr(not(feature = "gpu"), allow(unused_variables, reason = "only adapters have variants"))]
+    pub fn fall_back_on(&mut self, variant: Option<&str>) {
+        #[cfg(feature = "gpu")]
+        {
+            self.inner.options().gpu = self.engine.gpu(variant);
         }
     }
 
     /// How many adapters there are.
     pub fn adapters(&self) -> usize {
-        0
-    }
-
-    /// There is no adapter to measure.
-    pub fn adapter_limits(&self, index: usize) -> anyhow::Result<(f64, f64)> {
-        bail!("there is no adapter {index}: built without the gpu feature")
-    }
-}
-
-#[cfg(feature = "gpu")]
-impl Devices<'_> {
-    pub fn open(&self, spec: &str) -> anyhow::Result<Opened> {
-        let word = spec.to_lowercase();
-        if word == "auto" {
-            return self.auto();
-        }
-        match self.engine.cpu(&word)? {
-            Some(cpu) => Ok(cpu),
-            None => self.gpu(&word),
-        }
-    }
-
-    /// How many adapters there are.
-    pub fn adapters(&self) -> usize {
-        self.native().len() + self.gl().len()
-    }
-
-    fn native(&self) -> &[host::Adapter] {
-        self.native.get_or_init(|| pollster::block_on(host::native_adapters()))
-    }
-
-    fn gl(&self) -> &[host::Adapter] {
-        self.gl.get_or_init(|| pollster::block_on(host::gl_adapters(self.native().len())))
+        self.inner.adapters()
     }
 
     /// Bytes a second of plain reads and int8 operations a second of an adapter, measured now on a device of its own.
     pub fn adapter_limits(&self, index: usize) -> anyhow::Result<(f64, f64)> {
-        let a = self.native().iter().chain(self.gl()).find(|a| a.index == index);
-        let a = a.with_context(|| format!("there is no adapter {index}"))?;
-        Ok(pollster::block_on(host::limits(a))?)
+        Ok(self.inner.adapter_limits(index)?)
     }
-
-    /// Opens an adapter and keeps it if it is exact; the error says why not.
-    fn connect(&self, a: &host::Adapter) -> Result<Opened, String> {
-        let (mut gpu, v) =
-            pollster::block_on(host::connect(a, self.engine.gpu(self.fallback))).map_err(|e| e.to_string())?;
-        if !v.exact() {
-            let title = a.title();
-            return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));
-        }
-        gpu.set_stop(interrupt::stop().clone());
-        let r = a.report();
-        let main_memory = r.main_memory();
-        let about = About { index: r.index, name: r.name, backend: r.backend, driver: r.driver };
-        Ok(Opened { device: Box::new(gpu), main_memory, software: r.software, about: Some(about) })
-    }
-
-    /// The first real GPU that is exact, else the CPU.
-    fn auto(&self) -> anyhow::Result<Opened> {
-        let list = if self.native().is_empty() { self.gl() } else { self.native() };
-        let mut why = if list.is_empty() { "no GPU" } else { "no GPU but a software one" }.to_string();
-        for a in list.iter().filter(|a| !a.report().software) {
-            match self.connect(a) {
-                Ok(opened) => return Ok(opened),
-                Err(e) => why = e,
-            }
-        }
-        note!("{why}: running on the CPU");
-        self.open("cpu")
-    }
-
-    /// `gpu`, an index of `isobit devices`, or part of an adapter's name.
-    fn gpu(&self, spec: &str) -> anyhow::Result<Opened> {
-        let matches = |a: &&host::Adapter| match spec.parse::<usize>() {
-            Ok(index) => index == a.index,
-            Err(_) => spec == "gpu" || a.title().to_lowercase().contains(spec),
-        };
-        let mut why = None;
-        for list in [Devices::native, Devices::gl] {
-            for a in list(self).iter().filter(matches) {
-                match self.connect(a) {
-                    Ok(opened) => return Ok(opened),
-                    Err(e) => why = Some(format!("--device {spec}: {e}; use another device, or --device cpu")),
-                }
-            }
-        }
-        bail!(DeviceError(why.unwrap_or_else(|| {
-            let all = self.native().iter().chain(self.gl());
-            let titles: Vec<String> = all.map(|a| format!("{} {}", a.index, a.title())).collect();
-            let found = if titles.is_empty() { "none".to_string() } else { titles.join(", ") };
-            format!("--device {spec}: no such adapter; found: {found}; cpu is always there")
-        })))
-    }
-}
-
-/// Container, hyperparameters and tokeniser, with the vocabularies checked against each other.
-pub fn open_all(args: &ModelArgs) -> anyhow::Result<(Container, Hyper, Tokenizer)> {
-    let c = args.open()?;
-    let (h, t) = read_all(&c)?;
-    Ok((c, h, t))
-}
-
-/// Hyperparameters and tokeniser of an open container, with the vocabularies checked against each other.
-pub fn read_all(c: &Container) -> anyhow::Result<(Hyper, Tokenizer)> {
-    let h = Hyper::read(c)?;
-    for t in &c.tensors {
-        log::info!("{}: {} {:?}", super::one_line(&t.name), t.dtype, t.shape);
-    }
-    let t = Tokenizer::read(c)?;
-    check_vocabulary(c, &h, &t)?;
-    Ok((h, t))
-}
-
-/// Whether every id of the tokeniser is one of the model.
-pub fn check_vocabulary(c: &Container, h: &Hyper, t: &Tokenizer) -> anyhow::Result<()> {
-    let (file, tokens) = (c.described_by().display(), t.vocab_size());
-    ensure!(tokens <= h.vocab, "{file}: the tokeniser has {tokens} tokens, the model {}", h.vocab);
-    Ok(())
 }
 
 /// Whether a session could begin with these weights: every tensor there, of a type and shape that the hyperparameters ask
 /// for, and the factors of its positions sound. Reads no matrix.
 pub fn check_weights(c: &Container, h: &Hyper) -> anyhow::Result<()> {
     let n_ctx = h.context.min(64);
-    let plan = PlanOptions {
-        n_ctx,
-        ubatch: 1,
-        max_out: 1,
-        digits: 1,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-        recent: Recent::Off,
-        max_binding_words: usize::MAX / 8,
-    };
+    let plan = PlanOptions { n_ctx, ubatch: 1, recent: Recent::Off, ..PlanOptions::default() };
     models::build(c, h, &plan)?;
     models::rope_table(c, h, n_ctx)?;
     Ok(())

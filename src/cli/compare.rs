@@ -5,12 +5,12 @@
 //! `--one-at-a-time` A walks them all first, and its logits wait in a file without a name, which the system removes with
 //! the process.
 
-use super::common::{self, EngineArgs, Load, Opened, note};
+use super::common::{self, EngineArgs, Load, note};
 use super::interrupt::{self, Words};
-use crate::formats::{Container, output};
-use crate::generate::tokenizer::Tokenizer;
+use crate::engine::{Device as Opened, Devices, Model};
+use crate::formats::output;
 use crate::generate::{Session, Want};
-use crate::models::{Hyper, Recent};
+use crate::models::Recent;
 use crate::ops::cache::CacheType;
 use crate::stop::Interrupted;
 use crate::study::pair::{Comparison, Estimate, Figures, TokenPair, Verdict};
@@ -82,12 +82,12 @@ pub struct CompareArgs {
 /// One of the two models, before it is loaded.
 struct Side {
     name: String,
-    container: Container,
-    hyper: Hyper,
-    tokenizer: Tokenizer,
+    model: Model,
     ctk: CacheType,
     ctv: CacheType,
     recent: Recent,
+    /// for JSON
+    fingerprint: Option<String>,
 }
 
 impl Side {
@@ -104,11 +104,11 @@ const LOGITS: usize = 32 << 20;
 fn sides(args: &CompareArgs) -> anyhow::Result<[Side; 2]> {
     type Types = (Option<CacheType>, Option<CacheType>, Option<Recent>);
     let side = |path: &Path, (ctk, ctv, recent): Types| -> anyhow::Result<Side> {
-        let container = common::open(Some(path), args.load_mode)?;
-        let (hyper, tokenizer) = common::read_all(&container)?;
+        let model = Model::from_container(common::open(Some(path), args.load_mode)?)?;
+        model.tokenizer()?;
         let (ctk, ctv) = (ctk.unwrap_or(args.engine.ctk), ctv.unwrap_or(args.engine.ctv));
         let recent = recent.unwrap_or(args.engine.kv_recent);
-        Ok(Side { name: path.display().to_string(), container, hyper, tokenizer, ctk, ctv, recent })
+        Ok(Side { name: path.display().to_string(), model, ctk, ctv, recent, fingerprint: None })
     };
     Ok([
         side(&args.a, (args.ctk_a, args.ctv_a, args.kv_recent_a))?,
@@ -117,8 +117,8 @@ fn sides(args: &CompareArgs) -> anyhow::Result<[Side; 2]> {
 }
 
 pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
-    let sides = sides(&args)?;
-    let longest = sides[0].hyper.context.min(sides[1].hyper.context);
+    let mut sides = sides(&args)?;
+    let longest = sides[0].model.context().min(sides[1].model.context());
     let ctx = if args.engine.ctx > 0 { args.engine.ctx } else { longest.min(512) };
     if ctx > longest {
         note!("warning: one of the models was trained for {longest} positions, -c asks for {ctx}");
@@ -140,8 +140,12 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         common::can_be_written("--svg", svg)?;
     }
 
-    let vocab = sides[0].hyper.vocab;
-    let bos = sides[0].tokenizer.bos().filter(|_| sides[0].tokenizer.adds_bos());
+    for side in sides.iter_mut().filter(|_| args.json) {
+        side.fingerprint = Some(args.engine.fingerprint(&side.model, side.ctk, side.ctv, side.recent)?);
+    }
+    let vocab = sides[0].model.vocabulary();
+    let tokenizer = sides[0].model.tokenizer()?;
+    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     if let Some(bos) = bos {
         ids.iter_mut().step_by(ctx).for_each(|first| *first = bos);
     }
@@ -149,7 +153,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     let windows = Windows { ids, ctx, vocab, at_once: (LOGITS / 4 / vocab).clamp(1, ctx) };
     let devices = args.engine.devices();
     let mut opened = devices.open(&args.device)?;
-    let device_name = opened.device.info().name;
+    let device_name = opened.name();
     let a = load(&args, &sides[0], &mut opened, &windows)?;
     let about = format!("{} against {}: {chunks} windows of {ctx} on {device_name}", sides[1].name, sides[0].name);
     let mut second;
@@ -233,10 +237,12 @@ fn same_ids(sides: &[Side; 2], text: &str, most: usize) -> anyhow::Result<Vec<u3
     let differ = |how: String| -> anyhow::Error {
         anyhow::anyhow!("{} and {} cannot be compared: {how}; both must have the same vocabulary", a.name, b.name)
     };
-    if a.hyper.vocab != b.hyper.vocab {
-        bail!(differ(format!("their vocabularies have {} and {} tokens", a.hyper.vocab, b.hyper.vocab)));
+    let [of_a, of_b] = [a, b].map(|s| s.model.vocabulary());
+    if of_a != of_b {
+        bail!(differ(format!("their vocabularies have {of_a} and {of_b} tokens")));
     }
-    let [ids, others] = [a, b].map(|s| s.tokenizer.encode_first(text, s.tokenizer.adds_bos(), false, most));
+    let (tok_a, tok_b) = (a.model.tokenizer()?, b.model.tokenizer()?);
+    let [ids, others] = [tok_a, tok_b].map(|t| t.encode_first(text, t.adds_bos(), false, most));
     let (ids, others) = (ids?, others?);
     if let Some(i) = ids.iter().zip(&others).position(|(x, y)| x != y) {
         bail!(differ(format!("their tokenisers give {} and {} for token {i} of the text", ids[i], others[i])));
@@ -245,10 +251,10 @@ fn same_ids(sides: &[Side; 2], text: &str, most: usize) -> anyhow::Result<Vec<u3
         bail!(differ(format!("their tokenisers make {} and {} tokens of the text", ids.len(), others.len())));
     }
     let used: BTreeSet<u32> = ids.iter().copied().collect();
-    if let Some(id) = used.into_iter().find(|&id| a.tokenizer.piece(id) != b.tokenizer.piece(id)) {
+    if let Some(id) = used.into_iter().find(|&id| tok_a.piece(id) != tok_b.piece(id)) {
         bail!(differ(format!("token {id} stands for different text")));
     }
-    if a.tokenizer.adds_bos() != b.tokenizer.adds_bos() || a.tokenizer.bos() != b.tokenizer.bos() {
+    if tok_a.adds_bos() != tok_b.adds_bos() || tok_a.bos() != tok_b.bos() {
         bail!(differ("they begin a text differently".into()));
     }
     Ok(ids)
@@ -293,12 +299,13 @@ impl Windows {
 fn load<'d>(args: &CompareArgs, side: &Side, opened: &'d mut Opened, w: &Windows) -> anyhow::Result<Session<'d>> {
     let mut options = args.engine.session(w.ctx, w.at_once);
     (options.plan.k_type, options.plan.v_type, options.plan.recent) = (side.ctk, side.ctv, side.recent);
-    // the memory of the first model is not available to the second
-    options.memory = common::share_of_memory(std::slice::from_ref(opened));
-    let bar = common::load_bar(&side.container);
+    // what the first model took is gone from what the second may take
+    options.memory = Devices::share_of_memory(std::slice::from_ref(opened));
+    let bar = common::load_bar(side.model.container());
     let ticking = bar.clone();
     let progress = move |n| ticking.inc(n);
-    let new = Session::new(opened.device.as_mut(), &side.container, &side.hyper, options, progress);
+    let (c, h) = (side.model.container(), side.model.hyper());
+    let new = Session::new(opened.inner.as_mut(), c, h, options, progress);
     let session = pollster::block_on(new).with_context(|| side.name.clone())?;
     bar.finish_and_clear();
     Ok(session)
@@ -488,7 +495,7 @@ fn json(sides: &[Side; 2], c: &Comparison, f: &Figures, about: serde_json::Value
     let side = |i: usize| {
         let s = &sides[i];
         serde_json::json!({"model": s.name, "ctk": s.ctk.name(), "ctv": s.ctv.name(),
-            "kv_recent": s.recent.applies(s.ctk, s.ctv), "ppl": f.ppl[i],
+            "kv_recent": s.recent.applies(s.ctk, s.ctv), "fingerprint": s.fingerprint, "ppl": f.ppl[i],
             "ppl_stderr": f.ppl_error[i], "nll": f.nll[i]})
     };
     let estimate = |e: Estimate| serde_json::json!({"mean": e.mean, "stderr": e.error});

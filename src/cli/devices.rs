@@ -1,9 +1,10 @@
 //! `isobit devices`: adapters, limits, features, whether each is exact, and what a cached token costs.
 
-use super::common::{self, Load, memory};
+use super::common::{self, Load};
 use super::inspect::{cache_bytes, cells, recent_bytes, size};
 use super::one_line;
 use crate::cpu::{CpuDevice, CpuOptions};
+use crate::limits::total_memory;
 use crate::models::Hyper;
 use crate::ops::cache::CacheType;
 use crate::record::Device;
@@ -44,7 +45,7 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
     let adapters = adapters();
     let mut out = std::io::stdout().lock();
     if a.json {
-        let mut v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": memory("MemTotal:") }, "adapters": adapters });
+        let mut v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": total_memory() }, "adapters": adapters });
         let key = if hyper.is_some() { "cache_bytes_per_token" } else { "cache_bytes_per_1024_values" };
         v[key] = cache.iter().map(|(n, b)| (n.to_string(), (*b).into())).collect::<serde_json::Map<_, _>>().into();
         if let Some(h) = &hyper {
@@ -57,7 +58,7 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
         out,
         "cpu: {cpu}; levels: {}; memory {}",
         levels.join(", "),
-        memory("MemTotal:").map_or("unknown".into(), size)
+        total_memory().map_or("unknown".into(), size)
     )?;
     if adapters.is_empty() {
         writeln!(out, "no GPU adapter; --device cpu always works")?;
@@ -130,7 +131,7 @@ fn adapters() -> Vec<serde_json::Value> {
             "device_id": r.ids.1,
             "software": r.software,
             // known only of adapters that use main memory
-            "memory": if r.main_memory() { memory("MemTotal:") } else { None },
+            "memory": if r.main_memory() { total_memory() } else { None },
             "limits": r.limits.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
             "features": r.features.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect::<serde_json::Map<_, _>>(),
         });

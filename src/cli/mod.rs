@@ -24,6 +24,10 @@ mod system;
 mod tokenize;
 mod verify;
 
+use crate::cpu::ThreadsError;
+use crate::engine;
+use crate::generate::SessionError;
+use crate::models::{Cached, PlanError};
 use crate::simd::Level;
 use crate::stop::Interrupted;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -266,7 +270,55 @@ fn chain(e: &anyhow::Error) -> String {
         }
     }
     // errors of reading name their file; an error without a file is a result that could not be written
-    if e.chain().count() == 1 && e.is::<std::io::Error>() { format!("writing to stdout: {line}") } else { line }
+    if e.chain().count() == 1 && e.is::<std::io::Error>() {
+        return format!("writing to stdout: {line}");
+    }
+    match advice(e) {
+        Some(flags) => format!("{line} ({flags})"),
+        None => line,
+    }
+}
+
+/// The error of a type that another comes from, also where the engine has told it already.
+fn cause<T: std::error::Error + 'static>(e: &anyhow::Error) -> Option<&T> {
+    e.chain().find_map(|c| c.downcast_ref().or_else(|| c.downcast_ref::<engine::Error>()?.cause()))
+}
+
+/// The flags by which a user changes what an error is about. The rooms below know no flags.
+fn advice(e: &anyhow::Error) -> Option<String> {
+    let memory = || Some("-c, --ctk, --ctv".to_string());
+    if let Some(e) = cause::<PlanError>(e) {
+        return Some(match e {
+            PlanError::CacheType { what: Cached::Keys, ty, .. } => format!("--ctk {}", ty.name()),
+            PlanError::CacheType { what: Cached::Values, ty, .. } => format!("--ctv {}", ty.name()),
+            PlanError::CacheType { what: Cached::Recent, .. } => "--kv-recent".into(),
+            PlanError::Buffer { .. } => "--ubatch".into(),
+            PlanError::Rows { heads, rows, .. } => format!("--ubatch {}", rows / heads),
+            PlanError::Zero | PlanError::Binding { .. } => return None,
+        });
+    }
+    if let Some(e) = cause::<SessionError>(e) {
+        return match e {
+            SessionError::Context { .. } => Some("-c".into()),
+            SessionError::Cache { .. } => memory(),
+            SessionError::Memory { .. } => Some("-c, --ctk, --ctv, --ubatch".into()),
+            SessionError::Overflow { .. } => None,
+        };
+    }
+    if cause::<ThreadsError>(e).is_some() {
+        return Some("-t".into());
+    }
+    #[cfg(feature = "gpu")]
+    {
+        use crate::host::HostError;
+        match cause::<HostError>(e) {
+            Some(HostError::Lost(_)) => return Some("--device cpu".into()),
+            Some(HostError::Timeout(_)) => return Some("--ubatch".into()),
+            Some(HostError::OutOfMemory(_)) => return memory(),
+            _ => {}
+        }
+    }
+    None
 }
 
 fn is_closed_pipe(e: &anyhow::Error) -> bool {
@@ -281,7 +333,8 @@ fn exit_code(e: &anyhow::Error) -> ExitCode {
     if e.chain().any(|c| c.is::<crate::host::HostError>()) {
         return ExitCode::from(3);
     }
-    if e.chain().any(|c| c.is::<common::DeviceError>()) {
+    let of_device = |e: &engine::Error| matches!(e, engine::Error::Device(_) | engine::Error::Lost(_));
+    if e.chain().any(|c| c.is::<common::DeviceError>() || c.downcast_ref().is_some_and(of_device)) {
         return ExitCode::from(3);
     }
     ExitCode::from(2)

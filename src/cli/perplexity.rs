@@ -5,6 +5,7 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
+use crate::engine::Devices;
 use crate::generate::{Session, Want};
 use crate::stop::Interrupted;
 use crate::study::pair::log_softmax;
@@ -41,8 +42,9 @@ pub struct PerplexityArgs {
 }
 
 pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
-    let (c, h, tok) = common::open_all(&a.model)?;
-    let ctx = if a.engine.ctx > 0 { a.engine.n_ctx(&h) } else { h.context.min(512) };
+    let model = a.model.model()?;
+    let (c, h, tok) = (model.container(), model.hyper(), model.tokenizer()?);
+    let ctx = if a.engine.ctx > 0 { a.engine.n_ctx(h) } else { h.context.min(512) };
     ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");
     let text = common::text(None, Some(&a.file))?;
     // the text is not tokenised beyond the windows asked for
@@ -57,13 +59,15 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     );
     let chunks = if a.chunks == 0 { available } else { a.chunks.min(available) };
     let mut options = a.engine.session(ctx, ctx);
+    let o = &a.engine;
+    let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
     let opened = a.engine.devices().open(&a.device)?;
-    options.memory = common::share_of_memory(std::slice::from_ref(&opened));
-    let mut device = opened.device;
+    options.memory = Devices::share_of_memory(std::slice::from_ref(&opened));
+    let mut device = opened.inner;
     let device_name = device.info().name;
-    let load = common::load_bar(&c);
+    let load = common::load_bar(c);
     let ticking = load.clone();
-    let mut session = pollster::block_on(Session::new(device.as_mut(), &c, &h, options, move |n| ticking.inc(n)))?;
+    let mut session = pollster::block_on(Session::new(device.as_mut(), c, h, options, move |n| ticking.inc(n)))?;
     load.finish_and_clear();
     note!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
     let bar = common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
@@ -80,6 +84,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
         device: device_name,
         engine: [a.engine.ctk.name().into(), a.engine.ctv.name().into(), a.engine.activations.clone()],
         recent: a.engine.recent(),
+        fingerprint,
     };
     // from here on an interruption prints the windows that are done
     let held = interrupt::hold();
@@ -149,6 +154,8 @@ struct Report {
     /// types of cached keys and values, bits of activations
     engine: [String; 3],
     recent: bool,
+    /// for JSON
+    fingerprint: Option<String>,
 }
 
 impl Report {
@@ -168,7 +175,7 @@ impl Report {
             let [ctk, ctv, activations] = &self.engine;
             let v = serde_json::json!({"ppl": ppl, "nll": mean, "stderr": stderr, "tokens": s.tokens, "chunks": windows,
                 "complete": complete, "ctx": self.ctx, "device": self.device, "ctk": ctk, "ctv": ctv, "kv_recent": self.recent,
-                "activations": activations, "tokens_per_second": per_second});
+                "activations": activations, "fingerprint": self.fingerprint, "tokens_per_second": per_second});
             return Words { out: format!("{v}\n"), err: if complete { String::new() } else { stopped } };
         }
         let what =

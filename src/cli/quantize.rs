@@ -3,6 +3,7 @@
 use super::common::{self, EngineArgs, Load, note};
 use super::interrupt::{self, Words};
 use crate::blocks::BlockType;
+use crate::engine::check_vocabulary;
 use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
 use crate::formats::{Container, LoadMode, Tensor};
@@ -340,7 +341,7 @@ fn refuse_unrunnable(a: &QuantizeArgs, c: &Container, job: &Job) -> anyhow::Resu
             }
             None => Tokenizer::read(c)?,
         };
-        common::check_vocabulary(c, &h, &tokenizer)
+        check_vocabulary(c, &h, &tokenizer)
     };
     check().with_context(|| unrunnable(a))
 }
@@ -349,7 +350,8 @@ fn refuse_unrunnable(a: &QuantizeArgs, c: &Container, job: &Job) -> anyhow::Resu
 fn look_at(a: &QuantizeArgs, staged: &Staged) -> anyhow::Result<()> {
     let check = || {
         let c = Container::open(staged.path(), LoadMode::Read)?;
-        let (h, _) = common::read_all(&c)?;
+        let h = Hyper::read(&c)?;
+        check_vocabulary(&c, &h, &Tokenizer::read(&c)?)?;
         common::check_weights(&c, &h)
     };
     check().map_err(|e| match e.chain().any(|cause| cause.is::<std::io::Error>()) {
@@ -463,8 +465,8 @@ struct Alone {
 fn device_encoder(device: &str) -> anyhow::Result<Box<dyn Encoder>> {
     let engine = Alone::try_parse_from(["isobit"]).context("options of the engine")?.engine;
     let opened = engine.devices().open(device)?;
-    note!("encoding on {}", opened.device.info().name);
-    Ok(Box::new(DeviceEncoder::new(opened.device)))
+    note!("encoding on {}", opened.name());
+    Ok(Box::new(DeviceEncoder::new(opened.inner)))
 }
 
 #[cfg(test)]

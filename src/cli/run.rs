@@ -2,6 +2,7 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
+use crate::engine::Devices;
 use crate::generate::generation::Reads;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
@@ -137,8 +138,9 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let text = prompt_text(&a)?;
     let sampler = a.sampling.sampler()?;
-    let (c, h, tok) = common::open_all(&a.model)?;
-    let n_ctx = a.engine.n_ctx(&h);
+    let model = a.model.model()?;
+    let (c, h, tok) = (model.container(), model.hyper(), model.tokenizer()?);
+    let n_ctx = a.engine.n_ctx(h);
     let mut options = a.engine.session(n_ctx, 1);
     let ubatch = options.plan.ubatch;
     // tokenising takes far more memory than reading did; of a few pages the exact number is more use
@@ -158,13 +160,15 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     // the context ends it in any case
     let wanted = if a.n < 0 { usize::MAX } else { a.n as usize };
 
+    let o = &a.engine;
+    let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
     let opened = a.engine.devices().open(&a.device)?;
-    options.memory = common::share_of_memory(std::slice::from_ref(&opened));
-    let (mut device, software) = (opened.device, opened.software);
+    options.memory = Devices::share_of_memory(std::slice::from_ref(&opened));
+    let (mut device, software) = (opened.inner, opened.software);
     let device_name = device.info().name;
-    let bar = common::load_bar(&c);
+    let bar = common::load_bar(c);
     let ticking = bar.clone();
-    let mut session = pollster::block_on(Session::new(device.as_mut(), &c, &h, options, move |n| ticking.inc(n)))?;
+    let mut session = pollster::block_on(Session::new(device.as_mut(), c, h, options, move |n| ticking.inc(n)))?;
     bar.finish_and_clear();
     let load = started.elapsed();
     if !a.json {
@@ -182,7 +186,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         ),
     });
 
-    let mut out = Output { tok: &tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
+    let mut out = Output { tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
     let reads = match a.read.as_str() {
         "logits" => Reads::Logits,
         "best" => Reads::Best,
@@ -263,6 +267,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             "text": out.text,
             "stop": stop,
             "seed": a.sampling.seed,
+            "fingerprint": fingerprint,
             "logits_sha256": digest,
             "timings": {
                 "load_ms": load.as_secs_f64() * 1e3,

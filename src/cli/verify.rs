@@ -4,10 +4,9 @@
 //! adapters split the attention of short steps. Both must give one digest.
 
 use super::CheckFailed;
-use super::common::{self, EngineArgs, ModelArgs, Opened, note};
-use crate::generate::tokenizer::Tokenizer;
+use super::common::{self, EngineArgs, ModelArgs, note};
+use crate::engine::{Device as Opened, Devices};
 use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify_paged};
-use crate::models::Hyper;
 use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use crate::simd::Level;
 use anyhow::{bail, ensure};
@@ -63,8 +62,8 @@ struct Pass {
 }
 
 pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
-    let c = a.model.open()?;
-    let h = Hyper::read(&c)?;
+    let model = a.model.model()?;
+    let (c, h) = (model.container(), model.hyper());
     let prompt_len = PROMPT_TOKENS.min((h.context / 2).max(1));
     let room = h.context.saturating_sub(prompt_len);
     let tokens = a.tokens.unwrap_or(24.min(room));
@@ -78,7 +77,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     let mut options = a.engine.session(n_ctx, 1);
     options.plan.ubatch = options.plan.ubatch.min(prompt_len);
     let script = Script {
-        prompt: prompt(Tokenizer::read(&c).ok().as_ref(), h.vocab, prompt_len),
+        prompt: prompt(model.tokenizer().ok(), h.vocab, prompt_len),
         generate: tokens,
         batches: if a.batches { vec![0, 1, 3, 7, 64] } else { vec![0] },
     };
@@ -92,7 +91,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
             // one chunk is all there is, and one page holds it
             break;
         }
-        found.fallback = (page < usize::MAX).then_some(SPLIT);
+        found.fall_back_on((page < usize::MAX).then_some(SPLIT));
         let opened = specs.iter().map(|s| found.open(s)).collect::<anyhow::Result<Vec<_>>>()?;
         ensure!(
             opened.len() >= 2 || a.batches,
@@ -104,8 +103,8 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
             "--devices names {} twice, and a device agrees with itself; name another, or add --same-device",
             twice(&opened).unwrap_or_default()
         );
-        options.memory = common::share_of_memory(&opened);
-        let mut devices: Vec<_> = opened.into_iter().map(|o| o.device).collect();
+        options.memory = Devices::share_of_memory(&opened);
+        let mut devices: Vec<_> = opened.into_iter().map(|o| o.inner).collect();
         if let Some(fault) = a.plant_fault {
             devices = plant(devices, fault);
         }
@@ -119,7 +118,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
         }
         let bar = common::bar((8 + tokens) as u64, "verifying {bar:30} {pos}/{len} {eta}");
         bar.inc_length((devices.len() * (script.batches.len() + 1)) as u64);
-        let report = pollster::block_on(verify_paged(&mut devices, &c, &h, options, page, &script, || bar.inc(1)))?;
+        let report = pollster::block_on(verify_paged(&mut devices, c, h, options, page, &script, || bar.inc(1)))?;
         bar.finish_and_clear();
         let failed = !report.ok();
         passes.push(Pass { page, report });
@@ -128,7 +127,9 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let failed = failure(&passes);
-    print(&a, &names, &passes, failed.is_none())?;
+    let o = &a.engine;
+    let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
+    print(&a, &names, &passes, failed.is_none(), fingerprint)?;
     match failed {
         Some(why) => bail!(CheckFailed(why)),
         None => Ok(ExitCode::SUCCESS),
@@ -138,7 +139,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
 /// The name of a device that is there twice.
 fn twice(opened: &[Opened]) -> Option<String> {
     // two adapters may have one name
-    let keys: Vec<_> = opened.iter().map(|o| (o.about.as_ref().map(|a| a.index), o.device.info().name)).collect();
+    let keys: Vec<_> = opened.iter().map(|o| (o.adapter().map(|a| a.index), o.name())).collect();
     keys.iter().enumerate().find(|(i, key)| keys[..*i].contains(key)).map(|(_, (_, name))| name.clone())
 }
 
@@ -180,7 +181,13 @@ fn pages(p: &Pass) -> String {
     }
 }
 
-fn print(a: &VerifyArgs, names: &[String], passes: &[Pass], ok: bool) -> anyhow::Result<()> {
+fn print(
+    a: &VerifyArgs,
+    names: &[String],
+    passes: &[Pass],
+    ok: bool,
+    fingerprint: Option<String>,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let sum = |of: fn(&Report) -> u64| passes.iter().map(|p| of(&p.report)).sum::<u64>();
     let (commands, words, mismatches) = (sum(|r| r.commands), sum(|r| r.words), sum(|r| r.mismatches));
@@ -210,7 +217,7 @@ fn print(a: &VerifyArgs, names: &[String], passes: &[Pass], ok: bool) -> anyhow:
                 "words": p.report.words, "kernels": kernels})]
         });
         let v = json!({
-            "ok": ok, "devices": names, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "kv_recent": a.engine.recent(), "activations": a.engine.activations,
+            "ok": ok, "devices": names, "fingerprint": fingerprint, "ctk": a.engine.ctk.name(), "ctv": a.engine.ctv.name(), "kv_recent": a.engine.recent(), "activations": a.engine.activations,
             "commands_compared": commands, "words_compared": words, "mismatches": mismatches,
             "first_mismatch": first, "digest": digest, "digests": digests, "selections": selections, "covered": covered,
         });

@@ -9,6 +9,7 @@
 //! model needs and whether weights are finite is for `models` and the block packers. It prints nothing. What is written
 //! goes through `output` alone: under another name until it is complete.
 
+mod digest;
 mod dtype;
 mod error;
 pub mod gguf;

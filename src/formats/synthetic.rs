@@ -11,6 +11,7 @@ use super::meta::{Meta, Value};
 use super::source::{Generated, Source};
 use super::{Container, Dtype, gguf, gguf_write, mix};
 use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
+use crate::random;
 use rayon::prelude::*;
 use std::path::PathBuf;
 
@@ -349,15 +350,6 @@ struct Generator {
     scales: [(u16, u16); 32],
 }
 
-/// splitmix64's finaliser.
-fn mix64(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// Nearly Gaussian noise of one tensor, by integer operations and one multiplication: the same on every machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Noise {
@@ -374,17 +366,17 @@ impl Noise {
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         // the sum of four uniform 16-bit numbers has this deviation: sqrt(4 * (2^32 - 1) / 12)
         let sigma = (((1u64 << 32) - 1) as f64 / 3.0).sqrt();
-        Noise { key: mix64(mix64(seed) ^ name), unit: (std / sigma) as f32, mean }
+        Noise { key: random::mix(random::mix(seed) ^ name), unit: (std / sigma) as f32, mean }
     }
 
     /// 64 random bits, of place `i`.
     fn word(&self, i: u64) -> u64 {
-        mix64(self.key.wrapping_add(i.wrapping_add(1).wrapping_mul(GOLDEN)))
+        random::mix(self.key.wrapping_add(i.wrapping_add(1).wrapping_mul(random::GAMMA)))
     }
 
     /// 64 random bits of a second series, for choices about the tensor.
     pub fn choice(&self, i: u64) -> u64 {
-        mix64(self.key ^ i.wrapping_add(1))
+        random::mix(self.key ^ i.wrapping_add(1))
     }
 
     /// Element `index`, within 3.5 standard deviations of the mean.

@@ -23,7 +23,7 @@ pub enum Reads {
 pub struct Generation<'s, 'd> {
     session: &'s mut Session<'d>,
     sampler: Sampler,
-    /// prompt and tokens given
+    /// the whole sequence: what the session had seen, prompt and tokens given
     history: Vec<u32>,
     /// how many logits are selected; `None`: all are read
     k: Option<usize>,
@@ -42,6 +42,12 @@ impl<'s, 'd> Generation<'s, 'd> {
         let history = Vec::with_capacity(session.n_ctx() + 1);
         let (logits, best) = (Vec::new(), Vec::new());
         Generation { session, sampler, history, k, ahead, logits, best, unfed: false }
+    }
+
+    /// The session has seen these tokens already: the prompt goes on after them. Without them a session that is not at its
+    /// start would be drawn for as if it were.
+    pub fn seen(&mut self, ids: &[u32]) {
+        self.history.extend_from_slice(ids);
     }
 
     /// Feeds a piece of the prompt. The last piece must say so: what comes after it is sampled.
@@ -67,7 +73,7 @@ impl<'s, 'd> Generation<'s, 'd> {
                 if self.unfed {
                     feed(self.session, &self.history[fed..], &mut self.logits).await?;
                 }
-                self.sampler.sample(&self.logits, &self.history)?
+                self.sampler.sample(&self.logits, &self.history, self.history.len())?
             }
             Some(k) => {
                 if self.unfed {
@@ -79,7 +85,7 @@ impl<'s, 'd> Generation<'s, 'd> {
                     }
                     self.session.best(&mut self.best).await?;
                 }
-                self.sampler.sample_best(&self.best)?
+                self.sampler.sample_best(&self.best, self.history.len())?
             }
         };
         self.history.push(id);

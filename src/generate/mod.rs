@@ -2,11 +2,13 @@
 //!
 //! Works on any `Device`; names no particular one, reads no files, prints nothing.
 
+mod error;
 pub mod generation;
 pub mod sampling;
 pub mod session;
 pub mod tokenizer;
 pub mod verify;
 
+pub use error::SessionError;
 pub use generation::Generation;
 pub use session::{Session, SessionOptions, Want};

@@ -2,9 +2,14 @@
 //!
 //! Everything that could differ between machines is pinned: candidates are put in a total order (logit descending, id
 //! ascending) before anything is summed, sums run in that order in binary64, the exponential is `libm`'s (Rust code,
-//! no system library), and random numbers come from integers (a counter mixed with the seed). Nothing here looks at a
-//! device, a text or a clock.
+//! no system library), and random numbers come from integers. Nothing here looks at a device, a text or a clock.
+//!
+//! **Draws by position.** The random number of a token is a function of the seed and of the token's position in the
+//! sequence, the prompt counted, and of nothing else: not of how many tokens this sampler has drawn. So a request that is
+//! sent again with the tokens it has brought up so far goes on as if nothing had happened, in another process and on
+//! another machine, and two sequences that share a seed share their numbers position by position.
 
+use crate::random;
 use crate::record::{Best, SELECT_MAX};
 use anyhow::{Result, ensure};
 use std::cmp::Ordering;
@@ -43,12 +48,11 @@ impl Default for SamplerOptions {
     }
 }
 
-/// Draws tokens. Its only state is how many it has drawn.
+/// Draws tokens. What it draws depends on what it is given alone, not on what it drew before.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     options: SamplerOptions,
-    draws: u64,
-    /// kept from call to call
+    /// memory that is used again for every token
     candidates: Vec<Candidate>,
 }
 
@@ -61,19 +65,6 @@ struct Candidate {
 /// Greatest logit first, then lowest id: a total order, since logits are finite.
 fn order(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-/// The number of draw `index` under `seed`: a multiple of 2^-53 in [0, 1).
-fn uniform(seed: u64, index: u64) -> f64 {
-    let counter = index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mix(mix(seed).wrapping_add(counter)) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 impl Sampler {
@@ -90,17 +81,18 @@ impl Sampler {
             repeat_penalty.is_finite() && repeat_penalty > 0.0,
             "repeat-penalty is {repeat_penalty}: a positive number expected"
         );
-        Ok(Sampler { options, draws: 0, candidates: Vec::new() })
+        Ok(Sampler { options, candidates: Vec::new() })
     }
 
-    /// The next token: an index into `logits`. `history` is the ids so far, oldest first; ids beyond the logits are
-    /// passed over.
+    /// The token at `position`, which counts from 0 and from the start of the prompt: an index into `logits`. `history` is
+    /// the ids before it, oldest first, or as many of the last as the penalty looks at; ids beyond the logits are passed
+    /// over.
     ///
     /// Steps, in llama.cpp's order: repeat penalty, top-k, top-p, min-p, temperature, one draw. The probabilities of
     /// top-p and min-p are those before temperature. A temperature of 0 draws no number.
     ///
     /// Errors: no logits, or one that is not finite (its index is named).
-    pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
+    pub fn sample(&mut self, logits: &[f32], history: &[u32], position: usize) -> Result<u32> {
         ensure!(!logits.is_empty(), "sampling: no logits");
         ensure!(u32::try_from(logits.len()).is_ok(), "sampling: {} logits, fewer than 2^32 expected", logits.len());
         if let Some(at) = logits.iter().position(|l| !l.is_finite()) {
@@ -137,7 +129,7 @@ impl Sampler {
             c.truncate(o.top_k);
         }
         c.sort_unstable_by(order);
-        Ok(self.draw())
+        Ok(self.draw(position))
     }
 
     /// How many of the best logits [`Sampler::sample_best`] needs to choose as [`Sampler::sample`] does from all: 1 where
@@ -151,11 +143,11 @@ impl Sampler {
         (1..=SELECT_MAX).contains(&k).then_some(k)
     }
 
-    /// The next token, from the [`Sampler::needs`] best logits, the greatest first and of equals the lowest id, or more:
-    /// what [`Sampler::sample`] makes of all logits, by the same draw.
+    /// The token at `position`, from the [`Sampler::needs`] best logits, the greatest first and of equals the lowest id, or
+    /// more: what [`Sampler::sample`] makes of all logits, by the same draw.
     ///
     /// Errors: no logits; the first is not finite.
-    pub fn sample_best(&mut self, best: &[Best]) -> Result<u32> {
+    pub fn sample_best(&mut self, best: &[Best], position: usize) -> Result<u32> {
         ensure!(!best.is_empty(), "sampling: no logits");
         ensure!(
             best[0].logit.is_finite(),
@@ -168,11 +160,11 @@ impl Sampler {
         }
         self.candidates.clear();
         self.candidates.extend(best.iter().take(self.options.top_k).map(|b| Candidate { logit: b.logit, id: b.id }));
-        Ok(self.draw())
+        Ok(self.draw(position))
     }
 
     /// Top-p, min-p, temperature and one draw from the candidates, which are in order.
-    fn draw(&mut self) -> u32 {
+    fn draw(&mut self, position: usize) -> u32 {
         let (o, c) = (&self.options, &mut self.candidates);
         let top = f64::from(c[0].logit);
         let weight = |c: &Candidate, temperature: f64| libm::exp((f64::from(c.logit) - top) / temperature);
@@ -193,8 +185,7 @@ impl Sampler {
 
         let temperature = f64::from(o.temperature);
         let total = c.iter().fold(0.0, |sum, c| sum + weight(c, temperature));
-        let target = uniform(o.seed, self.draws) * total;
-        self.draws += 1;
+        let target = random::unit(random::at(o.seed, position as u64)) * total;
         let mut sum = 0.0;
         let hit = c.iter().find(|c| {
             sum += weight(c, temperature);
@@ -208,6 +199,7 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use random::mix;
 
     fn greedy() -> SamplerOptions {
         SamplerOptions { temperature: 0.0, ..SamplerOptions::default() }
@@ -218,12 +210,12 @@ mod tests {
         SamplerOptions { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplerOptions::default() }
     }
 
-    /// Which ids 4000 draws from `logits` bring up.
+    /// Which ids the draws at 4000 positions bring up.
     fn seen(options: SamplerOptions, logits: &[f32]) -> Vec<usize> {
         let mut sampler = Sampler::new(options).unwrap();
         let mut counts = vec![0; logits.len()];
-        for _ in 0..4000 {
-            counts[sampler.sample(logits, &[]).unwrap() as usize] += 1;
+        for position in 0..4000 {
+            counts[sampler.sample(logits, &[], position).unwrap() as usize] += 1;
         }
         counts
     }
@@ -233,7 +225,7 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizer/sampling_golden.json");
         let cases: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let cases = cases.as_array().unwrap();
-        assert_eq!(cases.len(), 10);
+        assert_eq!(cases.len(), 12);
         for case in cases {
             let o = &case["options"];
             let float = |key: &str| o[key].as_f64().unwrap() as f32;
@@ -250,14 +242,15 @@ mod tests {
             let n = case["vocab"].as_u64().unwrap();
             let want: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
             let mut sampler = Sampler::new(options.clone()).unwrap();
-            let mut history = Vec::new();
+            let prompt = count("prompt");
+            let mut history: Vec<u32> = (0..prompt).map(|i| (i * 37 % n) as u32).collect();
             for step in 0..want.len() as u64 {
                 let salt = options.seed.wrapping_add(step);
                 let logits: Vec<f32> =
                     (0..n).map(|i| ((mix((i * 7919).wrapping_add(salt)) >> 40) % 1024) as f32 / 64.0 - 8.0).collect();
-                history.push(sampler.sample(&logits, &history).unwrap());
+                history.push(sampler.sample(&logits, &history, history.len()).unwrap());
             }
-            assert_eq!(history, want, "{options:?}");
+            assert_eq!(history[prompt as usize..], want, "{options:?}");
         }
     }
 
@@ -295,12 +288,13 @@ mod tests {
                 let n = if step % 4 == 0 { 30 } else { 500 };
                 let logits: Vec<f32> =
                     (0..n).map(|i| (mix(i * 31 + seed * 7 + step) % 40) as f32 / 4.0 - 5.0).collect();
-                let want = all.sample(&logits, &[1, 2]).unwrap();
+                let position = 3 * step as usize;
+                let want = all.sample(&logits, &[1, 2], position).unwrap();
                 // a device selects a power of two
-                let more = few.clone().sample_best(&best(&logits, k.next_power_of_two())).unwrap();
-                let fewer = few.clone().sample_best(&best(&logits, k.div_ceil(2))).unwrap();
+                let more = few.clone().sample_best(&best(&logits, k.next_power_of_two()), position).unwrap();
+                let fewer = few.clone().sample_best(&best(&logits, k.div_ceil(2)), position).unwrap();
                 assert_eq!(more, want, "{options:?}");
-                assert_eq!(few.sample_best(&best(&logits, k)).unwrap(), want, "{options:?}");
+                assert_eq!(few.sample_best(&best(&logits, k), position).unwrap(), want, "{options:?}");
                 told += usize::from(fewer != want);
             }
         }
@@ -325,9 +319,9 @@ mod tests {
     #[test]
     fn greedy_takes_the_lowest_of_equal_ids() {
         let mut s = Sampler::new(greedy()).unwrap();
-        assert_eq!(s.sample(&[1.0, 3.0, 2.0, 3.0], &[]).unwrap(), 1);
-        assert_eq!(s.sample(&[-0.0, 0.0], &[]).unwrap(), 0);
-        assert_eq!(s.sample(&[-5.0], &[]).unwrap(), 0);
+        assert_eq!(s.sample(&[1.0, 3.0, 2.0, 3.0], &[], 0).unwrap(), 1);
+        assert_eq!(s.sample(&[-0.0, 0.0], &[], 0).unwrap(), 0);
+        assert_eq!(s.sample(&[-5.0], &[], 0).unwrap(), 0);
     }
 
     #[test]
@@ -372,13 +366,27 @@ mod tests {
     fn the_repeat_penalty_divides_positive_and_multiplies_negative_logits_of_recent_ids() {
         let options = SamplerOptions { repeat_penalty: 2.0, repeat_last_n: 2, ..greedy() };
         let mut s = Sampler::new(options).unwrap();
-        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[]).unwrap(), 0);
-        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0]).unwrap(), 1);
-        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0, 0, 2, 2]).unwrap(), 0, "only the last two count");
-        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0, 0]).unwrap(), 1, "an id counts once");
-        assert_eq!(s.sample(&[-2.0, -3.0], &[0]).unwrap(), 1);
-        assert_eq!(s.sample(&[1.0, 0.5], &[7, u32::MAX]).unwrap(), 0, "ids beyond the logits are passed over");
-        assert_eq!(s.sample(&[f32::MIN, f32::MIN], &[0]).unwrap(), 0, "a penalty does not overflow");
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[], 0).unwrap(), 0);
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0], 0).unwrap(), 1);
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0, 0, 2, 2], 0).unwrap(), 0, "only the last two count");
+        assert_eq!(s.sample(&[4.0, 3.0, 1.0], &[0, 0], 0).unwrap(), 1, "an id counts once");
+        assert_eq!(s.sample(&[-2.0, -3.0], &[0], 0).unwrap(), 1);
+        assert_eq!(s.sample(&[1.0, 0.5], &[7, u32::MAX], 0).unwrap(), 0, "ids beyond the logits are passed over");
+        assert_eq!(s.sample(&[f32::MIN, f32::MIN], &[0], 0).unwrap(), 0, "a penalty does not overflow");
+    }
+
+    #[test]
+    fn a_draw_depends_on_its_position_and_not_on_the_draws_before_it() {
+        let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32).collect();
+        let mut s = Sampler::new(plain()).unwrap();
+        let all: Vec<u32> = (0..100).map(|i| s.sample(&logits, &[], i).unwrap()).collect();
+        for from in [0, 1, 50, 99] {
+            let mut fresh = Sampler::new(plain()).unwrap();
+            let rest: Vec<u32> = (from..100).map(|i| fresh.sample(&logits, &[], i).unwrap()).collect();
+            assert_eq!(rest, all[from..]);
+            assert_eq!(s.sample(&logits, &[], from).unwrap(), all[from], "again");
+        }
+        assert!(all.windows(2).any(|w| w[0] != w[1]));
     }
 
     #[test]
@@ -386,7 +394,7 @@ mod tests {
         let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32).collect();
         let run = |seed| {
             let mut s = Sampler::new(SamplerOptions { seed, ..plain() }).unwrap();
-            (0..50).map(|_| s.sample(&logits, &[]).unwrap()).collect::<Vec<_>>()
+            (0..50).map(|i| s.sample(&logits, &[], i).unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
@@ -396,10 +404,10 @@ mod tests {
     fn a_logit_that_is_not_finite_is_an_error_naming_it() {
         let mut s = Sampler::new(greedy()).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let error = s.sample(&[0.0, 1.0, bad], &[]).unwrap_err().to_string();
+            let error = s.sample(&[0.0, 1.0, bad], &[], 0).unwrap_err().to_string();
             assert!(error.contains("logit 2 is "), "{error}");
         }
-        assert!(s.sample(&[], &[]).is_err());
+        assert!(s.sample(&[], &[], 0).is_err());
     }
 
     #[test]
@@ -426,7 +434,7 @@ mod tests {
     fn extreme_temperatures_and_logits_still_give_an_answer() {
         for temperature in [f32::MIN_POSITIVE, 1e-45, f32::MAX] {
             let mut s = Sampler::new(SamplerOptions { temperature, ..plain() }).unwrap();
-            assert!(s.sample(&[f32::MIN, f32::MAX, 0.0], &[]).unwrap() < 3);
+            assert!(s.sample(&[f32::MIN, f32::MAX, 0.0], &[], 0).unwrap() < 3);
         }
     }
 }

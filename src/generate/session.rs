@@ -1,5 +1,6 @@
 //! A session: one model on one device, one growing sequence.
 
+use super::error::SessionError;
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
 use crate::models::{self, Built, Hyper, PlanOptions, RopeTable, Weights};
@@ -8,7 +9,7 @@ use anyhow::{Context, ensure};
 use std::collections::VecDeque;
 
 /// Choices of a session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SessionOptions {
     /// what shapes the plan; the binding limit is lowered to the device's
     pub plan: PlanOptions,
@@ -27,9 +28,31 @@ pub enum Want {
     From(usize),
 }
 
+/// A device that is lent to a session, or its own.
+enum Held<'d> {
+    Lent(&'d mut dyn Device),
+    Own(Box<dyn Device>),
+}
+
+impl Held<'_> {
+    fn get(&self) -> &dyn Device {
+        match self {
+            Held::Lent(device) => &**device,
+            Held::Own(device) => device.as_ref(),
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Device {
+        match self {
+            Held::Lent(device) => &mut **device,
+            Held::Own(device) => device.as_mut(),
+        }
+    }
+}
+
 /// A loaded model and the tokens it has seen.
 pub struct Session<'d> {
-    device: &'d mut dyn Device,
+    device: Held<'d>,
     built: Built,
     table: RopeTable,
     pos: usize,
@@ -66,6 +89,29 @@ impl<'d> Session<'d> {
         page: usize,
         progress: impl FnMut(u64) + Send,
     ) -> anyhow::Result<Session<'d>> {
+        Session::load(Held::Lent(device), container, hyper, options, page, progress).await
+    }
+
+    /// As [`Session::new`], with a device that is the session's own.
+    pub async fn owning(
+        device: Box<dyn Device>,
+        container: &Container,
+        hyper: &Hyper,
+        options: SessionOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> anyhow::Result<Session<'static>> {
+        Session::load(Held::Own(device), container, hyper, options, usize::MAX, progress).await
+    }
+
+    async fn load(
+        mut held: Held<'d>,
+        container: &Container,
+        hyper: &Hyper,
+        options: SessionOptions,
+        page: usize,
+        progress: impl FnMut(u64) + Send,
+    ) -> anyhow::Result<Session<'d>> {
+        let device = held.get_mut();
         let mut plan = options.plan;
         plan.max_binding_words = plan.max_binding_words.min(device.info().max_binding_words);
         // every logits row of a step must fit one binding
@@ -82,7 +128,7 @@ impl<'d> Session<'d> {
         device.load(built.plan.clone(), &mut weights).await?;
         let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
-        Ok(Session { device, built, table, pos: 0, vocab, step, logits, under_way, select: 0 })
+        Ok(Session { device: held, built, table, pos: 0, vocab, step, logits, under_way, select: 0 })
     }
 
     /// Positions the cache holds.
@@ -107,7 +153,7 @@ impl<'d> Session<'d> {
 
     /// The device.
     pub fn device(&mut self) -> &mut dyn Device {
-        self.device
+        self.device.get_mut()
     }
 
     /// Forgets the sequence; the cache is overwritten from the start.
@@ -120,14 +166,8 @@ impl<'d> Session<'d> {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab) {
             anyhow::bail!("token id {id} is outside the vocabulary of {}", self.vocab);
         }
-        let need = self.pos + ids.len();
-        ensure!(
-            need <= self.built.n_ctx,
-            "{} tokens after the {} already seen need a context of {need}, it holds {}; raise -c",
-            ids.len(),
-            self.pos,
-            self.built.n_ctx
-        );
+        let (tokens, seen, context) = (ids.len(), self.pos, self.built.n_ctx);
+        ensure!(seen + tokens <= context, SessionError::Context { tokens, seen, context });
         Ok(())
     }
 
@@ -174,7 +214,7 @@ impl<'d> Session<'d> {
             let n_out = (done + n).saturating_sub(first_wanted.max(done));
             let piece = &ids[done..done + n];
             self.prepare(piece, n_out);
-            self.device.run_into(&self.step, &mut self.logits).await?;
+            self.device.get_mut().run_into(&self.step, &mut self.logits).await?;
             for (i, l) in self.logits.chunks_exact(self.vocab).enumerate() {
                 finite(self.pos + n - n_out + i, l)?;
                 row(done + n - n_out + i, l)?;
@@ -187,7 +227,7 @@ impl<'d> Session<'d> {
 
     /// How many steps that select may be under way at once; 0: the device, or the plan, does not select.
     pub fn ahead(&self) -> usize {
-        self.device.ahead()
+        self.device.get().ahead()
     }
 
     /// Steps under way.
@@ -214,7 +254,7 @@ impl<'d> Session<'d> {
     ///
     /// Errors: those of the device; nothing is under way, or all the device takes; no room in the context.
     pub async fn follow(&mut self) -> anyhow::Result<()> {
-        let (n, most) = (self.under_way.len(), self.device.ahead());
+        let (n, most) = (self.under_way.len(), self.device.get().ahead());
         ensure!(n > 0 && n < most, "{n} steps are under way, of {most}: none can follow");
         ensure!(self.room() > 0, "the context of {} is full", self.built.n_ctx);
         let ids = self.built.ids;
@@ -230,7 +270,7 @@ impl<'d> Session<'d> {
 
     async fn submit(&mut self, k: usize) -> anyhow::Result<()> {
         (self.step.select, self.select) = (k, k);
-        self.device.submit(&self.step).await?;
+        self.device.get_mut().submit(&self.step).await?;
         self.under_way.push_back(self.step.n_tokens);
         Ok(())
     }
@@ -240,7 +280,7 @@ impl<'d> Session<'d> {
     /// A NaN or infinite logit is an error, as in [`Session::feed`].
     pub async fn best(&mut self, best: &mut Vec<Best>) -> anyhow::Result<()> {
         let n = self.under_way.pop_front().context("no step is under way")?;
-        self.device.collect(best).await?;
+        self.device.get_mut().collect(best).await?;
         let first = best.first().context("the device selected nothing")?;
         finite(self.pos + n - 1, &[first.logit])?;
         self.pos += n;
@@ -253,7 +293,7 @@ impl<'d> Session<'d> {
     pub async fn settle(&mut self) -> anyhow::Result<()> {
         let mut thrown = Vec::new();
         while self.under_way.pop_front().is_some() {
-            self.device.collect(&mut thrown).await?;
+            self.device.get_mut().collect(&mut thrown).await?;
         }
         Ok(())
     }
@@ -262,13 +302,9 @@ impl<'d> Session<'d> {
 /// Errors: a logit that is not finite. Whoever reads logits of a position says it with this sentence.
 pub(super) fn finite(pos: usize, logits: &[f32]) -> anyhow::Result<()> {
     match logits.iter().find(|l| !l.is_finite()) {
-        Some(l) => anyhow::bail!("the logits of position {pos} hold {l}: the model's activations overflowed"),
+        Some(&value) => Err(SessionError::Overflow { position: pos, value }.into()),
         None => Ok(()),
     }
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
 /// The cache alone, before the plan is made: an absurd context would make an absurd number of pages.
@@ -276,14 +312,7 @@ fn check_cache(hyper: &Hyper, plan: &PlanOptions, memory: Option<u64>) -> anyhow
     let (k, v) = (plan.k_type.words(hyper.head_dim), plan.v_type.words(hyper.head_dim));
     let bytes = plan.n_ctx as u64 * hyper.cache_bytes(k.unwrap_or(0), v.unwrap_or(0)) as u64;
     let free = memory.unwrap_or(u64::MAX);
-    ensure!(
-        bytes <= free,
-        "a cache of {} positions needs {} of memory, {} are available; use a smaller context (-c), a smaller cache type \
-         (--ctk, --ctv) or a smaller model",
-        plan.n_ctx,
-        gib(bytes),
-        gib(free)
-    );
+    ensure!(bytes <= free, SessionError::Cache { positions: plan.n_ctx, bytes, free });
     Ok(())
 }
 
@@ -295,18 +324,8 @@ fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
     let (weights, cache) = (bytes(Role::is_weight), bytes(|r| *r == Role::Cache));
     let recent = bytes(|r| *r == Role::Recent);
     let total = bytes(|_| true);
-    let free = memory.unwrap_or(u64::MAX);
-    ensure!(
-        total <= free,
-        "{} of memory are needed (weights {}, cache {}{}, work {}), {} are available; use a smaller context (-c), a smaller \
-         cache type (--ctk, --ctv), fewer tokens at once (--ubatch) or a smaller model",
-        gib(total),
-        gib(weights),
-        gib(cache),
-        if recent > 0 { format!(", f16 copy of recent positions {}", gib(recent)) } else { String::new() },
-        gib(total - weights - cache - recent),
-        gib(free)
-    );
+    let (work, free) = (total - weights - cache - recent, memory.unwrap_or(u64::MAX));
+    ensure!(total <= free, SessionError::Memory { weights, cache, recent, work, free });
     Ok(())
 }
 

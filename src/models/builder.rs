@@ -4,6 +4,7 @@
 //! its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
 //! and appends commands to one recording.
 
+use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
 use crate::formats::{Container, ContainerKind, Tensor, names};
@@ -28,7 +29,8 @@ use std::ops::Range;
 /// Workgroups of one dimension that every adapter dispatches.
 const MAX_GROUPS: usize = 65535;
 
-/// Choices that shape a plan.
+/// Choices that shape a plan. By default a context of 512, one row of logits a step, activations of 8 bits and an f16 cache,
+/// on a device that binds buffers of any size.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
     /// positions in the cache
@@ -37,7 +39,7 @@ pub struct PlanOptions {
     pub ubatch: usize,
     /// logits rows in a step, at most
     pub max_out: usize,
-    /// digits of the activations: 1 (8 bits) or 2 (`--activations 16`)
+    /// digits of the activations: 1 (8 bits) or 2 (16)
     pub digits: usize,
     /// type of cached keys
     pub k_type: CacheType,
@@ -47,6 +49,22 @@ pub struct PlanOptions {
     pub recent: Recent,
     /// largest buffer the device can bind, in words
     pub max_binding_words: usize,
+}
+
+impl Default for PlanOptions {
+    fn default() -> PlanOptions {
+        PlanOptions {
+            n_ctx: 512,
+            ubatch: 512,
+            max_out: 1,
+            digits: 1,
+            k_type: CacheType::F16,
+            v_type: CacheType::F16,
+            recent: Recent::Auto,
+            // in bytes it is still a number of a usize
+            max_binding_words: usize::MAX / 8,
+        }
+    }
 }
 
 /// Whether a query reads the keys and values of its own chunk of 64 positions from an f16 copy rather than from the cache
@@ -228,8 +246,9 @@ impl<'a> Builder<'a> {
     /// Errors: cache types that do not fit the heads; buffers beyond the
     /// binding limit; an embedding that is missing or has another shape.
     pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions, page: usize) -> anyhow::Result<Builder<'a>> {
-        ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, "context, ubatch and output rows must be at least 1");
-        let cached = (cache_words(o.k_type, h.head_dim, "--ctk")?, cache_words(o.v_type, h.head_dim, "--ctv")?);
+        ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, PlanError::Zero);
+        let words = |ty, what| cache_words(ty, h.head_dim, what);
+        let cached = (words(o.k_type, Cached::Keys)?, words(o.v_type, Cached::Values)?);
         let mut b = Builder {
             c,
             h,
@@ -304,8 +323,7 @@ impl<'a> Builder<'a> {
         let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / CHUNK * CHUNK;
         ensure!(
             page_limit > 0,
-            "64 cached positions do not fit the device's binding limit of {} bytes",
-            o.max_binding_words * 4
+            PlanError::Binding { what: "64 cached positions".into(), limit: o.max_binding_words * 4 }
         );
         let page = n_ctx.min(page_limit).min((page / CHUNK * CHUNK).max(CHUNK));
         self.pages.ranges = (0..n_ctx).step_by(page).map(|first| (first, page.min(n_ctx - first))).collect();
@@ -332,7 +350,7 @@ impl<'a> Builder<'a> {
         }
         if self.pages.ring > 0 {
             let words =
-                self.h.kv_heads * self.pages.ring * cache_words(CacheType::F16, self.h.head_dim, "--kv-recent")?;
+                self.h.kv_heads * self.pages.ring * cache_words(CacheType::F16, self.h.head_dim, Cached::Recent)?;
             for (id, what) in ["keys", "values"].into_iter().enumerate() {
                 self.pages.recent[id] = self.buffer(&format!("layer {l} {what} recent"), words, Role::Recent)?;
                 self.recent_words += words;
@@ -403,9 +421,7 @@ impl<'a> Builder<'a> {
     fn buffer(&mut self, name: &str, words: usize, role: Role) -> anyhow::Result<BufId> {
         ensure!(
             words <= self.o.max_binding_words,
-            "buffer {name} needs {} bytes, the device binds at most {}; use a smaller --ubatch",
-            words * 4,
-            self.o.max_binding_words * 4
+            PlanError::Buffer { name: name.into(), bytes: words * 4, limit: self.o.max_binding_words * 4 }
         );
         self.buffers.push(BufDecl { name: name.to_string(), words, role });
         Ok(self.buffers.len() - 1)
@@ -472,8 +488,7 @@ impl<'a> Builder<'a> {
         let part_rows = self.o.max_binding_words / pack::words_per_row(ty, k) / ROW_BLOCK * ROW_BLOCK;
         ensure!(
             part_rows > 0,
-            "32 rows of tensor {name} do not fit the device's binding limit of {} bytes",
-            self.o.max_binding_words * 4
+            PlanError::Binding { what: format!("32 rows of tensor {name}"), limit: self.o.max_binding_words * 4 }
         );
         let mut parts = Vec::new();
         for row0 in range.clone().step_by(part_rows) {
@@ -502,12 +517,7 @@ impl<'a> Builder<'a> {
     /// y = norm(x) · w for each head by itself, w being the tensor `what`, `[head_dim]`; x, y `[token][heads][head_dim]`.
     pub fn head_norm(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
         let (dim, t) = (self.h.head_dim, self.o.ubatch);
-        ensure!(
-            t * heads <= MAX_GROUPS,
-            "{t} tokens of {heads} heads in a step are more rows than the {MAX_GROUPS} a norm takes; use --ubatch {} or \
-             less",
-            MAX_GROUPS / heads
-        );
+        ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
         let w = self.vector(what, "weight", dim)?;
         let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
@@ -669,8 +679,6 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn cache_words(t: CacheType, head_dim: usize, flag: &str) -> anyhow::Result<usize> {
-    t.words(head_dim).with_context(|| {
-        format!("{flag} {}: blocks of 32 do not divide a head of {head_dim}; use f16 or f32", t.name())
-    })
+fn cache_words(ty: CacheType, head_dim: usize, what: Cached) -> Result<usize, PlanError> {
+    ty.words(head_dim).ok_or(PlanError::CacheType { what, ty, head_dim })
 }

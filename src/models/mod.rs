@@ -1,6 +1,7 @@
 //! Config and weights to plans. Claims every tensor of a file exactly once; names no device.
 
 mod builder;
+mod error;
 pub mod hyper;
 mod llama;
 mod phi3;
@@ -10,6 +11,7 @@ mod vector;
 pub mod weights;
 
 pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, positions, recent_positions};
+pub use error::{Cached, PlanError};
 pub use hyper::{Family, Hyper};
 pub use rope::{RopeTable, llama3_divisors};
 pub use weights::{Weights, rope_table};

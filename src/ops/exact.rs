@@ -224,15 +224,7 @@ pub fn tree_sum(v: &mut [f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// splitmix64
-    fn next(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
+    use crate::random;
 
     #[test]
     fn canon_leaves_magnitudes_of_two_to_the_minus_50_to_64_no_negative_zero_and_one_poison() {
@@ -348,7 +340,7 @@ mod tests {
             assert_eq!(f32_to_f16(x), want, "{x:e} {:08x}", x.to_bits());
         };
         for _ in 0..2_000_000 {
-            let bits = next(&mut seed) as u32;
+            let bits = random::next(&mut seed) as u32;
             check(f32::from_bits(bits));
             // the exponents an f16 has, with ties made likely
             let exponent = 127 - 27 + (bits >> 8) % 45;

@@ -439,6 +439,30 @@ fn temperature_zero_does_not_depend_on_the_seed() {
     assert_eq!(of("1"), of("2"));
 }
 
+#[test]
+fn results_in_json_say_in_one_line_what_decided_them() {
+    let of = |flags: &[&str]| generated(flags)["fingerprint"].as_str().expect("a line").to_string();
+    let plain = of(&["--device", "cpu"]);
+    assert!(plain.starts_with("isobit-1:") && plain.ends_with(":a8:f16/f16"), "{plain}");
+    assert_eq!(of(&["-m", MODEL, "--device", "cpu:scalar", "--ubatch", "1", "-c", "64", "--temp", "0"]), plain);
+    for flags in ["--ctk q8_0", "--ctv tq3_1", "--activations 16", "--kv-recent on"] {
+        assert_ne!(of(&[&["--device", "cpu"], &words(flags)[..]].concat()), plain, "{flags}");
+    }
+    let dir = folder();
+    let text = put(dir.path(), "text.txt", "The king had three sons. ".repeat(12).as_bytes());
+    let v = isobit(&["perplexity", "-f", &text, "-c", "32", "--device", "cpu", "--json"]).json();
+    assert_eq!(v["fingerprint"], plain);
+    let v = isobit(&["verify", "--devices", "cpu:portable,cpu", "--tokens", "1", "--json"]).json();
+    assert_eq!(v["fingerprint"], plain);
+    let v =
+        isobit(&["compare", MODEL, MODEL, "-f", &text, "-c", "32", "--ctk-b", "q8_0", "-d", "cpu", "--json"]).json();
+    assert_eq!(v["a"]["fingerprint"], plain);
+    assert_eq!(v["b"]["fingerprint"], plain.replace("f16/f16", "q8_0/f16"));
+    let grid =
+        ["bench", "--device", "cpu", "--no-limits", "-p", "8", "-n", "0", "-r", "1", "--no-warmup", "-o", "json"];
+    assert_eq!(isobit(&grid).json()[0]["fingerprint"], plain);
+}
+
 // Flags.
 
 #[test]

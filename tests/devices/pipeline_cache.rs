@@ -9,8 +9,7 @@ mod gpu {
     use isobit::fuse::Fuse;
     use isobit::generate::{Session, SessionOptions, Want};
     use isobit::host::{Adapter, GpuOptions, Store, Tune, connect};
-    use isobit::models::{Hyper, PlanOptions, Recent};
-    use isobit::ops::cache::CacheType;
+    use isobit::models::{Hyper, PlanOptions};
     use std::path::Path;
     use std::sync::Arc;
 
@@ -32,10 +31,7 @@ mod gpu {
         let read = gpu.pipelines_read();
         let c = Container::open(Path::new(MODEL), LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
         let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
-        let (k_type, v_type, recent) = (CacheType::F16, CacheType::F16, Recent::Auto);
-        let max_binding_words = usize::MAX / 8;
-        let plan =
-            PlanOptions { n_ctx: 64, ubatch: 8, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+        let plan = PlanOptions { n_ctx: 64, ubatch: 8, ..PlanOptions::default() };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         let mut bits = Vec::new();
         block_on(async {

@@ -2,8 +2,7 @@
 
 use isobit::formats::{Container, LoadMode};
 use isobit::fuse::{Fuse, fuse};
-use isobit::models::{self, Hyper, PlanOptions, Recent, Weights};
-use isobit::ops::cache::CacheType;
+use isobit::models::{self, Hyper, PlanOptions, Weights};
 use isobit::record::{Plan, WeightSource};
 use std::path::Path;
 
@@ -15,8 +14,7 @@ fn embedded() -> Container {
 /// Fused, so that some buffers are stacked.
 fn plan(c: &Container, max_binding_words: usize) -> Plan {
     let h = Hyper::read(c).unwrap_or_else(|e| panic!("{e:#}"));
-    let (k_type, v_type, recent) = (CacheType::F16, CacheType::F16, Recent::Auto);
-    let o = PlanOptions { n_ctx: 64, ubatch: 8, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+    let o = PlanOptions { n_ctx: 64, ubatch: 8, max_binding_words, ..PlanOptions::default() };
     let mut plan = models::build(c, &h, &o).unwrap_or_else(|e| panic!("{e:#}")).plan;
     fuse(&mut plan, Fuse::On, max_binding_words);
     plan

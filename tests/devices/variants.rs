@@ -74,11 +74,7 @@ mod gpu {
     }
 
     fn options() -> SessionOptions {
-        let (k_type, v_type) = (CacheType::F16, CacheType::F16);
-        let max_binding_words = usize::MAX / 8;
-        let recent = Recent::Auto;
-        let plan =
-            PlanOptions { n_ctx: 256, ubatch: 64, max_out: 1, digits: 1, k_type, v_type, recent, max_binding_words };
+        let plan = PlanOptions { n_ctx: 256, ubatch: 64, ..PlanOptions::default() };
         SessionOptions { plan, memory: None, fuse: Fuse::On }
     }
 

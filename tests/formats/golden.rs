@@ -82,15 +82,12 @@ fn check(what: &str, result: Result<(), String>) {
     }
 }
 
-/// splitmix64, so that random cases are the same everywhere.
+/// Random cases that are the same everywhere; the state is the seed.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        isobit::random::next(&mut self.0)
     }
 
     fn below(&mut self, n: usize) -> usize {

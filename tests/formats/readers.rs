@@ -828,16 +828,12 @@ fn metadata_keys_that_occur_twice_are_refused_and_empty_tensors_come_by_name() {
 
 // ---------------------------------------------------------------- mutations
 
-/// splitmix64
+/// Its state is the seed.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        isobit::random::next(&mut self.0)
     }
 
     fn below(&mut self, n: usize) -> usize {

@@ -11,16 +11,12 @@ use isobit::simd::{Level, attention, attention_head, rms_norm_row, swiglu};
 /// What output buffers hold before a call; no operation gives it.
 const GUARD: u32 = 0x7fc1_2345;
 
-/// splitmix64
+/// Its state is the seed.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        isobit::random::next(&mut self.0)
     }
 
     /// -1..1

@@ -7,16 +7,12 @@ use isobit::ops::linear::{LinearParams, act_words, groups};
 use isobit::ops::{self};
 use isobit::simd::{self, Act, Level};
 
-/// splitmix64
+/// Its state is the seed.
 struct Random(u64);
 
 impl Random {
     fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        isobit::random::next(&mut self.0)
     }
     fn below(&mut self, n: usize) -> usize {
         (self.word() % n as u64) as usize

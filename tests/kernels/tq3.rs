@@ -2,6 +2,7 @@
 
 use isobit::ops::exact::{f16_to_f32, f32_to_f16};
 use isobit::ops::tq3::*;
+use isobit::random::next;
 
 fn data(name: &str) -> Vec<u8> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/tq3_0/");
@@ -116,14 +117,6 @@ fn the_fused_dot_is_the_published_one_with_the_right_factor_and_not_with_the_wro
     }
     // all but those whose dot product is 0
     assert!(caught > 660, "the factor 1/32 would pass in {} of 714 blocks", 714 - caught);
-}
-
-/// SplitMix64 (Steele, Lea and Flood 2014)
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Box-Muller

@@ -12,7 +12,7 @@ use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::verify::{Report, Script, argmax, prompt, verify};
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use isobit::record::Device;
 use isobit::simd::Level;
@@ -35,8 +35,7 @@ fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
         digits,
         k_type: cache,
         v_type: cache,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
+        ..PlanOptions::default()
     };
     SessionOptions { plan, memory: None, fuse: Fuse::On }
 }
@@ -476,7 +475,7 @@ fn a_step_of_more_heads_than_a_norm_takes_is_refused() {
     o.ubatch = 65535;
     o.max_out = 1;
     let error = isobit::models::build(&c, &h, &o).expect_err("too many rows").to_string();
-    assert!(error.contains("use --ubatch 16383 or less"), "{error}");
+    assert!(error.contains("compute 16383 at once or fewer"), "{error}");
     o.ubatch = 16383;
     isobit::models::build(&c, &h, &o).expect("fits");
 }

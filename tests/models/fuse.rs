@@ -9,7 +9,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::{FEW_TOKENS, Fuse, fuse};
 use isobit::generate::verify::{Script, digest_of, prompt};
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{self, Hyper, PlanOptions, Recent};
+use isobit::models::{self, Hyper, PlanOptions};
 use isobit::ops::act_quantize::ActQuantizeParams;
 use isobit::ops::add::AddParams;
 use isobit::ops::cache::CacheType;
@@ -38,9 +38,7 @@ fn synthetic(dir: &tempfile::TempDir, args: &[&str]) -> Container {
 
 fn options(cache: (CacheType, CacheType), digits: usize, fuse: Fuse) -> SessionOptions {
     let (k_type, v_type) = cache;
-    let max_binding_words = usize::MAX / 8;
-    let recent = Recent::Auto;
-    let plan = PlanOptions { n_ctx: 128, ubatch: 32, max_out: 1, digits, k_type, v_type, recent, max_binding_words };
+    let plan = PlanOptions { n_ctx: 128, ubatch: 32, digits, k_type, v_type, ..PlanOptions::default() };
     SessionOptions { plan, memory: None, fuse }
 }
 

@@ -7,7 +7,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::tokenizer::Tokenizer;
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use std::path::PathBuf;
 
@@ -32,8 +32,7 @@ fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
         digits,
         k_type: cache,
         v_type: cache,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
+        ..PlanOptions::default()
     };
     SessionOptions { plan, memory: None, fuse: Fuse::On }
 }

@@ -11,7 +11,7 @@ use isobit::generate::generation::Reads;
 use isobit::generate::sampling::{Sampler, SamplerOptions};
 use isobit::generate::verify::prompt;
 use isobit::generate::{Generation, Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use isobit::record::{BufDecl, Device, Op, Role, Step};
 use isobit::simd::Level;
@@ -25,16 +25,7 @@ fn embedded() -> (Container, Hyper) {
 }
 
 fn options(n_ctx: usize, cache: CacheType) -> SessionOptions {
-    let plan = PlanOptions {
-        n_ctx,
-        ubatch: 16,
-        max_out: 1,
-        digits: 1,
-        k_type: cache,
-        v_type: cache,
-        recent: Recent::Auto,
-        max_binding_words: usize::MAX / 8,
-    };
+    let plan = PlanOptions { n_ctx, ubatch: 16, k_type: cache, v_type: cache, ..PlanOptions::default() };
     SessionOptions { plan, memory: None, fuse: Fuse::On }
 }
 

@@ -2,7 +2,7 @@
 
 use isobit::cpu::{CpuDevice, CpuOptions};
 use isobit::formats::{Container, LoadMode};
-use isobit::models::{Hyper, PlanOptions, Recent, build, recent_positions};
+use isobit::models::{Hyper, PlanOptions, build, recent_positions};
 use isobit::ops::cache::{CacheType, CacheWriteParams};
 use isobit::ops::exact::CANON_MAX;
 use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
@@ -163,16 +163,7 @@ fn at_64k_positions_the_cache_takes_3_5_bits_a_value() {
             .expect("opens");
     let h = Hyper::read(&c).expect("hyperparameters");
     let bytes = |t: CacheType, role: Role| {
-        let o = PlanOptions {
-            n_ctx: 65536,
-            ubatch: 16,
-            max_out: 1,
-            digits: 1,
-            k_type: t,
-            v_type: t,
-            recent: Recent::Auto,
-            max_binding_words: usize::MAX / 8,
-        };
+        let o = PlanOptions { n_ctx: 65536, ubatch: 16, k_type: t, v_type: t, ..PlanOptions::default() };
         let plan = build(&c, &h, &o).expect("the plan is made").plan;
         // what a device allocates: one buffer per declaration
         plan.buffers.iter().filter(|b| b.role == role).map(|b| b.words * 4).sum::<usize>()

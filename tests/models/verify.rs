@@ -32,8 +32,7 @@ fn embedded() -> Container {
 }
 
 fn options(n_ctx: usize, digits: usize, k_type: CacheType, v_type: CacheType) -> SessionOptions {
-    let (recent, max_binding_words) = (Recent::Auto, usize::MAX / 8);
-    let plan = PlanOptions { n_ctx, ubatch: 64, max_out: 1, digits, k_type, v_type, recent, max_binding_words };
+    let plan = PlanOptions { n_ctx, ubatch: 64, digits, k_type, v_type, ..PlanOptions::default() };
     SessionOptions { plan, memory: None, fuse: Fuse::On }
 }
 

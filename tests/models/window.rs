@@ -9,7 +9,7 @@ use isobit::formats::{Container, LoadMode};
 use isobit::fuse::Fuse;
 use isobit::generate::verify::{Script, verify};
 use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
+use isobit::models::{Hyper, PlanOptions};
 use isobit::ops::cache::CacheType;
 use isobit::record::Device;
 use isobit::simd::Level;
@@ -30,17 +30,8 @@ fn changed(path: &Path, keys: &[(&str, serde_json::Value)]) -> Container {
 }
 
 fn options(n_ctx: usize, cache: CacheType) -> SessionOptions {
-    let (k_type, v_type, max_binding_words) = (cache, cache, usize::MAX / 8);
-    let plan = PlanOptions {
-        n_ctx,
-        ubatch: 48,
-        max_out: n_ctx,
-        digits: 1,
-        k_type,
-        v_type,
-        recent: Recent::Auto,
-        max_binding_words,
-    };
+    let plan =
+        PlanOptions { n_ctx, ubatch: 48, max_out: n_ctx, k_type: cache, v_type: cache, ..PlanOptions::default() };
     SessionOptions { plan, memory: None, fuse: Fuse::On }
 }
 

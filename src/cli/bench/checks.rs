@@ -7,8 +7,9 @@ use super::{Reference, Run, engine, positions};
 use crate::bench::grid::Test;
 use crate::bench::measure::Bench;
 use crate::bench::schema::{Check, Config};
-use crate::cli::common::{self, About, KernelArgs, note};
+use crate::cli::common::{self, KernelArgs, note};
 use crate::cli::interrupt;
+use crate::engine::{About, Devices};
 use crate::formats::Container;
 use crate::generate::{Session, SessionOptions};
 use crate::models::Hyper;
@@ -64,7 +65,7 @@ impl Run<'_> {
     ) -> anyhow::Result<Reference> {
         let engine = engine(0, kernels)?;
         let opened = engine.devices().open(spec)?;
-        let maker = Maker::new(&opened.device.info().name, opened.about.as_ref());
+        let maker = Maker::new(&opened.name(), opened.adapter());
         drop(opened);
         if let Some(p) = places.iter_mut().find(|p| p.maker == maker) {
             let text = format!("--device {} is the reference itself: its rows are compared with nothing", p.spec);
@@ -87,9 +88,9 @@ impl Run<'_> {
             }
             let _status = common::Status::new(&format!("reference: {} ({}/{})", r.maker.title, config.k, config.v));
             let opened = r.engine.devices().open(&r.spec)?;
-            let memory = common::share_of_memory(std::slice::from_ref(&opened));
+            let memory = Devices::share_of_memory(std::slice::from_ref(&opened));
             let plan = Run::plan(&config, (k, v), positions(tests), 1);
-            let mut device = opened.device;
+            let mut device = opened.inner;
             pollster::block_on(async {
                 let options = SessionOptions { plan, memory, fuse: r.engine.kernels.fuse };
                 let session = Session::new(device.as_mut(), c, h, options, |_| {}).await?;

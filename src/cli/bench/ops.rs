@@ -6,6 +6,7 @@ use crate::bench::schema::{self, Format};
 use crate::cli::CheckFailed;
 use crate::cli::common::{self, note};
 use crate::cli::interrupt::{self, Words};
+use crate::engine::Devices;
 use crate::generate::{Session, SessionOptions};
 use crate::models::Hyper;
 use crate::record::Device;
@@ -62,10 +63,10 @@ impl Run<'_> {
         put: &mut dyn FnMut(Vec<schema::Column>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let one = engine(1, &self.a.kernels)?;
-        let mut twin = one.devices().open("cpu:scalar")?.device;
+        let mut twin = one.devices().open("cpu:scalar")?.inner;
         let mut devices = Vec::new();
         for p in &self.places {
-            devices.push(p.engine.devices().open(&p.spec)?.device);
+            devices.push(p.engine.devices().open(&p.spec)?.inner);
         }
         if table {
             for op in crate::cases::ops() {
@@ -81,13 +82,13 @@ impl Run<'_> {
             for (mut config, k, v) in self.a.configs() {
                 config.ubatch = tokens;
                 let opened = engine(0, &self.a.kernels)?.devices().open("cpu")?;
-                let memory = common::share_of_memory(std::slice::from_ref(&opened));
+                let memory = Devices::share_of_memory(std::slice::from_ref(&opened));
                 let mut plan = Run::plan(&config, (k, v), depth.max(tokens) + 1, 1);
                 // matrices are split as the tightest device needs
                 for d in &devices {
                     plan.max_binding_words = plan.max_binding_words.min(d.info().max_binding_words);
                 }
-                let mut device = opened.device;
+                let mut device = opened.inner;
                 let pieces = pollster::block_on(async {
                     let options = SessionOptions { plan, memory, fuse: one.kernels.fuse };
                     let mut session = Session::new(device.as_mut(), &c, &h, options, |_| {}).await?;

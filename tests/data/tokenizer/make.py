@@ -194,7 +194,7 @@ def make_sampling():
         # multiples of 1/64 with many ties, exact in binary32
         return [((mix((i * 7919 + salt) & M) >> 40) % 1024 - 512) / 64.0 for i in range(n)]
     def run(o, n, steps):
-        history, got = [], []
+        history, got = [i * 37 % n for i in range(o["prompt"])], []
         for step in range(steps):
             l = logits(n, o["seed"] + step)
             last = set(history[max(0, len(history) - o["repeat_last_n"]):]) if o["repeat_last_n"] else set()
@@ -223,7 +223,8 @@ def make_sampling():
             w = [math.exp((l[i] - top) / t) for i in order]
             total = 0.0
             for x in w: total += x
-            z = mix((mix(o["seed"]) + (step + 1) * 0x9E3779B97F4A7C15) & M)
+            # the number belongs to the position in the sequence, the prompt counted
+            z = mix((mix(o["seed"]) + (len(history) + 1) * 0x9E3779B97F4A7C15) & M)
             target = (z >> 11) * 2.0 ** -53 * total
             acc, pick = 0.0, order[-1]
             for i, x in zip(order, w):
@@ -231,10 +232,11 @@ def make_sampling():
                 if acc > target: pick = i; break
             got.append(pick); history.append(pick)
         return got
-    base = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repeat_penalty": 1.0, "repeat_last_n": 64, "seed": 1}
+    base = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repeat_penalty": 1.0, "repeat_last_n": 64, "seed": 1, "prompt": 0}
     cases = []
     for change in [{}, {"seed": 2**64 - 1}, {"temperature": 0.0}, {"temperature": 2.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0}, {"top_k": 1}, {"top_p": 0.3},
-                   {"min_p": 0.5}, {"repeat_penalty": 1.3}, {"repeat_penalty": 1.3, "repeat_last_n": 4, "temperature": 0.0}, {"temperature": 0.05, "top_k": 0}]:
+                   {"min_p": 0.5}, {"repeat_penalty": 1.3}, {"repeat_penalty": 1.3, "repeat_last_n": 4, "temperature": 0.0}, {"temperature": 0.05, "top_k": 0},
+                   {"prompt": 190}, {"prompt": 7, "repeat_penalty": 1.3}]:
         o = base | change
         cases.append({"options": o, "vocab": 300, "ids": run(o, 300, 40)})
     write("sampling_golden.json", cases)

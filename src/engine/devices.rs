@@ -1,0 +1,253 @@
+//! Devices by a word: the CPU, a level of it, an adapter by index or name, or whatever is best.
+//!
+//! What is named `cpu` never looks for adapters, and what is found among the native interfaces never starts GL.
+
+use super::error::{Error, Place, at};
+use crate::cpu::{CpuDevice, CpuOptions};
+#[cfg(feature = "gpu")]
+use crate::host;
+use crate::limits;
+use crate::record;
+use crate::simd::Level;
+use crate::stop::Stop;
+use std::fmt;
+
+/// Choices made when a device is opened. None of them changes a bit of a result.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceOptions {
+    /// worker threads of the CPU; 0: one per core
+    pub threads: usize,
+    /// pretend that devices bind at most this many bytes
+    pub max_binding: Option<u64>,
+    /// a flag that ends loading and steps early, wherever they are, with [`Error::Interrupted`]
+    pub stop: Stop,
+    /// those of adapters; by default kernels are not measured and nothing is kept between runs. Its `max_binding` is not
+    /// looked at
+    #[cfg(feature = "gpu")]
+    pub gpu: host::GpuOptions,
+}
+
+/// An open device, of which nothing is loaded yet.
+pub struct Device {
+    pub(crate) inner: Box<dyn record::Device>,
+    pub(crate) main_memory: bool,
+    pub(crate) software: bool,
+    pub(crate) about: Option<About>,
+    pub(crate) instead: Option<String>,
+}
+
+/// What a table says of an adapter.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// its place in the list of adapters
+    pub index: usize,
+    /// the driver's name for it
+    pub name: String,
+    /// Vulkan, Metal, Dx12, Gl, BrowserWebGpu
+    pub backend: String,
+    /// driver and its version
+    pub driver: String,
+}
+
+impl Device {
+    /// A device that was made with `internals`. `main_memory`: its buffers lie in the machine's main memory.
+    pub fn custom(inner: Box<dyn record::Device>, main_memory: bool) -> Device {
+        Device { inner, main_memory, software: false, about: None, instead: None }
+    }
+
+    /// `CPU (avx512, 2 threads)`, `llvmpipe (LLVM 15.0.6, 256 bits) [Vulkan]`.
+    pub fn name(&self) -> String {
+        self.inner.info().name
+    }
+
+    /// What is known of an adapter; `None` for the CPU.
+    pub fn adapter(&self) -> Option<&About> {
+        self.about.as_ref()
+    }
+
+    /// Whether it is a rasteriser on the CPU.
+    pub fn is_software(&self) -> bool {
+        self.software
+    }
+
+    /// Why `auto` took the CPU, in one line; `None` where it did not, or nothing else was built in.
+    pub fn instead(&self) -> Option<&str> {
+        self.instead.as_deref()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+/// The devices of this machine. Adapters are looked for when the first is asked for, and once.
+#[derive(Default)]
+pub struct Devices {
+    options: DeviceOptions,
+    #[cfg(feature = "gpu")]
+    native: std::cell::OnceCell<Vec<host::Adapter>>,
+    #[cfg(feature = "gpu")]
+    gl: std::cell::OnceCell<Vec<host::Adapter>>,
+}
+
+impl Devices {
+    /// With these options for each device that is opened.
+    pub fn new(options: DeviceOptions) -> Devices {
+        Devices { options, ..Devices::default() }
+    }
+
+    /// Options of the devices opened from now on; adapters that were found stay known.
+    pub fn options(&mut self) -> &mut DeviceOptions {
+        &mut self.options
+    }
+
+    /// Opens a device by a word in any case of letters:
+    ///
+    /// | word | device |
+    /// |---|---|
+    /// | `auto` | the first adapter that is a real GPU and exact, else the CPU |
+    /// | `cpu` | the CPU at its best level |
+    /// | `cpu:avx2`, `cpu:portable`, ... | the CPU at a level |
+    /// | `cpu:scalar` | the plain twins |
+    /// | `gpu` | the first adapter that is exact, software too |
+    /// | `0`, `1`, ... | the adapter of this index |
+    /// | anything else | the first adapter whose name has it in it, as `vulkan` or `radeon` |
+    ///
+    /// An adapter is opened only if it is exact: the float probe finds no wrong word.
+    ///
+    /// Errors: [`Error::Device`], which says what there is; [`Error::Options`] where the threads cannot be started.
+    pub fn open(&self, word: &str) -> Result<Device, Error> {
+        let lower = word.to_lowercase();
+        if lower == "auto" {
+            return self.auto();
+        }
+        match self.cpu(&lower)? {
+            Some(cpu) => Ok(cpu),
+            None => self.gpu(&lower),
+        }
+    }
+
+    /// Bytes that each of these devices may take of main memory, where some of them lie in it; `None` where nobody knows.
+    pub fn share_of_memory(devices: &[Device]) -> Option<u64> {
+        let sharing = devices.iter().filter(|d| d.main_memory).count() as u64;
+        limits::free_memory().filter(|_| sharing > 0).map(|free| free / sharing)
+    }
+
+    /// `cpu` or `cpu:LEVEL`; `None` for anything else.
+    fn cpu(&self, word: &str) -> Result<Option<Device>, Error> {
+        let level = match word.split_once(':') {
+            _ if word == "cpu" => Some(Level::detect()),
+            Some(("cpu", "scalar")) => None,
+            Some(("cpu", name)) => {
+                let level = Level::parse(name).filter(|l| Level::available().contains(l));
+                let Some(level) = level else {
+                    let has: Vec<&str> = Level::available().iter().map(|l| l.name()).collect();
+                    return Err(Error::device(format!("{word}: this CPU has scalar, {}", has.join(", "))));
+                };
+                Some(level)
+            }
+            _ => return Ok(None),
+        };
+        let DeviceOptions { threads, max_binding, .. } = self.options;
+        let mut cpu = CpuDevice::new(CpuOptions { level, threads, max_binding }).map_err(at(Place::Device))?;
+        record::Device::set_stop(&mut cpu, self.options.stop.clone());
+        Ok(Some(Device::custom(Box::new(cpu), true)))
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+impl Devices {
+    fn auto(&self) -> Result<Device, Error> {
+        self.open("cpu")
+    }
+
+    fn gpu(&self, word: &str) -> Result<Device, Error> {
+        Err(Error::device(format!("{word}: this isobit was built without the gpu feature; use cpu")))
+    }
+
+    /// How many adapters there are.
+    pub fn adapters(&self) -> usize {
+        0
+    }
+
+    /// There is no adapter to measure.
+    pub fn adapter_limits(&self, index: usize) -> Result<(f64, f64), Error> {
+        Err(Error::device(format!("there is no adapter {index}: built without the gpu feature")))
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Devices {
+    /// How many adapters there are.
+    pub fn adapters(&self) -> usize {
+        self.native().len() + self.gl().len()
+    }
+
+    fn native(&self) -> &[host::Adapter] {
+        self.native.get_or_init(|| pollster::block_on(host::native_adapters()))
+    }
+
+    fn gl(&self) -> &[host::Adapter] {
+        self.gl.get_or_init(|| pollster::block_on(host::gl_adapters(self.native().len())))
+    }
+
+    /// Bytes a second of plain reads and int8 operations a second of an adapter, measured now on a device of its own.
+    pub fn adapter_limits(&self, index: usize) -> Result<(f64, f64), Error> {
+        let a = self.native().iter().chain(self.gl()).find(|a| a.index == index);
+        let a = a.ok_or_else(|| Error::device(format!("there is no adapter {index}")))?;
+        pollster::block_on(host::limits(a)).map_err(at(Place::Device))
+    }
+
+    /// Opens an adapter and keeps it if it is exact; the error says why not.
+    fn connect(&self, a: &host::Adapter) -> Result<Device, String> {
+        let options = host::GpuOptions { max_binding: self.options.max_binding, ..self.options.gpu.clone() };
+        let (mut gpu, v) = pollster::block_on(host::connect(a, options)).map_err(|e| e.to_string())?;
+        if !v.exact() {
+            let title = a.title();
+            return Err(format!("{title} is not exact ({} of {} words of the probe differ)", v.mismatches, v.words));
+        }
+        record::Device::set_stop(&mut gpu, self.options.stop.clone());
+        let r = a.report();
+        let main_memory = r.main_memory();
+        let about = About { index: r.index, name: r.name, backend: r.backend, driver: r.driver };
+        let opened = Device::custom(Box::new(gpu), main_memory);
+        Ok(Device { software: r.software, about: Some(about), ..opened })
+    }
+
+    fn auto(&self) -> Result<Device, Error> {
+        let list = if self.native().is_empty() { self.gl() } else { self.native() };
+        let mut why = if list.is_empty() { "no GPU" } else { "no GPU but a software one" }.to_string();
+        for a in list.iter().filter(|a| !a.report().software) {
+            match self.connect(a) {
+                Ok(opened) => return Ok(opened),
+                Err(e) => why = e,
+            }
+        }
+        Ok(Device { instead: Some(why), ..self.open("cpu")? })
+    }
+
+    /// `gpu`, an index, or part of an adapter's name.
+    fn gpu(&self, word: &str) -> Result<Device, Error> {
+        let matches = |a: &&host::Adapter| match word.parse::<usize>() {
+            Ok(index) => index == a.index,
+            Err(_) => word == "gpu" || a.title().to_lowercase().contains(word),
+        };
+        let mut why = None;
+        for list in [Devices::native, Devices::gl] {
+            for a in list(self).iter().filter(matches) {
+                match self.connect(a) {
+                    Ok(opened) => return Ok(opened),
+                    Err(e) => why = Some(format!("{word}: {e}; use another device, or cpu")),
+                }
+            }
+        }
+        Err(Error::device(why.unwrap_or_else(|| {
+            let all = self.native().iter().chain(self.gl());
+            let titles: Vec<String> = all.map(|a| format!("{} {}", a.index, a.title())).collect();
+            let found = if titles.is_empty() { "none".to_string() } else { titles.join(", ") };
+            format!("{word}: no such adapter; found: {found}; cpu is always there")
+        })))
+    }
+}

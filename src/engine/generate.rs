@@ -1,0 +1,296 @@
+//! What is asked for and what comes: prompts, requests, pieces of text.
+
+use super::error::{Error, Place, at};
+use super::session::State;
+use crate::generate::generation::Reads;
+use crate::generate::sampling::{Sampler, SamplerOptions};
+use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
+use crate::generate::{Generation, Session};
+use futures::Stream;
+
+/// What a sequence begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// text, which the model's tokeniser turns into tokens
+    Text(String),
+    /// tokens as they are
+    Ids(Vec<u32>),
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Prompt {
+        Prompt::Text(text.into())
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Prompt {
+        Prompt::Text(text)
+    }
+}
+
+impl From<&[u32]> for Prompt {
+    fn from(ids: &[u32]) -> Prompt {
+        Prompt::Ids(ids.into())
+    }
+}
+
+impl From<Vec<u32>> for Prompt {
+    fn from(ids: Vec<u32>) -> Prompt {
+        Prompt::Ids(ids)
+    }
+}
+
+/// What to generate. A prompt alone is a request: 128 tokens at most, sampled as [`SamplerOptions::default`] says.
+///
+/// A token's random number depends on the seed and on its position alone, so a request that is sent again with the tokens
+/// it has brought up so far (`Prompt::Ids`) goes on as if nothing had happened.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// what the sequence begins with
+    pub prompt: Prompt,
+    /// tokens at most; `usize::MAX`: until the text or the context ends
+    pub max_tokens: usize,
+    /// how tokens are chosen
+    pub sampling: SamplerOptions,
+    /// go on after an end-of-text token
+    pub ignore_end: bool,
+    /// put the beginning-of-text token before a text, where the model wants one
+    pub bos: bool,
+    /// read texts such as `<|eot_id|>` in a text as control tokens
+    pub special: bool,
+}
+
+impl Request {
+    /// A request for what comes after a prompt.
+    pub fn new(prompt: impl Into<Prompt>) -> Request {
+        Request {
+            prompt: prompt.into(),
+            max_tokens: 128,
+            sampling: SamplerOptions::default(),
+            ignore_end: false,
+            bos: true,
+            special: false,
+        }
+    }
+}
+
+/// A prompt in any form is a request.
+macro_rules! requests {
+    ($($form:ty),*) => {
+        $(impl From<$form> for Request {
+            fn from(prompt: $form) -> Request {
+                Request::new(prompt)
+            }
+        })*
+    };
+}
+
+requests!(&str, String, &[u32], Vec<u32>, Prompt);
+
+/// A token as it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// the token
+    pub id: u32,
+    /// its position in the sequence, the prompt counted
+    pub position: usize,
+    /// the text it adds; empty while a character is not whole, and for control tokens
+    pub text: String,
+    /// why it is the last one; `None`: it is not
+    pub ended: Option<Ended>,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ended {
+    /// the model gave an end-of-text token
+    EndOfText,
+    /// as many tokens as were asked for
+    #[default]
+    Length,
+    /// the context is full
+    Context,
+    /// whoever asked wanted no more
+    BrokenOff,
+}
+
+/// A text that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// what was generated, without the prompt
+    pub text: String,
+    /// its tokens
+    pub ids: Vec<u32>,
+    /// the prompt's tokens
+    pub prompt: Vec<u32>,
+    /// why it ended
+    pub ended: Ended,
+}
+
+impl Output {
+    pub(super) fn push(&mut self, piece: &Piece) {
+        self.text.push_str(&piece.text);
+        self.ids.push(piece.id);
+        self.ended = piece.ended.unwrap_or(self.ended);
+    }
+}
+
+/// What a step of a [`Generating`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// part of the prompt was fed
+    Prompt {
+        /// tokens in the cache
+        done: usize,
+        /// tokens of the prompt
+        of: usize,
+    },
+    /// a token came
+    Piece(Piece),
+    /// the text has ended
+    End(Ended),
+}
+
+/// A text that grows: an iterator that blocks, or a stream. It ends after an error.
+pub struct Generating<'s> {
+    generation: Generation<'s, 'static>,
+    state: &'s mut State,
+    tokenizer: Option<&'s Tokenizer>,
+    decoder: StreamDecoder,
+    /// prompt and tokens
+    ids: Vec<u32>,
+    /// tokens of the prompt
+    prompt: usize,
+    /// tokens fed at once
+    ubatch: usize,
+    /// tokens the sequence may have when it ends
+    wanted: usize,
+    context: usize,
+    ignore_end: bool,
+    ended: Option<Ended>,
+}
+
+impl<'s> Generating<'s> {
+    /// `kept`: how many of `ids` the session has seen.
+    pub(super) fn new(
+        session: &'s mut Session<'static>,
+        state: &'s mut State,
+        tokenizer: Option<&'s Tokenizer>,
+        ids: Vec<u32>,
+        kept: usize,
+        ubatch: usize,
+        context: usize,
+        software: bool,
+        request: &Request,
+    ) -> Result<Generating<'s>, Error> {
+        let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
+        let reads = if software { Reads::Logits } else { Reads::Ahead };
+        let mut generation = Generation::new(session, sampler, reads);
+        generation.seen(&ids[..kept]);
+        let prompt = ids.len();
+        let wanted = prompt.saturating_add(request.max_tokens);
+        let ended = (request.max_tokens == 0).then_some(Ended::Length);
+        let decoder = StreamDecoder::continuing();
+        let ignore_end = request.ignore_end;
+        Ok(Generating {
+            generation,
+            state,
+            tokenizer,
+            decoder,
+            ids,
+            prompt,
+            ubatch,
+            wanted,
+            context,
+            ignore_end,
+            ended,
+        })
+    }
+
+    /// The prompt's tokens.
+    pub fn prompt(&self) -> &[u32] {
+        &self.ids[..self.prompt]
+    }
+
+    /// Does the next piece of work: some tokens of the prompt, or one token after it. For whoever has to look at something
+    /// else between two of them.
+    ///
+    /// Errors: those of the device; [`Error::Overflow`].
+    pub async fn advance(&mut self) -> Result<Advance, Error> {
+        if let Some(ended) = self.ended {
+            return Ok(Advance::End(ended));
+        }
+        let done = self.state.seen.len();
+        let worked = if done < self.prompt {
+            let end = self.prompt.min(done + self.ubatch);
+            let piece = &self.ids[done..end];
+            self.generation.prompt(piece, end == self.prompt).await.map(|()| None)
+        } else {
+            let more = self.ids.len() + 1 < self.wanted && self.generation.pos() + 1 < self.context;
+            self.generation.next(more).await.map(Some)
+        };
+        let id = match worked {
+            Ok(id) => id,
+            Err(e) => {
+                self.ended = Some(Ended::BrokenOff);
+                return Err(self.state.failed(e));
+            }
+        };
+        // the token before this one is in the cache now
+        let fed = self.generation.pos();
+        self.state.seen.extend_from_slice(&self.ids[self.state.seen.len()..fed]);
+        Ok(match id {
+            None => Advance::Prompt { done: fed, of: self.prompt },
+            Some(id) => Advance::Piece(self.piece(id)),
+        })
+    }
+
+    /// A token that came, and whether it is the last.
+    fn piece(&mut self, id: u32) -> Piece {
+        let position = self.ids.len();
+        self.ids.push(id);
+        let is_end = self.tokenizer.is_some_and(|t| t.eos().contains(&id)) && !self.ignore_end;
+        self.ended = match () {
+            () if is_end => Some(Ended::EndOfText),
+            () if self.ids.len() == self.wanted => Some(Ended::Length),
+            () if self.ids.len() > self.context => Some(Ended::Context),
+            () => None,
+        };
+        // the end is no text, even where its token has one
+        let shown = self.tokenizer.filter(|_| !is_end);
+        let mut text = shown.map_or_else(String::new, |t| self.decoder.push(t, id));
+        if self.ended.is_some() {
+            text.push_str(&self.decoder.finish());
+        }
+        Piece { id, position, text, ended: self.ended }
+    }
+
+    /// The next token; `None` when the text has ended.
+    pub async fn next_piece(&mut self) -> Option<Result<Piece, Error>> {
+        loop {
+            match self.advance().await {
+                Ok(Advance::Prompt { .. }) => {}
+                Ok(Advance::Piece(piece)) => return Some(Ok(piece)),
+                Ok(Advance::End(_)) => return None,
+                Err(e) => return Some(Err(e)),
+            }
+        }
+    }
+
+    /// As a stream, for an executor that stays on this thread.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Piece, Error>> + 's {
+        futures::stream::unfold(self, |mut generating| async move {
+            let item = generating.next_piece().await?;
+            Some((item, generating))
+        })
+    }
+}
+
+impl Iterator for Generating<'_> {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Result<Piece, Error>> {
+        pollster::block_on(self.next_piece())
+    }
+}

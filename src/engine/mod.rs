@@ -1,0 +1,22 @@
+//! The front door: open a [`Model`] and a [`Device`], make a [`Session`] and generate; or hand both to an [`Engine`], whose
+//! thread works for any number of others.
+//!
+//! All that a program needs and nothing it could do wrong: what the command line, a server or a binding to another language
+//! uses, and nothing below it. It prints nothing, reads no flags and knows no signals. How data flow is in
+//! `docs/architecture.md`, section "The engine".
+
+mod devices;
+mod error;
+mod fingerprint;
+mod generate;
+mod model;
+mod session;
+mod worker;
+
+pub use devices::{About, Device, DeviceOptions, Devices};
+pub use error::{Cause, Error};
+pub use fingerprint::{ARITHMETIC, fingerprint};
+pub use generate::{Advance, Ended, Generating, Output, Piece, Prompt, Request};
+pub use model::{Model, check_vocabulary};
+pub use session::{Activations, Session, SessionOptions};
+pub use worker::{Answer, Engine, EngineOptions, Pieces, Reply};

@@ -1,0 +1,181 @@
+//! A model that is open: its file, what it is made of, its tokeniser.
+
+use super::error::{Error, Place, at};
+use super::fingerprint::fingerprint;
+use super::session::{Session, SessionOptions};
+use super::{Device, Devices};
+use crate::formats::{Container, LoadMode};
+use crate::generate::tokenizer::Tokenizer;
+use crate::generate::verify::{self, Report, Script};
+use crate::models::Hyper;
+use anyhow::ensure;
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// The story model that is always there.
+static EMBEDDED: &[u8] = include_bytes!("../../assets/tiny-stories-Q4_K_M.gguf");
+
+/// An open model. Opening reads headers only; weights are read when a session is made. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Model(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    container: Container,
+    hyper: Hyper,
+    /// read when it is asked for first: for a large vocabulary that takes a while, and `verify` needs none
+    tokenizer: OnceLock<Tokenizer>,
+    digest: OnceLock<String>,
+}
+
+impl Model {
+    /// Opens a GGUF file (of shards the first), a safetensors directory of Hugging Face or of packed weights, or a directory
+    /// with one GGUF file in it.
+    ///
+    /// Errors: [`Error::Model`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        Model::open_with(path, LoadMode::Read)
+    }
+
+    /// As [`Model::open`], with a choice of how files are read.
+    pub fn open_with(path: impl AsRef<Path>, mode: LoadMode) -> Result<Model, Error> {
+        Model::from_container(Container::open(path.as_ref(), mode).map_err(at(Place::Model))?)
+    }
+
+    /// The story model that the library carries: 4 million weights, for examples and tests.
+    pub fn embedded() -> Model {
+        Model::from_container(Model::embedded_container()).unwrap_or_else(|e| unreachable!("a sound model: {e}"))
+    }
+
+    /// Its file, for `internals`.
+    pub fn embedded_container() -> Container {
+        let opened = Container::from_bytes("<embedded tiny-stories-Q4_K_M>", EMBEDDED.into());
+        opened.unwrap_or_else(|e| unreachable!("a sound file: {e}"))
+    }
+
+    /// A GGUF file that is in memory. `name` stands for it in messages.
+    pub fn from_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Model, Error> {
+        Model::from_container(Container::from_bytes(name, bytes.into()).map_err(at(Place::Model))?)
+    }
+
+    /// What was opened with `internals`.
+    pub fn from_container(container: Container) -> Result<Model, Error> {
+        let hyper = Hyper::read(&container).map_err(at(Place::Model))?;
+        for t in &container.tensors {
+            log::info!("{:?}: {} {:?}", t.name, t.dtype, t.shape);
+        }
+        let (tokenizer, digest) = (OnceLock::new(), OnceLock::new());
+        Ok(Model(Arc::new(Inner { container, hyper, tokenizer, digest })))
+    }
+
+    /// The model's name, as its file says; it may be empty.
+    pub fn name(&self) -> &str {
+        &self.0.hyper.name
+    }
+
+    /// The file, of shards the first; `<embedded>` for one in memory.
+    pub fn file(&self) -> &Path {
+        &self.0.container.files[0]
+    }
+
+    /// Positions the model was trained for.
+    pub fn context(&self) -> usize {
+        self.0.hyper.context
+    }
+
+    /// Logits in a row.
+    pub fn vocabulary(&self) -> usize {
+        self.0.hyper.vocab
+    }
+
+    /// The file's tokeniser, read when it is asked for first.
+    ///
+    /// Errors: [`Error::Model`]: there is none, it is not supported, or it has more tokens than the model.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        if let Some(t) = self.0.tokenizer.get() {
+            return Ok(t);
+        }
+        let t = Tokenizer::read(&self.0.container).map_err(at(Place::Model))?;
+        check_vocabulary(&self.0.container, &self.0.hyper, &t).map_err(at(Place::Model))?;
+        Ok(self.0.tokenizer.get_or_init(|| t))
+    }
+
+    /// SHA-256 of metadata and tensors, in hexadecimal; the same for one file and for its shards. The first call reads the
+    /// whole model.
+    ///
+    /// Errors: [`Error::Model`].
+    pub fn digest(&self) -> Result<&str, Error> {
+        if let Some(d) = self.0.digest.get() {
+            return Ok(d);
+        }
+        let digest = self.0.container.digest(|_| {}).map_err(at(Place::Model))?;
+        Ok(self.0.digest.get_or_init(|| digest))
+    }
+
+    /// One line that says what decides the logits of a session with these options: two with the same line give the same
+    /// bits. See [`Session::fingerprint`].
+    ///
+    /// Errors: those of [`Model::digest`].
+    pub fn fingerprint(&self, options: &SessionOptions) -> Result<String, Error> {
+        let o = options;
+        Ok(fingerprint(self.digest()?, o.activations, o.k_type, o.v_type, o.recent))
+    }
+
+    /// Loads the model on a device.
+    ///
+    /// Errors: [`Error::Options`] where the plan does not fit the device or its memory, before anything is allocated;
+    /// [`Error::Model`] where a tensor is missing, of another shape, or not finite; [`Error::Device`], [`Error::Lost`].
+    pub fn session(&self, device: Device, options: SessionOptions) -> Result<Session, Error> {
+        Session::new(self, device, options, |_| {})
+    }
+
+    /// Runs a fixed prompt of `prompt` tokens and `generate` greedy ones after it on several devices, side by side, and
+    /// compares every word of every buffer after every command; then each alone, as a session runs it. The first is the
+    /// reference. With [`Report::ok`] no bit differs.
+    ///
+    /// Errors: fewer than two devices, more tokens than the model has positions; those of [`Model::session`];
+    /// [`Error::Overflow`].
+    pub fn verify(
+        &self,
+        devices: Vec<Device>,
+        options: SessionOptions,
+        prompt: usize,
+        generate: usize,
+    ) -> Result<Report, Error> {
+        let h = &self.0.hyper;
+        let total = prompt.saturating_add(generate);
+        if devices.len() < 2 || prompt == 0 || total > h.context {
+            let n = devices.len();
+            return Err(Error::options(format!(
+                "{n} devices, {prompt} tokens of prompt and {generate} after them: two devices are needed, a token of prompt, \
+                 and no more than {} in all",
+                h.context
+            )));
+        }
+        let memory = options.memory.or_else(|| Devices::share_of_memory(&devices));
+        let options = SessionOptions { context: total, memory, ..options };
+        let mut devices: Vec<_> = devices.into_iter().map(|d| d.inner).collect();
+        let script =
+            Script { prompt: verify::prompt(self.tokenizer().ok(), h.vocab, prompt), generate, batches: vec![0] };
+        let walk = verify::verify(&mut devices, &self.0.container, h, options.inner(h), &script, || {});
+        pollster::block_on(walk).map_err(at(Place::Model))
+    }
+
+    /// The file, for `internals`.
+    pub fn container(&self) -> &Container {
+        &self.0.container
+    }
+
+    /// The model's shape, for `internals`.
+    pub fn hyper(&self) -> &Hyper {
+        &self.0.hyper
+    }
+}
+
+/// Whether every id of the tokeniser is one of the model.
+pub fn check_vocabulary(c: &Container, h: &Hyper, t: &Tokenizer) -> anyhow::Result<()> {
+    let (file, tokens) = (c.described_by().display(), t.vocab_size());
+    ensure!(tokens <= h.vocab, "{file}: the tokeniser has {tokens} tokens, the model {}", h.vocab);
+    Ok(())
+}

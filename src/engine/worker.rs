@@ -1,0 +1,451 @@
+//! An engine: one thread that owns a session, and handles that any thread may hold.
+//!
+//! Handles put jobs into a bounded queue, the thread does them one after another, and each job's reply is a stream. Nothing
+//! of that says that a job is done whole before the next begins: a thread with several sequences would hold several
+//! [`Generating`](super::Generating)s and take one step for all of them, behind the same [`Engine`], [`Request`] and
+//! [`Reply`].
+
+use super::error::Error;
+use super::generate::{Advance, Ended, Output, Piece, Request};
+use super::session::{Session, SessionOptions};
+use super::{Device, DeviceOptions, Devices, Model};
+use futures::Stream;
+use futures::channel::{mpsc, oneshot};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+/// Choices of an [`Engine`].
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// the device, as [`Devices::open`] takes it
+    pub device: String,
+    /// how it is opened
+    pub devices: DeviceOptions,
+    /// the session's
+    pub session: SessionOptions,
+    /// jobs that may wait beside the one in hand; at least 1
+    pub queue: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            device: "auto".into(),
+            devices: DeviceOptions::default(),
+            session: SessionOptions::default(),
+            queue: 64,
+        }
+    }
+}
+
+/// A handle of an engine. Clones are handles of the same; when the last one is dropped, what waits in the queue is still
+/// done, and then the thread ends.
+///
+/// A panic in the thread, a lost device and an interruption end the engine: the job in hand gets the error, those that wait
+/// get [`Error::Closed`], and so does every later one.
+#[derive(Clone)]
+pub struct Engine {
+    jobs: SyncSender<Job>,
+    shared: Arc<Shared>,
+}
+
+/// What handles, replies and the thread know of each other.
+struct Shared {
+    /// why the thread has ended; set before the last of its channels closes
+    ended: OnceLock<String>,
+    closing: AtomicBool,
+    queue: usize,
+    facts: OnceLock<Facts>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What is known once the model is loaded.
+struct Facts {
+    model: Model,
+    device: String,
+    context: usize,
+    options: SessionOptions,
+}
+
+enum Job {
+    Generate(Request, mpsc::UnboundedSender<Event>),
+    Call(Box<dyn FnOnce(&mut Session) + Send>),
+    /// the queue is looked at, nothing else
+    Wake,
+}
+
+enum Event {
+    Piece(Piece),
+    /// with the prompt's tokens
+    End(Ended, Vec<u32>),
+    Failed(Error),
+}
+
+impl Shared {
+    /// Says why it ended. The first reason stays.
+    fn end(&self, why: String) {
+        let _ = self.ended.set(why);
+    }
+
+    fn panicked(&self, panic: &(dyn Any + Send)) {
+        self.end(format!("its thread panicked: {}", text_of(panic)));
+    }
+
+    fn closed(&self) -> Error {
+        Error::Closed(self.ended.get().cloned().unwrap_or_else(|| "its thread is gone".into()))
+    }
+}
+
+impl Engine {
+    /// Starts the thread, which opens the device and loads the model; returns when that is done.
+    ///
+    /// Errors: those of [`Devices::open`] and [`Model::session`]; [`Error::Options`] where no thread can be started.
+    pub fn start(model: &Model, options: EngineOptions) -> Result<Engine, Error> {
+        let EngineOptions { device, devices, session, queue } = options;
+        Engine::start_on(model, session, queue, move || Devices::new(devices).open(&device))
+    }
+
+    /// As [`Engine::start`], on a device that `open` opens in the thread.
+    pub fn start_on(
+        model: &Model,
+        options: SessionOptions,
+        queue: usize,
+        open: impl FnOnce() -> Result<Device, Error> + Send + 'static,
+    ) -> Result<Engine, Error> {
+        let queue = queue.max(1);
+        let (jobs, waiting) = sync_channel(queue);
+        let (ended, facts, closing) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { ended, closing, queue, facts, thread: Mutex::default() });
+        let (loaded, when_loaded) = sync_channel(1);
+        let (model, of_thread) = (model.clone(), shared.clone());
+        let work = move || {
+            let mut worker = Worker { session: None, in_hand: None, waiting, shared: of_thread };
+            let why = catch_unwind(AssertUnwindSafe(|| {
+                match open().and_then(|device| Session::new(&model, device, options, |_| {})) {
+                    Ok(session) => {
+                        let (device, context) = (session.device().to_string(), session.context());
+                        // set once, here
+                        let _ = worker.shared.facts.set(Facts { model, device, context, options });
+                        worker.session = Some(session);
+                        let _ = loaded.send(Ok(()));
+                    }
+                    Err(e) => {
+                        let _ = loaded.send(Err(e));
+                        return "its model was not loaded".to_string();
+                    }
+                }
+                worker.run()
+            }));
+            // before the worker is dropped, and with it the other ends of replies
+            match why {
+                Ok(why) => worker.shared.end(why),
+                Err(panic) => worker.shared.panicked(panic.as_ref()),
+            }
+        };
+        let builder = std::thread::Builder::new().name("isobit-engine".into());
+        let handle =
+            builder.spawn(work).map_err(|e| Error::options(format!("cannot start the engine's thread: {e}")))?;
+        *lock(&shared.thread) = Some(handle);
+        match when_loaded.recv() {
+            Ok(Ok(())) => Ok(Engine { jobs, shared }),
+            Ok(Err(e)) => Err(e),
+            Err(_) => {
+                // it panicked: why is known when it has ended
+                join(&shared);
+                Err(shared.closed())
+            }
+        }
+    }
+
+    fn facts(&self) -> &Facts {
+        self.shared.facts.get().unwrap_or_else(|| unreachable!("a handle is made when the model is loaded"))
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.facts().model
+    }
+
+    /// The device, as it names itself.
+    pub fn device(&self) -> &str {
+        &self.facts().device
+    }
+
+    /// Tokens a sequence may have.
+    pub fn context(&self) -> usize {
+        self.facts().context
+    }
+
+    /// One line that says what decides results: see [`Session::fingerprint`].
+    ///
+    /// Errors: [`Error::Model`].
+    pub fn fingerprint(&self) -> Result<String, Error> {
+        self.model().fingerprint(&self.facts().options)
+    }
+
+    /// Why the engine takes no more jobs; `None` while it does.
+    pub fn ended(&self) -> Option<&str> {
+        self.shared.ended.get().map(String::as_str)
+    }
+
+    /// Queues a request; tokens come from the reply, which may be dropped at any time.
+    ///
+    /// Errors, at once: [`Error::Busy`] where the queue is full, [`Error::Closed`]. All others come from the reply.
+    pub fn generate(&self, request: impl Into<Request>) -> Result<Reply, Error> {
+        let (events, reply) = mpsc::unbounded();
+        self.put(Job::Generate(request.into(), events))?;
+        Ok(Reply { events: reply, shared: self.shared.clone(), end: None, failed: false })
+    }
+
+    /// Queues a call with the session, such as `engine.call(|s| s.logits("Once"))`. It is done even where nobody waits for
+    /// its answer.
+    ///
+    /// Errors, at once: [`Error::Busy`] where the queue is full, [`Error::Closed`]; the answer may be [`Error::Closed`].
+    pub fn call<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session) -> T + Send + 'static,
+    ) -> Result<Answer<T>, Error> {
+        let (send, answer) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.put(Job::Call(Box::new(move |session| match catch_unwind(AssertUnwindSafe(|| f(session))) {
+            Ok(value) => {
+                // nobody may wait any more
+                let _ = send.send(value);
+            }
+            Err(panic) => {
+                // before whoever waits hears that there is no answer
+                shared.panicked(panic.as_ref());
+                drop(send);
+                resume_unwind(panic);
+            }
+        })))?;
+        Ok(Answer { answer, shared: self.shared.clone() })
+    }
+
+    fn put(&self, job: Job) -> Result<(), Error> {
+        if self.shared.ended.get().is_some() {
+            return Err(self.shared.closed());
+        }
+        self.jobs.try_send(job).map_err(|e| match e {
+            TrySendError::Full(_) => Error::Busy { waiting: self.shared.queue },
+            TrySendError::Disconnected(_) => self.shared.closed(),
+        })
+    }
+
+    /// Ends the engine after the step in hand, for all handles, and waits for its thread. Jobs in hand and in the queue get
+    /// [`Error::Closed`].
+    pub fn close(&self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        // where the queue is full the thread is awake
+        let _ = self.jobs.try_send(Job::Wake);
+        join(&self.shared);
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({} on {}{})", self.model().name(), self.device(), self.ended().map_or("", |_| ", ended"))
+    }
+}
+
+/// Waits for the thread, unless this is it.
+fn join(shared: &Shared) {
+    let handle = lock(&shared.thread).take();
+    if let Some(handle) = handle.filter(|h| h.thread().id() != std::thread::current().id()) {
+        // what it panicked with is in `ended`
+        let _ = handle.join();
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a panic says, in one line.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").replace(['\n', '\r'], " ")
+}
+
+/// The thread's side. Outside what may panic, so that nobody hears that a channel closed before it is known why.
+struct Worker {
+    session: Option<Session>,
+    in_hand: Option<mpsc::UnboundedSender<Event>>,
+    waiting: Receiver<Job>,
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    /// Does jobs until there are none to come; why it ended.
+    fn run(&mut self) -> String {
+        const CLOSED: &str = "it was closed";
+        let Worker { session: Some(session), in_hand, waiting, shared } = self else {
+            return "its model was not loaded".into();
+        };
+        let closing = || shared.closing.load(Ordering::SeqCst);
+        while let Ok(job) = waiting.recv() {
+            if closing() {
+                return CLOSED.into();
+            }
+            match job {
+                Job::Wake => {}
+                Job::Call(f) => f(session),
+                Job::Generate(request, events) => {
+                    let events = in_hand.insert(events);
+                    let done = generate(session, request, events, &closing);
+                    if closing() {
+                        return CLOSED.into();
+                    }
+                    if let Err(e) = done {
+                        let last = e.is_final().then(|| e.to_string());
+                        // whoever asked may be gone
+                        let _ = events.unbounded_send(Event::Failed(e));
+                        if let Some(why) = last {
+                            return why;
+                        }
+                    }
+                    *in_hand = None;
+                }
+            }
+        }
+        "no handle is left".into()
+    }
+}
+
+/// One request from beginning to end, or until nobody wants it.
+fn generate(
+    session: &mut Session,
+    request: Request,
+    events: &mpsc::UnboundedSender<Event>,
+    closing: impl Fn() -> bool,
+) -> Result<(), Error> {
+    if events.is_closed() {
+        return Ok(());
+    }
+    let mut generating = session.stream(request)?;
+    loop {
+        let sent = match pollster::block_on(generating.advance())? {
+            Advance::Prompt { .. } => Ok(()),
+            Advance::Piece(piece) => events.unbounded_send(Event::Piece(piece)),
+            Advance::End(ended) => {
+                // whoever asked may be gone
+                let _ = events.unbounded_send(Event::End(ended, generating.prompt().to_vec()));
+                return Ok(());
+            }
+        };
+        if sent.is_err() || events.is_closed() || closing() {
+            return Ok(());
+        }
+    }
+}
+
+/// Tokens of a job: a [`Stream`], or by `for` an iterator that blocks. It ends after an error. Dropping it cancels the job
+/// after the step in hand.
+pub struct Reply {
+    events: mpsc::UnboundedReceiver<Event>,
+    shared: Arc<Shared>,
+    end: Option<(Ended, Vec<u32>)>,
+    failed: bool,
+}
+
+impl Reply {
+    /// Why the text ended; `None` before it has.
+    pub fn ended(&self) -> Option<Ended> {
+        self.end.as_ref().map(|(ended, _)| *ended)
+    }
+
+    /// All that is still to come.
+    ///
+    /// Errors: those of [`Session::generate`]; [`Error::Closed`].
+    pub async fn output(mut self) -> Result<Output, Error> {
+        let mut out = Output::default();
+        while let Some(piece) = std::future::poll_fn(|cx| Pin::new(&mut self).poll_next(cx)).await {
+            out.push(&piece?);
+        }
+        if let Some((ended, prompt)) = self.end {
+            (out.ended, out.prompt) = (ended, prompt);
+        }
+        Ok(out)
+    }
+
+    /// As [`Reply::output`], for a thread that may block.
+    pub fn wait(self) -> Result<Output, Error> {
+        pollster::block_on(self.output())
+    }
+}
+
+impl Stream for Reply {
+    type Item = Result<Piece, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Error>>> {
+        if self.end.is_some() || self.failed {
+            return Poll::Ready(None);
+        }
+        let event = std::task::ready!(Pin::new(&mut self.events).poll_next(cx));
+        Poll::Ready(match event {
+            Some(Event::Piece(piece)) => Some(Ok(piece)),
+            Some(Event::End(ended, prompt)) => {
+                self.end = Some((ended, prompt));
+                None
+            }
+            Some(Event::Failed(e)) => {
+                self.failed = true;
+                Some(Err(e))
+            }
+            None => {
+                self.failed = true;
+                Some(Err(self.shared.closed()))
+            }
+        })
+    }
+}
+
+impl IntoIterator for Reply {
+    type Item = Result<Piece, Error>;
+    type IntoIter = Pieces;
+
+    fn into_iter(self) -> Pieces {
+        Pieces(self)
+    }
+}
+
+/// The pieces of a [`Reply`], for a thread that may block.
+pub struct Pieces(Reply);
+
+impl Iterator for Pieces {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Result<Piece, Error>> {
+        pollster::block_on(std::future::poll_fn(|cx| Pin::new(&mut self.0).poll_next(cx)))
+    }
+}
+
+/// What a call gives: a future, or [`Answer::wait`].
+pub struct Answer<T> {
+    answer: oneshot::Receiver<T>,
+    shared: Arc<Shared>,
+}
+
+impl<T> Answer<T> {
+    /// For a thread that may block.
+    ///
+    /// Errors: [`Error::Closed`].
+    pub fn wait(self) -> Result<T, Error> {
+        pollster::block_on(self)
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        let answer = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
+        Poll::Ready(answer.map_err(|_| self.shared.closed()))
+    }
+}
