@@ -86,12 +86,12 @@ pub fn place_of(text: &str, line: usize) -> Option<Place> {
         let mark = l.strip_prefix(MARK).and_then(|m| m.rsplit_once(':'));
         match mark.and_then(|(file, first)| Some((file, first.parse::<usize>().ok()?))) {
             // the mark's own line counts as the one it speaks of
-            Some((file, first)) => found = Some((file, first, 0)),
+            Some((file, first)) => found = Some((file, first, 0usize)),
             None => found = found.map(|(file, first, after)| (file, first, after + 1)),
         }
     }
     let (file, first, after) = found?;
-    Some(place(file, first + usize::saturating_sub(after, 1)))
+    Some(place(file, first + after.saturating_sub(1)))
 }
 
 /// Every shader, by name. Errors: what is wrong in any of the files, and nothing is expanded.

@@ -42,7 +42,8 @@ fn lines() -> Vec<(PathBuf, usize, String)> {
     }
     sources.push(root().join("build.rs"));
     // these hold paths that must not be there
-    sources.retain(|p| !["layers.rs", "documents.rs"].iter().any(|own| p.ends_with(Path::new("tests").join(own))));
+    let planted = ["layers.rs", "documents.rs", "kernels/shaders/expand.rs"].map(|own| root().join("tests").join(own));
+    sources.retain(|p| !planted.contains(p));
     let mut out = Vec::new();
     for (list, comments) in [(documents, false), (sources, true)] {
         for path in list {

@@ -446,7 +446,7 @@ fn use_tree(words: &[Word], i: &mut usize, prefix: &[String], into: &mut Vec<Use
 /// A path from the crate's root. None: it leads out of the crate.
 fn absolute(modules: &BTreeMap<Module, Vec<Use>>, module: &Module, path: &[String]) -> Option<Vec<String>> {
     let first = path.first()?;
-    let child = || modules.contains_key(&[&module[..], &[first.clone()]].concat());
+    let child = || modules.contains_key(&[&module[..], std::slice::from_ref(first)].concat());
     Some(match first.as_str() {
         "crate" => path[1..].to_vec(),
         "self" => [module, &path[1..]].concat(),
