@@ -309,6 +309,7 @@ impl EngineArgs {
 
 /// The devices of `--device` words, as the engine opens them; here is what to say of them.
 pub struct Devices<'a> {
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "only adapters have options that change"))]
     engine: &'a EngineArgs,
     inner: engine::Devices,
 }

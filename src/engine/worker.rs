@@ -298,7 +298,7 @@ impl Worker {
                 Job::Call(f) => f(session),
                 Job::Generate(request, events) => {
                     let events = in_hand.insert(events);
-                    let done = generate(session, request, events, &closing);
+                    let done = generate(session, request, events, closing);
                     if closing() {
                         return CLOSED.into();
                     }
