@@ -355,6 +355,7 @@ pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::BlockType;
     use crate::ops::attention::SCOPE_ALL;
     use crate::ops::norm_quantize::NormQuantizeParams;
 

@@ -2,9 +2,8 @@
 
 use crate::blocks::pack::words_per_row;
 use crate::ops::exact::canon;
-use crate::ops::linear::Row;
+use crate::ops::packed::{Row, Weight};
 use crate::ops::params::{At, Params, params};
-use crate::ops::types::Weight;
 
 params! {
     /// Parameters of every `embed_*`.

@@ -4,21 +4,9 @@
 //! Not optimised: this and the files of `types` are the text to read. Speed lives in `simd`.
 
 use crate::blocks::pack::words_per_row;
-use crate::ops::exact::{canon, i2f};
+use crate::ops::exact::canon;
+pub use crate::ops::packed::*;
 use crate::ops::params::{At, Params, params};
-use crate::ops::types::{Quantised, Weight};
-
-/// Elements of one activation block, and of one step of the sum over k.
-pub const GROUP: usize = 128;
-
-/// Rows lying side by side in packed weights.
-pub const ROW_BLOCK: usize = 32;
-
-/// Words of one activation block: d, 128 codes of int8, eight int16 sums of 16 codes.
-pub const ACT_BLOCK_WORDS: usize = 37;
-
-/// The word of an activation block that the sums of sixteenths begin at, two a word.
-pub const ACT_SUMS: usize = 33;
 
 params! {
     /// Parameters of every `*_matvec`, in the order of the shaders' uniform struct.
@@ -64,86 +52,6 @@ impl LinearParams {
     }
 }
 
-/// Groups of 128 in a row of `k` elements, the last one perhaps short.
-pub const fn groups(k: usize) -> usize {
-    k.div_ceil(GROUP)
-}
-
-/// Groups in one segment of the sum over `k`: at most eight segments, a function of `k` alone.
-pub const fn seg_groups(k: usize) -> usize {
-    groups(k).div_ceil(8)
-}
-
-/// Words of one token's quantised activations.
-pub const fn act_words(k: usize, digits: usize) -> usize {
-    groups(k) * digits * ACT_BLOCK_WORDS
-}
-
-/// One row of a packed matrix: word i of row r is `w[((r/32) * words_per_row + i) * 32 + r%32]`.
-pub struct Row<'a> {
-    w: &'a [u32],
-    words_per_row: usize,
-    row: usize,
-}
-
-impl<'a> Row<'a> {
-    /// Row `row` of a matrix of packed rows.
-    pub fn new(w: &'a [u32], words_per_row: usize, row: usize) -> Row<'a> {
-        Row { w, words_per_row, row }
-    }
-
-    /// Word `i` of this row.
-    pub fn word(&self, i: usize) -> u32 {
-        self.w[(self.row / ROW_BLOCK * self.words_per_row + i) * ROW_BLOCK + self.row % ROW_BLOCK]
-    }
-
-    /// Byte `i` of this row, counted from word 0.
-    pub fn byte(&self, i: usize) -> u8 {
-        (self.word(i / 4) >> (8 * (i % 4))) as u8
-    }
-
-    /// The 16-bit half `i` of this row, counted from word 0, low half first.
-    pub fn half(&self, i: usize) -> u16 {
-        (self.word(i / 2) >> (16 * (i % 2))) as u16
-    }
-}
-
-/// The activation blocks of one token and one group: one per digit, the low digit first.
-pub struct ActGroup<'a> {
-    blocks: &'a [u32],
-    digits: usize,
-}
-
-impl ActGroup<'_> {
-    /// The scale, the same for every digit.
-    pub fn d(&self) -> f32 {
-        f32::from_bits(self.blocks[0])
-    }
-
-    /// Code of element `e` of the group.
-    pub fn code(&self, digit: usize, e: usize) -> i32 {
-        (self.blocks[digit * ACT_BLOCK_WORDS + 1 + e / 4] >> (8 * (e % 4))) as u8 as i8 as i32
-    }
-
-    /// Sum of the codes of sixteenth `i` (elements 16i..16i+16).
-    pub fn sum16(&self, digit: usize, i: usize) -> i32 {
-        (self.blocks[digit * ACT_BLOCK_WORDS + ACT_SUMS + i / 2] >> (16 * (i % 2))) as u16 as i16 as i32
-    }
-
-    /// Sum of the codes of quarter `b` (elements 32b..32b+32).
-    pub fn sum32(&self, digit: usize, b: usize) -> i32 {
-        self.sum16(digit, 2 * b) + self.sum16(digit, 2 * b + 1)
-    }
-
-    /// v(S): the value of an integer sum given for each digit.
-    pub fn value(&self, sum: impl Fn(usize) -> i32) -> f32 {
-        match self.digits {
-            1 => i2f(sum(0)),
-            _ => i2f(sum(1)) * 128.0 + i2f(sum(0)),
-        }
-    }
-}
-
 /// `*_matvec` of quantised weights: y = W x.
 ///
 /// `w` packed rows, `act` `[token][group][digit]` blocks of 37 words, `y` `[token]` rows `y_stride` apart.
@@ -158,8 +66,7 @@ pub fn quantised<T: Quantised>(p: &LinearParams, w: &[u32], act: &[u32], y: &mut
             while first < groups(k) {
                 let mut acc = 0.0;
                 for g in first..groups(k).min(first + seg_groups(k)) {
-                    let at = token * act_words(k, digits) + g * digits * ACT_BLOCK_WORDS;
-                    let a = ActGroup { blocks: &act[at..at + digits * ACT_BLOCK_WORDS], digits };
+                    let a = ActGroup::new(act, (token, g), k, digits);
                     acc += a.d() * T::group(&r, g, &a);
                 }
                 total += acc;

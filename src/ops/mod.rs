@@ -18,6 +18,7 @@ pub mod gate_up;
 pub mod linear;
 pub mod matvec_pair;
 pub mod norm_quantize;
+pub mod packed;
 pub mod params;
 pub mod rms_norm;
 pub mod rope;

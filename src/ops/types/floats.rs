@@ -1,9 +1,8 @@
 //! F32, F16 and BF16 in packed words: elements one after the other, halves two to a word, the first in the low bits.
 
-use super::Weight;
 use crate::blocks::BlockType;
 use crate::ops::exact::f16_to_f32;
-use crate::ops::linear::Row;
+use crate::ops::packed::{Row, Weight};
 
 /// binary32
 pub struct F32;

@@ -5,7 +5,8 @@
 
 use crate::blocks::BlockType;
 use crate::ops::embed::{self, EmbedParams};
-use crate::ops::linear::{self, ActGroup, LinearParams, Row};
+use crate::ops::linear::{self, LinearParams};
+use crate::ops::packed::{Quantised, Weight};
 
 pub mod floats;
 pub mod q4_0;
@@ -16,21 +17,6 @@ pub mod q5k;
 pub mod q6k;
 pub mod q8_0;
 pub mod q8k128;
-
-/// A packed weight type.
-pub trait Weight {
-    /// which
-    const TYPE: BlockType;
-
-    /// Element `e` of a row, with the arithmetic of the type's decoder in `blocks`.
-    fn element(row: &Row, e: usize) -> f32;
-}
-
-/// A weight type whose codes meet quantised activations.
-pub trait Quantised: Weight {
-    /// t(g): the f32 value of group `g` of 128 elements of a row, times the activations `a` without their scale.
-    fn group(row: &Row, g: usize, a: &ActGroup) -> f32;
-}
 
 /// Names of a type's operations: stems of shaders, labels, words of `--variant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

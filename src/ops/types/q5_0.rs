@@ -8,10 +8,9 @@
 //! bit n of byte j of a word of fifth bits belongs to element 4n + j of its block
 //! ```
 
-use super::{Quantised, Weight};
 use crate::blocks::BlockType;
 use crate::ops::exact::f16_to_f32;
-use crate::ops::linear::{ActGroup, GROUP, Row};
+use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
 
 /// Words of one group.
 const WORDS: usize = 22;

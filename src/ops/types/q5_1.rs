@@ -8,10 +8,9 @@
 //! ```
 
 use super::q5_0::five_bits;
-use super::{Quantised, Weight};
 use crate::blocks::BlockType;
 use crate::ops::exact::f16_to_f32;
-use crate::ops::linear::{ActGroup, GROUP, Row};
+use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
 
 /// Words of one group.
 const WORDS: usize = 24;

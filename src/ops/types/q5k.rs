@@ -9,9 +9,8 @@
 //! ```
 
 use super::q4k::{nibble, scaled, scaled_group};
-use super::{Quantised, Weight};
 use crate::blocks::BlockType;
-use crate::ops::linear::{ActGroup, Row};
+use crate::ops::packed::{ActGroup, Quantised, Row, Weight};
 
 /// Words of one block of 256.
 const WORDS: usize = 44;

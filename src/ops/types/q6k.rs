@@ -7,10 +7,9 @@
 //!                 +-----+--------------------+----------------------------+----------------------+
 //! ```
 
-use super::{Quantised, Weight};
 use crate::blocks::BlockType;
 use crate::ops::exact::f16_to_f32;
-use crate::ops::linear::{ActGroup, GROUP, Row};
+use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
 
 /// Words of one block of 256.
 const WORDS: usize = 53;

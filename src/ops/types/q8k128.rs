@@ -7,9 +7,8 @@
 //!                 +---------+--------------------+
 //! ```
 
-use super::{Quantised, Weight};
 use crate::blocks::BlockType;
-use crate::ops::linear::{ActGroup, GROUP, Row};
+use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
 
 /// Words of one block.
 const WORDS: usize = 33;
