@@ -164,7 +164,7 @@ impl Devices {
     }
 
     fn gpu(&self, word: &str) -> Result<Device, Error> {
-        Err(Error::device(format!("{word}: this isobit was built without the gpu feature; use cpu")))
+        Err(Error::device(format!("{word}: this isobit was built without the gpu feature; cpu is always there")))
     }
 
     /// How many adapters there are.

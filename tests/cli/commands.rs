@@ -459,8 +459,8 @@ fn results_in_json_say_in_one_line_what_decided_them() {
     assert_eq!(v["a"]["fingerprint"], plain);
     assert_eq!(v["b"]["fingerprint"], plain.replace("f16/f16", "q8_0/f16"));
     let grid =
-        ["bench", "--device", "cpu", "--no-limits", "-p", "8", "-n", "0", "-r", "1", "--no-warmup", "-o", "json"];
-    assert_eq!(isobit(&grid).json()[0]["fingerprint"], plain);
+        ["bench", "--device", "cpu", "--no-limits", "-p", "8", "-n", "0", "-r", "1", "--no-warmup", "-o", "jsonl"];
+    assert_eq!(isobit(&grid).json()["fingerprint"], plain);
 }
 
 // Flags.
@@ -1000,7 +1000,8 @@ fn verify_does_not_pass_on_logits_that_say_nothing() {
 
 /// The embedded model with a last norm whose results overflow f32.
 fn overflowing() -> Vec<u8> {
-    let c = isobit::formats::Container::open(Path::new(MODEL), isobit::formats::LoadMode::Read).unwrap();
+    let c = isobit::formats::Container::open(Path::new(MODEL), isobit::formats::LoadMode::Read)
+        .unwrap();
     let norm = c.tensor("output_norm.weight").unwrap();
     let mut bytes = std::fs::read(MODEL).unwrap();
     let words =
