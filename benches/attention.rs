@@ -7,9 +7,9 @@
 //! runs of at least 50 ms after a warm-up; the best is printed, with the spread to the worst. Each result is compared
 //! with the first level's, bit for bit, before it is timed.
 
-use isobit::ops::attention::{AttentionParams, SCOPE_ALL};
-use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
-use isobit::simd::{self, Level, attention};
+use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL};
+use isobit::internals::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::internals::simd::{self, Level, attention};
 use std::time::{Duration, Instant};
 
 const KV_HEADS: usize = 8;

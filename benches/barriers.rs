@@ -19,9 +19,9 @@ fn main() -> anyhow::Result<()> {
 #[cfg(feature = "gpu")]
 mod gpu {
     use anyhow::{Context, ensure};
-    use isobit::host::shaders::{self, Binding};
-    use isobit::ops::linear::{LinearParams, act_words};
-    use isobit::record::Args;
+    use isobit::internals::host::shaders::{self, Binding};
+    use isobit::internals::ops::linear::{LinearParams, act_words};
+    use isobit::internals::record::Args;
     use std::time::Instant;
 
     /// Rounds, dispatches in a timed submit, and the seconds it should last.

@@ -8,14 +8,14 @@
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::record::Op;
-use isobit::simd::team::for_each;
-use isobit::simd::{Words, peak};
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::record::Op;
+use isobit::internals::simd::team::for_each;
+use isobit::internals::simd::{Words, peak};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::PathBuf;

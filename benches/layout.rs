@@ -21,13 +21,13 @@ fn main() -> ExitCode {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use isobit::blocks::BlockType;
-    use isobit::blocks::pack::{pack_rows, packed_words};
-    use isobit::ops::act_quantize::ActQuantizeParams;
-    use isobit::ops::exact::canon;
-    use isobit::ops::linear::{ACT_BLOCK_WORDS, LinearParams, act_words, seg_groups};
-    use isobit::simd::team::Team;
-    use isobit::simd::{Act, Level, Words, act_quantize, matvec};
+    use isobit::internals::blocks::BlockType;
+    use isobit::internals::blocks::pack::{pack_rows, packed_words};
+    use isobit::internals::ops::act_quantize::ActQuantizeParams;
+    use isobit::internals::ops::exact::canon;
+    use isobit::internals::ops::linear::{ACT_BLOCK_WORDS, LinearParams, act_words, seg_groups};
+    use isobit::internals::simd::team::Team;
+    use isobit::internals::simd::{Act, Level, Words, act_quantize, matvec};
     use std::arch::x86_64::*;
     use std::process::ExitCode;
     use std::time::Instant;

@@ -4,13 +4,13 @@
 //! and their share of the level's int8 peak, measured in the same process; per format and level, on a team of `threads`
 //! (2 unless given). Wall time; best of several runs after a warm-up. Results of all levels are compared bit for bit.
 
-use isobit::blocks::BlockType;
-use isobit::blocks::pack::{pack_rows, packed_type, packed_words};
-use isobit::limits;
-use isobit::ops::act_quantize::ActQuantizeParams;
-use isobit::ops::linear::{LinearParams, act_words};
-use isobit::simd::team::Team;
-use isobit::simd::{Act, Level, Words, act_quantize, matvec};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::blocks::pack::{pack_rows, packed_type, packed_words};
+use isobit::internals::limits;
+use isobit::internals::ops::act_quantize::ActQuantizeParams;
+use isobit::internals::ops::linear::{LinearParams, act_words};
+use isobit::internals::simd::team::Team;
+use isobit::internals::simd::{Act, Level, Words, act_quantize, matvec};
 use std::time::Instant;
 
 fn main() {
@@ -24,7 +24,8 @@ fn main() {
     println!(
         "{rows} x {k}, {} threads, plain read {:.1} GB/s",
         team.threads(),
-        limits::read_bandwidth(threads, &isobit::stop::Stop::default()).expect("nobody asks it to stop") * 1e-9
+        limits::read_bandwidth(threads, &isobit::internals::stop::Stop::default()).expect("nobody asks it to stop")
+            * 1e-9
     );
     let peaks: Vec<(Level, f64)> =
         Level::available().into_iter().map(|l| (l, limits::int8_rate(l, threads) * 1e-9)).collect();

@@ -22,11 +22,13 @@ fn main() -> anyhow::Result<()> {
 mod gpu {
     use anyhow::{Context, ensure};
     use futures::executor::block_on;
-    use isobit::host::variants::Forced;
-    use isobit::host::{GpuDevice, GpuOptions, adapters, connect};
-    use isobit::ops::attention::{AttentionParams, SCOPE_ALL};
-    use isobit::ops::cache::CacheType;
-    use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
+    use isobit::internals::host::variants::Forced;
+    use isobit::internals::host::{GpuDevice, GpuOptions, adapters, connect};
+    use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL};
+    use isobit::internals::ops::cache::CacheType;
+    use isobit::internals::record::{
+        Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource,
+    };
     use std::time::Instant;
 
     /// Timed rounds, a second for each case at least.

@@ -13,14 +13,14 @@
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::limits;
-use isobit::models::{Hyper, PlanOptions};
-use isobit::record::{Args, Command, Op, Rows, Step};
-use isobit::simd::Level;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::limits;
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::record::{Args, Command, Op, Rows, Step};
+use isobit::internals::simd::Level;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -145,7 +145,8 @@ fn main() -> anyhow::Result<()> {
             }
             let (whole, _) = seconds(|| Ok(std::fs::read(&cli.model).context("reading the model")?.len()))?;
             println!("load {load:.2} s, reading the file into memory {whole:.2} s");
-            let read = limits::read_bandwidth(threads, &isobit::stop::Stop::default()).expect("nobody asks it to stop");
+            let read = limits::read_bandwidth(threads, &isobit::internals::stop::Stop::default())
+                .expect("nobody asks it to stop");
             println!("plain read {:.1} GB/s with {threads} threads", read * 1e-9);
             limit = Some(read);
         }

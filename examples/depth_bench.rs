@@ -23,13 +23,13 @@
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
-use isobit::record::{Args, Device, Op};
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions, Recent};
+use isobit::internals::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::internals::record::{Args, Device, Op};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -88,7 +88,7 @@ fn gpu(spec: &str) -> anyhow::Result<Box<dyn Device>> {
 
 #[cfg(feature = "gpu")]
 fn gpu(spec: &str) -> anyhow::Result<Box<dyn Device>> {
-    use isobit::host;
+    use isobit::internals::host;
     let list = pollster::block_on(host::adapters());
     let chosen = match (spec, spec.parse::<usize>()) {
         ("gpu", _) => list.iter().find(|a| !a.report().software),

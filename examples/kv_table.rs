@@ -23,15 +23,15 @@
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::verify::argmax;
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::CacheType;
-use isobit::record::Device;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::generate::verify::argmax;
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions, Recent};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::record::Device;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -90,7 +90,7 @@ fn gpu(spec: &str) -> anyhow::Result<Box<dyn Device>> {
 
 #[cfg(feature = "gpu")]
 fn gpu(spec: &str) -> anyhow::Result<Box<dyn Device>> {
-    use isobit::host;
+    use isobit::internals::host;
     let list = pollster::block_on(host::adapters());
     let chosen = match (spec, spec.parse::<usize>()) {
         ("gpu", _) => list.iter().find(|a| !a.report().software),

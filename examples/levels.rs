@@ -12,18 +12,18 @@ mod common;
 
 use anyhow::{Context, ensure};
 use common::golden::GOLDEN;
-use common::rows::{QUANTISED, awkward};
+use common::rows::{awkward, quantised};
 use common::{cpu, run, same};
-use isobit::blocks::BlockType;
-use isobit::cases;
-use isobit::formats::Container;
-use isobit::fuse::Fuse;
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::verify::{Script, digest_of, prompt};
-use isobit::generate::{Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::record::Device;
-use isobit::simd::{Level, encode};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::cases;
+use isobit::internals::formats::Container;
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::generate::verify::{Script, digest_of, prompt};
+use isobit::internals::generate::{Session, SessionOptions};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::record::Device;
+use isobit::internals::simd::{Level, encode};
 use std::borrow::Cow;
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ fn case_table(levels: &[Level], threads: usize) -> anyhow::Result<()> {
 fn encoders(levels: &[Level]) -> anyhow::Result<()> {
     let x = awkward();
     let mut bytes = 0;
-    for ty in QUANTISED {
+    for ty in quantised() {
         let mut want = vec![0; ty.row_bytes(x.len()).context("whole blocks")?];
         ty.encode_row(&x, &mut want);
         for level in levels {
@@ -81,7 +81,7 @@ fn encoders(levels: &[Level]) -> anyhow::Result<()> {
     }
     println!(
         "encoders: {} types, {bytes} bytes, and every f16 and bf16, the plain code's at every level",
-        QUANTISED.len()
+        quantised().count()
     );
     Ok(())
 }

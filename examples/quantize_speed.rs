@@ -13,13 +13,13 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use isobit::blocks::BlockType;
-use isobit::formats::output::Staged;
-use isobit::formats::policy::Policy;
-use isobit::formats::{Container, LoadMode};
-use isobit::quantize::choose::Mix;
-use isobit::quantize::{self, Options, Target, Watch};
-use isobit::simd::{Level, encode};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::output::Staged;
+use isobit::internals::formats::policy::Policy;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::quantize::choose::Mix;
+use isobit::internals::quantize::{self, Options, Target, Watch};
+use isobit::internals::simd::{Level, encode};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ fn options(target: Target, mix: Mix) -> Options {
         output_type: None,
         embedding_type: None,
         requantize: false,
-        split: isobit::quantize::Split::No,
+        split: isobit::internals::quantize::Split::No,
         overrides: vec![],
         words: String::new(),
     }

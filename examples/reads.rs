@@ -6,16 +6,16 @@
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::synthetic::Synthetic;
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::generation::Reads;
-use isobit::generate::sampling::{Sampler, SamplerOptions};
-use isobit::generate::verify::prompt;
-use isobit::generate::{Generation, Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::record::Device;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::synthetic::Synthetic;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::generation::Reads;
+use isobit::internals::generate::sampling::{Sampler, SamplerOptions};
+use isobit::internals::generate::verify::prompt;
+use isobit::internals::generate::{Generation, Session, SessionOptions};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::record::Device;
 use std::time::Instant;
 
 #[derive(Parser)]
@@ -39,7 +39,7 @@ fn open(device: &str) -> anyhow::Result<Box<dyn Device>> {
     }
     #[cfg(feature = "gpu")]
     {
-        use isobit::host::{GpuOptions, adapters, connect};
+        use isobit::internals::host::{GpuOptions, adapters, connect};
         let list = pollster::block_on(adapters());
         let index: usize = device.parse().context("--device is cpu or an index")?;
         let adapter = list.get(index).context("there is no such adapter")?;

@@ -51,8 +51,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
-use isobit::blocks::BlockType;
-use isobit::formats::synthetic::{self, Arch, Role, Shape};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::synthetic::{self, Arch, Role, Shape};
 use rayon::prelude::*;
 
 #[derive(Parser)]

@@ -4,15 +4,15 @@
 //! small model in `tests/data/tiny`, prints the tables of `docs/tq3.md` as Markdown and draws `docs/tq3.svg`. Error is
 //! relative: sum of squared differences over sum of squares, after decoding and rotating back. Seeds are fixed.
 
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::{Session, SessionOptions};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::ops::cache::CacheType;
-use isobit::ops::exact::{f16_to_f32, f32_to_f16};
-use isobit::ops::tq3;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::generate::{Session, SessionOptions};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::ops::exact::{f16_to_f32, f32_to_f16};
+use isobit::internals::ops::tq3;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -322,7 +322,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        isobit::random::next(&mut self.0)
+        isobit::internals::random::next(&mut self.0)
     }
 
     /// in (0, 1)

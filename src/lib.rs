@@ -72,55 +72,68 @@
 //! # }
 //! ```
 //!
-//! Cargo features: `gpu` (default) compiles the wgpu device; without it the library runs on CPUs alone.
-//!
-//! The map, in the order a reader should take it (`docs/architecture.md` has the arrows):
-//!
-//! - [`blocks`]: block layouts of the weight formats, their decoders and encoders, and packing for the kernels
-//! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
-//! - [`simd`]: the same operations per instruction set, bit-equal to the twins
-//! - [`limits`]: what this machine can do at most, measured
-//! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
-//! - [`fuse`]: fewer commands for the same bits
-//! - [`cases`]: small runs of every operation, for tests and timing
-//! - [`cpu`]: the CPU device
-//! - `host`: the wgpu device (feature `gpu`)
-//! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
-//! - [`models`]: config and weights to Recordings
-//! - [`quantize`]: one model file into another, block by block
-//! - [`generate`]: tokens, sampling, sessions
-//! - [`engine`]: the front door, whose names are here too
-//! - [`random`]: one generator of random numbers
-//! - [`stop`]: asking long work to stop
-//! - [`stats`]: the quantiles that intervals are made of
-//! - [`study`]: what quantising does to weights and to predictions
-//! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
-//! - `cli`: the command line (feature `cli`)
+//! Cargo features, both on by default: `gpu` is the wgpu device, without which the library runs on CPUs alone; `cli` is the
+//! program, with the pages and plots that only it draws.
 
-pub mod bench;
-pub mod blocks;
-pub mod cases;
-#[cfg(feature = "cli")]
-pub mod cli;
-pub mod cpu;
-pub mod engine;
-pub mod formats;
-pub mod fuse;
-pub mod generate;
-pub mod limits;
-pub mod models;
-pub mod ops;
-pub mod quantize;
-pub mod random;
-pub mod record;
-pub mod simd;
-pub mod stats;
-pub mod stop;
-pub mod study;
+mod engine;
 
-#[cfg(feature = "gpu")]
-#[path = "../host/mod.rs"]
-pub mod host;
+#[path = ""]
+pub mod internals {
+    //! The rooms below the front door, for this project's own program, tests, benchmarks and studies.
+    //!
+    //! **These are no promise.** Whatever is in here may change or go in any version, without a word in the change log: its
+    //! types are as wide as the rooms need them, and some let a caller break rules that the front door keeps. What is
+    //! missing at the front door is worth asking for.
+    //!
+    //! The map, in the order a reader should take it (`docs/architecture.md` has the arrows):
+    //!
+    //! - [`blocks`]: block layouts of the weight formats, their decoders and encoders, and packing for the kernels
+    //! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
+    //! - [`simd`]: the same operations per instruction set, bit-equal to the twins
+    //! - [`limits`]: what this machine can do at most, measured
+    //! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
+    //! - [`fuse`]: fewer commands for the same bits
+    //! - [`cases`]: small runs of every operation, for tests and timing
+    //! - [`cpu`]: the CPU device
+    //! - `host`: the wgpu device (feature `gpu`)
+    //! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
+    //! - [`models`]: config and weights to Recordings
+    //! - [`quantize`]: one model file into another, block by block
+    //! - [`generate`]: tokens, sampling, sessions
+    //! - [`random`]: one generator of random numbers
+    //! - [`stop`]: asking long work to stop
+    //! - [`stats`]: the quantiles that intervals are made of
+    //! - [`study`]: what quantising does to weights and to predictions
+    //! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
+    //! - `cli`: the command line (feature `cli`)
+
+    pub mod bench;
+    pub mod blocks;
+    pub mod cases;
+    #[cfg(feature = "cli")]
+    pub mod cli;
+    pub mod cpu;
+    pub mod formats;
+    pub mod fuse;
+    pub mod generate;
+    pub mod limits;
+    pub mod models;
+    pub mod ops;
+    pub mod quantize;
+    pub mod random;
+    pub mod record;
+    pub mod simd;
+    pub mod stats;
+    pub mod stop;
+    pub mod study;
+
+    #[cfg(feature = "gpu")]
+    #[path = "../host/mod.rs"]
+    pub mod host;
+}
+
+// so that a room is `crate::blocks` in every other
+use internals::*;
 
 pub use engine::{
     ARITHMETIC, About, Activations, Advance, Answer, Cause, Device, DeviceOptions, Devices, Ended, Engine,

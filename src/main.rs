@@ -1,5 +1,5 @@
 //! The `isobit` program: arguments in, exit code out.
 
 fn main() -> std::process::ExitCode {
-    isobit::cli::main(std::env::args_os())
+    isobit::internals::cli::main(std::env::args_os())
 }

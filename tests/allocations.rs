@@ -1,12 +1,12 @@
 //! The token loop takes no memory: a counting global allocator, in a test binary of its own.
 
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::Container;
-use isobit::generate::generation::Reads;
-use isobit::generate::sampling::{Sampler, SamplerOptions};
-use isobit::generate::{Generation, Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::ops::cache::CacheType;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::Container;
+use isobit::internals::generate::generation::Reads;
+use isobit::internals::generate::sampling::{Sampler, SamplerOptions};
+use isobit::internals::generate::{Generation, Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::ops::cache::CacheType;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,7 +46,7 @@ fn allocations(types: (CacheType, CacheType), threads: usize, n: u32, sampler: O
     let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
     let plan = PlanOptions { n_ctx: 64, ubatch: 8, k_type: types.0, v_type: types.1, ..PlanOptions::default() };
     pollster::block_on(async {
-        let options = SessionOptions { plan, memory: None, fuse: isobit::fuse::Fuse::On };
+        let options = SessionOptions { plan, memory: None, fuse: isobit::internals::fuse::Fuse::On };
         let mut session = Session::new(&mut device, &container, &hyper, options, |_| ()).await.unwrap();
         let mut before = 0;
         if let Some(options) = sampler {

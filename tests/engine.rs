@@ -7,8 +7,8 @@ mod golden;
 
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::record::{Best, BufId, Device as Runs, DeviceInfo, Plan, Stats, Step, WeightSource};
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::record::{Best, BufId, Device as Runs, DeviceInfo, Plan, Stats, Step, WeightSource};
 use isobit::{
     ARITHMETIC, Activations, CacheType, Device, DeviceOptions, Devices, Ended, Engine, EngineOptions, Error, LoadMode,
     Model, Output, Piece, Prompt, Request, SamplerOptions, Session, SessionOptions, Stop,
@@ -232,7 +232,7 @@ impl Gated {
         match self.then {
             Then::Panic if begun == allowed => panic!("planted in step {begun}"),
             #[cfg(feature = "gpu")]
-            Then::Lose if begun == allowed => Err(isobit::host::HostError::Lost("unplugged".into()).into()),
+            Then::Lose if begun == allowed => Err(isobit::internals::host::HostError::Lost("unplugged".into()).into()),
             _ => {
                 self.gate.step();
                 Ok(())

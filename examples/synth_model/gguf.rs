@@ -3,7 +3,7 @@
 use super::vocabulary::vocabulary;
 use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
-use isobit::blocks::BlockType;
+use isobit::internals::blocks::BlockType;
 use std::io::Write;
 
 /// Tensors start at multiples of this; the format's default.

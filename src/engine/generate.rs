@@ -1,7 +1,7 @@
 //! What is asked for and what comes: prompts, requests, pieces of text.
 
 use super::error::{Error, Place, at};
-use super::session::State;
+use super::state::State;
 use crate::generate::generation::Reads;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};

@@ -11,6 +11,7 @@ mod fingerprint;
 mod generate;
 mod model;
 mod session;
+mod state;
 mod worker;
 
 pub use devices::{About, Device, DeviceOptions, Devices};

@@ -2,6 +2,7 @@
 
 use super::error::{Error, Place, at};
 use super::generate::{Ended, Generating, Output, Piece, Prompt, Request};
+use super::state::State;
 use super::{Device, Devices, Model};
 use crate::fuse::Fuse;
 use crate::generate::{self, Want};
@@ -113,27 +114,6 @@ pub struct Session {
     /// on a rasteriser, selecting logits takes longer than handing all of them over
     software: bool,
     state: State,
-}
-
-/// What is in the cache, and whether it can be gone on with.
-#[derive(Default)]
-pub(super) struct State {
-    /// the tokens of the positions from 0 on
-    pub seen: Vec<u32>,
-    /// why there is nothing to go on with
-    pub ended: Option<String>,
-}
-
-impl State {
-    /// An error, after which nothing of the cache is taken for granted.
-    pub fn failed(&mut self, e: impl Into<anyhow::Error>) -> Error {
-        self.seen.clear();
-        let e = Error::new(Place::Device, e);
-        if e.is_final() {
-            self.ended = Some(e.to_string());
-        }
-        e
-    }
 }
 
 impl Session {

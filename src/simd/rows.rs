@@ -30,7 +30,7 @@ const BYTES: [u8; 16] = {
 };
 
 /// tq3's levels of the four two-bit codes, those above the shift in tq3_1 and (for it alone) those below.
-pub(in crate::simd) const fn levels(one: bool, below: bool) -> [f32; 4] {
+pub(super) const fn levels(one: bool, below: bool) -> [f32; 4] {
     let mut t = [-TQ3_0_OUTER, -TQ3_0_INNER, TQ3_0_INNER, TQ3_0_OUTER];
     let mut code = 0;
     while one && code < 4 {
@@ -441,7 +441,7 @@ fn select(a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
 /// other one without meaning.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 #[inline(always)]
-pub(in crate::simd) const fn sign_at(sign: u32, flip: u8) -> [u8; 16] {
+pub(super) const fn sign_at(sign: u32, flip: u8) -> [u8; 16] {
     let mut t = [0; 16];
     let mut code = 0;
     while code < 16 {

@@ -815,7 +815,7 @@ fn a_tokeniser_that_blows_text_up_is_refused_with_its_step() {
 
 #[test]
 fn what_a_vocabulary_cannot_express_names_its_file() {
-    use isobit::formats::{gguf_write, meta};
+    use isobit::internals::formats::{gguf_write, meta};
     let dir = folder();
     let text = |s: &str| meta::Value::Str(s.into());
     let list = |l: &[&str]| meta::Value::StrArray(l.iter().map(|s| s.to_string()).collect());
@@ -1000,7 +1000,7 @@ fn verify_does_not_pass_on_logits_that_say_nothing() {
 
 /// The embedded model with a last norm whose results overflow f32.
 fn overflowing() -> Vec<u8> {
-    let c = isobit::formats::Container::open(Path::new(MODEL), isobit::formats::LoadMode::Read)
+    let c = isobit::internals::formats::Container::open(Path::new(MODEL), isobit::internals::formats::LoadMode::Read)
         .unwrap();
     let norm = c.tensor("output_norm.weight").unwrap();
     let mut bytes = std::fs::read(MODEL).unwrap();
@@ -1131,7 +1131,7 @@ mod gpu {
 #[cfg(feature = "gpu")]
 #[test]
 fn shaders_writes_every_shader_and_an_index_and_stays_out_of_the_help() {
-    use isobit::host::shaders::SHADERS;
+    use isobit::internals::host::shaders::SHADERS;
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("expanded");
     isobit(&["shaders", "--out", out.to_str().unwrap(), "--sets", "cover"]).ok();

@@ -368,7 +368,7 @@ fn what_cannot_be_measured_is_named() {
 fn the_output_states_its_definitions_and_the_page_has_the_same() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/hist.md")).unwrap();
     let out = text(&isobit(&[&format!("{TINY}/tiny-stories-f16.gguf"), "--types", "q8_0"]).stdout);
-    for (name, definition) in isobit::study::errors::DEFINITIONS {
+    for (name, definition) in isobit::internals::study::errors::DEFINITIONS {
         assert!(page.contains(&format!("- `{name}`: {definition}.\n")), "docs/hist.md: {name}");
         assert!(out.contains(definition), "{name}");
     }

@@ -4,10 +4,10 @@
 //! their tensors to the byte.
 
 use crate::{checkpoint, program};
-use isobit::blocks::BlockType;
-use isobit::formats::gguf_write::{self, Entry};
-use isobit::formats::meta::{self, Meta};
-use isobit::formats::{Container, Dtype, FormatError, LoadMode, PackedFault, packed};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::gguf_write::{self, Entry};
+use isobit::internals::formats::meta::{self, Meta};
+use isobit::internals::formats::{Container, Dtype, FormatError, LoadMode, PackedFault, packed};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ fn at(dir: &Path, name: &str) -> String {
 /// Every tensor: type, shape and bytes.
 fn tensors(path: &str) -> BTreeMap<String, (String, Vec<u64>, Vec<u8>)> {
     let c = Container::open(Path::new(path), LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
-    let read = |t: &isobit::formats::Tensor| {
+    let read = |t: &isobit::internals::formats::Tensor| {
         let mut bytes = vec![0; t.bytes as usize];
         c.read(t, 0, &mut bytes).unwrap();
         (t.name.clone(), (t.dtype.to_string(), t.shape.clone(), bytes))
@@ -338,7 +338,11 @@ fn tensors_without_elements_cost_nothing_whatever_their_shape() {
 fn changed(from: &str, to: &str, change: impl FnOnce(&mut Meta), without: &str) {
     let c = Container::open(Path::new(from), LoadMode::Read).unwrap();
     let kept: Vec<_> = c.tensors.iter().filter(|t| t.name != without).collect();
-    let entry = |t: &&isobit::formats::Tensor| Entry { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() };
+    let entry = |t: &&isobit::internals::formats::Tensor| Entry {
+        name: t.name.clone(),
+        dtype: t.dtype,
+        shape: t.shape.clone(),
+    };
     let mut meta = c.meta.clone();
     change(&mut meta);
     let head = gguf_write::head(to, &meta, &kept.iter().map(entry).collect::<Vec<_>>()).unwrap();

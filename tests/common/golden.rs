@@ -1,7 +1,7 @@
 //! What must never change: the digests of the embedded model's logits.
 
-use isobit::models::Recent;
-use isobit::ops::cache::CacheType;
+use isobit::internals::models::Recent;
+use isobit::internals::ops::cache::CacheType;
 
 /// SHA-256 over the logits of 64 generated tokens after the fixed prompt, on the embedded model, by types of keys and values
 /// and by whether a query's own chunk is read from an f16 copy.

@@ -1,6 +1,6 @@
 //! A store in memory, which tests look into and damage.
 
-use isobit::host::Store;
+use isobit::internals::host::Store;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

@@ -8,10 +8,10 @@ pub mod kept;
 pub mod rows;
 
 use futures::executor::block_on;
-use isobit::cases::{Access, Batch, Case};
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::record::{Device, Op};
-use isobit::simd::Level;
+use isobit::internals::cases::{Access, Batch, Case};
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::record::{Device, Op};
+use isobit::internals::simd::Level;
 
 /// The words of every buffer of a case, in the order of its buffers.
 pub type Words = Vec<Vec<u32>>;
@@ -29,8 +29,8 @@ pub fn cpu(level: Option<Level>, threads: usize) -> CpuDevice {
 /// Every adapter of every backend; there must be one. For tests in modules named `gpu`.
 #[cfg(feature = "gpu")]
 #[track_caller]
-pub fn adapters() -> Vec<isobit::host::Adapter> {
-    let list = block_on(isobit::host::adapters());
+pub fn adapters() -> Vec<isobit::internals::host::Adapter> {
+    let list = block_on(isobit::internals::host::adapters());
     absent::found(list.len(), "adapter");
     list
 }
@@ -39,20 +39,23 @@ pub fn adapters() -> Vec<isobit::host::Adapter> {
 /// modules named `gpu`.
 #[cfg(feature = "gpu")]
 #[track_caller]
-pub fn gpus() -> Vec<isobit::host::GpuDevice> {
-    gpus_with(&isobit::host::GpuOptions::default())
+pub fn gpus() -> Vec<isobit::internals::host::GpuDevice> {
+    gpus_with(&isobit::internals::host::GpuOptions::default())
 }
 
 /// [`gpus`] with options.
 #[cfg(feature = "gpu")]
 #[track_caller]
-pub fn gpus_with(options: &isobit::host::GpuOptions) -> Vec<isobit::host::GpuDevice> {
+pub fn gpus_with(options: &isobit::internals::host::GpuOptions) -> Vec<isobit::internals::host::GpuDevice> {
     adapters().iter().map(|a| opened(a, options)).collect()
 }
 
 #[cfg(feature = "gpu")]
-fn opened(adapter: &isobit::host::Adapter, options: &isobit::host::GpuOptions) -> isobit::host::GpuDevice {
-    let (device, verdict) = block_on(isobit::host::connect(adapter, options.clone()))
+fn opened(
+    adapter: &isobit::internals::host::Adapter,
+    options: &isobit::internals::host::GpuOptions,
+) -> isobit::internals::host::GpuDevice {
+    let (device, verdict) = block_on(isobit::internals::host::connect(adapter, options.clone()))
         .unwrap_or_else(|e| panic!("{} cannot be opened: {e}", adapter.title()));
     println!("adapter {}: {}", adapter.index, adapter.title());
     assert!(verdict.exact(), "{} does not qualify: {verdict:?}", adapter.title());
@@ -70,8 +73,11 @@ pub fn boxed_gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
 
 #[cfg(feature = "gpu")]
 fn plain_gpus(max_binding: Option<u64>) -> Vec<Box<dyn Device>> {
-    let options = isobit::host::GpuOptions { max_binding, ..Default::default() };
-    block_on(isobit::host::adapters()).iter().map(|a| Box::new(opened(a, &options)) as Box<dyn Device>).collect()
+    let options = isobit::internals::host::GpuOptions { max_binding, ..Default::default() };
+    block_on(isobit::internals::host::adapters())
+        .iter()
+        .map(|a| Box::new(opened(a, &options)) as Box<dyn Device>)
+        .collect()
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -1,6 +1,6 @@
 //! Rows of values that encoders find hard.
 
-use isobit::blocks::BlockType;
+use isobit::internals::blocks::BlockType;
 
 /// The types with an encoder that loses something.
 pub fn quantised() -> impl Iterator<Item = BlockType> {

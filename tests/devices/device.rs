@@ -4,12 +4,14 @@
 mod gpu {
     use crate::common::{adapters, gpus, same};
     use futures::executor::block_on;
-    use isobit::cases::{self, Batch};
-    use isobit::cpu::{CpuDevice, CpuOptions};
-    use isobit::host::{GpuDevice, GpuOptions, HostError, connect};
-    use isobit::ops::add::AddParams;
-    use isobit::ops::rms_norm::RmsNormParams;
-    use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
+    use isobit::internals::cases::{self, Batch};
+    use isobit::internals::cpu::{CpuDevice, CpuOptions};
+    use isobit::internals::host::{GpuDevice, GpuOptions, HostError, connect};
+    use isobit::internals::ops::add::AddParams;
+    use isobit::internals::ops::rms_norm::RmsNormParams;
+    use isobit::internals::record::{
+        Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource,
+    };
 
     /// Weights of one value.
     struct Value(u32);
@@ -318,7 +320,7 @@ mod gpu {
 
     #[test]
     fn results_do_not_depend_on_how_often_a_plan_is_run_or_loaded() {
-        let list = cases::of(Op::Matvec(isobit::blocks::BlockType::Q4_K));
+        let list = cases::of(Op::Matvec(isobit::internals::blocks::BlockType::Q4_K));
         let list = &list[..6];
         let mut twin =
             CpuDevice::new(CpuOptions { level: None, threads: 1, max_binding: None }).expect("threads start");

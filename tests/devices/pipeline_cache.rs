@@ -5,11 +5,11 @@ mod gpu {
     use crate::common::kept::Kept;
     use crate::common::{absent, adapters};
     use futures::executor::block_on;
-    use isobit::formats::{Container, LoadMode};
-    use isobit::fuse::Fuse;
-    use isobit::generate::{Session, SessionOptions, Want};
-    use isobit::host::{Adapter, GpuOptions, Store, Tune, connect};
-    use isobit::models::{Hyper, PlanOptions};
+    use isobit::internals::formats::{Container, LoadMode};
+    use isobit::internals::fuse::Fuse;
+    use isobit::internals::generate::{Session, SessionOptions, Want};
+    use isobit::internals::host::{Adapter, GpuOptions, Store, Tune, connect};
+    use isobit::internals::models::{Hyper, PlanOptions};
     use std::path::Path;
     use std::sync::Arc;
 
@@ -24,7 +24,7 @@ mod gpu {
     fn run_tuned(adapter: &Adapter, store: Option<&Arc<Kept>>, tune: Tune) -> (Vec<u32>, usize) {
         let store = store.map(|s| s.clone() as Arc<dyn Store>);
         // what is measured differs from run to run; here the pipelines must not
-        let variants = vec![isobit::host::variants::Forced::parse("matvec4").expect("a variant's name")];
+        let variants = vec![isobit::internals::host::variants::Forced::parse("matvec4").expect("a variant's name")];
         let options = GpuOptions { tune, variants, store, ..GpuOptions::default() };
         let (mut gpu, verdict) = block_on(connect(adapter, options)).unwrap_or_else(|e| panic!("{e}"));
         assert!(verdict.exact(), "{verdict:?}");

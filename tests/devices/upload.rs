@@ -1,9 +1,9 @@
 //! Weights on their way to a device: pieces are what the whole is, and every way of uploading leaves the same words.
 
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::{Fuse, fuse};
-use isobit::models::{self, Hyper, PlanOptions, Weights};
-use isobit::record::{Plan, WeightSource};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::{Fuse, fuse};
+use isobit::internals::models::{self, Hyper, PlanOptions, Weights};
+use isobit::internals::record::{Plan, WeightSource};
 use std::path::Path;
 
 fn embedded() -> Container {
@@ -51,8 +51,8 @@ mod gpu {
     use super::*;
     use crate::common::gpus_with;
     use futures::executor::block_on;
-    use isobit::host::{GpuOptions, Upload};
-    use isobit::record::{BufDecl, Device, Recording, Role};
+    use isobit::internals::host::{GpuOptions, Upload};
+    use isobit::internals::record::{BufDecl, Device, Recording, Role};
 
     const WAYS: [Upload; 3] = [Upload::Auto, Upload::Staged, Upload::InPlace];
 

@@ -5,18 +5,18 @@ mod gpu {
     use crate::common::kept::Kept;
     use crate::common::{adapters, cpu, golden, gpus_with, none, run, same};
     use futures::executor::block_on;
-    use isobit::cases;
-    use isobit::formats::{Container, LoadMode};
-    use isobit::fuse::Fuse;
-    use isobit::generate::tokenizer::Tokenizer;
-    use isobit::generate::verify::{Script, prompt, verify};
-    use isobit::generate::{Session, SessionOptions, Want};
-    use isobit::host::variants::{self, Forced};
-    use isobit::host::{GpuOptions, Store, Tune, connect};
-    use isobit::models::{Hyper, PlanOptions, Recent};
-    use isobit::ops::cache::CacheType;
-    use isobit::record::{Device, Op, Role};
-    use isobit::simd::Level;
+    use isobit::internals::cases;
+    use isobit::internals::formats::{Container, LoadMode};
+    use isobit::internals::fuse::Fuse;
+    use isobit::internals::generate::tokenizer::Tokenizer;
+    use isobit::internals::generate::verify::{Script, prompt, verify};
+    use isobit::internals::generate::{Session, SessionOptions, Want};
+    use isobit::internals::host::variants::{self, Forced};
+    use isobit::internals::host::{GpuOptions, Store, Tune, connect};
+    use isobit::internals::models::{Hyper, PlanOptions, Recent};
+    use isobit::internals::ops::cache::CacheType;
+    use isobit::internals::record::{Device, Op, Role};
+    use isobit::internals::simd::Level;
     use serde_json::{Value, json};
     use std::path::Path;
     use std::sync::Arc;
@@ -78,7 +78,7 @@ mod gpu {
         SessionOptions { plan, memory: None, fuse: Fuse::On }
     }
 
-    fn assert_golden(gpus: impl IntoIterator<Item = isobit::host::GpuDevice>) {
+    fn assert_golden(gpus: impl IntoIterator<Item = isobit::internals::host::GpuDevice>) {
         let mut devices: Vec<Box<dyn Device>> = vec![Box::new(cpu(Some(Level::detect()), 0))];
         devices.extend(gpus.into_iter().map(|g| Box::new(g) as Box<dyn Device>));
         let c = embedded();

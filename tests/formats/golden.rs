@@ -3,7 +3,9 @@
 //! Values are compared as bits, blocks as bytes: there is no tolerance, except where a test is about the quantisers'
 //! quality.
 
-use isobit::blocks::{BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4k, q5k, q6k, q8k, q8k128};
+use isobit::internals::blocks::{
+    BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4k, q5k, q6k, q8k, q8k128,
+};
 
 // ---------------------------------------------------------------- comparing
 
@@ -87,7 +89,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        isobit::random::next(&mut self.0)
+        isobit::internals::random::next(&mut self.0)
     }
 
     fn below(&mut self, n: usize) -> usize {

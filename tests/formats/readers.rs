@@ -1,11 +1,11 @@
 //! The readers of untrusted files: a named test for every malformed file, valid files read right, and bounded
 //! mutation tests that count memory. The inputs and where they come from: `tests/data/README.md`.
 
-use isobit::blocks::BlockType;
-use isobit::formats::meta::{Meta, Value};
-use isobit::formats::{Container, ContainerKind, FormatError, LoadMode, Tensor, gguf_write};
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::models::{Hyper, rope_table};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::meta::{Meta, Value};
+use isobit::internals::formats::{Container, ContainerKind, FormatError, LoadMode, Tensor, gguf_write};
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::models::{Hyper, rope_table};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -833,7 +833,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        isobit::random::next(&mut self.0)
+        isobit::internals::random::next(&mut self.0)
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -1340,7 +1340,7 @@ fn a_tensor_of_a_wrong_type_or_length_names_its_file() {
     let c = open("tiny/tiny-stories-Q8_0.gguf").unwrap();
     let h = Hyper::read(&c).unwrap();
     let with = |dtype: BlockType, n: u64| {
-        let dtype = isobit::formats::Dtype::from_block(dtype).unwrap();
+        let dtype = isobit::internals::formats::Dtype::from_block(dtype).unwrap();
         let entry = gguf_write::Entry { name: "rope_freqs.weight".into(), dtype, shape: vec![n] };
         let head = gguf_write::head("m.gguf", &c.meta, &[entry]).unwrap();
         let mut bytes = head.bytes;

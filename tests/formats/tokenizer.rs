@@ -1,8 +1,8 @@
 //! The tokenisers against ids made by the reference tools (`tests/data/tokenizer/README.md`), and against vocabularies
 //! made to break them.
 
-use isobit::formats::meta::{Meta, Value};
-use isobit::generate::tokenizer::{StreamDecoder, Tokenizer};
+use isobit::internals::formats::meta::{Meta, Value};
+use isobit::internals::generate::tokenizer::{StreamDecoder, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 

@@ -3,11 +3,11 @@
 
 use crate::common;
 use crate::common::rows::{awkward, quantised};
-use isobit::blocks::BlockType;
-use isobit::quantize::Encoder;
-use isobit::quantize::device::DeviceEncoder;
-use isobit::record::Device;
-use isobit::simd::{Level, encode};
+use isobit::internals::blocks::BlockType;
+use isobit::internals::quantize::Encoder;
+use isobit::internals::quantize::device::DeviceEncoder;
+use isobit::internals::record::Device;
+use isobit::internals::simd::{Level, encode};
 
 fn file(name: &str) -> Vec<u8> {
     let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/{}"), name);

@@ -1,12 +1,12 @@
 //! Attention, SwiGLU and RMS norm of every SIMD level against the plain twins: every word equal, nothing written that
 //! the twin does not write.
 
-use isobit::ops::attention::{AttentionParams, SCOPE_ALL, attention as twin_attention, head as twin_head};
-use isobit::ops::cache::{CacheType, CacheWriteParams, POISONED, cache_write_k, cache_write_v};
-use isobit::ops::exact::{POISON, canon};
-use isobit::ops::rms_norm::{RmsNormParams, row as twin_norm};
-use isobit::ops::swiglu::element as twin_swiglu;
-use isobit::simd::{Level, attention, attention_head, rms_norm_row, swiglu};
+use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL, attention as twin_attention, head as twin_head};
+use isobit::internals::ops::cache::{CacheType, CacheWriteParams, POISONED, cache_write_k, cache_write_v};
+use isobit::internals::ops::exact::{POISON, canon};
+use isobit::internals::ops::rms_norm::{RmsNormParams, row as twin_norm};
+use isobit::internals::ops::swiglu::element as twin_swiglu;
+use isobit::internals::simd::{Level, attention, attention_head, rms_norm_row, swiglu};
 
 /// What output buffers hold before a call; no operation gives it.
 const GUARD: u32 = 0x7fc1_2345;
@@ -16,7 +16,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        isobit::random::next(&mut self.0)
+        isobit::internals::random::next(&mut self.0)
     }
 
     /// -1..1

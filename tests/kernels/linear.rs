@@ -1,18 +1,18 @@
 //! The linear operations: every SIMD level against the twin, bit for bit; the twin against plain f64 arithmetic.
 
-use isobit::blocks::pack::{pack_rows, packed_type, packed_words, words_per_row};
-use isobit::blocks::{BlockType, NumberKind};
-use isobit::ops::act_quantize::ActQuantizeParams;
-use isobit::ops::linear::{LinearParams, act_words, groups};
-use isobit::ops::{self};
-use isobit::simd::{self, Act, Level};
+use isobit::internals::blocks::pack::{pack_rows, packed_type, packed_words, words_per_row};
+use isobit::internals::blocks::{BlockType, NumberKind};
+use isobit::internals::ops::act_quantize::ActQuantizeParams;
+use isobit::internals::ops::linear::{LinearParams, act_words, groups};
+use isobit::internals::ops::{self};
+use isobit::internals::simd::{self, Act, Level};
 
 /// Its state is the seed.
 struct Random(u64);
 
 impl Random {
     fn word(&mut self) -> u64 {
-        isobit::random::next(&mut self.0)
+        isobit::internals::random::next(&mut self.0)
     }
     fn below(&mut self, n: usize) -> usize {
         (self.word() % n as u64) as usize

@@ -5,10 +5,10 @@ use crate::lint;
 #[test]
 fn every_shader_keeps_the_exactness_law() {
     let mut findings = String::new();
-    for s in isobit::host::shaders::SHADERS {
+    for s in isobit::internals::host::shaders::SHADERS {
         let granted = if s.subgroups { naga::valid::Capabilities::SUBGROUP } else { Default::default() };
         for finding in lint::check_with(s.name, s.source, granted) {
-            let place = isobit::host::expand::place_of(s.source, finding.line as usize);
+            let place = isobit::internals::host::expand::place_of(s.source, finding.line as usize);
             let place = place.map_or_else(String::new, |p| format!("{p}: "));
             findings.push_str(&format!("{place}{}", lint::report(s.name, &[finding])));
         }
@@ -19,8 +19,8 @@ fn every_shader_keeps_the_exactness_law() {
 #[test]
 fn every_function_that_the_lint_excuses_is_there() {
     for (shader, function, _) in lint::FINITE {
-        let of = |s: &&isobit::host::shaders::Shader| *shader == "*" || *shader == s.name;
-        let there = |s: &isobit::host::shaders::Shader| s.source.contains(&format!("fn {function}("));
-        assert!(isobit::host::shaders::SHADERS.iter().filter(of).any(there), "no {function} in {shader}");
+        let of = |s: &&isobit::internals::host::shaders::Shader| *shader == "*" || *shader == s.name;
+        let there = |s: &isobit::internals::host::shaders::Shader| s.source.contains(&format!("fn {function}("));
+        assert!(isobit::internals::host::shaders::SHADERS.iter().filter(of).any(there), "no {function} in {shader}");
     }
 }

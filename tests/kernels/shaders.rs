@@ -6,13 +6,13 @@ mod expander;
 
 mod table {
     use super::expander;
-    use isobit::blocks::{BlockType, pack};
-    use isobit::cases::{self, Access};
-    use isobit::host::expand::{self, Problems};
-    use isobit::host::shaders::{self, Binding, SHADERS};
-    use isobit::host::variants;
-    use isobit::ops::linear;
-    use isobit::record::Op;
+    use isobit::internals::blocks::{BlockType, pack};
+    use isobit::internals::cases::{self, Access};
+    use isobit::internals::host::expand::{self, Problems};
+    use isobit::internals::host::shaders::{self, Binding, SHADERS};
+    use isobit::internals::host::variants;
+    use isobit::internals::ops::linear;
+    use isobit::internals::record::Op;
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use sha2::Digest;
     use std::collections::{HashMap, HashSet};
@@ -151,7 +151,7 @@ mod table {
     fn the_table_of_compilers_is_of_these_shaders() {
         let again = "run scripts/isa table (scripts/isa setup before it, on a machine that has not)";
         let (rows, head) = compilers_table();
-        let wgpu = format!("wgpu {}", isobit::host::WGPU_VERSION);
+        let wgpu = format!("wgpu {}", isobit::internals::host::WGPU_VERSION);
         assert!(head.contains(&wgpu), "docs/isa.tsv was made with another wgpu: {again}");
         let mut left: HashSet<(&str, &str)> =
             rows.iter().map(|r| (r["shader"].as_str(), r["overrides"].as_str())).collect();

@@ -1,8 +1,8 @@
 //! The rotated 3.5-bit cache formats: `tq3_0` against the published bytes, `tq3_1` against what it promises.
 
-use isobit::ops::exact::{f16_to_f32, f32_to_f16};
-use isobit::ops::tq3::*;
-use isobit::random::next;
+use isobit::internals::ops::exact::{f16_to_f32, f32_to_f16};
+use isobit::internals::ops::tq3::*;
+use isobit::internals::random::next;
 
 fn data(name: &str) -> Vec<u8> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/tq3_0/");

@@ -2,8 +2,8 @@
 //! same words in every buffer, and must leave alone what is not theirs to write.
 
 use crate::common::{Words, cpu, levels, none, run, same, same_words, untouched, writes_floats};
-use isobit::cases::{self, Access, Case, GUARD_WORDS, SENTINEL};
-use isobit::record::{Device, Op};
+use isobit::internals::cases::{self, Access, Case, GUARD_WORDS, SENTINEL};
+use isobit::internals::record::{Device, Op};
 use std::collections::HashSet;
 
 /// What the twins make of some cases.
@@ -57,7 +57,7 @@ fn every_simd_level_leaves_the_words_the_twins_leave() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn flushing_subnormals_changes_no_word_of_any_case() {
-    use isobit::ops::float_probe::{FloatProbeParams, WORDS, faint_inputs, float_probe};
+    use isobit::internals::ops::float_probe::{FloatProbeParams, WORDS, faint_inputs, float_probe};
     let probe = || {
         let mut words = [0; WORDS];
         float_probe(&FloatProbeParams { n_tokens: 1 }, std::hint::black_box(&faint_inputs()), &mut words);

@@ -6,16 +6,16 @@
 
 use crate::checkpoint::{SMALL, model};
 use crate::{common, program};
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::verify::{Report, Script, argmax, prompt, verify};
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::ops::cache::CacheType;
-use isobit::record::Device;
-use isobit::simd::Level;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::generate::verify::{Report, Script, argmax, prompt, verify};
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::record::Device;
+use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -293,7 +293,7 @@ fn a_llama_directory_and_the_file_quantize_makes_of_it_rotate_by_the_same_table(
         let (_dir, paths) = directory_and_file(&format!("--arch llama {args}"), &|_| {});
         let words = paths.each_ref().map(|p| {
             let (c, mut words) = (open(p), Vec::new());
-            isobit::models::rope_table(&c, &hyper(&c), 256).expect("a table").words(0, 256, &mut words);
+            isobit::internals::models::rope_table(&c, &hyper(&c), 256).expect("a table").words(0, 256, &mut words);
             words
         });
         assert_eq!(words[0], words[1], "{args}");
@@ -474,21 +474,21 @@ fn a_step_of_more_heads_than_a_norm_takes_is_refused() {
     let mut o = options(65536, 1, CacheType::F16).plan;
     o.ubatch = 65535;
     o.max_out = 1;
-    let error = isobit::models::build(&c, &h, &o).expect_err("too many rows").to_string();
+    let error = isobit::internals::models::build(&c, &h, &o).expect_err("too many rows").to_string();
     assert!(error.contains("compute 16383 at once or fewer"), "{error}");
     o.ubatch = 16383;
-    isobit::models::build(&c, &h, &o).expect("fits");
+    isobit::internals::models::build(&c, &h, &o).expect("fits");
 }
 
 #[test]
 fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
-    use isobit::formats::meta::Value;
+    use isobit::internals::formats::meta::Value;
     let options = options(64, 1, CacheType::F16).plan;
     let tried = |c: &Container, what: &str| -> bool {
         let made = Hyper::read(c).and_then(|h| {
-            isobit::models::build(c, &h, &options)?;
+            isobit::internals::models::build(c, &h, &options)?;
             let mut words = Vec::new();
-            isobit::models::rope_table(c, &h, 64)?.words(60, 4, &mut words);
+            isobit::internals::models::rope_table(c, &h, 64)?.words(60, 4, &mut words);
             assert_eq!(words.len(), 4 * h.n_rot, "{what}");
             assert!(words.iter().all(|w| f32::from_bits(*w).is_finite()), "{what}");
             Ok(())

@@ -3,20 +3,20 @@
 
 use crate::checkpoint::synth;
 use crate::common;
-use isobit::blocks::BlockType;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::{FEW_TOKENS, Fuse, fuse};
-use isobit::generate::verify::{Script, digest_of, prompt};
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{self, Hyper, PlanOptions};
-use isobit::ops::act_quantize::ActQuantizeParams;
-use isobit::ops::add::AddParams;
-use isobit::ops::cache::CacheType;
-use isobit::ops::linear::LinearParams;
-use isobit::ops::rms_norm::RmsNormParams;
-use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step};
-use isobit::simd::Level;
+use isobit::internals::blocks::BlockType;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::{FEW_TOKENS, Fuse, fuse};
+use isobit::internals::generate::verify::{Script, digest_of, prompt};
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{self, Hyper, PlanOptions};
+use isobit::internals::ops::act_quantize::ActQuantizeParams;
+use isobit::internals::ops::add::AddParams;
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::ops::linear::LinearParams;
+use isobit::internals::ops::rms_norm::RmsNormParams;
+use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step};
+use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
 const DECODE: Step = Step { n_tokens: 1, pos: 5, out_first: 0, n_out: 1, select: 0, follow: None, inputs: vec![] };

@@ -2,13 +2,13 @@
 //!
 //! These are the only tests with a bound instead of equality: they compare with another arithmetic, not with ourselves.
 
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::ops::cache::CacheType;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::ops::cache::CacheType;
 use std::path::PathBuf;
 
 fn data(name: &str) -> PathBuf {
@@ -74,7 +74,7 @@ fn kl(expected: &[f32], found: &[f32]) -> f64 {
 }
 
 fn top(l: &[f32]) -> u32 {
-    isobit::generate::verify::argmax(l)
+    isobit::internals::generate::verify::argmax(l)
 }
 
 fn prompt_ids() -> Vec<u32> {

@@ -4,17 +4,17 @@
 use crate::common;
 use crate::common::{boxed_gpus, cpu};
 use futures::executor::block_on;
-use isobit::blocks::BlockType;
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::generation::Reads;
-use isobit::generate::sampling::{Sampler, SamplerOptions};
-use isobit::generate::verify::prompt;
-use isobit::generate::{Generation, Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::ops::cache::CacheType;
-use isobit::record::{BufDecl, Device, Op, Role, Step};
-use isobit::simd::Level;
+use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::generation::Reads;
+use isobit::internals::generate::sampling::{Sampler, SamplerOptions};
+use isobit::internals::generate::verify::prompt;
+use isobit::internals::generate::{Generation, Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::record::{BufDecl, Device, Op, Role, Step};
+use isobit::internals::simd::Level;
 use std::path::Path;
 
 fn embedded() -> (Container, Hyper) {

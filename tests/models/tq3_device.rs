@@ -1,11 +1,11 @@
 //! The published TQ3_0 through the engine's own operations, on the CPU and through the shaders, against the golden blocks.
 
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::{Container, LoadMode};
-use isobit::models::{Hyper, PlanOptions, build, recent_positions};
-use isobit::ops::cache::{CacheType, CacheWriteParams};
-use isobit::ops::exact::CANON_MAX;
-use isobit::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::models::{Hyper, PlanOptions, build, recent_positions};
+use isobit::internals::ops::cache::{CacheType, CacheWriteParams};
+use isobit::internals::ops::exact::CANON_MAX;
+use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
 use std::path::Path;
 
 const BLOCKS: usize = 720;

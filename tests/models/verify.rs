@@ -6,17 +6,17 @@ mod overflow;
 use crate::checkpoint::synth;
 use crate::common;
 use futures::future::LocalBoxFuture;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::synthetic::Synthetic;
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::tokenizer::Tokenizer;
-use isobit::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify, verify_paged};
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions, Recent};
-use isobit::ops::cache::CacheType;
-use isobit::record::{Best, BufId, Device, DeviceInfo, Plan, Step, WeightSource};
-use isobit::simd::Level;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::synthetic::Synthetic;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify, verify_paged};
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions, Recent};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::record::{Best, BufId, Device, DeviceInfo, Plan, Step, WeightSource};
+use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
 fn root(name: &str) -> PathBuf {
@@ -149,7 +149,8 @@ fn an_f16_copy_of_an_f16_cache_changes_no_bit_and_one_of_a_tq3_1_cache_does_not_
         let mut o = options(512, 1, types.0, types.1);
         (o.plan.recent, o.plan.ubatch) = (recent, ubatch);
         let mut s = pollster::block_on(Session::new(&mut d, &c, &h, o, |_| {})).expect("loads");
-        pollster::block_on(isobit::generate::verify::digest_of(&mut s, &script(&c, 300, 8, &[]), 0)).expect("runs")
+        pollster::block_on(isobit::internals::generate::verify::digest_of(&mut s, &script(&c, 300, 8, &[]), 0))
+            .expect("runs")
     };
     let f16 = (CacheType::F16, CacheType::F16);
     assert_eq!(digest(f16, Recent::On, 64, None), digest(f16, Recent::Off, 64, None));
@@ -264,7 +265,7 @@ fn splitting_weights_and_cache_into_many_parts_changes_no_bit() {
         let mut d = cpu(Some(Level::detect()), 0);
         let mut s = pollster::block_on(Session::new(d.as_mut(), &c, &h, o, |_| {})).expect("loads");
         assert_eq!(s.commands().iter().filter(|c| c.label == "attention").count(), 4);
-        pollster::block_on(isobit::generate::verify::digest_of(&mut s, &script, 0)).expect("runs")
+        pollster::block_on(isobit::internals::generate::verify::digest_of(&mut s, &script, 0)).expect("runs")
     };
     // 96 KiB: the embedding in 5 parts and more, the cache in pages of a few hundred positions
     let limit = 96 << 10;

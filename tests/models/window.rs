@@ -3,16 +3,16 @@
 
 use crate::checkpoint::{SMALL, model};
 use crate::common;
-use isobit::cpu::{CpuDevice, CpuOptions};
-use isobit::formats::meta::Value;
-use isobit::formats::{Container, LoadMode};
-use isobit::fuse::Fuse;
-use isobit::generate::verify::{Script, verify};
-use isobit::generate::{Session, SessionOptions, Want};
-use isobit::models::{Hyper, PlanOptions};
-use isobit::ops::cache::CacheType;
-use isobit::record::Device;
-use isobit::simd::Level;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
+use isobit::internals::formats::meta::Value;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::verify::{Script, verify};
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::record::Device;
+use isobit::internals::simd::Level;
 use std::path::Path;
 
 fn open(path: &Path) -> Container {

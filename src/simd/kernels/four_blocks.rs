@@ -33,7 +33,7 @@ fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
     }
 }
 
-pub(in crate::simd) struct Q8_0;
+pub(in super::super) struct Q8_0;
 
 /// u of block `B` of 32.
 #[inline(always)]
@@ -76,7 +76,7 @@ impl Quantised for Q8_0 {
     }
 }
 
-pub(in crate::simd) struct Q4_0;
+pub(in super::super) struct Q4_0;
 
 /// u of block `B` of 32.
 #[inline(always)]
@@ -152,7 +152,7 @@ fn five_bits(block: &[Word], at: usize) -> (&[Word; 4], &[Word; 16]) {
     (high, nibbles.first_chunk().expect("16 words of nibbles"))
 }
 
-pub(in crate::simd) struct Q5_0;
+pub(in super::super) struct Q5_0;
 
 /// u of block `B` of 32.
 #[inline(always)]
@@ -195,7 +195,7 @@ impl Quantised for Q5_0 {
     }
 }
 
-pub(in crate::simd) struct Q5_1;
+pub(in super::super) struct Q5_1;
 
 /// v of the sum of the codes of block `b` of 32 in each digit of one token; every step is exact.
 #[inline(always)]

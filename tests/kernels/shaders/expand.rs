@@ -1,7 +1,7 @@
 //! How shaders are put together, and that whatever is wrong with one is told at the line it was written in.
 
-use isobit::host::expand::{self, Expanded, Files, Place, Problems, place_of};
-use isobit::host::shaders::{SHADERS, code};
+use isobit::internals::host::expand::{self, Expanded, Files, Place, Problems, place_of};
+use isobit::internals::host::shaders::{SHADERS, code};
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Small llama models, tensor by tensor, as GGUF bytes: what no trained model is.
 
-use isobit::blocks::BlockType;
-use isobit::formats::Container;
+use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::Container;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

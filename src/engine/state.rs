@@ -1,0 +1,24 @@
+//! What a session knows of its cache.
+
+use super::error::{Error, Place};
+
+/// What is in the cache, and whether it can be gone on with.
+#[derive(Default)]
+pub(super) struct State {
+    /// the tokens of the positions from 0 on
+    pub seen: Vec<u32>,
+    /// why there is nothing to go on with
+    pub ended: Option<String>,
+}
+
+impl State {
+    /// An error, after which nothing of the cache is taken for granted.
+    pub fn failed(&mut self, e: impl Into<anyhow::Error>) -> Error {
+        self.seen.clear();
+        let e = Error::new(Place::Device, e);
+        if e.is_final() {
+            self.ended = Some(e.to_string());
+        }
+        e
+    }
+}
