@@ -4,8 +4,8 @@
 //! and their share of the level's int8 peak, measured in the same process; per format and level, on a team of `threads`
 //! (2 unless given). Wall time; best of several runs after a warm-up. Results of all levels are compared bit for bit.
 
-use isobit::internals::blocks::BlockType;
 use isobit::internals::blocks::pack::{pack_rows, packed_type, packed_words};
+use isobit::internals::blocks::{BlockType, NumberKind};
 use isobit::internals::limits;
 use isobit::internals::ops::act_quantize::ActQuantizeParams;
 use isobit::internals::ops::linear::{LinearParams, act_words};
@@ -109,15 +109,10 @@ fn file_rows(t: BlockType, rows: usize, k: usize) -> Vec<u8> {
             (state >> 56) as u8
         })
         .collect();
-    let scales: &[usize] = match t {
-        BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => &[3],
-        BlockType::F16 | BlockType::BF16 | BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[1],
-        BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[1, 3],
-        BlockType::Q6_K => &[209],
-    };
     for block in bytes.chunks_exact_mut(t.bytes()) {
-        for &s in scales {
-            block[s] = 0x28 | (block[s] & 0x83);
+        for n in t.format().numbers {
+            let high = n.at + if n.kind == NumberKind::F32 { 3 } else { 1 };
+            block[high] = 0x28 | (block[high] & 0x83);
         }
     }
     bytes

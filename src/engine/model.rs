@@ -63,7 +63,7 @@ impl Model {
     pub fn from_container(container: Container) -> Result<Model, Error> {
         let hyper = Hyper::read(&container).map_err(at(Place::Model))?;
         for t in &container.tensors {
-            log::info!("{:?}: {} {:?}", t.name, t.dtype, t.shape);
+            log::info!("{}: {} {:?}", t.name.escape_debug(), t.dtype, t.shape);
         }
         let (tokenizer, digest) = (OnceLock::new(), OnceLock::new());
         Ok(Model(Arc::new(Inner { container, hyper, tokenizer, digest })))
