@@ -1,6 +1,6 @@
 //! What decides a result, in one line.
 
-use super::session::Activations;
+use super::options::Activations;
 use crate::models::Recent;
 use crate::ops::cache::CacheType;
 

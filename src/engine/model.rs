@@ -2,7 +2,7 @@
 
 use super::error::{Error, Place, at};
 use super::fingerprint::fingerprint;
-use super::session::{Session, SessionOptions};
+use super::options::SessionOptions;
 use super::{Device, Devices};
 use crate::formats::{Container, LoadMode};
 use crate::generate::tokenizer::Tokenizer;
@@ -114,20 +114,12 @@ impl Model {
     }
 
     /// One line that says what decides the logits of a session with these options: two with the same line give the same
-    /// bits. See [`Session::fingerprint`].
+    /// bits. See [`Session::fingerprint`](super::Session::fingerprint).
     ///
     /// Errors: those of [`Model::digest`].
     pub fn fingerprint(&self, options: &SessionOptions) -> Result<String, Error> {
         let o = options;
         Ok(fingerprint(self.digest()?, o.activations, o.k_type, o.v_type, o.recent))
-    }
-
-    /// Loads the model on a device.
-    ///
-    /// Errors: [`Error::Options`] where the plan does not fit the device or its memory, before anything is allocated;
-    /// [`Error::Model`] where a tensor is missing, of another shape, or not finite; [`Error::Device`], [`Error::Lost`].
-    pub fn session(&self, device: Device, options: SessionOptions) -> Result<Session, Error> {
-        Session::new(self, device, options, |_| {})
     }
 
     /// Runs a fixed prompt of `prompt` tokens and `generate` greedy ones after it on several devices, side by side, and

@@ -2,104 +2,12 @@
 
 use super::error::{Error, Place, at};
 use super::generate::{Ended, Generating, Output, Piece, Prompt, Request};
+use super::options::SessionOptions;
 use super::state::State;
 use super::{Device, Devices, Model};
-use crate::fuse::Fuse;
 use crate::generate::{self, Want};
-use crate::models::{Hyper, PlanOptions, RECENT_CHUNK, Recent};
-use crate::ops::cache::CacheType;
+use crate::models::RECENT_CHUNK;
 use std::ops::ControlFlow;
-
-/// Positions of a session where nothing is asked for and the model has as many.
-const CONTEXT: usize = 4096;
-
-/// Bits of the activations that meet quantised weights. Both are exact; they are two models, with other logits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Activations {
-    /// one int8 digit
-    #[default]
-    Bits8,
-    /// two int8 digits, 15 bits: slower, and nearer to float activations
-    Bits16,
-}
-
-impl Activations {
-    /// 8 or 16.
-    pub fn bits(self) -> usize {
-        8 * self.digits()
-    }
-
-    /// Int8 digits.
-    pub fn digits(self) -> usize {
-        match self {
-            Activations::Bits8 => 1,
-            Activations::Bits16 => 2,
-        }
-    }
-}
-
-/// Choices of a session. `activations`, `k_type`, `v_type` and `recent` decide its logits; nothing else changes a bit.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionOptions {
-    /// positions the cache holds; 0: as many as the model was trained for, at most 4096
-    pub context: usize,
-    /// tokens computed at once, at most
-    pub ubatch: usize,
-    /// rows of logits a step may return: more make [`Session::each_logits`] faster and take memory
-    pub rows: usize,
-    /// bits of the activations that meet quantised weights
-    pub activations: Activations,
-    /// what cached keys are stored as
-    pub k_type: CacheType,
-    /// what cached values are stored as
-    pub v_type: CacheType,
-    /// whether a query reads its own chunk of 64 positions from an f16 copy
-    pub recent: Recent,
-    /// how far commands are joined
-    pub fuse: Fuse,
-    /// bytes all buffers may take together; `None`: what is free, where the device takes main memory
-    pub memory: Option<u64>,
-}
-
-impl Default for SessionOptions {
-    fn default() -> SessionOptions {
-        let plan = PlanOptions::default();
-        SessionOptions {
-            context: 0,
-            ubatch: plan.ubatch,
-            rows: plan.max_out,
-            activations: Activations::Bits8,
-            k_type: plan.k_type,
-            v_type: plan.v_type,
-            recent: plan.recent,
-            fuse: Fuse::default(),
-            memory: None,
-        }
-    }
-}
-
-impl SessionOptions {
-    /// Positions a session of a model with this shape has.
-    fn positions(&self, h: &Hyper) -> usize {
-        if self.context > 0 { self.context } else { h.context.min(CONTEXT) }
-    }
-
-    /// The options of the rooms below.
-    pub(super) fn inner(&self, h: &Hyper) -> generate::SessionOptions {
-        let n_ctx = self.positions(h);
-        let plan = PlanOptions {
-            n_ctx,
-            ubatch: self.ubatch.min(n_ctx),
-            max_out: self.rows,
-            digits: self.activations.digits(),
-            k_type: self.k_type,
-            v_type: self.v_type,
-            recent: self.recent,
-            ..PlanOptions::default()
-        };
-        generate::SessionOptions { plan, memory: self.memory, fuse: self.fuse }
-    }
-}
 
 /// A loaded model and one sequence. It stays on its thread; [`Engine`](super::Engine) is for several.
 ///
@@ -114,6 +22,16 @@ pub struct Session {
     /// on a rasteriser, selecting logits takes longer than handing all of them over
     software: bool,
     state: State,
+}
+
+impl Model {
+    /// Loads the model on a device.
+    ///
+    /// Errors: [`Error::Options`] where the plan does not fit the device or its memory, before anything is allocated;
+    /// [`Error::Model`] where a tensor is missing, of another shape, or not finite; [`Error::Device`], [`Error::Lost`].
+    pub fn session(&self, device: Device, options: SessionOptions) -> Result<Session, Error> {
+        Session::new(self, device, options, |_| {})
+    }
 }
 
 impl Session {

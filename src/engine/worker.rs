@@ -7,7 +7,8 @@
 
 use super::error::Error;
 use super::generate::{Advance, Ended, Output, Piece, Request};
-use super::session::{Session, SessionOptions};
+use super::options::SessionOptions;
+use super::session::Session;
 use super::{Device, DeviceOptions, Devices, Model};
 use futures::Stream;
 use futures::channel::{mpsc, oneshot};
