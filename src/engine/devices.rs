@@ -95,7 +95,13 @@ pub struct Devices {
 impl Devices {
     /// With these options for each device that is opened.
     pub fn new(options: DeviceOptions) -> Devices {
-        Devices { options, ..Devices::default() }
+        Devices {
+            options,
+            #[cfg(feature = "gpu")]
+            native: Default::default(),
+            #[cfg(feature = "gpu")]
+            gl: Default::default(),
+        }
     }
 
     /// Options of the devices opened from now on; adapters that were found stay known.

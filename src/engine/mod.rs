@@ -17,9 +17,13 @@ mod worker;
 
 pub use devices::{About, Device, DeviceOptions, Devices};
 pub use error::{Cause, Error};
-pub use fingerprint::{ARITHMETIC, fingerprint};
+pub use fingerprint::ARITHMETIC;
+#[cfg(feature = "cli")]
+pub use fingerprint::fingerprint;
 pub use generate::{Advance, Ended, Generating, Output, Piece, Prompt, Request};
-pub use model::{Model, check_vocabulary};
+pub use model::Model;
+#[cfg(feature = "cli")]
+pub use model::check_vocabulary;
 pub use options::{Activations, SessionOptions};
 pub use session::Session;
 pub use worker::{Answer, Engine, EngineOptions, Pieces, Reply};

@@ -21,7 +21,7 @@ impl Params for FloatProbeParams {
     const FLOAT_STRIDE: Option<usize> = None;
 
     fn at(self, step: &At) -> Option<Self> {
-        Some(Self { n_tokens: step.n, ..self })
+        Some(Self { n_tokens: step.n })
     }
 
     fn groups(&self) -> [u32; 2] {
