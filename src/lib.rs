@@ -104,7 +104,7 @@ pub mod internals {
     //! - [`stop`]: asking long work to stop
     //! - [`stats`]: the quantiles that intervals are made of
     //! - [`study`]: what quantising does to weights and to predictions
-    //! - [`bench`]: tests, rows, comparisons and pages of `isobit bench`
+    //! - [`mod@bench`]: tests, rows, comparisons and pages of `isobit bench`
     //! - `cli`: the command line (feature `cli`)
 
     pub mod bench;

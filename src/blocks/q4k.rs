@@ -14,7 +14,7 @@
 //! value of element e with code q, sub-block j = e / 32:  (d * sc[j]) * q - (dmin * m[j])
 //! ```
 //!
-//! The packing of the scales and the search for scales and minima are shared with [`super::q5_k`].
+//! The packing of the scales and the search for scales and minima are shared with [`super::q5k`].
 
 use bytemuck::{Pod, Zeroable};
 

@@ -1,6 +1,6 @@
 //! Where the bytes of a container come from: positioned reads of a file, a memory map, or memory.
 //!
-//! This is the only module of the room that touches files' contents. A [`Source`] knows its length from the moment it
+//! This is the only module of the room that touches files' contents. A `Source` knows its length from the moment it
 //! was opened; a file that became shorter since is an error that says so. Nothing here interprets bytes.
 //!
 //! Memory maps are opt-in because of one hazard no program can remove: when another process truncates a mapped file,

@@ -13,7 +13,7 @@ use anyhow::ensure;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tokens of the prompt of `isobit verify`: [`PIECES`].
+/// Tokens of the prompt of `isobit verify`: `PIECES`.
 pub const PROMPT_TOKENS: usize = 190;
 
 /// Tokens of the steps that a prompt is walked through in, as far as it goes; a longer one begins again. Devices have

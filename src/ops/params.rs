@@ -20,7 +20,7 @@ pub struct At {
     pub select: u32,
 }
 
-/// The fields of a parameter struct, in the order of the shader's uniform struct; [`params!`] implements it.
+/// The fields of a parameter struct, in the order of the shader's uniform struct; `params!` implements it.
 pub trait Fields: Copy + ShaderType + WriteInto {
     /// name and WGSL type of each
     const FIELDS: &'static [(&'static str, &'static str)];

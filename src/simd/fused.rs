@@ -87,7 +87,7 @@ pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u
     });
 }
 
-/// `ops::attention_quantize`, without its allocation: buffers as there. Panics as [`attention`] and [`act_quantize`] do.
+/// `ops::attention_quantize`, without its allocation: buffers as there. Panics as [`attention()`] and [`act_quantize`] do.
 pub fn attention_quantize(
     level: Level,
     types: (CacheType, CacheType),

@@ -85,7 +85,7 @@ pub struct Strip {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// Width of a plot of a page. Shown at 360 pixels its text of [`TEXT`] is as large as small print.
+/// Width of a plot of a page. Shown at 360 pixels its text of `TEXT` is as large as small print.
 pub const WIDTH: u32 = 460;
 const HEIGHT: u32 = 300;
 /// Size of text, and of titles, as plotters counts: it writes 0.8 of that.
