@@ -73,16 +73,17 @@ mod gpu {
         adapters
     }
 
+    /// A third of the cases, for each variant anew; the one a device chooses by itself meets them all in `twins`.
     #[test]
     fn every_variant_of_every_operation_leaves_the_words_the_twins_leave() {
-        assert_eq!(variants_against_twins(|i| i == 0, 1), 1);
+        assert_eq!(variants_against_twins(|i| i == 0, 3), 1);
     }
 
     /// The same shaders through another interface: what that may get wrong it gets wrong in a shader, not in a size, so a
-    /// third of the cases do.
+    /// ninth of the cases do.
     #[test]
     fn every_variant_of_every_operation_leaves_them_on_the_other_adapters_too() {
-        let others = variants_against_twins(|i| i > 0, 3);
+        let others = variants_against_twins(|i| i > 0, 9);
         println!("{others} more adapters");
     }
 
