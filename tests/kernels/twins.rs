@@ -45,7 +45,9 @@ mod gpu {
 
     #[test]
     fn every_other_adapter_leaves_the_words_the_twins_leave() {
-        for mut gpu in crate::common::gpus().into_iter().skip(1) {
+        let others = crate::common::gpus().into_iter().skip(1);
+        println!("{} more adapters", others.len());
+        for mut gpu in others {
             super::against_twins(&mut gpu);
         }
     }
