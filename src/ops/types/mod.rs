@@ -9,6 +9,7 @@ use crate::ops::linear::{self, LinearParams};
 use crate::ops::packed::{Quantised, Weight};
 
 pub mod floats;
+mod four_blocks;
 pub mod q4_0;
 pub mod q4k;
 pub mod q5_0;

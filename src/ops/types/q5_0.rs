@@ -8,6 +8,7 @@
 //! bit n of byte j of a word of fifth bits belongs to element 4n + j of its block
 //! ```
 
+use super::four_blocks::scaled;
 use crate::blocks::BlockType;
 use crate::ops::exact::f16_to_f32;
 use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
@@ -46,12 +47,6 @@ impl Weight for Q5_0 {
 
 impl Quantised for Q5_0 {
     fn group(row: &Row, g: usize, a: &ActGroup) -> f32 {
-        let mut t = 0.0;
-        for b in 0..4 {
-            let s = |digit| (32 * b..32 * b + 32).map(|e| code(row, GROUP * g + e) * a.code(digit, e)).sum();
-            let u = scale(row, 4 * g + b) * a.value(s);
-            t = if b == 0 { u } else { t + u };
-        }
-        t
+        scaled(g, a, |b| scale(row, b), |e| code(row, e))
     }
 }

@@ -7,6 +7,7 @@
 //!                 +------------------------+---------------------------+----------------------------+
 //! ```
 
+use super::four_blocks::scaled_above;
 use super::q5_0::five_bits;
 use crate::blocks::BlockType;
 use crate::ops::exact::f16_to_f32;
@@ -40,13 +41,6 @@ impl Weight for Q5_1 {
 
 impl Quantised for Q5_1 {
     fn group(row: &Row, g: usize, a: &ActGroup) -> f32 {
-        let mut t = 0.0;
-        for b in 0..4 {
-            let (d, m) = scale_min(row, 4 * g + b);
-            let s = |digit| (32 * b..32 * b + 32).map(|e| code(row, GROUP * g + e) * a.code(digit, e)).sum();
-            let u = d * a.value(s) + m * a.value(|digit| a.sum32(digit, b));
-            t = if b == 0 { u } else { t + u };
-        }
-        t
+        scaled_above(g, a, |b| scale_min(row, b), |e| code(row, e))
     }
 }
