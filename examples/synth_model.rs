@@ -26,7 +26,7 @@
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files. Types:
 //! `q4_k_m` (Q4_K, with Q6_K for the output matrix and for the attn_v, attn_qkv and ffn_down that the usual mix raises),
-//! `q4_0`, `q5_0`, `q5_1` and `q5_k` (the output matrix in Q6_K), `q8_0`, `q6_k`, `f16`, `bf16`, `f32`. Where rows are
+//! `q4_0`, `q4_1`, `q5_0`, `q5_1` and `q5_k` (the output matrix in Q6_K), `q8_0`, `q6_k`, `f16`, `bf16`, `f32`. Where rows are
 //! not whole blocks of the type, the one that llama.cpp takes instead. With `--tied` the embedding is the output matrix and has its type.
 //!
 //! The weights are noise scaled so that activations stay finite through every layer and logits spread like a trained
@@ -157,6 +157,8 @@ enum Mix {
     Q4KM,
     #[value(name = "q4_0")]
     Q40,
+    #[value(name = "q4_1")]
+    Q41,
     #[value(name = "q5_0")]
     Q50,
     #[value(name = "q5_1")]

@@ -121,6 +121,7 @@ fn type_id(ty: BlockType) -> u32 {
         BlockType::F32 => 0,
         BlockType::F16 => 1,
         BlockType::Q4_0 => 2,
+        BlockType::Q4_1 => 3,
         BlockType::Q5_0 => 6,
         BlockType::Q5_1 => 7,
         BlockType::Q8_0 => 8,

@@ -16,6 +16,7 @@ use bytemuck::Pod;
 pub mod float;
 pub mod pack;
 pub mod q4_0;
+pub mod q4_1;
 pub mod q4k;
 pub mod q5_0;
 pub mod q5_1;
@@ -62,6 +63,8 @@ block_types! {
     Q8_0 = q8_0::FORMAT,
     /// 32 codes of 4 bits, one f16 scale
     Q4_0 = q4_0::FORMAT,
+    /// 32 codes of 4 bits, an f16 scale and an f16 minimum
+    Q4_1 = q4_1::FORMAT,
     /// 32 codes of 5 bits, one f16 scale
     Q5_0 = q5_0::FORMAT,
     /// 32 codes of 5 bits, an f16 scale and an f16 minimum
@@ -301,6 +304,13 @@ fn peak(x: &[f32]) -> f32 {
         }
     }
     max
+}
+
+/// The smallest and the largest element, of equals the first: for zeros the one whose sign is kept.
+fn range(x: &[f32]) -> (f32, f32) {
+    let min = x.iter().fold(f32::MAX, |m, &v| if v < m { v } else { m });
+    let max = x.iter().fold(f32::MIN, |m, &v| if v > m { v } else { m });
+    (min, max)
 }
 
 /// Sums of 16 consecutive codes, as the 8-bit formats store them.

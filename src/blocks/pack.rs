@@ -246,6 +246,17 @@ mod tests {
                     w.extend(halves(&codes));
                 }
             }
+            BlockType::Q4_1 => {
+                for group in row.chunks(4 * 20) {
+                    let (mut heads, mut nibbles) = ([0; 16], [0; 64]);
+                    for (i, block) in group.chunks_exact(20).enumerate() {
+                        heads[4 * i..][..4].copy_from_slice(&block[..4]);
+                        nibbles[16 * i..][..16].copy_from_slice(&block[4..]);
+                    }
+                    w.extend(halves(&heads));
+                    w.extend(halves(&nibbles));
+                }
+            }
             BlockType::Q5_0 | BlockType::Q5_1 => {
                 let heads = t.bytes() - 20;
                 for group in row.chunks(4 * t.bytes()) {

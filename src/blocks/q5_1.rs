@@ -12,7 +12,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::q5_0::{codes, fifth_bits, pack_codes};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, range};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -60,9 +60,7 @@ impl BlockQ5_1 {
 
     /// ggml's reference quantiser: 31 steps from the smallest element to the largest, codes by truncation of a half more.
     pub fn encode(x: &[f32; 32]) -> Self {
-        // the first of equals, which for zeros is the one whose sign is kept
-        let min = x.iter().fold(f32::MAX, |m, &v| if v < m { v } else { m });
-        let max = x.iter().fold(f32::MIN, |m, &v| if v > m { v } else { m });
+        let (min, max) = range(x);
         let d = (max - min) / 31.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         let (qh, qs) = pack_codes(&x.map(|v| (((v - min) * id + 0.5) as u8).min(31)));

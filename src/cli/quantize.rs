@@ -30,7 +30,7 @@ pub struct QuantizeArgs {
     input: PathBuf,
     /// The new GGUF file, or the new directory of a packed or split model
     output: PathBuf,
-    /// f32, f16, bf16, q8_0, q4_0, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed also q8k128, q8k [default: q4_k_m; packed: by --policy]
+    /// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed also q8k128, q8k [default: q4_k_m; packed: by --policy]
     #[arg(value_parser = mix, value_name = "TYPE")]
     mix: Option<Mix>,
     /// Worker threads, as -t

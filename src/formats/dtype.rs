@@ -29,7 +29,7 @@ static TABLE: [Info; 50] = [
     row("F32", 0, 1, 4, Some(BlockType::F32)),
     row("F16", 1, 1, 2, Some(BlockType::F16)),
     row("Q4_0", 2, 32, 18, Some(BlockType::Q4_0)),
-    row("Q4_1", 3, 32, 20, None),
+    row("Q4_1", 3, 32, 20, Some(BlockType::Q4_1)),
     row("Q5_0", 6, 32, 22, Some(BlockType::Q5_0)),
     row("Q5_1", 7, 32, 24, Some(BlockType::Q5_1)),
     row("Q8_0", 8, 32, 34, Some(BlockType::Q8_0)),

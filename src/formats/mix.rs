@@ -50,6 +50,7 @@ impl Mix {
                 BlockType::F32 => 0,
                 BlockType::F16 => 1,
                 BlockType::Q4_0 => 2,
+                BlockType::Q4_1 => 3,
                 BlockType::Q8_0 => 7,
                 BlockType::Q5_0 => 8,
                 BlockType::Q5_1 => 9,
@@ -104,9 +105,10 @@ mod tests {
 
     #[test]
     fn every_mix_that_a_file_can_have_has_a_number_of_its_own() {
-        let names = ["f32", "f16", "q4_0", "q8_0", "q5_0", "q5_1", "q4_k", "q4_k_m", "q5_k", "q5_k_m", "q6_k", "bf16"];
+        let names =
+            ["f32", "f16", "q4_0", "q4_1", "q8_0", "q5_0", "q5_1", "q4_k", "q4_k_m", "q5_k", "q5_k_m", "q6_k", "bf16"];
         let numbers = names.map(|n| Mix::parse(n).unwrap().file_type().unwrap());
-        assert_eq!(numbers, [0, 1, 2, 7, 8, 9, 14, 15, 16, 17, 18, 32]);
+        assert_eq!(numbers, [0, 1, 2, 3, 7, 8, 9, 14, 15, 16, 17, 18, 32]);
         assert_eq!(Mix::parse("COPY").unwrap().file_type(), None);
         assert_eq!(Mix::parse("q8k128").unwrap().file_type(), None);
         assert_eq!(Mix::parse("q3_k"), None);

@@ -210,7 +210,8 @@ pub struct Mix {
 }
 
 /// The name of every mix.
-const MIXES: [&str; 11] = ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q5_0", "q5_1", "f16", "bf16", "f32"];
+const MIXES: [&str; 12] =
+    ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32"];
 
 impl Mix {
     /// By name.
@@ -224,7 +225,9 @@ impl Mix {
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
             Role::Norm | Role::Bias => return BlockType::F32,
-            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q5_0" | "q5_1") => BlockType::Q6_K,
+            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1") => {
+                BlockType::Q6_K
+            }
             Role::Raised(layer) if self.types.raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain,
         };
@@ -399,6 +402,7 @@ impl Generator {
             BlockType::Q8_0 => (73.9, 0.0),
             BlockType::Q4_0 => (4.61, 0.0),
             BlockType::Q5_0 => (9.23, 0.0),
+            BlockType::Q4_1 => (4.61, -7.5),
             BlockType::Q5_1 => (9.23, -15.5),
             _ => (1.0, 0.0),
         };
@@ -473,7 +477,7 @@ impl Generator {
                 });
                 out[208..].copy_from_slice(&d.to_le_bytes());
             }
-            BlockType::Q5_1 => {
+            BlockType::Q4_1 | BlockType::Q5_1 => {
                 out[..2].copy_from_slice(&d.to_le_bytes());
                 out[2..4].copy_from_slice(&dmin.to_le_bytes());
             }

@@ -69,7 +69,7 @@ impl Range {
 #[test]
 fn sums_of_linears_are_normal() {
     let tail = |t: Range| SCALE.times(t.seen()).seen().sum(14).seen().canon();
-    // Q8_0, Q4_0, Q5_0: four blocks; Q5_1: with minima; K: a difference; Q8K128: an f32 scale
+    // Q8_0, Q4_0, Q5_0: four blocks; Q4_1, Q5_1: with minima; K: a difference; Q8K128: an f32 scale
     let u = F16.times(INTEGER).seen();
     tail(u.sum(2));
     tail(u.plus(u).seen().sum(2));

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The names `Mix::parse` takes, for help and messages.
-pub const MIXES: &str =
-    "f32, f16, bf16, q8_0, q4_0, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
+pub const MIXES: &str = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
 
 /// The packed type of a matrix by nibble's routing: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
 /// A matrix whose name is none of those of [`place`] is among all that are not down projections.

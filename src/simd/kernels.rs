@@ -69,6 +69,7 @@ kernel_list! {
     $ with_quantised, "matvec: {} does not take quantised activations":
     Q8_0 = Q8_0,
     Q4_0 = Q4_0,
+    Q4_1 = Q4_1,
     Q5_0 = Q5_0,
     Q5_1 = Q5_1,
     Q4_K = Q4K,
@@ -101,7 +102,7 @@ macro_rules! sums {
 
 mod four_blocks;
 
-pub(super) use four_blocks::{Q4_0, Q5_0, Q5_1, Q8_0};
+pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

@@ -4,7 +4,7 @@
 //! quality.
 
 use isobit::internals::blocks::{
-    BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4k, q5k, q6k, q8k, q8k128,
+    BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_1, q4k, q5k, q6k, q8k, q8k128,
 };
 
 // ---------------------------------------------------------------- comparing
@@ -107,8 +107,9 @@ impl Random {
     }
 }
 
-const QUANTISED: [(BlockType, &str); 7] = [
+const QUANTISED: [(BlockType, &str); 8] = [
     (BlockType::Q4_0, "q4_0"),
+    (BlockType::Q4_1, "q4_1"),
     (BlockType::Q5_0, "q5_0"),
     (BlockType::Q5_1, "q5_1"),
     (BlockType::Q8_0, "q8_0"),
@@ -117,9 +118,10 @@ const QUANTISED: [(BlockType, &str); 7] = [
     (BlockType::Q6_K, "q6_k"),
 ];
 
-const BLOCKED: [BlockType; 9] = [
+const BLOCKED: [BlockType; 10] = [
     BlockType::Q8_0,
     BlockType::Q4_0,
+    BlockType::Q4_1,
     BlockType::Q5_0,
     BlockType::Q5_1,
     BlockType::Q4_K,
@@ -167,6 +169,29 @@ fn encoding_the_shared_rows_gives_the_reference_bytes() {
     ] {
         check(name, same_bytes(ty, &encoded(ty, input, 512), &file(name)));
     }
+}
+
+#[test]
+fn q4_1_has_the_references_values_at_the_edges_and_its_integer_sums() {
+    let got = decoded(BlockType::Q4_1, &file("q4_1/edge_blocks.bin"));
+    check("q4_1", same_bits(&got, &floats("q4_1/edge_blocks.f32")));
+    // [weight row][activation row][block of 32][sum of q * a, sum of a]
+    let want: Vec<i32> = words("q4_1/dot_ints.i32", i32::from_le_bytes);
+    let (w, a) = (file("q4_1/quantized.bin"), file("q8_k/quantized_y.bin"));
+    let w: &[q4_1::BlockQ4_1] = bytemuck::cast_slice(&w);
+    let a: &[q8k::BlockQ8K] = bytemuck::cast_slice(&a);
+    let mut got = Vec::new();
+    for row in w.chunks(16) {
+        for act in a.chunks(2) {
+            for (b, block) in row.iter().enumerate() {
+                let codes = &act[b / 8].qs[b % 8 * 32..][..32];
+                let q = |e: usize| i32::from(block.qs[e % 16] >> (4 * (e / 16)) & 15);
+                let dot = |f: &dyn Fn(usize) -> i32| (0..32).map(|e| f(e) * i32::from(codes[e])).sum::<i32>();
+                got.extend([dot(&q), dot(&|_| 1)]);
+            }
+        }
+    }
+    assert_eq!(got, want);
 }
 
 #[test]
@@ -398,6 +423,7 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
             BlockType::Q8_0 => span(head, -128.0, 127.0, 0.0),
             BlockType::Q4_0 => span(head, -8.0, 7.0, 0.0),
             BlockType::Q5_0 => span(head, -16.0, 15.0, 0.0),
+            BlockType::Q4_1 => span(head, 0.0, 15.0, -f16([block[2], block[3]])),
             BlockType::Q5_1 => span(head, 0.0, 31.0, -f16([block[2], block[3]])),
             BlockType::Q4_K => {
                 let b: &q4k::BlockQ4K = bytemuck::from_bytes(block);
@@ -451,6 +477,10 @@ fn random_rows_come_back_within_half_a_step() {
                     BlockType::Q8_0 => 127.0 * half_unit(d) / d,
                     BlockType::Q4_0 => 8.0 * half_unit(d) / d,
                     BlockType::Q5_0 => 16.0 * half_unit(d) / d,
+                    BlockType::Q4_1 => {
+                        let m = f16_to_f32(u16::from_le_bytes([block[2], block[3]]));
+                        (15.0 * half_unit(d) + half_unit(m)) / d
+                    }
                     BlockType::Q5_1 => {
                         let m = f16_to_f32(u16::from_le_bytes([block[2], block[3]]));
                         (31.0 * half_unit(d) + half_unit(m)) / d
@@ -492,7 +522,7 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
         assert_eq!(ty.find_bad_scale(&clean), None, "{}", ty.name());
         assert_eq!(ty.find_bad_scale(&[]), None);
         let offsets: &[usize] = match ty {
-            BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
+            BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
             BlockType::Q6_K => &[208],
             _ => &[0],
         };

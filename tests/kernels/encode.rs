@@ -39,6 +39,7 @@ fn every_level_gives_the_golden_blocks() {
     let vectors = [
         (BlockType::Q8_0, "q8_0/quantized.bin"),
         (BlockType::Q4_0, "q4_0/quantized.bin"),
+        (BlockType::Q4_1, "q4_1/quantized.bin"),
         (BlockType::Q5_0, "q5_0/quantized.bin"),
         (BlockType::Q5_1, "q5_1/quantized.bin"),
         (BlockType::Q4_K, "q4_k/quantized.bin"),

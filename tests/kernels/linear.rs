@@ -263,6 +263,10 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
                 let q = if e < 16 { b[2 + e] & 15 } else { b[2 + e - 16] >> 4 };
                 f16(b) * (q as f64 - 8.0)
             })),
+            BlockType::Q4_1 => out.extend((0..32).map(|e| {
+                let q = if e < 16 { b[4 + e] & 15 } else { b[4 + e - 16] >> 4 };
+                f16(b) * q as f64 + f16(&b[2..])
+            })),
             BlockType::Q5_0 | BlockType::Q5_1 => out.extend((0..32).map(|e| {
                 let (qh, qs) = b[t.bytes() - 20..].split_at(4);
                 let low = if e < 16 { qs[e] & 15 } else { qs[e - 16] >> 4 };
@@ -350,7 +354,7 @@ fn the_twin_computes_the_product_of_decoded_weights_and_activations() {
 
 /// Sum of |w * a|, and for formats with minima of both terms of w.
 fn term_scale(t: BlockType, row: &[u8], w: &[f64], a: &[f64]) -> f64 {
-    if !matches!(t, BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K) {
+    if !matches!(t, BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K) {
         return w.iter().zip(a).map(|(w, a)| (w * a).abs()).sum();
     }
     let mut no_minimum = row.to_vec();
@@ -381,6 +385,7 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
                 BlockType::Q8_0 if i % 34 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_0 if i % 18 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q5_0 if i % 22 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q4_1 if i % 20 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q5_1 if i % 24 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
                     case.w[(per_row + i) * 32] = 0x3c00_3c00

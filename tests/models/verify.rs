@@ -174,7 +174,7 @@ fn sixteen_bit_activations_and_mixed_caches_agree_too() {
 #[test]
 fn the_other_weight_types_agree() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q5_1", "q5_k", "q6_k"] {
+    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q5_k", "q6_k"] {
         let path = dir.path().join(format!("{ty}.gguf"));
         synth::generate(&["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "tiny", "--type", ty])
             .expect("the model is written");

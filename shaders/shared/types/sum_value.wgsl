@@ -5,5 +5,5 @@ fn sum_value(a: u32, b: u32) -> f32 {
     if p.digits == 1u {
         return low;
     }
-    return B(B(f32(sum32(a + 37u, b)) * 128.0) + low);
+    return B(B(f32(sum32(a + ACT_BLOCK_WORDS, b)) * 128.0) + low);
 }

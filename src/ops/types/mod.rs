@@ -11,6 +11,7 @@ use crate::ops::packed::{Quantised, Weight};
 pub mod floats;
 mod four_blocks;
 pub mod q4_0;
+pub mod q4_1;
 pub mod q4k;
 pub mod q5_0;
 pub mod q5_1;
@@ -74,6 +75,7 @@ pub const fn twins(t: BlockType) -> &'static Twins {
         BlockType::BF16 => &const { Twins::floats::<floats::BF16>(stems!("bf16")) },
         BlockType::Q8_0 => &const { Twins::quantised::<q8_0::Q8_0>(stems!("q8_0")) },
         BlockType::Q4_0 => &const { Twins::quantised::<q4_0::Q4_0>(stems!("q4_0")) },
+        BlockType::Q4_1 => &const { Twins::quantised::<q4_1::Q4_1>(stems!("q4_1")) },
         BlockType::Q5_0 => &const { Twins::quantised::<q5_0::Q5_0>(stems!("q5_0")) },
         BlockType::Q5_1 => &const { Twins::quantised::<q5_1::Q5_1>(stems!("q5_1")) },
         BlockType::Q4_K => &const { Twins::quantised::<q4k::Q4K>(stems!("q4k")) },

@@ -76,6 +76,22 @@ impl Quantised for Q8_0 {
     }
 }
 
+/// Dots of block `B` of 32 nibbles, added to `s`.
+#[inline(always)]
+fn nibble_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    nibbles: &[Word; 16],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+    s: &mut [[V::I; D]; T],
+) {
+    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
+    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
+        v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
+    });
+}
+
 pub(in super::super) struct Q4_0;
 
 /// u of block `B` of 32.
@@ -89,10 +105,7 @@ fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     next: Next,
 ) -> [V::F; T] {
     let mut s = biased(v, -8, B, a);
-    sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
-    sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
-        v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
-    });
+    nibble_dots::<V, B, T, D>(v, nibbles, part, a, next, &mut s);
     scaled(v, scale, s)
 }
 
@@ -204,6 +217,62 @@ fn sum_value<const D: usize>(a: &[&ActBlock; D], b: usize) -> f32 {
     if D == 1 { low } else { sum32(a[D - 1], b) as f32 * 128.0 + low }
 }
 
+/// u of each token: scale times v(S), and minimum times v of the activations' sum; `head` holds scale and minimum.
+#[inline(always)]
+fn scaled_above<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    head: V::I,
+    s: [[V::I; D]; T],
+    a: &Tile<T, D>,
+) -> [V::F; T] {
+    let (scale, minimum) = v.f16_pair(head);
+    let mut u = scaled(v, scale, s);
+    for t in 0..T {
+        u[t] = v.add_f(u[t], v.mul_f(minimum, v.float(sum_value(&a[t], B))));
+    }
+    u
+}
+
+pub(in super::super) struct Q4_1;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn q4_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    block: &[Word],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let nibbles = block[4..].first_chunk().expect("16 words of nibbles");
+    let mut s = [[v.int(0); D]; T];
+    nibble_dots::<V, B, T, D>(v, nibbles, part, a, next, &mut s);
+    scaled_above::<V, B, T, D>(v, v.load(&block[B], part), s, a)
+}
+
+impl Quantised for Q4_1 {
+    const WORDS: usize = 20;
+    const GROUPS: usize = 1;
+    const JOINED: bool = true;
+    const PAIRED: bool = true;
+
+    #[inline(always)]
+    fn group<V: Lanes, const T: usize, const D: usize>(
+        v: V,
+        block: &[Word],
+        part: usize,
+        _half: usize,
+        a: &Tile<T, D>,
+        next: Next,
+    ) -> [V::F; T] {
+        let mut u = q4_1_block::<V, 0, T, D>(v, block, part, a, next);
+        add_each(v, &mut u, q4_1_block::<V, 1, T, D>(v, block, part, a, next));
+        add_each(v, &mut u, q4_1_block::<V, 2, T, D>(v, block, part, a, next));
+        add_each(v, &mut u, q4_1_block::<V, 3, T, D>(v, block, part, a, next));
+        u
+    }
+}
+
 /// u of block `B` of 32: scale times v(S), and minimum times v of the activations' sum.
 #[inline(always)]
 fn q5_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
@@ -216,12 +285,7 @@ fn q5_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     let (high, nibbles) = five_bits(block, 4);
     let mut s = [[v.int(0); D]; T];
     five_bit_dots::<V, B, T, D>(v, high, nibbles, part, a, next, &mut s);
-    let (scale, minimum) = v.f16_pair(v.load(&block[B], part));
-    let mut u = scaled(v, scale, s);
-    for t in 0..T {
-        u[t] = v.add_f(u[t], v.mul_f(minimum, v.float(sum_value(&a[t], B))));
-    }
-    u
+    scaled_above::<V, B, T, D>(v, v.load(&block[B], part), s, a)
 }
 
 impl Quantised for Q5_1 {

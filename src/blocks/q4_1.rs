@@ -1,0 +1,95 @@
+//! Q4_1: 32 codes of 4 bits, one scale and one minimum.
+//!
+//! ```text
+//! byte  0   1   2   3   4                             19
+//!     +-------+-------+-------------------------------+
+//!     | d f16 | m f16 | qs[0] ... qs[15]              |   20 bytes, 32 elements
+//!     +-------+-------+-------------------------------+
+//! low nibble of qs[i]: element i; high nibble: element i + 16
+//! value of an element with code q = q * d + m
+//! ```
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, range};
+
+/// One block of 32 elements; see the module's drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockQ4_1 {
+    /// The scale, little-endian binary16.
+    pub d: [u8; 2],
+    /// The minimum, little-endian binary16.
+    pub m: [u8; 2],
+    /// The codes: elements 0..16 in the low nibbles, 16..32 in the high ones.
+    pub qs: [u8; 16],
+}
+
+const _: () = assert!(size_of::<BlockQ4_1>() == 20 && align_of::<BlockQ4_1>() == 1);
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "Q4_1",
+    elems: 32,
+    bytes: size_of::<BlockQ4_1>(),
+    decode,
+    encode,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "minimum m")],
+    packed: BlockType::Q4_1,
+    piece: 4,
+    words: 20,
+    pack: |rows, out| pack::blocks(rows, out, packed),
+};
+
+impl BlockQ4_1 {
+    /// Scale and minimum as f32.
+    pub fn scale_min(&self) -> (f32, f32) {
+        (f16_to_f32(u16::from_le_bytes(self.d)), f16_to_f32(u16::from_le_bytes(self.m)))
+    }
+
+    /// The block's 32 values; a product of 15 bits is exact, so each is rounded once.
+    pub fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = self.scale_min();
+        for (i, &q) in self.qs.iter().enumerate() {
+            out[i] = (q & 15) as f32 * d + m;
+            out[i + 16] = (q >> 4) as f32 * d + m;
+        }
+    }
+
+    /// ggml's reference quantiser: 15 steps from the smallest element to the largest, codes by truncation of a half more.
+    pub fn encode(x: &[f32; 32]) -> Self {
+        let (min, max) = range(x);
+        let d = (max - min) / 15.0;
+        let id = if d != 0.0 { 1.0 / d } else { 0.0 };
+        let code = |v: f32| (((v - min) * id + 0.5) as u8).min(15);
+        BlockQ4_1 {
+            d: f32_to_f16(d).to_le_bytes(),
+            m: f32_to_f16(min).to_le_bytes(),
+            qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)),
+        }
+    }
+}
+
+/// Up to four blocks: a word with scale and minimum each, then four words of nibbles each.
+fn packed(b: &[u8], w: &mut [u32; 20]) {
+    for (i, b) in b.chunks_exact(20).enumerate() {
+        w[i] = pack::u32_at(b, 0);
+        pack::copy_words(&b[4..], &mut w[4 + 4 * i..8 + 4 * i]);
+    }
+}
+
+/// Decodes a row of blocks.
+///
+/// # Panics
+/// When `block_bytes` is not the 20 bytes per 32 elements of `out`.
+pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
+    decode_blocks(BlockType::Q4_1, block_bytes, out, BlockQ4_1::decode);
+}
+
+/// Encodes a row of blocks.
+///
+/// # Panics
+/// When `out` is not the 20 bytes per 32 elements of `x`.
+pub fn encode(x: &[f32], out: &mut [u8]) {
+    encode_blocks(BlockType::Q4_1, x, out, BlockQ4_1::encode);
+}
