@@ -58,7 +58,7 @@ fn main() -> anyhow::Result<()> {
     // of the embedding a token takes one row, unless it is the output matrix too
     let read_by = |id| session.commands().iter().any(|c| !matches!(c.op, Op::Embed(_)) && c.binds.contains(&id));
     let buffers = session.built().plan.buffers.iter().enumerate();
-    let bytes: usize = buffers.filter(|(id, b)| b.role.is_weight() && read_by(*id)).map(|(_, b)| b.words * 4).sum();
+    let bytes: usize = buffers.filter(|(id, b)| b.role.is_loaded() && read_by(*id)).map(|(_, b)| b.words * 4).sum();
 
     let mut far = Words::zeroed(2 * FAR);
     far.fill(1);

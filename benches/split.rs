@@ -81,7 +81,7 @@ mod gpu {
         let words = t.words(head_dim as usize).expect("heads of whole blocks");
         let cached = (kv_heads * depth) as usize * words;
         let weight = |name: &str, words| {
-            let role = Role::Weight { tensor: name.into(), row0: 0, rows: 1 };
+            let role = Role::Given(0);
             BufDecl { name: name.into(), words, role }
         };
         let scratch = |name: &str, words| BufDecl { name: name.into(), words, role: Role::Scratch };

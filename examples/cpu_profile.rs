@@ -80,8 +80,9 @@ fn products(s: &Session, step: &Step) -> f64 {
 fn commands(s: &mut Session, step: &Step, rounds: u32) -> anyhow::Result<Vec<f64>> {
     let mut best = vec![f64::MAX; s.commands().len()];
     for _ in 0..rounds {
+        pollster::block_on(s.device().begin(step))?;
         for (i, best) in best.iter_mut().enumerate() {
-            *best = best.min(seconds(|| pollster::block_on(s.device().run_one(i, step)))?.0);
+            *best = best.min(seconds(|| pollster::block_on(s.device().run_one(i)))?.0);
         }
     }
     Ok(best)
@@ -133,7 +134,7 @@ fn main() -> anyhow::Result<()> {
 
         // the embedding gives one row to a token, unless it is the output matrix as well
         let read = |id: usize| s.commands().iter().any(|c| !matches!(c.op, Op::Embed(_)) && c.binds.contains(&id));
-        let weights = s.built().plan.buffers.iter().enumerate().filter(|(i, b)| b.role.is_weight() && read(*i));
+        let weights = s.built().plan.buffers.iter().enumerate().filter(|(i, b)| b.role.is_loaded() && read(*i));
         let bytes: f64 = weights.map(|(_, b)| b.words as f64 * 4.0).sum();
 
         if limit.is_none() {

@@ -458,8 +458,9 @@ fn real() -> anyhow::Result<(Hyper, Vec<Layer>)> {
             let step = s.prepare(&ids[first..first + TOKENS], 0).clone();
             let base = layers.len();
             layers.extend((0..h.layers).map(|_| Layer::default()));
+            s.device().begin(&step).await?;
             for (i, command) in commands.iter().enumerate() {
-                s.device().run_one(i, &step).await?;
+                s.device().run_one(i).await?;
                 let Some(layer) = command.layer.map(|l| &mut layers[base + l]) else { continue };
                 let (place, heads) = match command.label.as_str() {
                     "q_rope" => (&mut layer.q, h.heads),

@@ -52,6 +52,8 @@ pub struct GpuDevice {
     under_way: VecDeque<UnderWay>,
     /// steps submitted so far
     submitted: usize,
+    /// commands of the step that is run one by one, and their parameters
+    begun: Vec<(usize, Args)>,
 }
 
 impl GpuDevice {
@@ -82,6 +84,7 @@ impl GpuDevice {
             stop,
             under_way,
             submitted,
+            begun: Vec::new(),
         }
     }
 
@@ -97,6 +100,7 @@ impl GpuDevice {
         self.program = None;
         self.staging = None;
         self.under_way.clear();
+        self.begun.clear();
     }
 
     /// Bytes of compiled pipelines that the store gave the driver when the device was opened.
@@ -244,7 +248,8 @@ impl GpuDevice {
             self.wait().await?;
             return Ok(Vec::new());
         }
-        let (logits, _) = program.place(program.plan.logits);
+        let logits = program.plan.logits.expect("a step that wants logits is of a plan that has them");
+        let (logits, _) = program.place(logits);
         encoder.copy_buffer_to_buffer(logits, 0, &program.logits_staging, 0, bytes);
         self.queue.submit([encoder.finish()]);
         self.stats.host += started.elapsed();
@@ -284,22 +289,21 @@ impl GpuDevice {
         Ok(())
     }
 
-    async fn run_command(&mut self, command: usize, step: &Step) -> anyhow::Result<()> {
-        let active = if command == 0 {
-            self.write_arena(step)?
-        } else {
-            let c = &self.program()?.plan.recording.commands[command];
-            c.args_for(step).map(|a| (command, a)).into_iter().collect()
-        };
-        let one: Vec<_> = active.into_iter().filter(|(i, _)| *i == command).collect();
-        let encoder = match command {
-            0 => self.encoder(step)?,
-            _ => self.device.create_command_encoder(&Default::default()),
-        };
-        let encoder = self.encode(encoder, &one)?;
-        self.queue.submit([encoder.finish()]);
-        self.wait().await?;
+    async fn begin_step(&mut self, step: &Step) -> anyhow::Result<()> {
+        self.begun = self.write_arena(step)?;
+        if step.follow.is_some() {
+            self.queue.submit([self.encoder(step)?.finish()]);
+        }
         Ok(())
+    }
+
+    async fn run_command(&mut self, command: usize) -> anyhow::Result<()> {
+        self.program()?;
+        let of_it = self.begun.iter().position(|(i, _)| *i == command);
+        let one = of_it.map_or(&[][..], |at| &self.begun[at..=at]);
+        let encoder = self.encode(self.device.create_command_encoder(&Default::default()), one)?;
+        self.queue.submit([encoder.finish()]);
+        Ok(self.wait().await?)
     }
 
     async fn read_buffer(&mut self, id: BufId) -> anyhow::Result<Vec<u32>> {
@@ -438,8 +442,12 @@ impl Device for GpuDevice {
         self.collect_step(best).boxed_local()
     }
 
-    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        self.run_command(command, step).boxed_local()
+    fn begin<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.begin_step(step).boxed_local()
+    }
+
+    fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        self.run_command(command).boxed_local()
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {

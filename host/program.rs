@@ -98,7 +98,7 @@ impl Buffers {
                 arena_len += (bytes as usize).next_multiple_of(SLOT);
             } else {
                 let mut usage = Usages::STORAGE | Usages::COPY_DST | Usages::COPY_SRC;
-                usage.set(Usages::MAP_WRITE, in_place && b.role.is_weight());
+                usage.set(Usages::MAP_WRITE, in_place && b.role.is_loaded());
                 places.push(Place::Own(buffer(device, &b.name, bytes, usage)));
             }
         }

@@ -46,11 +46,7 @@ pub(super) async fn qualify(gpu: &mut GpuDevice) -> Result<Verdict, HostError> {
     float_probe::float_probe(&params, &x, &mut expected);
     let plan = Plan {
         buffers: vec![
-            BufDecl {
-                name: "probe".into(),
-                words: ROWS * INPUTS,
-                role: Role::Weight { tensor: "probe".into(), row0: 0, rows: ROWS },
-            },
+            BufDecl { name: "probe".into(), words: ROWS * INPUTS, role: Role::Given(0) },
             BufDecl { name: "words".into(), words: ROWS * WORDS, role: Role::Scratch },
         ],
         recording: Recording {
@@ -69,7 +65,8 @@ pub(super) async fn qualify(gpu: &mut GpuDevice) -> Result<Verdict, HostError> {
     let mut inputs = ProbeInputs(x.iter().map(|v| v.to_bits()).collect());
     let found = async {
         gpu.load(plan, &mut inputs).await?;
-        gpu.run_one(0, &Step { n_tokens: ROWS, ..Step::default() }).await?;
+        gpu.begin(&Step { n_tokens: ROWS, ..Step::default() }).await?;
+        gpu.run_one(0).await?;
         gpu.read(1).await
     }
     .await

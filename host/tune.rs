@@ -89,7 +89,7 @@ impl GpuDevice {
         let program = self.program()?;
         let mut encoder = self.device.create_command_encoder(&Default::default());
         for (declared, place) in program.plan.buffers.iter().zip(&program.places) {
-            if let (false, Place::Own(buffer)) = (declared.role.is_weight(), place) {
+            if let (false, Place::Own(buffer)) = (declared.role.is_loaded(), place) {
                 encoder.clear_buffer(buffer, 0, None);
             }
         }

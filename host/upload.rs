@@ -40,7 +40,7 @@ impl GpuDevice {
         let (program, started) = (self.program()?, Instant::now());
         let mut uploader = Uploader::new(self);
         let mut words = Vec::new();
-        for (id, b) in program.plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_weight()) {
+        for (id, b) in program.plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_loaded()) {
             let (buffer, at) = program.place(id);
             uploader.begin(buffer).await?;
             let mut first = 0;

@@ -140,13 +140,12 @@ pub fn of(op: Op) -> Vec<Case> {
 }
 
 /// Cases of one plan, so that a device compiles each operation once.
-///
-/// A device takes a step's parameters and inputs when command 0 runs, and every case has a step of its own: command 0
-/// is an idle copy, case `i` is command `i + 1`.
 pub struct Batch<'a> {
     cases: &'a [Case],
     /// first buffer of each case
     first: Vec<BufId>,
+    /// what buffers are loaded with
+    given: Vec<&'a [u32]>,
 }
 
 impl<'a> Batch<'a> {
@@ -154,27 +153,19 @@ impl<'a> Batch<'a> {
     pub fn new(cases: &'a [Case]) -> (Plan, Batch<'a>) {
         let most = |f: fn(&Step) -> usize| cases.iter().map(|c| f(&c.step)).max().unwrap_or(0);
         let (max_tokens, max_out) = (most(|s| s.n_tokens), most(|s| s.n_out));
-        let idle = most(|s| s.out_first + s.n_out).max(1);
-        let scratch = |name: &str| BufDecl { name: name.into(), words: idle, role: Role::Scratch };
-        let mut buffers = vec![scratch("idle from"), scratch("idle to")];
-        let mut commands = vec![Command {
-            op: Op::SelectRows,
-            args: Args::SelectRows(SelectRowsParams { n_tokens: 0, dim: 1, first: 0 }),
-            binds: vec![0, 1],
-            rows: Rows::Outputs,
-            layer: None,
-            label: "idle".into(),
-        }];
+        let (mut buffers, mut commands, mut given) = (vec![], vec![], vec![]);
         let mut first = Vec::with_capacity(cases.len());
-        for (i, case) in cases.iter().enumerate() {
+        for case in cases {
             let at = buffers.len();
             first.push(at);
-            for (b, buffer) in case.buffers.iter().enumerate() {
+            for buffer in &case.buffers {
                 let role = match buffer.access {
                     Access::Input => Role::Input,
-                    // everything else has words to begin with, and only weights are filled by loading; the numbers
-                    // tell `fill` which case and buffer are meant
-                    _ => Role::Weight { tensor: buffer.name.into(), row0: i, rows: b },
+                    // everything else has words to begin with
+                    _ => {
+                        given.push(&buffer.words[..]);
+                        Role::Given(given.len() - 1)
+                    }
                 };
                 buffers.push(BufDecl {
                     name: format!("{}: {}", case.name, buffer.name),
@@ -192,12 +183,7 @@ impl<'a> Batch<'a> {
             });
         }
         let plan = Plan { buffers, recording: Recording { commands }, max_tokens, max_out, ..Plan::default() };
-        (plan, Batch { cases, first })
-    }
-
-    /// The command of case `i`.
-    pub fn command(&self, i: usize) -> usize {
-        i + 1
+        (plan, Batch { cases, first, given })
     }
 
     /// Buffer `b` of case `i`.
@@ -205,7 +191,7 @@ impl<'a> Batch<'a> {
         self.first[i] + b
     }
 
-    /// The step of case `i` with its inputs; run command 0 with it first.
+    /// The step of case `i`, which is command `i`, with its inputs.
     pub fn step(&self, i: usize) -> Step {
         let case = &self.cases[i];
         let mut step = case.step.clone();
@@ -220,10 +206,8 @@ impl<'a> Batch<'a> {
 
 impl WeightSource for Batch<'_> {
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
-        let Role::Weight { row0, rows, .. } = buffer.role else {
-            anyhow::bail!("buffer {} is not one of a case", buffer.name)
-        };
-        out.copy_from_slice(&self.cases[row0].buffers[rows].words);
+        let Role::Given(at) = buffer.role else { anyhow::bail!("buffer {} is not one of a case", buffer.name) };
+        out.copy_from_slice(self.given[at]);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
-use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
+use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Job, Plan, Stats, Step, WeightSource};
 use crate::simd::team::{self, Team};
 use crate::simd::{self, Act, Level, Words, fused};
 use crate::stop::{Interrupted, Stop};
@@ -63,6 +63,8 @@ pub struct CpuDevice {
     stop: Stop,
     /// words the step under way selected
     selected: Option<usize>,
+    /// the step that is run command by command, without its inputs
+    begun: Step,
 }
 
 impl CpuDevice {
@@ -77,6 +79,7 @@ impl CpuDevice {
             stats: Stats::default(),
             stop: Stop::default(),
             selected: None,
+            begun: Step::default(),
         })
     }
 
@@ -134,7 +137,8 @@ impl CpuDevice {
     }
 
     fn logits(&self, step: &Step) -> &[f32] {
-        &floats(&self.buffers[self.plan.logits])[..step.n_out * self.plan.vocab]
+        let words = self.plan.logits.map_or(&[][..], |id| &self.buffers[id]);
+        &floats(words)[..step.n_out * self.plan.vocab]
     }
 }
 
@@ -146,6 +150,7 @@ const OUTPUTS: usize = 4;
 
 /// Takes the written buffers out of the list, runs the operation, and puts them back.
 fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Words], stop: &Stop) {
+    let job = command.op.with(args).unwrap_or_else(|| panic!("{} has {args:?}", command.title()));
     let outputs = command.outputs();
     let read = &command.binds[..command.binds.len() - outputs.len()];
     assert!(read.len() <= BINDS && outputs.len() <= OUTPUTS, "{} binds {}", command.title(), command.binds.len());
@@ -158,9 +163,9 @@ fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Word
         *input = &buffers[id];
     }
     let (inputs, written) = (&inputs[..read.len()], &mut out[..outputs.len()]);
-    let cut = level.is_none() && stop.may_be_asked() && by_token(command.op, args, inputs, written, stop);
+    let cut = level.is_none() && stop.may_be_asked() && by_token(job, inputs, written, stop);
     if !cut {
-        operation(level, command.op, args, inputs, written);
+        operation(level, job, inputs, written);
     }
     for (&id, words) in outputs.iter().zip(out) {
         buffers[id] = words;
@@ -169,31 +174,31 @@ fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Word
 
 /// Runs the twin of a command that may take seconds, token by token until it is asked to stop: a twin is one plain loop
 /// that looks at no flag. False for every other command, of which nothing is done.
-fn by_token(op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words], stop: &Stop) -> bool {
+fn by_token(job: Job, inputs: &[&[u32]], out: &mut [Words], stop: &Stop) -> bool {
     let tokens = |n: u32| (0..n).take_while(|_| !stop.asked()).map(|t| (t, t as usize));
     let blocks = |k: u32, digits: u32| act_words(k as usize, digits as usize);
-    match (op, args) {
-        (Op::Matvec(t), Args::Linear(p)) => {
+    match job {
+        Job::Matvec(t, p) => {
             let words = if t.is_float() { p.k as usize } else { blocks(p.k, p.digits) };
             for (token, at) in tokens(p.n_tokens) {
                 let one = LinearParams { n_tokens: 1, y_offset: p.y_offset + token * p.y_stride, ..*p };
-                operation(None, op, &Args::Linear(one), &[inputs[0], &inputs[1][at * words..]], out);
+                operation(None, Job::Matvec(t, &one), &[inputs[0], &inputs[1][at * words..]], out);
             }
         }
-        (Op::MatvecPair(..), Args::LinearPair(p)) => {
+        Job::MatvecPair(a, b, p) => {
             for (token, at) in tokens(p.n_tokens) {
                 let one = LinearPairParams { n_tokens: 1, y_offset: p.y_offset + token * p.y_stride, ..*p };
                 let act = &inputs[1][at * blocks(p.k, p.digits)..];
-                operation(None, op, &Args::LinearPair(one), &[inputs[0], act], out);
+                operation(None, Job::MatvecPair(a, b, &one), &[inputs[0], act], out);
             }
         }
-        (Op::GateUp(t), Args::GateUp(p)) => {
+        Job::GateUp(t, p) => {
             for (_, at) in tokens(p.n_tokens) {
                 let (one, act) = (GateUpParams { n_tokens: 1, ..*p }, &inputs[1][at * blocks(p.k, p.digits)..]);
                 ops::gate_up::gate_up(t, &one, inputs[0], act, &mut out[0][at * blocks(p.dim, p.digits)..]);
             }
         }
-        (Op::Attention(kt, vt), Args::Attention(p)) => {
+        Job::Attention(kt, vt, p) => {
             let [state, y] = out else { unreachable!("attention writes two buffers") };
             let row = (p.heads * p.head_dim) as usize;
             for (token, at) in tokens(p.n_tokens) {
@@ -203,7 +208,7 @@ fn by_token(op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words], stop: &St
                 ops::attention::attention((kt, vt), &one, q, k, v, state, y);
             }
         }
-        (Op::AttentionQuantize(kt, vt), Args::AttentionQuantize(p)) => {
+        Job::AttentionQuantize(kt, vt, p) => {
             let [state, act] = out else { unreachable!("attention writes two buffers") };
             let (row, words) = ((p.heads * p.head_dim) as usize, blocks(p.heads * p.head_dim, p.digits));
             for (token, at) in tokens(p.n_tokens) {
@@ -247,24 +252,23 @@ fn rows_mut(words: &mut [u32], n: u32, width: u32) -> &mut [f32] {
     bytemuck::cast_slice_mut(&mut words[..n as usize * width as usize])
 }
 
-fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: &mut [Words]) {
-    match (op, args) {
-        (Op::Encode(t), Args::Encode(p)) => ops::encode::encode(t, p, floats(inputs[0]), &mut out[0]),
-        (Op::Embed(t), Args::Embed(p)) => {
+#[expect(clippy::too_many_lines, reason = "one arm for each operation")]
+fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words]) {
+    match job {
+        Job::Encode(t, p) => ops::encode::encode(t, p, floats(inputs[0]), &mut out[0]),
+        Job::Embed(t, p) => {
             let (dim, x) = (p.dim as usize, rows_mut(&mut out[0], p.n_tokens, p.dim));
             team::chunks_mut(x, dim, 1, |first, x| {
                 let n_tokens = (x.len() / dim) as u32;
                 (twins(t).embed)(&EmbedParams { n_tokens, ..*p }, &inputs[0][first..], inputs[1], x);
             });
         }
-        (Op::Matvec(t), Args::Linear(p)) => {
-            matvec(level, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]))
-        }
-        (Op::ActQuantize, Args::ActQuantize(p)) => match level {
+        Job::Matvec(t, p) => matvec(level, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0])),
+        Job::ActQuantize(p) => match level {
             Some(level) => simd::act_quantize(level, p, floats(inputs[0]), &mut out[0]),
             None => ops::act_quantize::act_quantize(p, floats(inputs[0]), &mut out[0]),
         },
-        (Op::RmsNorm, Args::RmsNorm(p)) => {
+        Job::RmsNorm(p) => {
             let (dim, x, w) = (p.dim as usize, floats(inputs[0]), floats(inputs[1]));
             team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, 1, |first, y| {
                 for (y, x) in y.chunks_exact_mut(dim).zip(x[first * dim..].chunks_exact(dim)) {
@@ -275,7 +279,7 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 }
             });
         }
-        (Op::Rope, Args::Rope(p)) => {
+        Job::Rope(p) => {
             let (width, table) = ((p.heads * p.head_dim) as usize, floats(inputs[0]));
             let x = rows_mut(&mut out[0], p.n_tokens, p.heads * p.head_dim);
             team::chunks_mut(x, width, 1, |first, x| {
@@ -287,18 +291,18 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 }
             });
         }
-        (Op::CacheWriteK(t), Args::CacheWrite(p)) => {
+        Job::CacheWriteK(t, p) => {
             let (k, v) = (floats(inputs[0]), floats(inputs[1]));
             match level {
                 Some(level) => simd::cache_write_k(level, t, p, k, v, &mut out[0]),
                 None => ops::cache::cache_write_k(t, p, k, v, &mut out[0]),
             }
         }
-        (Op::CacheWriteV(t), Args::CacheWrite(p)) => match level {
+        Job::CacheWriteV(t, p) => match level {
             Some(level) => simd::cache_write_v(level, t, p, floats(inputs[0]), &mut out[0]),
             None => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),
         },
-        (Op::Attention(kt, vt), Args::Attention(p)) => {
+        Job::Attention(kt, vt, p) => {
             let [state, y] = out else { unreachable!("attention writes two buffers") };
             let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
             let (state, y) = (bytemuck::cast_slice_mut(state), bytemuck::cast_slice_mut(y));
@@ -307,7 +311,7 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 None => ops::attention::attention((kt, vt), p, q, k, v, state, y),
             }
         }
-        (Op::AttentionQuantize(kt, vt), Args::AttentionQuantize(p)) => {
+        Job::AttentionQuantize(kt, vt, p) => {
             let [state, blocks] = out else { unreachable!("attention writes two buffers") };
             let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
             let state = bytemuck::cast_slice_mut(state);
@@ -316,7 +320,7 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 None => ops::attention_quantize::attention_quantize((kt, vt), p, q, k, v, state, blocks),
             }
         }
-        (Op::Swiglu, Args::Swiglu(p)) => {
+        Job::Swiglu(p) => {
             let y = rows_mut(&mut out[0], p.n_tokens, p.dim);
             let (g, u) = (&floats(inputs[0])[..y.len()], &floats(inputs[1])[..y.len()]);
             match level {
@@ -326,34 +330,34 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 None => ops::swiglu::swiglu(p, g, u, y),
             }
         }
-        (Op::Add, Args::Add(p)) => {
+        Job::Add(p) => {
             let y = floats(inputs[0]);
             team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), 1, ELEMENTS, |first, x| {
                 ops::add::add(&AddParams { n_tokens: 1, dim: x.len() as u32 }, &y[first..], x);
             });
         }
-        (Op::AddBias, Args::AddBias(p)) => {
+        Job::AddBias(p) => {
             ops::add_bias::add_bias(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
-        (Op::SelectRows, Args::SelectRows(p)) => {
+        Job::SelectRows(p) => {
             ops::select_rows::select_rows(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
-        (Op::TopK, Args::TopK(p)) => match level {
+        Job::TopK(p) => match level {
             Some(_) => simd::top_k(p, inputs[0], &mut out[0]),
             None => ops::top_k::top_k(p, inputs[0], &mut out[0]),
         },
-        (Op::NormQuantize, Args::NormQuantize(p)) => {
+        Job::NormQuantize(p) => {
             let (x, w) = (floats(inputs[0]), floats(inputs[1]));
             match level {
                 Some(level) => fused::norm_quantize(level, p, x, w, &mut out[0]),
                 None => ops::norm_quantize::norm_quantize(p, x, w, &mut out[0]),
             }
         }
-        (Op::SwigluQuantize, Args::SwigluQuantize(p)) => match level {
+        Job::SwigluQuantize(p) => match level {
             Some(level) => fused::swiglu_quantize(level, p, floats(inputs[0]), &mut out[0]),
             None => ops::swiglu_quantize::swiglu_quantize(p, floats(inputs[0]), &mut out[0]),
         },
-        (Op::RopeCacheWrite(kt, vt), Args::RopeCacheWrite(p)) => {
+        Job::RopeCacheWrite(kt, vt, p) => {
             let [q, keys, values] = out else { unreachable!("rope_cache_write writes three buffers") };
             let (table, qkv, q) = (floats(inputs[0]), floats(inputs[1]), bytemuck::cast_slice_mut(q));
             match level {
@@ -361,19 +365,18 @@ fn operation(level: Option<Level>, op: Op, args: &Args, inputs: &[&[u32]], out: 
                 None => ops::rope_cache_write::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
             }
         }
-        (Op::MatvecPair(a, b), Args::LinearPair(p)) => {
+        Job::MatvecPair(a, b, p) => {
             let (w, act, y) = (inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
             match level {
                 Some(level) => fused::matvec_pair(level, (a, b), p, w, act, y),
                 None => ops::matvec_pair::matvec_pair((a, b), p, w, act, y),
             }
         }
-        (Op::GateUp(t), Args::GateUp(p)) => match level {
+        Job::GateUp(t, p) => match level {
             Some(level) => fused::gate_up(level, t, p, inputs[0], inputs[1], &mut out[0]),
             None => ops::gate_up::gate_up(t, p, inputs[0], inputs[1], &mut out[0]),
         },
-        (Op::FloatProbe, Args::FloatProbe(p)) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
-        (op, args) => panic!("{op:?} with parameters {args:?}"),
+        Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }
 }
 
@@ -449,7 +452,7 @@ impl Device for CpuDevice {
                 .map_err(|e| ThreadsError::new(self.team.threads(), e))?;
             // all are mapped before any is written: a huge page may then lie across the end of one
             let mut buffers: Vec<Words> = plan.buffers.iter().map(|b| Words::zeroed(b.words)).collect();
-            for (b, words) in plan.buffers.iter().zip(&mut buffers).filter(|(b, _)| b.role.is_weight()) {
+            for (b, words) in plan.buffers.iter().zip(&mut buffers).filter(|(b, _)| b.role.is_loaded()) {
                 self.stop.check()?;
                 match &pool {
                     Some(pool) => pool.install(|| weights.fill(b, words)),
@@ -499,11 +502,17 @@ impl Device for CpuDevice {
         Box::pin(Done)
     }
 
-    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        if command == 0 {
-            self.write_inputs(step);
-        }
-        match self.commands(command..command + 1, step) {
+    fn begin<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.write_inputs(step);
+        self.begun = Step { inputs: vec![], ..step.clone() };
+        Box::pin(Done)
+    }
+
+    fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        let step = std::mem::take(&mut self.begun);
+        let done = self.commands(command..command + 1, &step);
+        self.begun = step;
+        match done {
             Ok(()) => Box::pin(Done),
             Err(e) => futures::future::ready(Err(e.into())).boxed_local(),
         }
@@ -562,7 +571,7 @@ mod tests {
     #[test]
     fn the_threads_that_pack_weights_have_ended_when_a_plan_is_loaded() {
         let mut device = CpuDevice::new(CpuOptions { threads: 3, ..CpuOptions::default() }).unwrap();
-        let role = Role::Weight { tensor: String::new(), row0: 0, rows: 1 };
+        let role = Role::Given(0);
         let plan = Plan { buffers: vec![BufDecl { name: String::new(), words: 1, role }], ..Plan::default() };
         pollster::block_on(device.load(plan, &mut Source)).unwrap();
         assert_eq!(ENDED.load(Ordering::SeqCst), 3);

@@ -24,7 +24,7 @@ use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
-use crate::record::{Args, BufDecl, BufId, Command, Op, Piece, Plan, Role, Rows};
+use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Role, Rows};
 use std::ops::Range;
 
 /// Tokens up to which `gate_up` is used: beyond, a weight read once for many tokens is worth more than a dispatch.
@@ -115,7 +115,7 @@ impl Fuser<'_> {
     /// Whether what the commands `run` write to a buffer is read by nobody outside the run: followed around the end of
     /// the recording, since a scratch buffer lives from step to step.
     fn private(&self, id: BufId, run: &Range<usize>) -> bool {
-        if self.plan.buffers[id].role != Role::Scratch || id == self.plan.logits {
+        if self.plan.buffers[id].role != Role::Scratch || Some(id) == self.plan.logits {
             return false;
         }
         let all = self.commands();
@@ -407,22 +407,14 @@ impl Fuser<'_> {
     fn stacked(&mut self, ids: &[BufId]) -> Option<BufId> {
         let all = &self.plan.buffers;
         let words = ids.iter().map(|&id| all[id].words).sum();
-        let pieces: Option<Vec<Vec<Piece>>> = ids.iter().map(|&id| self.pieces(id)).collect();
-        let (pieces, true) = (pieces?.concat(), words <= self.max_binding_words) else { return None };
-        let name = ids.iter().map(|&id| all[id].name.as_str()).collect::<Vec<_>>().join(" + ");
-        self.plan.buffers[ids[0]] = BufDecl { name, words, role: Role::Stacked(pieces) };
-        Some(ids[0])
-    }
-
-    /// The tensor rows a weight buffer holds.
-    fn pieces(&self, id: BufId) -> Option<Vec<Piece>> {
-        match &self.plan.buffers[id].role {
-            Role::Weight { tensor, row0, rows } => {
-                Some(vec![Piece { tensor: tensor.clone(), row0: *row0, rows: *rows }])
-            }
-            Role::Stacked(pieces) => Some(pieces.clone()),
-            _ => None,
+        let pieces = ids.iter().map(|&id| all[id].role.pieces()).collect::<Vec<_>>();
+        if words > self.max_binding_words || pieces.iter().any(|p| p.is_empty()) {
+            return None;
         }
+        let pieces = pieces.concat();
+        let name = ids.iter().map(|&id| all[id].name.as_str()).collect::<Vec<_>>().join(" + ");
+        self.plan.buffers[ids[0]] = BufDecl { name, words, role: Role::Weight(pieces) };
+        Some(ids[0])
     }
 
     /// A stacked gate and up linear, swiglu_quantize: at the linear. The two stay for many tokens.
@@ -452,14 +444,14 @@ impl Fuser<'_> {
 /// Renumbers the buffers without those that no command binds.
 fn drop_unused(plan: &mut Plan) -> Vec<Option<BufId>> {
     let mut used: Vec<bool> = plan.buffers.iter().map(|b| b.role == Role::Input).collect();
-    used[plan.logits] = true;
+    plan.logits.into_iter().for_each(|id| used[id] = true);
     plan.recording.commands.iter().flat_map(|c| &c.binds).for_each(|&id| used[id] = true);
     let mut n = 0..;
     let map: Vec<Option<BufId>> = used.iter().map(|u| u.then(|| n.next().expect("endless"))).collect();
     let mut keep = used.iter();
     plan.buffers.retain(|_| *keep.next().expect("one for each"));
     let new = |id: BufId| map[id].expect("it is used");
-    plan.logits = new(plan.logits);
+    plan.logits = plan.logits.map(new);
     plan.selected = plan.selected.map(new);
     plan.recording.commands.iter_mut().flat_map(|c| &mut c.binds).for_each(|id| *id = new(*id));
     map

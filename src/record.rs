@@ -3,7 +3,7 @@
 //! Nothing here computes, reads files or knows a GPU interface. A [`Plan`] is made once by `models`, loaded once by a
 //! device, and then run step by step; what changes between steps is the [`Step`] alone.
 
-use crate::blocks::BlockType;
+use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -32,32 +32,57 @@ use futures::future::LocalBoxFuture;
 /// Index of a buffer in a plan.
 pub type BufId = usize;
 
-/// Rows of a tensor.
-#[derive(Clone, Debug, PartialEq)]
+/// What is loaded of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Piece {
-    /// tensor name in the model file
-    pub tensor: String,
-    /// first row
-    pub row0: usize,
-    /// number of rows
-    pub rows: usize,
+    /// index of the tensor in its container
+    pub tensor: usize,
+    /// what of it
+    pub part: Part,
+}
+
+/// All of a vector, or rows of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// as f32
+    Vector {
+        /// elements
+        len: usize,
+    },
+    /// packed
+    Rows {
+        /// their type in the file
+        t: BlockType,
+        /// elements of a row
+        k: usize,
+        /// first row
+        row0: usize,
+        /// number of rows
+        rows: usize,
+    },
+}
+
+impl Part {
+    /// Words in all, and words that stay together: those of a block of 32 rows, or of the vector.
+    pub fn words(&self) -> (usize, usize) {
+        match *self {
+            Part::Vector { len } => (len, len),
+            Part::Rows { t, k, rows, .. } => {
+                let block = pack::words_per_row(pack::packed_type(t), k) * pack::ROW_BLOCK;
+                (rows.div_ceil(pack::ROW_BLOCK) * block, block)
+            }
+        }
+    }
 }
 
 /// Where a buffer's words come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Role {
-    /// Loaded once: the packed rows `row0..row0 + rows` of a tensor, or a vector of f32.
-    Weight {
-        /// tensor name in the model file
-        tensor: String,
-        /// first row of this part
-        row0: usize,
-        /// rows in this part
-        rows: usize,
-    },
-    /// Loaded once: packed rows of several tensors of one row length, or several vectors, one after the other; every
-    /// piece of rows but the last has whole blocks of 32. Made by `fuse`.
-    Stacked(Vec<Piece>),
+    /// Loaded once: packed rows of tensors of one row length, or vectors, one after the other; every piece of rows but the
+    /// last has whole blocks of 32. More than one are made by `fuse`.
+    Weight(Vec<Piece>),
+    /// Loaded once: words of whoever loads the plan, under a number of its own.
+    Given(usize),
     /// Written by the host before each step (token ids, RoPE table).
     Input,
     /// Keys and values; lives as long as the session.
@@ -70,8 +95,22 @@ pub enum Role {
 
 impl Role {
     /// Whether a [`WeightSource`] fills the buffer.
-    pub fn is_weight(&self) -> bool {
-        matches!(self, Role::Weight { .. } | Role::Stacked(_))
+    pub fn is_loaded(&self) -> bool {
+        matches!(self, Role::Weight(_) | Role::Given(_))
+    }
+
+    /// What a buffer of weights holds; nothing for any other.
+    pub fn pieces(&self) -> &[Piece] {
+        match self {
+            Role::Weight(pieces) => pieces,
+            _ => &[],
+        }
+    }
+
+    /// Rows of the matrices in a buffer of weights, all together.
+    pub fn rows(&self) -> usize {
+        let of = |p: &Piece| if let Part::Rows { rows, .. } = p.part { rows } else { 0 };
+        self.pieces().iter().map(of).sum()
     }
 }
 
@@ -114,10 +153,10 @@ impl TypeArgument for CacheType {
     }
 }
 
-/// Declares [`Op`]: of each operation its types, its parameters ([`Args`]) and the stem of its shader and twin. A cache type
-/// named `k` is the shader's `override k_type`.
+/// Declares [`Op`] and [`Job`]: of each operation its types, its parameters ([`Args`]) and the stem of its shader and twin. A
+/// cache type named `k` is the shader's `override k_type`.
 macro_rules! operations {
-    ($($(#[$doc:meta])* $variant:ident $(($($t:ident: $type:ty),*))? => $args:ident, $stem:expr;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $(($($t:ident: $type:ty),*))? => $args:ident($params:ident), $stem:expr;)*) => {
         /// An operation: which shader, which twin.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         pub enum Op {
@@ -136,10 +175,11 @@ macro_rules! operations {
                 }
             }
 
-            /// Whether these are parameters of this operation.
-            pub fn takes(self, args: &Args) -> bool {
-                match self {
-                    $(Op::$variant { .. } => matches!(args, Args::$args(_)),)*
+            /// The operation with its parameters; `None` where they are another's.
+            pub fn with(self, args: &Args) -> Option<Job<'_>> {
+                match (self, args) {
+                    $((Op::$variant $(($($t),*))?, Args::$args(p)) => Some(Job::$variant($($($t,)*)? p)),)*
+                    _ => None,
                 }
             }
 
@@ -152,53 +192,59 @@ macro_rules! operations {
                 }
             }
         }
+
+        /// An operation with its parameters, for whoever runs it.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Job<'a> {
+            $($(#[$doc])* $variant($($($type,)*)? &'a $params),)*
+        }
     };
 }
 
 operations! {
     /// embedding lookup
-    Embed(t: BlockType) => Embed, twins(t).stems.embed;
+    Embed(t: BlockType) => Embed(EmbedParams), twins(t).stems.embed;
     /// quantised or float linear
-    Matvec(t: BlockType) => Linear, twins(t).stems.matvec;
+    Matvec(t: BlockType) => Linear(LinearParams), twins(t).stems.matvec;
     /// RMS norm
-    RmsNorm => RmsNorm, "rms_norm";
+    RmsNorm => RmsNorm(RmsNormParams), "rms_norm";
     /// activations to Q8K128 blocks
-    ActQuantize => ActQuantize, "act_quantize";
+    ActQuantize => ActQuantize(ActQuantizeParams), "act_quantize";
     /// rotary embedding
-    Rope => Rope, "rope";
+    Rope => Rope(RopeParams), "rope";
     /// keys into the cache
-    CacheWriteK(cache: CacheType) => CacheWrite, "cache_write_k";
+    CacheWriteK(cache: CacheType) => CacheWrite(CacheWriteParams), "cache_write_k";
     /// values into the cache
-    CacheWriteV(cache: CacheType) => CacheWrite, "cache_write_v";
+    CacheWriteV(cache: CacheType) => CacheWrite(CacheWriteParams), "cache_write_v";
     /// attention over one cache page (key type, value type)
-    Attention(k: CacheType, v: CacheType) => Attention, "attention";
+    Attention(k: CacheType, v: CacheType) => Attention(AttentionParams), "attention";
     /// `attention`, then `act_quantize`
-    AttentionQuantize(k: CacheType, v: CacheType) => AttentionQuantize, "attention_quantize";
+    AttentionQuantize(k: CacheType, v: CacheType) => AttentionQuantize(AttentionQuantizeParams), "attention_quantize";
     /// silu(gate) · up
-    Swiglu => Swiglu, "swiglu";
+    Swiglu => Swiglu(SwigluParams), "swiglu";
     /// residual add
-    Add => Add, "add";
+    Add => Add(AddParams), "add";
     /// bias of a linear
-    AddBias => AddBias, "add_bias";
+    AddBias => AddBias(AddBiasParams), "add_bias";
     /// rows whose logits are wanted
-    SelectRows => SelectRows, "select_rows";
+    SelectRows => SelectRows(SelectRowsParams), "select_rows";
     /// the best logits of each row
-    TopK => TopK, "top_k";
+    TopK => TopK(TopKParams), "top_k";
     /// f32 rows to blocks
-    Encode(t: BlockType) => Encode, encode::stem(t).unwrap_or_else(|| panic!("{} has no encoder", t.name()));
+    Encode(t: BlockType) => Encode(EncodeParams), encode::stem(t).unwrap_or_else(|| panic!("{} has no encoder", t.name()));
     /// the shapes a device must get right to be called exact
-    FloatProbe => FloatProbe, "float_probe";
+    FloatProbe => FloatProbe(FloatProbeParams), "float_probe";
     /// `rms_norm`, then `act_quantize`
-    NormQuantize => NormQuantize, "norm_quantize";
+    NormQuantize => NormQuantize(NormQuantizeParams), "norm_quantize";
     /// `swiglu`, then `act_quantize`
-    SwigluQuantize => SwigluQuantize, "swiglu_quantize";
+    SwigluQuantize => SwigluQuantize(SwigluQuantizeParams), "swiglu_quantize";
     /// `rope` of queries and keys, then `cache_write_k` and `cache_write_v` (key type, value type)
-    RopeCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite, "rope_cache_write";
+    RopeCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite(RopeCacheWriteParams), "rope_cache_write";
     /// two `matvec` with the same activations: rows of the first type, then rows of the second
-    MatvecPair(a: BlockType, b: BlockType) => LinearPair, matvec_pair::stem(a, b)
+    MatvecPair(a: BlockType, b: BlockType) => LinearPair(LinearPairParams), matvec_pair::stem(a, b)
         .unwrap_or_else(|| panic!("there is no kernel for rows of {} and {}", a.name(), b.name()));
     /// `matvec` of gate and up rows, then `swiglu_quantize`
-    GateUp(t: BlockType) => GateUp, gate_up::stem(t).unwrap_or_else(|| panic!("{} has no gate_up kernel", t.name()));
+    GateUp(t: BlockType) => GateUp(GateUpParams), gate_up::stem(t).unwrap_or_else(|| panic!("{} has no gate_up kernel", t.name()));
 }
 
 impl Op {
@@ -491,8 +537,8 @@ pub struct Plan {
     pub buffers: Vec<BufDecl>,
     /// the one recording; it serves any number of tokens up to `max_tokens`
     pub recording: Recording,
-    /// buffer of logits rows `[row][vocab]`
-    pub logits: BufId,
+    /// buffer of logits rows `[row][vocab]`; `None`: steps may not ask for any
+    pub logits: Option<BufId>,
     /// buffer of the best logits of one row and their ids, `[k][2]`; `None`: steps may not ask for a selection
     pub selected: Option<BufId>,
     /// words in a logits row
@@ -591,8 +637,12 @@ pub trait Device {
         Box::pin(async { anyhow::bail!("{} does not select", self.info().name) })
     }
 
-    /// Runs one command of the recording (for `verify`); inputs are written when `command` is 0.
-    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+    /// Begins a step that is run command by command (for `verify`, tests and measurements): its parameters and inputs are
+    /// written, and nothing runs.
+    fn begin<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+
+    /// Runs one command of the recording for the step that was begun last; any command, in any order, as often as wanted.
+    fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>>;
 
     /// All words of a buffer (for `verify` and tests).
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>>;

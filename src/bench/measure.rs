@@ -7,13 +7,12 @@
 use super::Limits;
 use super::grid::Test;
 use crate::blocks::pack;
-use crate::formats::Container;
 use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
 use crate::models::{Built, RECENT_CHUNK, recent_positions};
-use crate::record::{Command, Op, Role, Rows, Step};
+use crate::record::{self, Command, Op, Role, Rows, Step};
 use crate::stop::{Interrupted, Stop};
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -97,19 +96,18 @@ fn pause(mut left: Duration, stop: &Stop) -> Result<(), Interrupted> {
 }
 
 /// A session that knows how far its cache is filled.
-pub struct Bench<'d, 'c> {
+pub struct Bench<'d> {
     session: Session<'d>,
-    container: &'c Container,
     vocab: usize,
     digits: usize,
     filled: usize,
     last: Vec<f32>,
 }
 
-impl<'d, 'c> Bench<'d, 'c> {
+impl<'d> Bench<'d> {
     /// `vocab` and `digits` are the session's: logits in a row, and int8 digits of the activations.
-    pub fn new(session: Session<'d>, container: &'c Container, vocab: usize, digits: usize) -> Bench<'d, 'c> {
-        Bench { session, container, vocab, digits, filled: 0, last: Vec::new() }
+    pub fn new(session: Session<'d>, vocab: usize, digits: usize) -> Bench<'d> {
+        Bench { session, vocab, digits, filled: 0, last: Vec::new() }
     }
 
     /// SHA-256 of the logits of a fixed sequence: a prompt of 72 tokens and 8 greedy ones, a row of logits each.
@@ -226,7 +224,7 @@ impl<'d, 'c> Bench<'d, 'c> {
                 "two repetitions of {test} ended with different logits: a fault of the device or of isobit"
             );
         }
-        self.account(test, r.batch, &mut m)?;
+        self.account(test, r.batch, &mut m);
         let tokens = (r.repetitions * test.tokens()) as f64;
         if commands > 0 {
             m.commands_per_token = commands as f64 / tokens;
@@ -239,31 +237,30 @@ impl<'d, 'c> Bench<'d, 'c> {
     }
 
     /// What each step of one repetition must do at least, from the plan.
-    fn costs(&self, test: &Test, batch: usize) -> anyhow::Result<Vec<Cost>> {
+    fn costs(&self, test: &Test, batch: usize) -> Vec<Cost> {
         let built = self.session.built();
         let steps = steps(test, batch, built.plan.max_tokens);
-        steps.iter().map(|step| cost(built, self.container, self.digits, step)).collect()
+        steps.iter().map(|step| cost(built, self.digits, step)).collect()
     }
 
     /// Bytes, operations and commands of one repetition, per token.
-    fn account(&self, test: &Test, batch: usize, m: &mut Measured) -> anyhow::Result<()> {
-        let (costs, tokens) = (self.costs(test, batch)?, test.tokens() as f64);
+    fn account(&self, test: &Test, batch: usize, m: &mut Measured) {
+        let (costs, tokens) = (self.costs(test, batch), test.tokens() as f64);
         m.bytes_per_token = costs.iter().map(|c| c.bytes as f64).sum::<f64>() / tokens;
         m.ops_per_token = costs.iter().map(|c| c.ops as f64).sum::<f64>() / tokens;
         m.commands_per_token = costs.iter().map(|c| c.commands).sum::<u64>() as f64 / tokens;
-        Ok(())
     }
 
     /// The least time in nanoseconds the limits allow one repetition of a test, and whether reading (rather than int8)
     /// bounds most of it.
-    pub fn limit(&self, test: &Test, batch: usize, limits: Limits) -> anyhow::Result<(f64, bool)> {
+    pub fn limit(&self, test: &Test, batch: usize, limits: Limits) -> (f64, bool) {
         let (mut ns, mut reading) = (0.0, 0.0);
-        for c in self.costs(test, batch)? {
+        for c in self.costs(test, batch) {
             let (read, compute) = (c.bytes as f64 / limits.read * 1e9, c.ops as f64 / limits.int8 * 1e9);
             ns += read.max(compute);
             reading += if read >= compute { read } else { 0.0 };
         }
-        Ok((ns, reading * 2.0 >= ns))
+        (ns, reading * 2.0 >= ns)
     }
 }
 
@@ -303,17 +300,12 @@ pub(super) fn tokens_of(command: &Command, step: &Step) -> usize {
 }
 
 /// Multiplications of int8 codes per token of the quantised matrices in a buffer; 0 for any other buffer.
-pub(super) fn products(role: &Role, container: &Container) -> anyhow::Result<u64> {
-    let of = |tensor: &str, rows: usize| -> anyhow::Result<u64> {
-        let t = container.tensor(tensor).with_context(|| format!("tensor {tensor} is missing"))?;
-        let quantised = t.dtype.block().map(pack::packed_type).is_some_and(|b| b.elems() > 1);
-        Ok(if t.shape.len() > 1 && quantised { rows as u64 * t.shape[0] } else { 0 })
+pub(super) fn products(role: &Role) -> u64 {
+    let of = |p: &record::Piece| match p.part {
+        record::Part::Rows { t, k, rows, .. } if !pack::packed_type(t).is_float() => (rows * k) as u64,
+        _ => 0,
     };
-    match role {
-        Role::Weight { tensor, rows, .. } => of(tensor, *rows),
-        Role::Stacked(pieces) => pieces.iter().map(|p| of(&p.tensor, p.rows)).sum(),
-        _ => Ok(0),
-    }
+    role.pieces().iter().map(of).sum()
 }
 
 /// Positions of the cache that a step reads: all up to its last, or, where it has an f16 copy of recent ones, those before
@@ -327,7 +319,7 @@ pub(super) fn positions_read(built: &Built, step: &Step) -> (usize, usize) {
 }
 
 /// The cost of one step of a plan, from its buffers. `digits`: int8 digits of the activations.
-pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) -> anyhow::Result<Cost> {
+pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
     let mut c = Cost::default();
     let mut seen = HashSet::new();
     let mut embedded = false;
@@ -339,32 +331,33 @@ pub fn cost(built: &Built, container: &Container, digits: usize, step: &Step) ->
         let n = tokens_of(command, step) as u64;
         for &id in &command.binds {
             let buffer = &built.plan.buffers[id];
-            if !matches!(buffer.role, Role::Weight { .. } | Role::Stacked(_)) {
+            if !buffer.role.is_loaded() {
                 continue;
             }
-            if let (Op::Embed(_), Role::Weight { rows, .. }) = (command.op, &buffer.role) {
+            if let Op::Embed(_) = command.op {
+                let rows = buffer.role.rows().next_multiple_of(32);
                 // a row per token, wherever the matrix was split
-                c.bytes += if embedded { 0 } else { (buffer.words / rows.next_multiple_of(32)) as u64 * 4 * n };
+                c.bytes += if embedded { 0 } else { (buffer.words / rows) as u64 * 4 * n };
                 embedded = true;
                 continue;
             }
             if seen.insert(id) {
                 c.bytes += buffer.words as u64 * 4;
             }
-            c.ops += 2 * products(&buffer.role, container)? * n * digits as u64;
+            c.ops += 2 * products(&buffer.role) * n * digits as u64;
         }
     }
     let (cached, own) = positions_read(built, step);
     // every page holds the same words for a position, and so does the copy
     c.bytes += (built.cache_words / built.n_ctx.max(1)) as u64 * 4 * cached as u64;
     c.bytes += (built.recent_words / recent_positions(built.plan.max_tokens)) as u64 * 4 * own as u64;
-    Ok(c)
+    c
 }
 
 #[cfg(test)]
 mod unit {
     use super::*;
-    use crate::formats::LoadMode;
+    use crate::formats::{Container, LoadMode};
     use crate::models::{self, Hyper, PlanOptions, Recent};
     use crate::ops::cache::CacheType;
 
@@ -383,7 +376,7 @@ mod unit {
             let built = models::build(&c, &h, &o).unwrap_or_else(|e| panic!("{e:#}"));
             let bytes = |pos, n_tokens| {
                 let step = Step { n_tokens, pos, n_out: 1, ..Step::default() };
-                cost(&built, &c, 1, &step).unwrap_or_else(|e| panic!("{e:#}")).bytes as usize
+                cost(&built, 1, &step).bytes as usize
             };
             let position = built.cache_words / built.n_ctx * 4;
             let own_position = built.recent_words / recent_positions(8) * 4;

@@ -7,7 +7,6 @@
 use super::Limits;
 use super::measure::{ids, positions_read, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
-use crate::formats::Container;
 use crate::generate::{Session, Want};
 use crate::models::{Built, recent_positions};
 use crate::record::{Args, Command, Device, Op, Role, Rows, Step};
@@ -58,7 +57,6 @@ pub fn table(op: Op) -> Vec<Piece> {
 /// The session must be on a device whose buffers read cheaply (the CPU).
 pub async fn of_model(
     session: &mut Session<'_>,
-    container: &Container,
     vocab: usize,
     digits: usize,
     depth: usize,
@@ -66,20 +64,19 @@ pub async fn of_model(
     let n = session.built().plan.max_tokens;
     let mut list = Vec::new();
     let mut seen = HashSet::new();
-    capture(session, container, &ids(0, n, vocab), digits, &mut seen, &mut list).await?;
+    capture(session, &ids(0, n, vocab), digits, &mut seen, &mut list).await?;
     if depth > n {
         session.feed(&ids(n, depth - n, vocab), Want::Last, |_, _| Ok(())).await?;
     }
     let pos = session.pos();
     if n > 1 {
-        capture(session, container, &ids(pos, 1, vocab), digits, &mut seen, &mut list).await?;
+        capture(session, &ids(pos, 1, vocab), digits, &mut seen, &mut list).await?;
     }
     Ok(list)
 }
 
 async fn capture(
     session: &mut Session<'_>,
-    container: &Container,
     ids: &[u32],
     digits: usize,
     seen: &mut HashSet<String>,
@@ -90,13 +87,14 @@ async fn capture(
     if session.built().plan.selected.is_some() {
         step.select = SELECT;
     }
+    session.device().begin(&step).await?;
     for index in 0..session.commands().len() {
         let command = session.commands()[index].clone();
         // layers differ in nothing but their words
         let args = command.args_for(&step);
         let new = args.is_some_and(|a| seen.insert(format!("{} {a:?}", command.op.title())));
         if new {
-            let (bytes, ops) = work(session.built(), container, digits, &command, &step)?;
+            let (bytes, ops) = work(session.built(), digits, &command, &step);
             let mut buffers = Vec::new();
             for &id in &command.binds {
                 let decl = session.built().plan.buffers[id].clone();
@@ -119,20 +117,14 @@ async fn capture(
             let tokens = tokens_of(&command, &step);
             list.push(Piece { case, label: command.label.clone(), tokens, bytes, ops });
         }
-        session.device().run_one(index, &step).await?;
+        session.device().run_one(index).await?;
     }
     session.advance(ids.len());
     Ok(())
 }
 
 /// Bytes and int8 operations of one command in one step.
-fn work(
-    built: &Built,
-    container: &Container,
-    digits: usize,
-    command: &Command,
-    step: &Step,
-) -> anyhow::Result<(u64, u64)> {
+fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u64) {
     let plan = &built.plan;
     let most = if command.rows == Rows::Outputs { plan.max_out } else { plan.max_tokens } as u64;
     let n = tokens_of(command, step) as u64;
@@ -141,13 +133,12 @@ fn work(
     for &id in &command.binds {
         let b = &plan.buffers[id];
         let size = b.words as u64 * 4;
-        ops +=
-            2 * if matches!(command.op, Op::Embed(_)) { 0 } else { products(&b.role, container)? } * n * digits as u64;
+        ops += 2 * if matches!(command.op, Op::Embed(_)) { 0 } else { products(&b.role) } * n * digits as u64;
         bytes += match &b.role {
-            Role::Weight { rows, .. } if matches!(command.op, Op::Embed(_)) => {
-                size / rows.next_multiple_of(32) as u64 * n
+            role if role.is_loaded() && matches!(command.op, Op::Embed(_)) => {
+                size / role.rows().next_multiple_of(32) as u64 * n
             }
-            Role::Weight { .. } | Role::Stacked(_) => size,
+            role if role.is_loaded() => size,
             // written: the step's positions
             Role::Cache if command.outputs().contains(&id) => size * n / built.n_ctx as u64,
             Role::Cache => size * cached as u64 / built.n_ctx as u64,
@@ -156,7 +147,7 @@ fn work(
             _ => size * n / most,
         };
     }
-    Ok((bytes, ops))
+    (bytes, ops)
 }
 
 /// A piece timed on a device.
@@ -173,8 +164,8 @@ async fn outputs(device: &mut dyn Device, case: &Case) -> anyhow::Result<Vec<Vec
     let (plan, mut batch) = Batch::new(list);
     device.load(plan, &mut batch).await?;
     let step = batch.step(0);
-    device.run_one(0, &step).await?;
-    device.run_one(batch.command(0), &step).await?;
+    device.begin(&step).await?;
+    device.run_one(0).await?;
     let mut all = Vec::new();
     for (b, buffer) in case.buffers.iter().enumerate() {
         if matches!(buffer.access, Access::Write(_)) {
@@ -216,7 +207,7 @@ pub async fn time(
 async fn run(device: &mut dyn Device, piece: &Piece, copies: usize, runs: usize) -> anyhow::Result<Vec<f64>> {
     let list = std::slice::from_ref(&piece.case);
     let (mut plan, mut batch) = Batch::new(list);
-    let command = plan.recording.commands[batch.command(0)].clone();
+    let command = plan.recording.commands[0].clone();
     plan.recording.commands = vec![command; copies];
     device.load(plan, &mut batch).await?;
     let step = batch.step(0);

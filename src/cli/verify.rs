@@ -314,7 +314,7 @@ fn fault(s: &str) -> Result<Fault, String> {
 /// Devices with a fault: all of them where they shall agree on it, else the last.
 fn plant(devices: Vec<Box<dyn Device>>, fault: Fault) -> Vec<Box<dyn Device>> {
     let (last, all) = (devices.len() - 1, matches!(fault, Fault::Logit(_) | Fault::Zeros));
-    let faulty = |inner| -> Box<dyn Device> { Box::new(Faulty { inner, fault, outputs: vec![], logits: 0 }) };
+    let faulty = |inner| -> Box<dyn Device> { Box::new(Faulty { inner, fault, outputs: vec![], logits: None }) };
     devices.into_iter().enumerate().map(|(i, d)| if all || i == last { faulty(d) } else { d }).collect()
 }
 
@@ -324,7 +324,7 @@ struct Faulty {
     fault: Fault,
     /// the first buffer that each command writes
     outputs: Vec<Option<BufId>>,
-    logits: BufId,
+    logits: Option<BufId>,
 }
 
 impl Device for Faulty {
@@ -366,11 +366,15 @@ impl Device for Faulty {
         })
     }
 
-    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+    fn begin<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.inner.begin(step)
+    }
+
+    fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
-            self.inner.run_one(command, step).await?;
+            self.inner.run_one(command).await?;
             let Some(&Some(buffer)) = self.outputs.get(command) else { return Ok(()) };
-            let logits = buffer == self.logits;
+            let logits = Some(buffer) == self.logits;
             let mut words = match self.fault {
                 Fault::Command(n) if n == command => self.inner.read(buffer).await?,
                 Fault::Logit(_) | Fault::Zeros if logits => self.inner.read(buffer).await?,

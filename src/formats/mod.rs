@@ -341,8 +341,13 @@ impl Container {
 
     /// The tensor of this name, in constant time.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(self.index_of(name)?)
+    }
+
+    /// Where in `tensors` the tensor of this name is.
+    pub fn index_of(&self, name: &str) -> Option<usize> {
         let name_of = |i: usize| self.tensors.get(i).map_or("", |t| t.name.as_str());
-        self.tensors.get(self.index.get(name, name_of)?)
+        self.index.get(name, name_of)
     }
 
     /// Fills `out` with the tensor's bytes from `offset` (from its start) on.

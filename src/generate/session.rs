@@ -321,7 +321,7 @@ fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
     let bytes = |wanted: fn(&Role) -> bool| -> u64 {
         plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
     };
-    let (weights, cache) = (bytes(Role::is_weight), bytes(|r| *r == Role::Cache));
+    let (weights, cache) = (bytes(Role::is_loaded), bytes(|r| *r == Role::Cache));
     let recent = bytes(|r| *r == Role::Recent);
     let total = bytes(|_| true);
     let (work, free) = (total - weights - cache - recent, memory.unwrap_or(u64::MAX));
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_plan_is_refused_by_one_byte_and_the_message_names_the_parts() {
         let buffer = |words, role| BufDecl { name: String::new(), words, role };
-        let weight = Role::Weight { tensor: String::new(), row0: 0, rows: 1 };
+        let weight = Role::Given(0);
         let buffers = vec![buffer(1 << 28, weight), buffer(2 << 28, Role::Cache), buffer(3 << 28, Role::Scratch)];
         let plan = Plan { buffers, ..Plan::default() };
         assert!(check_plan(&plan, None).is_ok());

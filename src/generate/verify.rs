@@ -317,10 +317,13 @@ impl Walk {
         }
         let report = &mut self.report;
         *report.covered.steps.entry(ids.len()).or_default() += 1;
+        for (s, step) in sessions.iter_mut().zip(&steps) {
+            s.device().begin(step).await?;
+        }
         for index in 0..sessions[0].commands().len() {
             let command = sessions[0].commands()[index].clone();
-            for (s, step) in sessions.iter_mut().zip(&steps) {
-                s.device().run_one(index, step).await?;
+            for s in sessions.iter_mut() {
+                s.device().run_one(index).await?;
             }
             let Some(args) = command.args_for(&steps[0]) else { continue };
             self.pages.extend(args.page_first());
@@ -366,7 +369,10 @@ impl Walk {
         }
         let built = sessions[0].built();
         let (logits, vocab) = (built.plan.logits, built.plan.vocab);
-        let mut words = if n_out == 0 { vec![] } else { sessions[0].device().read(logits).await? };
+        let mut words = match logits {
+            Some(id) if n_out > 0 => sessions[0].device().read(id).await?,
+            _ => vec![],
+        };
         words.truncate(n_out * vocab);
         let best = match selected {
             Some(id) => Best::read(&sessions[0].device().read(id).await?[..SELECT * Best::WORDS]).collect(),

@@ -7,7 +7,7 @@
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
-use crate::formats::{Container, ContainerKind, Tensor, names};
+use crate::formats::{Container, ContainerKind, names};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -21,7 +21,7 @@ use crate::ops::rope::RopeParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
-use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows};
+use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Plan, Recording, Role, Rows};
 use anyhow::{Context, bail, ensure};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -389,7 +389,7 @@ impl<'a> Builder<'a> {
         let plan = Plan {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
-            logits,
+            logits: Some(logits),
             selected,
             vocab: h.vocab,
             max_tokens: self.o.ubatch,
@@ -432,9 +432,11 @@ impl<'a> Builder<'a> {
         self.buffer(name, words, Role::Scratch)
     }
 
-    fn claim(&mut self, name: &str, shape: &[usize]) -> anyhow::Result<(BlockType, &Tensor)> {
+    /// The tensor's index and type.
+    fn claim(&mut self, name: &str, shape: &[usize]) -> anyhow::Result<(usize, BlockType)> {
         let file = self.c.files[0].display();
-        let t = self.c.tensor(name).with_context(|| format!("{file}: tensor {name} is missing"))?;
+        let index = self.c.index_of(name).with_context(|| format!("{file}: tensor {name} is missing"))?;
+        let t = &self.c.tensors[index];
         let found: Vec<usize> = t.shape.iter().map(|&d| d as usize).collect();
         ensure!(found == shape, "{file}: tensor {name} has shape {found:?}, the config asks for {shape:?}");
         let ty = t.dtype.block().with_context(|| {
@@ -446,14 +448,14 @@ impl<'a> Builder<'a> {
             )
         })?;
         self.claimed.insert(name.to_string());
-        Ok((ty, t))
+        Ok((index, ty))
     }
 
     /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
     fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
         let name = tensor_name(self.gguf, what, self.layer, suffix);
-        self.claim(&name, &[len])?;
-        self.buffer(&name, len, Role::Weight { tensor: name.clone(), row0: 0, rows: 1 })
+        let (tensor, _) = self.claim(&name, &[len])?;
+        self.buffer(&name, len, Role::Weight(vec![Piece { tensor, part: Part::Vector { len } }]))
     }
 
     /// A matrix of this layer, `[rows][k]`, split where it exceeds the binding limit.
@@ -466,12 +468,11 @@ impl<'a> Builder<'a> {
     pub fn fused<const N: usize>(&mut self, what: &str, k: usize, rows: [usize; N]) -> anyhow::Result<[Matrix; N]> {
         let name = tensor_name(self.gguf, what, self.layer, "weight");
         let total = rows.iter().sum();
-        let (ty, _) = self.claim(&name, &[k, total])?;
-        let ty = pack::packed_type(ty);
+        let (tensor, ty) = self.claim(&name, &[k, total])?;
         let mut first = 0;
         let mut list = Vec::with_capacity(N);
         for n in rows {
-            list.push(self.rows_of(&name, ty, k, first..first + n, n == total)?);
+            list.push(self.rows_of(tensor, ty, k, first..first + n, n == total)?);
             first += n;
         }
         Ok(list.try_into().unwrap_or_else(|_| unreachable!("one matrix for each of {N}")))
@@ -479,12 +480,13 @@ impl<'a> Builder<'a> {
 
     fn rows_of(
         &mut self,
-        name: &str,
-        ty: BlockType,
+        tensor: usize,
+        t: BlockType,
         k: usize,
         range: Range<usize>,
         whole: bool,
     ) -> anyhow::Result<Matrix> {
+        let (name, ty) = (&self.c.tensors[tensor].name, pack::packed_type(t));
         let part_rows = self.o.max_binding_words / pack::words_per_row(ty, k) / ROW_BLOCK * ROW_BLOCK;
         ensure!(
             part_rows > 0,
@@ -495,7 +497,7 @@ impl<'a> Builder<'a> {
             let n = part_rows.min(range.end - row0);
             let label =
                 if whole && n == range.len() { name.to_string() } else { format!("{name} rows {row0}..{}", row0 + n) };
-            let role = Role::Weight { tensor: name.to_string(), row0, rows: n };
+            let role = Role::Weight(vec![Piece { tensor, part: Part::Rows { t, k, row0, rows: n } }]);
             parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
         }
         Ok(Matrix { ty, k, rows: range.len(), parts })

@@ -3,11 +3,10 @@
 use super::hyper::Hyper;
 use super::rope::RopeTable;
 use super::vector::{place, vector};
-use crate::blocks::{BlockType, pack};
-use crate::formats::{Container, Tensor};
+use crate::blocks::pack::{self, ROW_BLOCK};
+use crate::formats::Container;
 use crate::ops::exact::flush;
-use crate::ops::linear::ROW_BLOCK;
-use crate::record::{BufDecl, Role, WeightSource};
+use crate::record::{BufDecl, Part, Piece, WeightSource};
 use crate::stop::Stop;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
@@ -38,84 +37,62 @@ impl<'a> Weights<'a> {
 
 impl WeightSource for Weights<'_> {
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
-        match &buffer.role {
-            Role::Weight { tensor, row0, rows } => self.rows(tensor, *row0, *rows, out).map(|_| ()),
-            Role::Stacked(pieces) => {
-                let mut at = 0;
-                for p in pieces {
-                    at += self.rows(&p.tensor, p.row0, p.rows, &mut out[at..])?;
-                }
-                Ok(())
-            }
-            _ => bail!("buffer {} holds no weights", buffer.name),
+        let mut at = 0;
+        for p in pieces_of(buffer)? {
+            let (words, _) = p.part.words();
+            self.piece(p, &mut out[at..at + words])?;
+            at += words;
         }
+        Ok(())
     }
 
     fn pieces(&self, buffer: &BufDecl, most: usize) -> Vec<usize> {
-        // what is wrong with a tensor is said where it is filled
-        let Ok(list) = self.segments(buffer) else { return vec![buffer.words] };
-        let cut = |s: &Segment| {
-            let (words, piece) = (s.words, (most / s.block).max(1) * s.block);
-            (0..words).step_by(piece).map(move |at| piece.min(words - at)).collect::<Vec<_>>()
+        let cut = |p: &Piece| {
+            let (words, block) = p.part.words();
+            let at_once = (most / block).max(1) * block;
+            (0..words).step_by(at_once).map(move |at| at_once.min(words - at))
         };
-        list.iter().flat_map(cut).collect()
+        buffer.role.pieces().iter().flat_map(cut).collect()
     }
 
     fn fill_piece(&mut self, buffer: &BufDecl, first: usize, out: &mut [u32]) -> anyhow::Result<()> {
         let mut at = 0;
-        for s in self.segments(buffer)? {
-            if first < at + s.words {
-                let row = (first - at) / s.block * ROW_BLOCK;
-                let rows = (out.len() / s.block * ROW_BLOCK).min(s.rows - row);
-                return self.rows(&s.tensor, s.row0 + row, rows, out).map(|_| ());
+        for p in pieces_of(buffer)? {
+            let (words, block) = p.part.words();
+            if first < at + words {
+                let mut part = p.part;
+                if let Part::Rows { row0, rows, .. } = &mut part {
+                    let skipped = (first - at) / block * ROW_BLOCK;
+                    *row0 += skipped;
+                    *rows = (out.len() / block * ROW_BLOCK).min(*rows - skipped);
+                }
+                return self.piece(&Piece { part, ..*p }, out);
             }
-            at += s.words;
+            at += words;
         }
         bail!("buffer {} has no word {first}", buffer.name)
     }
 }
 
-/// Rows of a tensor within a buffer.
-struct Segment {
-    tensor: String,
-    row0: usize,
-    rows: usize,
-    /// words in all, and words that stay together: those of a block of rows, or of a vector
-    words: usize,
-    block: usize,
+/// What a buffer of weights is made of, one after the other.
+fn pieces_of(buffer: &BufDecl) -> anyhow::Result<&[Piece]> {
+    let pieces = buffer.role.pieces();
+    ensure!(!pieces.is_empty(), "buffer {} holds no weights", buffer.name);
+    Ok(pieces)
 }
 
 impl Weights<'_> {
-    /// What a buffer is made of, one after the other.
-    fn segments(&self, buffer: &BufDecl) -> anyhow::Result<Vec<Segment>> {
-        let segment = |tensor: &str, row0, rows| {
-            let (t, ty) = claimed(self.container, tensor)?;
-            let (rows, block) = match t.shape[..] {
-                [k, _, ..] => (rows, pack::words_per_row(pack::packed_type(ty), k as usize) * ROW_BLOCK),
-                _ => (ROW_BLOCK, t.elems() as usize),
-            };
-            anyhow::Ok(Segment { tensor: tensor.into(), row0, rows, words: rows.div_ceil(ROW_BLOCK) * block, block })
-        };
-        match &buffer.role {
-            Role::Weight { tensor, row0, rows } => Ok(vec![segment(tensor, *row0, *rows)?]),
-            Role::Stacked(pieces) => pieces.iter().map(|p| segment(&p.tensor, p.row0, p.rows)).collect(),
-            _ => bail!("buffer {} holds no weights", buffer.name),
-        }
-    }
-
-    /// Fills `out` with packed rows of a tensor, or with a vector; returns the words written.
-    fn rows(&mut self, tensor: &str, row0: usize, rows: usize, out: &mut [u32]) -> anyhow::Result<usize> {
+    /// Fills `out`, of exactly its words.
+    fn piece(&mut self, p: &Piece, out: &mut [u32]) -> anyhow::Result<()> {
         let c = self.container;
-        let (t, ty) = claimed(c, tensor)?;
-        if t.shape.len() < 2 {
-            let values = vector(c, t)?;
-            for (w, v) in out.iter_mut().zip(&values) {
-                *w = flush(*v).to_bits();
+        let t = &c.tensors[p.tensor];
+        let Part::Rows { t: ty, k, row0, rows } = p.part else {
+            for (w, v) in out.iter_mut().zip(vector(c, t)?) {
+                *w = flush(v).to_bits();
             }
             (self.progress)(t.bytes);
-            return Ok(values.len());
-        }
-        let k = t.shape[0] as usize;
+            return Ok(());
+        };
         let row_bytes = ty
             .row_bytes(k)
             .with_context(|| format!("{}: rows of {k} are not whole {} blocks", place(c, t), ty.name()))?;
@@ -140,16 +117,8 @@ impl Weights<'_> {
             (self.progress)(bytes.len() as u64);
             done += n;
         }
-        Ok(rows.div_ceil(32) * block_words)
+        Ok(())
     }
-}
-
-/// A tensor and its block type. Errors: it is missing; it is of a type that is not decoded here.
-fn claimed<'c>(c: &'c Container, name: &str) -> anyhow::Result<(&'c Tensor, BlockType)> {
-    let missing = || format!("{}: tensor {name} is missing", c.files[0].display());
-    let t = c.tensor(name).with_context(missing)?;
-    let unknown = || format!("{} is {}, which cannot be decoded here", place(c, t), t.dtype.name());
-    Ok((t, t.dtype.block().with_context(unknown)?))
 }
 
 /// The RoPE table of a model for sequences of up to `n_ctx` positions, with the file's own frequency divisors where it

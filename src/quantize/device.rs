@@ -41,17 +41,10 @@ impl DeviceEncoder {
             label: "encode".into(),
         };
         let plan = Plan {
-            buffers: vec![
-                buffer("x", UNITS * elems, Role::Input),
-                buffer("blocks", UNITS * words, Role::Scratch),
-                buffer("no logits", 4, Role::Scratch),
-            ],
+            buffers: vec![buffer("x", UNITS * elems, Role::Input), buffer("blocks", UNITS * words, Role::Scratch)],
             recording: Recording { commands: vec![command] },
-            logits: 2,
-            selected: None,
-            vocab: 1,
             max_tokens: UNITS,
-            max_out: 1,
+            ..Plan::default()
         };
         block_on(self.device.load(plan, &mut NoWeights))?;
         self.loaded = Some(ty);
@@ -75,7 +68,8 @@ impl Encoder for DeviceEncoder {
             let mut input: Vec<u32> = bytemuck::cast_slice(x).to_vec();
             input.resize(n * elems, 0);
             let step = Step { n_tokens: n, inputs: vec![(0, input)], ..Step::default() };
-            block_on(self.device.run_one(0, &step))?;
+            block_on(self.device.begin(&step))?;
+            block_on(self.device.run_one(0))?;
             let made = block_on(self.device.read(1))?;
             for ((x, out), made) in x.chunks(elems).zip(out.chunks_mut(bytes)).zip(made.chunks_exact(words)) {
                 if made[words - 1] == 0 {

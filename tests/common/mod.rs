@@ -94,8 +94,8 @@ pub fn run(device: &mut dyn Device, cases: &[Case]) -> Vec<Words> {
         let mut all = Vec::with_capacity(cases.len());
         for (i, case) in cases.iter().enumerate() {
             let step = batch.step(i);
-            device.run_one(0, &step).await?;
-            device.run_one(batch.command(i), &step).await?;
+            device.begin(&step).await?;
+            device.run_one(i).await?;
             let mut words = Vec::with_capacity(case.buffers.len());
             for b in 0..case.buffers.len() {
                 words.push(device.read(batch.buffer(i, b)).await?);

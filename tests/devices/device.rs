@@ -40,7 +40,7 @@ mod gpu {
     }
 
     fn weight(name: &str, words: usize) -> BufDecl {
-        buffer(name, words, Role::Weight { tensor: name.into(), row0: 0, rows: 1 })
+        buffer(name, words, Role::Given(0))
     }
 
     fn adding(dim: usize, binds: Vec<usize>) -> Command {
@@ -64,7 +64,7 @@ mod gpu {
                 buffer("other", dim, Role::Cache),
             ],
             recording: Recording { commands: vec![adding(dim, vec![0, 2]), adding(dim, vec![1, 2])] },
-            logits: 2,
+            logits: Some(2),
             selected: None,
             vocab: dim,
             max_tokens: 1,
@@ -107,9 +107,10 @@ mod gpu {
                 assert_eq!((&other[..4], other.len()), (&[7, 8, 9, 0][..], 300));
                 // one command alone, then the other
                 gpu.write(2, &vec![0; 300]).await?;
-                gpu.run_one(0, &step(300)).await?;
+                gpu.begin(&step(300)).await?;
+                gpu.run_one(0).await?;
                 assert_eq!(gpu.read(2).await?, vec![ONE; 300]);
-                gpu.run_one(1, &step(300)).await?;
+                gpu.run_one(1).await?;
                 assert_eq!(gpu.read(2).await?, vec![3.0f32.to_bits(); 300]);
                 // no logits wanted
                 assert_eq!(gpu.run(&Step { n_out: 0, ..step(300) }).await?, Vec::<f32>::new());
@@ -204,8 +205,8 @@ mod gpu {
                     gpu.unload();
                 }
                 assert_eq!(host(block_on(gpu.run(&step(4))).expect_err("run")), none);
-                assert_eq!(host(block_on(gpu.run_one(0, &step(4))).expect_err("run_one 0")), none);
-                assert_eq!(host(block_on(gpu.run_one(1, &step(4))).expect_err("run_one 1")), none);
+                assert_eq!(host(block_on(gpu.begin(&step(4))).expect_err("begin")), none);
+                assert_eq!(host(block_on(gpu.run_one(1)).expect_err("run_one")), none);
                 assert_eq!(host(block_on(gpu.read(0)).expect_err("read")), none);
                 assert_eq!(host(block_on(gpu.write(0, &[1])).expect_err("write")), none);
             }
@@ -239,7 +240,7 @@ mod gpu {
                 assert!(matches!(e, HostError::Lost(_)), "{name}: {e:?}");
                 let e = host(block_on(gpu.write(2, &[1])).expect_err("write after the loss"));
                 assert!(matches!(e, HostError::Lost(_)), "{name}: {e:?}");
-                let e = host(block_on(gpu.run_one(0, &step(64))).expect_err("run_one after the loss"));
+                let e = host(block_on(gpu.run_one(0)).expect_err("run_one after the loss"));
                 assert!(matches!(e, HostError::Lost(_)), "{name}: {e:?}");
             }
             let e = host(block_on(gpu.load(plan(64), &mut Value(ONE))).expect_err("load after the loss"));
@@ -297,7 +298,8 @@ mod gpu {
             };
             block_on(async {
                 gpu.load(broken, &mut Value(TWO)).await?;
-                gpu.run_one(0, &Step { n_tokens: 4, ..Step::default() }).await?;
+                gpu.begin(&Step { n_tokens: 4, ..Step::default() }).await?;
+                gpu.run_one(0).await?;
                 for id in [0, 1, 2, 4] {
                     assert_eq!(gpu.read(id).await?, vec![TWO; 256], "{name}: buffer {}", names[id]);
                 }
@@ -336,9 +338,9 @@ mod gpu {
             let (plan, mut batch) = Batch::new(list);
             block_on(gpu.load(plan, &mut batch)).expect("loads");
             let step = batch.step(0);
-            block_on(gpu.run_one(0, &step)).expect("runs");
+            block_on(gpu.begin(&step)).expect("begins");
             for _ in 0..10 {
-                block_on(gpu.run_one(batch.command(0), &step)).expect("runs");
+                block_on(gpu.run_one(0)).expect("runs");
                 assert_eq!(block_on(gpu.read(batch.buffer(0, 2))).expect("reads"), expected[0][2]);
             }
         }

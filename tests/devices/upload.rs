@@ -27,7 +27,7 @@ fn the_pieces_of_a_buffer_are_the_whole_wherever_they_are_cut() {
         let plan = plan(&c, limit);
         let mut source = Weights::new(&c, |_| {});
         let (mut cut, mut buffers) = (0, 0);
-        for b in plan.buffers.iter().filter(|b| b.role.is_weight()) {
+        for b in plan.buffers.iter().filter(|b| b.role.is_loaded()) {
             let mut whole = vec![0; b.words];
             source.fill(b, &mut whole).unwrap_or_else(|e| panic!("{e:#}"));
             for most in [1, 5000, 100_000, usize::MAX] {
@@ -81,7 +81,7 @@ mod gpu {
     }
 
     fn numbers(words: &[usize]) -> Plan {
-        let role = |i| Role::Weight { tensor: format!("t{i}"), row0: 0, rows: 1 };
+        let role = |i| Role::Given(i);
         let buffers =
             words.iter().enumerate().map(|(i, &words)| BufDecl { name: format!("b{i}"), words, role: role(i) });
         Plan { buffers: buffers.collect(), recording: Recording::default(), max_tokens: 1, ..Plan::default() }
@@ -139,7 +139,7 @@ mod gpu {
                 let mut source = Weights::new(&c, |_| {});
                 block_on(async {
                     gpu.load(plan.clone(), &mut Weights::new(&c, |_| {})).await?;
-                    for (id, b) in plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_weight()) {
+                    for (id, b) in plan.buffers.iter().enumerate().filter(|(_, b)| b.role.is_loaded()) {
                         let mut words = vec![0; b.words];
                         source.fill(b, &mut words)?;
                         assert!(gpu.read(id).await? == words, "{name}, {way:?}: {}", b.name);

@@ -217,7 +217,7 @@ mod gpu {
         let (c, h) = (embedded(), Hyper::read(&embedded()).unwrap_or_else(|e| panic!("{e:#}")));
         for mut gpu in gpus_with(&GpuOptions { tune: Tune::Now, ..GpuOptions::default() }) {
             let mut s = block_on(Session::new(&mut gpu, &c, &h, with_ring, |_| {})).unwrap_or_else(|e| panic!("{e:#}"));
-            let kept = |role: &Role| !role.is_weight() && !matches!(role, Role::Input);
+            let kept = |role: &Role| !role.is_loaded() && !matches!(role, Role::Input);
             let buffers = s.built().plan.buffers.iter().enumerate().filter(|(_, b)| kept(&b.role));
             let names: Vec<_> = buffers.map(|(id, b)| (id, b.name.clone())).collect();
             assert!(names.iter().any(|(_, name)| name == "attention_state"), "{names:?}");

@@ -15,7 +15,7 @@ use isobit::internals::ops::add::AddParams;
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::ops::linear::LinearParams;
 use isobit::internals::ops::rms_norm::RmsNormParams;
-use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step};
+use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Part, Piece, Plan, Recording, Role, Rows, Step};
 use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
@@ -87,19 +87,12 @@ fn no_buffer_is_left_that_nobody_uses_and_every_tensor_is_loaded_once() {
     let h = Hyper::read(&c).expect("hyperparameters");
     let plain = models::build(&c, &h, &options(F16, 1, Fuse::Off).plan).expect("builds").plan;
     let plan = fused(&c);
-    let used = |id: usize| id == plan.logits || plan.recording.commands.iter().any(|c| c.binds.contains(&id));
+    let used = |id: usize| Some(id) == plan.logits || plan.recording.commands.iter().any(|c| c.binds.contains(&id));
     for (id, b) in plan.buffers.iter().enumerate() {
         assert!(used(id) || b.role == Role::Input, "{} is not used", b.name);
     }
     let rows = |plan: &Plan| {
-        let mut list: Vec<(String, usize, usize)> = Vec::new();
-        for b in &plan.buffers {
-            match &b.role {
-                Role::Weight { tensor, row0, rows } => list.push((tensor.clone(), *row0, *rows)),
-                Role::Stacked(pieces) => list.extend(pieces.iter().map(|p| (p.tensor.clone(), p.row0, p.rows))),
-                _ => (),
-            }
-        }
+        let mut list: Vec<Piece> = plan.buffers.iter().flat_map(|b| b.role.pieces()).copied().collect();
         list.sort();
         list
     };
@@ -245,19 +238,21 @@ fn add(y: usize, x: usize) -> Command {
 
 /// A plan over: 0 x, 1 norm weights, 2 normed, 3 act, 4 and 5 matrices, 6 y, 7 other, 8 logits.
 fn stems(commands: Vec<Command>, limit: usize) -> Vec<&'static str> {
-    let weight = |t: &str, rows| Role::Weight { tensor: t.into(), row0: 0, rows };
+    let weight = |tensor, part| Role::Weight(vec![Piece { tensor, part }]);
+    let matrix = Part::Rows { t: BlockType::Q8_0, k: DIM, row0: 0, rows: DIM };
     let buffers = vec![
         buffer("x", DIM, Role::Scratch),
-        buffer("norm", DIM, weight("norm", 1)),
+        buffer("norm", DIM, weight(0, Part::Vector { len: DIM })),
         buffer("normed", DIM, Role::Scratch),
         buffer("act", 37 * 2, Role::Scratch),
-        buffer("a", 2 * 34 * DIM, weight("a", DIM)),
-        buffer("b", 2 * 34 * DIM, weight("b", DIM)),
+        buffer("a", 2 * 34 * DIM, weight(1, matrix)),
+        buffer("b", 2 * 34 * DIM, weight(2, matrix)),
         buffer("y", 2 * DIM, Role::Scratch),
         buffer("other", DIM, Role::Scratch),
         buffer("logits", DIM, Role::Scratch),
     ];
-    let mut plan = Plan { buffers, recording: Recording { commands }, logits: 8, max_tokens: 1, ..Plan::default() };
+    let mut plan =
+        Plan { buffers, recording: Recording { commands }, logits: Some(8), max_tokens: 1, ..Plan::default() };
     fuse(&mut plan, Fuse::On, limit);
     plan.recording.commands.iter().map(|c| c.op.stem()).collect()
 }

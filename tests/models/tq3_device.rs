@@ -40,11 +40,7 @@ fn encode(device: &mut dyn Device, t: CacheType) -> Vec<[u8; 14]> {
     assert_eq!(input.len(), BLOCKS * 32);
     let plan = Plan {
         buffers: vec![
-            BufDecl {
-                name: "rows".into(),
-                words: input.len(),
-                role: Role::Weight { tensor: "rows".into(), row0: 0, rows },
-            },
+            BufDecl { name: "rows".into(), words: input.len(), role: Role::Given(0) },
             BufDecl { name: "page".into(), words: page * words, role: Role::Cache },
         ],
         recording: Recording {
@@ -62,7 +58,8 @@ fn encode(device: &mut dyn Device, t: CacheType) -> Vec<[u8; 14]> {
     };
     let page = pollster::block_on(async {
         device.load(plan, &mut Words(input)).await?;
-        device.run_one(0, &Step { n_tokens: rows, ..Step::default() }).await?;
+        device.begin(&Step { n_tokens: rows, ..Step::default() }).await?;
+        device.run_one(0).await?;
         device.read(1).await
     })
     .unwrap_or_else(|e| panic!("{e:#}"));

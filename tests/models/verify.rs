@@ -291,6 +291,8 @@ struct Faulty {
     command: usize,
     armed: bool,
     outputs: Vec<Vec<BufId>>,
+    /// of the step under way
+    pos: usize,
 }
 
 impl Device for Faulty {
@@ -304,10 +306,14 @@ impl Device for Faulty {
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
         self.inner.run(step)
     }
-    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+    fn begin<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.pos = step.pos;
+        self.inner.begin(step)
+    }
+    fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
-            self.inner.run_one(command, step).await?;
-            if command == self.command && self.armed && step.pos > 0 {
+            self.inner.run_one(command).await?;
+            if command == self.command && self.armed && self.pos > 0 {
                 self.armed = false;
                 let target = *self.outputs[command].last().expect("a command writes something");
                 let mut words = self.inner.read(target).await?;
@@ -331,7 +337,7 @@ fn one_flipped_bit_is_found_and_located() {
     for command in [3usize, 14, 37] {
         let mut devices = vec![
             cpu(Some(Level::detect()), 0),
-            Box::new(Faulty { inner: cpu(None, 1), command, armed: true, outputs: vec![] }) as Box<dyn Device>,
+            Box::new(Faulty { inner: cpu(None, 1), command, armed: true, outputs: vec![], pos: 0 }) as Box<dyn Device>,
         ];
         let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 2, &[]));
         assert!(r.mismatches >= 1 && !r.ok());
@@ -360,7 +366,7 @@ fn a_flipped_bit_in_the_first_word_compared_is_found_even_when_it_heals() {
     };
     let mut devices = vec![
         cpu(Some(Level::detect()), 0),
-        Box::new(Faulty { inner: cpu(Some(Level::detect()), 0), command: last, armed: true, outputs: vec![] })
+        Box::new(Faulty { inner: cpu(Some(Level::detect()), 0), command: last, armed: true, outputs: vec![], pos: 0 })
             as Box<dyn Device>,
     ];
     let r = run(&mut devices, &c, options(64, 1, CacheType::F16, CacheType::F16), &script(&c, 16, 3, &[]));
@@ -413,11 +419,14 @@ struct Planted {
     fault: Where,
     outputs: Vec<BufId>,
     plan: Plan,
+    /// of the step under way
+    pos: usize,
+    n_out: usize,
 }
 
 fn planted(fault: Where) -> Box<dyn Device> {
     let inner = cpu(Some(Level::detect()), 2);
-    Box::new(Planted { inner, fault, outputs: vec![], plan: Plan::default() })
+    Box::new(Planted { inner, fault, outputs: vec![], plan: Plan::default(), pos: 0, n_out: 0 })
 }
 
 impl Device for Planted {
@@ -453,14 +462,19 @@ impl Device for Planted {
             Ok(())
         })
     }
-    fn run_one<'a>(&'a mut self, command: usize, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+    fn begin<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        (self.pos, self.n_out) = (step.pos, step.n_out);
+        self.inner.begin(step)
+    }
+    fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
-            self.inner.run_one(command, step).await?;
+            self.inner.run_one(command).await?;
             let written = self.outputs[command];
-            let (name, logits) = (&self.plan.buffers[written].name, written == self.plan.logits && step.n_out > 0);
+            let name = &self.plan.buffers[written].name;
+            let logits = Some(written) == self.plan.logits && self.n_out > 0;
             let mut words = self.inner.read(written).await?;
             match self.fault {
-                Where::Word(buffer, bits) if name == buffer && step.pos > 0 => words[7] = bits,
+                Where::Word(buffer, bits) if name == buffer && self.pos > 0 => words[7] = bits,
                 // the walk's error is about logits
                 Where::Word(_, bits) if logits => words[3] = bits,
                 Where::AllLogits(bits) if logits => words.fill(bits),

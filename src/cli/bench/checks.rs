@@ -94,7 +94,7 @@ impl Run<'_> {
             pollster::block_on(async {
                 let options = SessionOptions { plan, memory, fuse: r.engine.kernels.fuse };
                 let session = Session::new(device.as_mut(), c, h, options, |_| {}).await?;
-                let mut bench = Bench::new(session, c, h.vocab, plan.digits);
+                let mut bench = Bench::new(session, h.vocab, plan.digits);
                 let start = Instant::now();
                 let digest = bench.digest().await?;
                 self.digests.check(task(c, &config, None), &digest, &r.maker);

@@ -92,7 +92,7 @@ impl Run<'_> {
                 let pieces = pollster::block_on(async {
                     let options = SessionOptions { plan, memory, fuse: one.kernels.fuse };
                     let mut session = Session::new(device.as_mut(), &c, &h, options, |_| {}).await?;
-                    ops::of_model(&mut session, &c, h.vocab, plan.digits, depth).await
+                    ops::of_model(&mut session, h.vocab, plan.digits, depth).await
                 })?;
                 drop(device);
                 self.pieces(pieces, twin.as_mut(), &mut devices, put)?;
