@@ -146,4 +146,5 @@ pub use generate::tokenizer::Tokenizer;
 pub use generate::verify::Report;
 pub use models::Recent;
 pub use ops::cache::CacheType;
+pub use record::Stats;
 pub use stop::Stop;

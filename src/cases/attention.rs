@@ -104,101 +104,105 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
 /// A query step against one page: (head_dim, heads, kv_heads, page_first, page_len, pos, n_tokens).
 type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
 
+const SHAPES: [AttentionShape; 27] = [
+    // every head size; grouped and plain heads
+    (2, 2, 1, 0, 64, 3, 2),
+    (32, 4, 2, 0, 64, 7, 1),
+    (40, 3, 3, 0, 64, 7, 2),
+    (64, 4, 2, 0, 64, 0, 1),
+    (96, 6, 2, 0, 64, 40, 2),
+    (128, 4, 1, 0, 128, 70, 1),
+    (256, 2, 2, 0, 64, 20, 2),
+    // from the first position, over chunk boundaries, to the end of the page
+    (64, 4, 2, 0, 64, 0, 5),
+    (64, 3, 1, 0, 128, 60, 8),
+    (64, 2, 1, 0, 128, 127, 1),
+    (64, 2, 1, 0, 192, 126, 4),
+    // over the end of the first page: some rows finish, others are carried
+    (64, 2, 1, 0, 64, 62, 4),
+    (96, 2, 1, 0, 64, 100, 2),
+    // second page: rows before it, first row, chunk boundary, last row, beyond it
+    (64, 2, 1, 64, 64, 62, 4),
+    (64, 4, 2, 64, 64, 64, 1),
+    (128, 2, 2, 128, 128, 190, 4),
+    (256, 2, 1, 64, 64, 126, 4),
+    (64, 2, 1, 64, 64, 300, 2),
+    // a page that no query has reached
+    (64, 2, 1, 64, 64, 20, 2),
+    // tiles of tokens: heads of a unit with keys of their own, a unit that is not full, rows that end in another page
+    (64, 4, 2, 0, 128, 0, 40),
+    (64, 3, 3, 0, 64, 50, 20),
+    (32, 6, 2, 64, 64, 50, 30),
+    (40, 3, 3, 0, 128, 60, 9),
+    (96, 2, 1, 0, 64, 30, 40),
+    (128, 4, 1, 64, 64, 60, 35),
+    // and of heads over 128
+    (256, 2, 1, 0, 64, 30, 40),
+    (160, 3, 1, 64, 64, 60, 35),
+];
+
+// some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step
+const OLDER: [AttentionShape; 12] = [
+    (64, 4, 2, 0, 128, 66, 3),
+    (64, 2, 1, 0, 64, 62, 4),
+    (96, 2, 1, 0, 64, 130, 2),
+    (96, 6, 2, 64, 64, 126, 4),
+    (128, 4, 1, 128, 128, 190, 4),
+    (256, 2, 2, 0, 128, 128, 2),
+    (256, 2, 1, 64, 64, 300, 2),
+    (64, 4, 2, 0, 128, 10, 3),
+    (32, 8, 4, 0, 192, 191, 2),
+    (40, 3, 3, 0, 64, 70, 2),
+    (64, 3, 1, 0, 192, 120, 80),
+    (256, 2, 1, 0, 128, 100, 50),
+];
+
+// a ring: the first chunk, over a chunk's end, over the ring's end, several turns on, more chunks than two
+const OWN: [AttentionShape; 9] = [
+    (64, 4, 2, 0, 64, 0, 5),
+    (64, 4, 2, 0, 128, 62, 4),
+    (64, 2, 1, 0, 128, 126, 4),
+    (96, 6, 2, 0, 192, 190, 70),
+    (128, 4, 1, 0, 128, 1000, 1),
+    (256, 2, 2, 0, 128, 255, 3),
+    (2, 2, 1, 0, 64, 64, 1),
+    (40, 3, 3, 0, 64, 127, 1),
+    (32, 8, 4, 0, 128, 60, 8),
+];
+
+// (scope, window): in one chunk, its own position only, over chunk and page ends, pages before the window and pages
+// that some rows do not reach back to, longer than everything, more chunks than one masked, none of the older chunks
+const WINDOWED: [(u32, u32, AttentionShape); 25] = [
+    (SCOPE_ALL, 1, (64, 4, 2, 0, 64, 0, 5)),
+    (SCOPE_ALL, 1, (64, 2, 1, 0, 128, 62, 40)),
+    (SCOPE_ALL, 10, (64, 4, 2, 0, 64, 40, 2)),
+    (SCOPE_ALL, 40, (96, 6, 2, 0, 192, 100, 3)),
+    (SCOPE_ALL, 40, (96, 3, 1, 0, 192, 20, 90)),
+    (SCOPE_ALL, 64, (64, 4, 2, 0, 192, 127, 2)),
+    (SCOPE_ALL, 65, (128, 4, 1, 0, 256, 190, 20)),
+    (SCOPE_ALL, 100, (64, 3, 3, 0, 256, 130, 1)),
+    (SCOPE_ALL, 128, (256, 2, 2, 0, 256, 190, 3)),
+    (SCOPE_ALL, 1000, (64, 4, 2, 0, 128, 66, 3)),
+    (SCOPE_ALL, u32::MAX, (32, 8, 4, 0, 128, 66, 18)),
+    // pages: left behind by all rows, by some, the window beginning in it, before it, on its first position
+    (SCOPE_ALL, 40, (64, 2, 1, 0, 64, 90, 40)),
+    (SCOPE_ALL, 40, (64, 2, 1, 64, 64, 90, 40)),
+    (SCOPE_ALL, 40, (64, 2, 1, 128, 64, 90, 60)),
+    (SCOPE_ALL, 40, (96, 2, 1, 0, 64, 103, 1)),
+    (SCOPE_ALL, 64, (128, 2, 1, 64, 64, 127, 2)),
+    (SCOPE_ALL, 70, (40, 3, 3, 64, 64, 150, 2)),
+    (SCOPE_ALL, 100, (256, 2, 1, 64, 64, 126, 4)),
+    // with a ring: the own chunk alone, in part and whole, older chunks in part, some rows with none of them
+    (SCOPE_OLDER, 40, (64, 4, 2, 0, 128, 66, 70)),
+    (SCOPE_OLDER, 100, (96, 6, 2, 64, 64, 126, 40)),
+    (SCOPE_OLDER, 130, (128, 4, 1, 0, 256, 191, 3)),
+    (SCOPE_OLDER, 3, (64, 2, 1, 0, 128, 120, 20)),
+    (SCOPE_OWN, 40, (64, 4, 2, 0, 192, 62, 70)),
+    (SCOPE_OWN, 3, (128, 4, 1, 0, 128, 1000, 1)),
+    (SCOPE_OWN, 64, (96, 6, 2, 0, 192, 190, 70)),
+];
+
 pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
-    const SHAPES: [AttentionShape; 27] = [
-        // every head size; grouped and plain heads
-        (2, 2, 1, 0, 64, 3, 2),
-        (32, 4, 2, 0, 64, 7, 1),
-        (40, 3, 3, 0, 64, 7, 2),
-        (64, 4, 2, 0, 64, 0, 1),
-        (96, 6, 2, 0, 64, 40, 2),
-        (128, 4, 1, 0, 128, 70, 1),
-        (256, 2, 2, 0, 64, 20, 2),
-        // from the first position, over chunk boundaries, to the end of the page
-        (64, 4, 2, 0, 64, 0, 5),
-        (64, 3, 1, 0, 128, 60, 8),
-        (64, 2, 1, 0, 128, 127, 1),
-        (64, 2, 1, 0, 192, 126, 4),
-        // over the end of the first page: some rows finish, others are carried
-        (64, 2, 1, 0, 64, 62, 4),
-        (96, 2, 1, 0, 64, 100, 2),
-        // second page: rows before it, first row, chunk boundary, last row, beyond it
-        (64, 2, 1, 64, 64, 62, 4),
-        (64, 4, 2, 64, 64, 64, 1),
-        (128, 2, 2, 128, 128, 190, 4),
-        (256, 2, 1, 64, 64, 126, 4),
-        (64, 2, 1, 64, 64, 300, 2),
-        // a page that no query has reached
-        (64, 2, 1, 64, 64, 20, 2),
-        // tiles of tokens: heads of a unit with keys of their own, a unit that is not full, rows that end in another page
-        (64, 4, 2, 0, 128, 0, 40),
-        (64, 3, 3, 0, 64, 50, 20),
-        (32, 6, 2, 64, 64, 50, 30),
-        (40, 3, 3, 0, 128, 60, 9),
-        (96, 2, 1, 0, 64, 30, 40),
-        (128, 4, 1, 64, 64, 60, 35),
-        // and of heads over 128
-        (256, 2, 1, 0, 64, 30, 40),
-        (160, 3, 1, 64, 64, 60, 35),
-    ];
-    // some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step
-    const OLDER: [AttentionShape; 12] = [
-        (64, 4, 2, 0, 128, 66, 3),
-        (64, 2, 1, 0, 64, 62, 4),
-        (96, 2, 1, 0, 64, 130, 2),
-        (96, 6, 2, 64, 64, 126, 4),
-        (128, 4, 1, 128, 128, 190, 4),
-        (256, 2, 2, 0, 128, 128, 2),
-        (256, 2, 1, 64, 64, 300, 2),
-        (64, 4, 2, 0, 128, 10, 3),
-        (32, 8, 4, 0, 192, 191, 2),
-        (40, 3, 3, 0, 64, 70, 2),
-        (64, 3, 1, 0, 192, 120, 80),
-        (256, 2, 1, 0, 128, 100, 50),
-    ];
-    // a ring: the first chunk, over a chunk's end, over the ring's end, several turns on, more chunks than two
-    const OWN: [AttentionShape; 9] = [
-        (64, 4, 2, 0, 64, 0, 5),
-        (64, 4, 2, 0, 128, 62, 4),
-        (64, 2, 1, 0, 128, 126, 4),
-        (96, 6, 2, 0, 192, 190, 70),
-        (128, 4, 1, 0, 128, 1000, 1),
-        (256, 2, 2, 0, 128, 255, 3),
-        (2, 2, 1, 0, 64, 64, 1),
-        (40, 3, 3, 0, 64, 127, 1),
-        (32, 8, 4, 0, 128, 60, 8),
-    ];
-    // (scope, window): in one chunk, its own position only, over chunk and page ends, pages before the window and pages
-    // that some rows do not reach back to, longer than everything, more chunks than one masked, none of the older chunks
-    const WINDOWED: [(u32, u32, AttentionShape); 25] = [
-        (SCOPE_ALL, 1, (64, 4, 2, 0, 64, 0, 5)),
-        (SCOPE_ALL, 1, (64, 2, 1, 0, 128, 62, 40)),
-        (SCOPE_ALL, 10, (64, 4, 2, 0, 64, 40, 2)),
-        (SCOPE_ALL, 40, (96, 6, 2, 0, 192, 100, 3)),
-        (SCOPE_ALL, 40, (96, 3, 1, 0, 192, 20, 90)),
-        (SCOPE_ALL, 64, (64, 4, 2, 0, 192, 127, 2)),
-        (SCOPE_ALL, 65, (128, 4, 1, 0, 256, 190, 20)),
-        (SCOPE_ALL, 100, (64, 3, 3, 0, 256, 130, 1)),
-        (SCOPE_ALL, 128, (256, 2, 2, 0, 256, 190, 3)),
-        (SCOPE_ALL, 1000, (64, 4, 2, 0, 128, 66, 3)),
-        (SCOPE_ALL, u32::MAX, (32, 8, 4, 0, 128, 66, 18)),
-        // pages: left behind by all rows, by some, the window beginning in it, before it, on its first position
-        (SCOPE_ALL, 40, (64, 2, 1, 0, 64, 90, 40)),
-        (SCOPE_ALL, 40, (64, 2, 1, 64, 64, 90, 40)),
-        (SCOPE_ALL, 40, (64, 2, 1, 128, 64, 90, 60)),
-        (SCOPE_ALL, 40, (96, 2, 1, 0, 64, 103, 1)),
-        (SCOPE_ALL, 64, (128, 2, 1, 64, 64, 127, 2)),
-        (SCOPE_ALL, 70, (40, 3, 3, 64, 64, 150, 2)),
-        (SCOPE_ALL, 100, (256, 2, 1, 64, 64, 126, 4)),
-        // with a ring: the own chunk alone, in part and whole, older chunks in part, some rows with none of them
-        (SCOPE_OLDER, 40, (64, 4, 2, 0, 128, 66, 70)),
-        (SCOPE_OLDER, 100, (96, 6, 2, 64, 64, 126, 40)),
-        (SCOPE_OLDER, 130, (128, 4, 1, 0, 256, 191, 3)),
-        (SCOPE_OLDER, 3, (64, 2, 1, 0, 128, 120, 20)),
-        (SCOPE_OWN, 40, (64, 4, 2, 0, 192, 62, 70)),
-        (SCOPE_OWN, 3, (128, 4, 1, 0, 128, 1000, 1)),
-        (SCOPE_OWN, 64, (96, 6, 2, 0, 192, 190, 70)),
-    ];
     let mut list = Vec::new();
     let mut with = |scope: u32, window: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
         let (hd, heads, kv_heads, first, page, pos, n) = shape;

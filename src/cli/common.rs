@@ -228,7 +228,22 @@ impl KernelArgs {
 }
 
 impl EngineArgs {
-    /// Options of a session over `n_ctx` positions on the devices that were opened.
+    /// Options of a session of the engine over `context` positions, of which a step may return `rows` rows of logits.
+    pub fn options(&self, context: usize, rows: usize) -> engine::SessionOptions {
+        engine::SessionOptions {
+            context,
+            ubatch: self.ubatch,
+            rows,
+            activations: self.activations(),
+            k_type: self.ctk,
+            v_type: self.ctv,
+            recent: self.kv_recent,
+            fuse: self.kernels.fuse,
+            memory: None,
+        }
+    }
+
+    /// Options of a session that is measured or compared, over `n_ctx` positions on the devices that were opened.
     pub fn session(&self, n_ctx: usize, max_out: usize) -> SessionOptions {
         SessionOptions {
             plan: PlanOptions {

@@ -5,9 +5,7 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
-use crate::engine::Devices;
-use crate::generate::{Session, Want};
-use crate::stop::Interrupted;
+use crate::engine::{self, Session};
 use crate::study::pair::log_softmax;
 use anyhow::ensure;
 use clap::Args;
@@ -58,16 +56,13 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
         ids.len()
     );
     let chunks = if a.chunks == 0 { available } else { a.chunks.min(available) };
-    let mut options = a.engine.session(ctx, ctx);
     let o = &a.engine;
     let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
-    let opened = a.engine.devices().open(&a.device)?;
-    options.memory = Devices::share_of_memory(std::slice::from_ref(&opened));
-    let mut device = opened.inner;
-    let device_name = device.info().name;
+    let device = o.devices().open(&a.device)?;
     let load = common::load_bar(c);
     let ticking = load.clone();
-    let mut session = pollster::block_on(Session::new(device.as_mut(), c, h, options, move |n| ticking.inc(n)))?;
+    let mut session = Session::new(&model, device, o.options(ctx, ctx), move |n| ticking.inc(n))?;
+    let device_name = session.device().to_string();
     load.finish_and_clear();
     note!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
     let bar = common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
@@ -95,18 +90,18 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
         if let Some(bos) = bos {
             window[0] = bos;
         }
-        session.reset();
-        let fed = pollster::block_on(session.feed(&window[..ctx - 1], Want::From(first), |i, logits| {
-            interrupt::stop().check()?;
+        let fed = session.each_logits(&window[..ctx - 1], first, |i, logits| {
+            if interrupt::stop().asked() {
+                return;
+            }
             let v = -log_softmax(logits, window[i + 1] as usize);
             sums.nll += v;
             sums.squares += v * v;
             sums.tokens += 1;
-            Ok(())
-        }));
-        match fed {
+        });
+        match fed.and_then(|()| Ok(interrupt::stop().check()?)) {
             // a window that was not finished does not count
-            Err(e) if Interrupted::caused(&e) => {
+            Err(engine::Error::Interrupted(_)) => {
                 interrupt::seen();
                 bar.finish_and_clear();
                 let words = report.words(&lock(&done));

@@ -2,16 +2,14 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
-use crate::engine::Devices;
-use crate::generate::generation::Reads;
+use crate::engine::{self, Advance, Ended, Generating, Reads, Request, Session};
 use crate::generate::sampling::{Sampler, SamplerOptions};
-use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
+use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::hex;
-use crate::generate::{Generation, Session};
 use crate::record::Stats;
-use crate::stop::Interrupted;
 use anyhow::{bail, ensure};
 use clap::Args;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
@@ -19,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(
@@ -98,8 +96,8 @@ struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    fn sampler(&self) -> anyhow::Result<Sampler> {
-        Sampler::new(SamplerOptions {
+    fn options(&self) -> SamplerOptions {
+        SamplerOptions {
             temperature: self.temp,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -107,7 +105,7 @@ impl SamplingArgs {
             repeat_penalty: self.repeat_penalty,
             repeat_last_n: self.repeat_last_n,
             seed: self.seed,
-        })
+        }
     }
 }
 
@@ -137,42 +135,22 @@ fn prompt_text(a: &RunArgs) -> anyhow::Result<String> {
 pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let text = prompt_text(&a)?;
-    let sampler = a.sampling.sampler()?;
+    // what it would refuse is refused before a model is read
+    Sampler::new(a.sampling.options())?;
     let model = a.model.model()?;
-    let (c, h, tok) = (model.container(), model.hyper(), model.tokenizer()?);
-    let n_ctx = a.engine.n_ctx(h);
-    let mut options = a.engine.session(n_ctx, 1);
-    let ubatch = options.plan.ubatch;
-    // tokenising takes far more memory than reading did; of a few pages the exact number is more use
-    let least = if text.len() > 1 << 16 { tok.least_ids(&text) } else { 0 };
-    ensure!(
-        least <= n_ctx,
-        "the prompt has {} bytes, {least} tokens at least, the context holds {n_ctx}; raise -c or shorten the prompt",
-        text.len()
-    );
-    let prompt = tok.encode(&text, !a.no_bos && tok.adds_bos(), a.special)?;
-    ensure!(!prompt.is_empty(), "the prompt has no tokens; write something, or leave out --no-bos");
-    ensure!(
-        prompt.len() <= n_ctx,
-        "the prompt has {}, the context holds {n_ctx}; raise -c or shorten the prompt",
-        common::tokens(prompt.len())
-    );
-    // the context ends it in any case
-    let wanted = if a.n < 0 { usize::MAX } else { a.n as usize };
-
-    let o = &a.engine;
+    let (c, h, o) = (model.container(), model.hyper(), &a.engine);
+    let n_ctx = o.n_ctx(h);
+    let prompt = prompt_ids(&a, &text, model.tokenizer()?, n_ctx)?;
     let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
-    let opened = a.engine.devices().open(&a.device)?;
-    options.memory = Devices::share_of_memory(std::slice::from_ref(&opened));
-    let (mut device, software) = (opened.inner, opened.software);
-    let device_name = device.info().name;
+    let device = o.devices().open(&a.device)?;
     let bar = common::load_bar(c);
     let ticking = bar.clone();
-    let mut session = pollster::block_on(Session::new(device.as_mut(), c, h, options, move |n| ticking.inc(n)))?;
+    let mut session = Session::new(&model, device, o.options(n_ctx, 1), move |n| ticking.inc(n))?;
     bar.finish_and_clear();
     let load = started.elapsed();
+    let device = session.device().to_string();
     if !a.json {
-        note!("{}: {} on {device_name}", c.files[0].display(), common::cut(&h.name));
+        note!("{}: {} on {device}", c.files[0].display(), common::cut(&h.name));
     }
     // from here on there is text to end, and a line to say how it ended
     let held = interrupt::hold();
@@ -185,167 +163,232 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             common::tokens(so_far.load(Ordering::Relaxed))
         ),
     });
+    let told = generate(&a, &mut session, &text, prompt, &generated)?;
+    if a.json {
+        let v = told.json(&a, &c.files[0].display().to_string(), &device, fingerprint.as_deref(), load);
+        writeln!(std::io::stdout(), "{v}")?;
+    } else {
+        note!("{}", told.line(&a, load));
+    }
+    if told.interrupted() {
+        interrupt::leave();
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
-    let mut out = Output { tok, decoder: StreamDecoder::continuing(), text: String::new(), stream: !a.json };
+/// The prompt's tokens, which the context holds.
+fn prompt_ids(a: &RunArgs, text: &str, tok: &Tokenizer, n_ctx: usize) -> anyhow::Result<Vec<u32>> {
+    // tokenising takes far more memory than reading did; of a few pages the exact number is more use
+    let least = if text.len() > 1 << 16 { tok.least_ids(text) } else { 0 };
+    ensure!(
+        least <= n_ctx,
+        "the prompt has {} bytes, {least} tokens at least, the context holds {n_ctx}; raise -c or shorten the prompt",
+        text.len()
+    );
+    let prompt = tok.encode(text, !a.no_bos && tok.adds_bos(), a.special)?;
+    ensure!(!prompt.is_empty(), "the prompt has no tokens; write something, or leave out --no-bos");
+    ensure!(
+        prompt.len() <= n_ctx,
+        "the prompt has {}, the context holds {n_ctx}; raise -c or shorten the prompt",
+        common::tokens(prompt.len())
+    );
+    Ok(prompt)
+}
+
+/// What a run has to tell when its text has ended.
+struct Told {
+    prompt: Vec<u32>,
+    /// tokens of the prompt that were read
+    fed: usize,
+    prompt_time: Duration,
+    ids: Vec<u32>,
+    text: String,
+    /// why it ended
+    stop: &'static str,
+    decode_time: Duration,
+    /// of all logits that tokens were chosen of; `None`: they did not leave the device
+    digest: Option<String>,
+    stats: Stats,
+}
+
+/// Reads the prompt, then streams token after token; `generated` counts them for whoever interrupts.
+fn generate(
+    a: &RunArgs,
+    session: &mut Session,
+    text: &str,
+    prompt: Vec<u32>,
+    generated: &AtomicUsize,
+) -> anyhow::Result<Told> {
     let reads = match a.read.as_str() {
-        "logits" => Reads::Logits,
-        "best" => Reads::Best,
-        // a rasteriser takes longer to select than to hand over what lies in main memory anyway
-        "auto" if a.json || software => Reads::Logits,
-        _ => Reads::Ahead,
+        "logits" => Some(Reads::Logits),
+        "best" => Some(Reads::Best),
+        "ahead" => Some(Reads::Ahead),
+        _ => a.json.then_some(Reads::Logits),
     };
-    let mut generation = Generation::new(&mut session, sampler, reads);
+    let request = Request {
+        // the context ends it in any case
+        max_tokens: if a.n < 0 { usize::MAX } else { a.n as usize },
+        sampling: a.sampling.options(),
+        ignore_end: a.ignore_eos,
+        reads,
+        ..Request::new(prompt.as_slice())
+    };
+    let mut out = Output { text: String::new(), stream: !a.json };
+    let mut generating = session.stream(request)?;
     let prompt_started = Instant::now();
     let bar = common::bar(prompt.len() as u64, "reading the prompt {bar:30} {pos}/{len} tokens {eta}");
+    let (mut fed, mut stop) = (0, None);
     // step by step, so that Ctrl-C is heard in a long prompt
-    let mut fed = 0;
-    let mut interrupted = false;
-    while fed < prompt.len() && !interrupted {
-        let piece = &prompt[fed..prompt.len().min(fed + ubatch)];
-        let last = fed + piece.len() == prompt.len();
-        interrupted = or_interrupted(pollster::block_on(generation.prompt(piece, last)))?.is_none();
-        fed += if interrupted { 0 } else { piece.len() };
+    while fed < prompt.len() && stop.is_none() {
+        match advance(&mut generating)? {
+            Ok(Advance::Prompt { done, .. }) => fed = done,
+            Ok(_) => unreachable!("a prompt that is not read gives no token"),
+            Err(Stopped) => stop = Some(INTERRUPTED),
+        }
         bar.set_position(fed as u64);
     }
     let prompt_time = prompt_started.elapsed();
     bar.finish_and_clear();
     // only now: minutes may pass before the answer begins, and a book on the screen would hide how many
     if !a.json && !a.no_display_prompt {
-        out.echo(&text)?;
+        out.write(text)?;
     }
 
-    generation.session().device().take_stats();
+    generating.take_stats();
     let decode_started = Instant::now();
-    let mut hash = Sha256::new();
-    let mut ids = Vec::new();
-    let mut stop = if interrupted { "interrupted" } else { "length" };
-    while ids.len() < wanted && !interrupted {
-        let more = ids.len() + 1 < wanted && generation.pos() + 1 < n_ctx;
-        let next = or_interrupted(pollster::block_on(generation.next(more)))?;
-        let Some(id) = next.filter(|_| !interrupt::stop().asked()) else {
-            (interrupted, stop) = (true, "interrupted");
-            break;
+    let (mut hash, mut ids) = (Sha256::new(), Vec::new());
+    while stop.is_none() {
+        let piece = match advance(&mut generating)? {
+            Ok(Advance::Piece(piece)) if !interrupt::stop().asked() => piece,
+            Ok(Advance::End(ended)) => {
+                stop = Some(word_for(ended));
+                break;
+            }
+            _ => {
+                stop = Some(INTERRUPTED);
+                break;
+            }
         };
-        hash.update(bytemuck::cast_slice::<f32, u8>(generation.logits()));
-        ids.push(id);
+        hash.update(bytemuck::cast_slice::<f32, u8>(generating.logits()));
+        ids.push(piece.id);
         generated.store(ids.len(), Ordering::Relaxed);
-        if !a.ignore_eos && tok.eos().contains(&id) {
-            stop = "eos";
-            break;
-        }
-        out.push(id)?;
-        if ids.len() == wanted {
-            break;
-        }
-        if generation.pos() == n_ctx {
-            stop = "context full";
-            break;
-        }
+        out.answer(&piece.text)?;
+        stop = piece.ended.map(word_for);
     }
-    let decode_time = decode_started.elapsed();
-    if interrupted {
+    let (decode_time, stop) = (decode_started.elapsed(), stop.unwrap_or(INTERRUPTED));
+    if stop == INTERRUPTED {
         interrupt::seen();
+        out.answer(&generating.rest())?;
     }
-    let digest = (!generation.logits().is_empty()).then(|| hex(&hash.finalize()));
+    let digest = (!generating.logits().is_empty()).then(|| hex(&hash.finalize()));
     // what is under way on a device that was interrupted is nobody's any more
-    let stats = match interrupted {
-        true => Stats::default(),
-        false => pollster::block_on(generation.end())?.device().take_stats(),
-    };
+    let stats = if stop == INTERRUPTED { Stats::default() } else { pollster::block_on(generating.end())? };
     out.finish()?;
-    let rate = |n: usize, t: std::time::Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
-    // the first token comes out of the prompt's logits
-    let steps = ids.len().saturating_sub(1);
-    // a command is a dispatch on a GPU; devices that submit work elsewhere count what the host itself spends
-    let per_step = |v: f64| if stats.steps > 0 { Some(v / stats.steps as f64) } else { None };
-    if a.json {
-        let v = serde_json::json!({
-            "model": c.files[0].display().to_string(),
-            "device": device_name,
-            "prompt_ids": prompt,
-            "ids": ids,
-            "text": out.text,
-            "stop": stop,
+    Ok(Told { prompt, fed, prompt_time, ids, text: out.text, stop, decode_time, digest, stats })
+}
+
+impl Told {
+    fn interrupted(&self) -> bool {
+        self.stop == INTERRUPTED
+    }
+
+    /// Tokens a second of the prompt, and of those after the first, which comes out of the prompt's logits.
+    fn rates(&self) -> (f64, f64) {
+        let rate = |n: usize, t: Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
+        (rate(self.fed, self.prompt_time), rate(self.ids.len().saturating_sub(1), self.decode_time))
+    }
+
+    fn json(&self, a: &RunArgs, model: &str, device: &str, fingerprint: Option<&str>, load: Duration) -> Value {
+        // a command is a dispatch on a GPU; devices that submit work elsewhere count what the host itself spends
+        let per_step = |v: f64| if self.stats.steps > 0 { Some(v / self.stats.steps as f64) } else { None };
+        let (prompt_rate, decode_rate) = self.rates();
+        serde_json::json!({
+            "model": model,
+            "device": device,
+            "prompt_ids": self.prompt,
+            "ids": self.ids,
+            "text": self.text,
+            "stop": self.stop,
             "seed": a.sampling.seed,
             "fingerprint": fingerprint,
-            "logits_sha256": digest,
+            "logits_sha256": self.digest,
             "timings": {
                 "load_ms": load.as_secs_f64() * 1e3,
-                "prompt_n": prompt.len(),
-                "prompt_ms": prompt_time.as_secs_f64() * 1e3,
-                "prompt_per_second": rate(fed, prompt_time),
-                "predicted_n": ids.len(),
-                "predicted_ms": decode_time.as_secs_f64() * 1e3,
-                "predicted_per_second": rate(steps, decode_time),
-                "commands_per_token": per_step(stats.commands as f64),
-                "read_back_bytes_per_token": per_step(stats.read_back as f64).filter(|bytes| *bytes > 0.0),
-                "host_us_per_token": per_step(stats.host.as_secs_f64() * 1e6).filter(|us| *us > 0.0),
+                "prompt_n": self.prompt.len(),
+                "prompt_ms": self.prompt_time.as_secs_f64() * 1e3,
+                "prompt_per_second": prompt_rate,
+                "predicted_n": self.ids.len(),
+                "predicted_ms": self.decode_time.as_secs_f64() * 1e3,
+                "predicted_per_second": decode_rate,
+                "commands_per_token": per_step(self.stats.commands as f64),
+                "read_back_bytes_per_token": per_step(self.stats.read_back as f64).filter(|bytes| *bytes > 0.0),
+                "host_us_per_token": per_step(self.stats.host.as_secs_f64() * 1e6).filter(|us| *us > 0.0),
             },
-        });
-        writeln!(std::io::stdout(), "{v}")?;
-    } else {
-        let speed = |n: usize, t| if n > 0 { format!(", {:.1} t/s", rate(n, t)) } else { String::new() };
-        note!(
-            "[{stop}; seed {}; load {:.2} s; prompt {}{}; generated {}{}]",
+        })
+    }
+
+    fn line(&self, a: &RunArgs, load: Duration) -> String {
+        let (prompt_rate, decode_rate) = self.rates();
+        let speed = |n: usize, rate: f64| if n > 0 { format!(", {rate:.1} t/s") } else { String::new() };
+        format!(
+            "[{}; seed {}; load {:.2} s; prompt {}{}; generated {}{}]",
+            self.stop,
             a.sampling.seed,
             load.as_secs_f64(),
-            common::tokens(prompt.len()),
-            speed(fed, prompt_time),
-            common::tokens(ids.len()),
-            speed(steps, decode_time)
-        );
-    }
-    if interrupted {
-        interrupt::leave();
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// `None` in the place of an interruption.
-fn or_interrupted<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
-    match result {
-        Err(e) if Interrupted::caused(&e) => Ok(None),
-        other => other.map(Some),
+            common::tokens(self.prompt.len()),
+            speed(self.fed, prompt_rate),
+            common::tokens(self.ids.len()),
+            speed(self.ids.len().saturating_sub(1), decode_rate)
+        )
     }
 }
 
-struct Output<'a> {
-    tok: &'a Tokenizer,
-    decoder: StreamDecoder,
+/// The word for a text that Ctrl-C ended.
+const INTERRUPTED: &str = "interrupted";
+
+/// Ctrl-C was pressed.
+struct Stopped;
+
+/// The next piece of work, or that it was interrupted.
+fn advance(generating: &mut Generating) -> anyhow::Result<Result<Advance, Stopped>> {
+    match pollster::block_on(generating.advance()) {
+        Err(engine::Error::Interrupted(_)) => Ok(Err(Stopped)),
+        other => Ok(Ok(other?)),
+    }
+}
+
+/// Why a text ended, as it is printed.
+fn word_for(ended: Ended) -> &'static str {
+    match ended {
+        Ended::EndOfText => "eos",
+        Ended::Length => "length",
+        Ended::Context => "context full",
+        Ended::BrokenOff => INTERRUPTED,
+    }
+}
+
+/// What is generated: kept, and where it is streamed shown at once.
+struct Output {
     text: String,
     stream: bool,
 }
 
-impl Output<'_> {
-    fn echo(&self, prompt: &str) -> anyhow::Result<()> {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(prompt.as_bytes())?;
-        Ok(stdout.flush()?)
-    }
-
-    fn push(&mut self, id: u32) -> anyhow::Result<()> {
-        let piece = self.decoder.push(self.tok, id);
-        self.write(&piece)
+impl Output {
+    fn answer(&mut self, piece: &str) -> anyhow::Result<()> {
+        self.text.push_str(piece);
+        if self.stream { self.write(piece) } else { Ok(()) }
     }
 
     fn finish(&mut self) -> anyhow::Result<()> {
-        let rest = self.decoder.finish();
-        self.write(&rest)?;
-        if self.stream {
-            let mut stdout = std::io::stdout().lock();
-            stdout.write_all(b"\n")?;
-            stdout.flush()?;
-        }
-        Ok(())
+        if self.stream { self.write("\n") } else { Ok(()) }
     }
 
-    fn write(&mut self, piece: &str) -> anyhow::Result<()> {
-        self.text.push_str(piece);
-        if self.stream && !piece.is_empty() {
-            let mut stdout = std::io::stdout().lock();
-            stdout.write_all(piece.as_bytes())?;
-            stdout.flush()?;
+    fn write(&self, text: &str) -> anyhow::Result<()> {
+        if text.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        Ok(stdout.flush()?)
     }
 }

@@ -6,6 +6,7 @@ use crate::generate::generation::Reads;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::generate::{Generation, Session};
+use crate::record::Stats;
 use futures::Stream;
 
 /// What a sequence begins with.
@@ -49,7 +50,7 @@ impl From<Vec<u32>> for Prompt {
 pub struct Request {
     /// what the sequence begins with
     pub prompt: Prompt,
-    /// tokens at most; `usize::MAX`: until the text or the context ends
+    /// tokens at most; 0: the prompt is read, and that is all; `usize::MAX`: until the text or the context ends
     pub max_tokens: usize,
     /// how tokens are chosen
     pub sampling: SamplerOptions,
@@ -59,6 +60,8 @@ pub struct Request {
     pub bos: bool,
     /// read texts such as `<|eot_id|>` in a text as control tokens
     pub special: bool,
+    /// how much of the logits leaves the device, which changes no token; `None`: what is fastest there
+    pub reads: Option<Reads>,
 }
 
 impl Request {
@@ -71,6 +74,7 @@ impl Request {
             ignore_end: false,
             bos: true,
             special: false,
+            reads: None,
         }
     }
 }
@@ -185,12 +189,12 @@ impl<'s> Generating<'s> {
         request: &Request,
     ) -> Result<Generating<'s>, Error> {
         let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
-        let reads = if software { Reads::Logits } else { Reads::Ahead };
+        // a rasteriser takes longer to select than to hand over what lies in main memory anyway
+        let reads = request.reads.unwrap_or(if software { Reads::Logits } else { Reads::Ahead });
         let mut generation = Generation::new(session, sampler, reads);
         generation.seen(&ids[..kept]);
         let prompt = ids.len();
         let wanted = prompt.saturating_add(request.max_tokens);
-        let ended = (request.max_tokens == 0).then_some(Ended::Length);
         let decoder = StreamDecoder::continuing();
         let ignore_end = request.ignore_end;
         Ok(Generating {
@@ -204,7 +208,7 @@ impl<'s> Generating<'s> {
             wanted,
             context,
             ignore_end,
-            ended,
+            ended: None,
         })
     }
 
@@ -222,6 +226,10 @@ impl<'s> Generating<'s> {
             return Ok(Advance::End(ended));
         }
         let done = self.state.seen.len();
+        if done >= self.prompt && self.ids.len() == self.wanted {
+            self.ended = Some(Ended::Length);
+            return Ok(Advance::End(Ended::Length));
+        }
         let worked = if done < self.prompt {
             let end = self.prompt.min(done + self.ubatch);
             let piece = &self.ids[done..end];
@@ -276,6 +284,30 @@ impl<'s> Generating<'s> {
                 Err(e) => return Some(Err(e)),
             }
         }
+    }
+
+    /// All logits of which the last token was chosen; empty where only the best leave the device ([`Request::reads`]).
+    pub fn logits(&self) -> &[f32] {
+        self.generation.logits()
+    }
+
+    /// What steps have cost the device since it was last asked.
+    pub fn take_stats(&mut self) -> Stats {
+        self.generation.session().device().take_stats()
+    }
+
+    /// What of a character had come when the text was broken off, as far as it can be shown.
+    pub fn rest(&mut self) -> String {
+        self.decoder.finish()
+    }
+
+    /// Ends the text and waits until the device is idle; gives what steps have cost since it was last asked.
+    ///
+    /// Errors: those of the device.
+    pub async fn end(self) -> Result<Stats, Error> {
+        let Generating { generation, state, .. } = self;
+        let session = generation.end().await.map_err(|e| state.failed(e))?;
+        Ok(session.device().take_stats())
     }
 
     /// As a stream, for an executor that stays on this thread.

@@ -15,6 +15,7 @@ mod session;
 mod state;
 mod worker;
 
+pub use crate::generate::generation::Reads;
 pub use devices::{About, Device, DeviceOptions, Devices};
 pub use error::{Cause, Error};
 pub use fingerprint::ARITHMETIC;

@@ -19,7 +19,6 @@ pub struct Session {
     options: SessionOptions,
     context: usize,
     device: String,
-    /// on a rasteriser, selecting logits takes longer than handing all of them over
     software: bool,
     state: State,
 }
