@@ -511,7 +511,7 @@ fn no_message_below_the_command_line_names_a_flag() {
     };
     assert!(flag("use fewer (-t)") && flag("a smaller --ubatch") && !flag("a - b (-1) --- x"));
     let mut files: Vec<_> = vec![Path::new(ROOT).join("src/cpu.rs")];
-    for dir in ["src/models", "src/generate", "src/engine", "host"] {
+    for dir in ["src/models", "src/generate", "src/engine", "src/quantize", "src/formats", "src/study", "host"] {
         let list = std::fs::read_dir(Path::new(ROOT).join(dir)).expect("a folder");
         files.extend(list.map(|e| e.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "rs")));
     }

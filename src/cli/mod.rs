@@ -28,8 +28,10 @@ use crate::cpu::ThreadsError;
 use crate::engine;
 use crate::generate::SessionError;
 use crate::models::{Cached, PlanError};
+use crate::quantize::error::Refused;
 use crate::simd::Level;
 use crate::stop::Interrupted;
+use crate::study::gate::TypesError;
 use clap::{CommandFactory, Parser, Subcommand};
 use common::note;
 use std::ffi::OsString;
@@ -307,6 +309,18 @@ fn advice(e: &anyhow::Error) -> Option<String> {
     }
     if cause::<ThreadsError>(e).is_some() {
         return Some("-t".into());
+    }
+    if let Some(e) = cause::<Refused>(e) {
+        return Some(match e {
+            Refused::Requantize(_) => "--allow-requantize".into(),
+            Refused::NotInGguf(_) => "--to packed".into(),
+            Refused::NotPacked(_) => "--to gguf".into(),
+            Refused::Mix => "--policy".into(),
+            Refused::Override => "--override-kv".into(),
+        });
+    }
+    if cause::<TypesError>(e).is_some() {
+        return Some("--types".into());
     }
     #[cfg(feature = "gpu")]
     {

@@ -11,6 +11,7 @@
 pub mod choose;
 pub mod convert;
 pub mod device;
+pub mod error;
 pub mod kv;
 mod plan;
 mod vocab;

@@ -2,6 +2,7 @@
 
 use super::choose::{self, Mix, Model, Pattern};
 use super::convert::{self, Converted};
+use super::error::Refused;
 use super::kv::Override;
 use super::vocab::{CHAT_TEMPLATE, MAX_SPM, MAX_TEMPLATE, SPM, beside};
 use super::{Data, Job, Piece};
@@ -126,13 +127,14 @@ fn may_change(c: &Container, o: &Options, t: &Tensor, to: Option<BlockType>) -> 
     let Some(to) = to else { return Ok(()) };
     let file = c.files[t.file].display();
     ensure!(t.dtype.block().is_some(), "{file}: tensor {} is {}, which cannot be converted", t.name, t.dtype);
-    ensure!(
-        is_float(t.dtype) || o.requantize,
-        "{file}: tensor {} is {} already and would become {}; give the original model, or --allow-requantize",
-        t.name,
-        t.dtype,
-        to.name()
-    );
+    let line = || {
+        let (from, to) = (t.dtype, to.name());
+        format!(
+            "{file}: tensor {} is {from} already and would become {to}; give the original model, or allow it",
+            t.name
+        )
+    };
+    ensure!(is_float(t.dtype) || o.requantize, Refused::Requantize(line()));
     Ok(())
 }
 
@@ -142,11 +144,9 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
     let file = c.files[0].display().to_string();
     let mix = o.mix.unwrap_or(Mix::Q4KM);
     let base = mix.base();
-    ensure!(
-        !matches!(base, Some(BlockType::Q8_K | BlockType::Q8K128)),
-        "{} has no place in a GGUF file; use --to packed",
-        base.map_or("", BlockType::name)
-    );
+    if let Some(t @ (BlockType::Q8_K | BlockType::Q8K128)) = base {
+        bail!(Refused::NotInGguf(format!("{} has no place in a GGUF file; write a packed model", t.name())));
+    }
     let (converted, mut items) = match c.kind {
         ContainerKind::Gguf => (None, from_gguf(c)),
         ContainerKind::HuggingFace => {
@@ -164,7 +164,7 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
     };
     meta.entries.retain(|(k, _)| !k.starts_with("split."));
     for o in &o.overrides {
-        o.apply(&mut meta).context("--override-kv")?;
+        o.apply(&mut meta).context(Refused::Override)?;
     }
     let model = Model::read(&meta, !items.iter().any(|i| i.gguf == "output.weight"));
     for item in &mut items {
@@ -385,7 +385,7 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
 
 fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
     if let Some(Mix::Q4KM | Mix::Q5KM) = o.mix {
-        bail!("mixes are for GGUF files; give q8k128, q8k, q6k, q4k or copy, or a --policy");
+        bail!(Refused::Mix);
     }
     if c.kind == ContainerKind::Safetensors {
         bail!(
@@ -422,13 +422,13 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
             continue;
         };
         let [k, rows] = t.shape[..] else {
-            bail!(
-                "{}: tensor {} is {} of shape {:?}: a packed matrix has two dimensions; give --to gguf",
+            bail!(Refused::NotPacked(format!(
+                "{}: tensor {} is {} of shape {:?}: a packed matrix has two dimensions; write a GGUF file",
                 c.files[t.file].display(),
                 t.name,
                 t.dtype,
                 t.shape
-            )
+            )))
         };
         let (k, rows) = (dim(t, k)?, dim(t, rows)?);
         // below 2^62 elements, of at most four bytes and a little each

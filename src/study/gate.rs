@@ -10,6 +10,11 @@ use crate::blocks::BlockType;
 use crate::formats::policy::Group;
 use anyhow::{Context, bail, ensure};
 
+/// The types that are studied cannot answer a gate; the whole line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TypesError(String);
+
 /// A figure of a group under a type, `base` being the baseline.
 type Figure = fn(base: &TypeSummary, of: &TypeSummary) -> f64;
 
@@ -140,12 +145,17 @@ impl Gate {
     /// Refuses a gate that these types can never answer, before anything is measured.
     pub fn check(&self, types: &[BlockType]) -> anyhow::Result<()> {
         if let Some(ty) = self.ty {
-            ensure!(types.contains(&ty), "{:?} asks for {}, which is not among --types", self.text, ty.name());
+            ensure!(
+                types.contains(&ty),
+                TypesError(format!("{:?} asks for {}, which is not among the types", self.text, ty.name()))
+            );
         }
         ensure!(
             types.len() > 1 || METRICS[self.metric].1 == Unit::Plain,
-            "{:?} asks for a change, and there is one type: give --types a baseline and another",
-            self.text
+            TypesError(format!(
+                "{:?} asks for a change, and there is one type: give a baseline and another",
+                self.text
+            ))
         );
         Ok(())
     }

@@ -299,7 +299,7 @@ fn a_gate_that_cannot_be_understood_or_answered_is_bad_usage() {
         ("qkv.rmsd > 1", "unknown metric"),
         ("heads.rmse > 1", "unknown group"),
         ("qkv.rmse_change > -5", "write -5%"),
-        ("qkv.rmse@q4k > 1", "not among --types"),
+        ("qkv.rmse@q4k > 1", "not among the types"),
         ("lm_head.rmse > 1", "no tensors of that group"),
     ] {
         let line = ask(gate);
