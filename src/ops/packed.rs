@@ -46,61 +46,61 @@ pub trait Quantised: Weight {
     fn group(row: &Row, g: usize, a: &ActGroup) -> f32;
 }
 
-/// One row of a packed matrix: word i of row r is `w[((r/32) * words_per_row + i) * 32 + r%32]`.
-pub struct Row<'a> {
-    w: &'a [u32],
-    words_per_row: usize,
-    row: usize,
+/// The words of one row of a packed matrix, one after the other.
+pub struct Row {
+    words: Vec<u32>,
 }
 
-impl<'a> Row<'a> {
-    /// Row `row` of a matrix of packed rows.
-    pub fn new(w: &'a [u32], words_per_row: usize, row: usize) -> Row<'a> {
-        Row { w, words_per_row, row }
+impl Row {
+    /// Row `row` of a matrix of packed rows: its word i is `w[((row/32) * words_per_row + i) * 32 + row%32]`.
+    pub fn new(w: &[u32], words_per_row: usize, row: usize) -> Row {
+        let block = &w[row / ROW_BLOCK * words_per_row * ROW_BLOCK..][..words_per_row * ROW_BLOCK];
+        Row { words: block.iter().skip(row % ROW_BLOCK).step_by(ROW_BLOCK).copied().collect() }
     }
 
-    /// Word `i` of this row.
+    /// Word `i`.
     pub fn word(&self, i: usize) -> u32 {
-        self.w[(self.row / ROW_BLOCK * self.words_per_row + i) * ROW_BLOCK + self.row % ROW_BLOCK]
+        self.words[i]
     }
 
-    /// Byte `i` of this row, counted from word 0.
+    /// Byte `i`, counted from word 0.
     pub fn byte(&self, i: usize) -> u8 {
-        (self.word(i / 4) >> (8 * (i % 4))) as u8
+        bytemuck::cast_slice::<u32, u8>(&self.words)[i]
     }
 
-    /// The 16-bit half `i` of this row, counted from word 0, low half first.
+    /// The 16-bit half `i`, counted from word 0, low half first.
     pub fn half(&self, i: usize) -> u16 {
-        (self.word(i / 2) >> (16 * (i % 2))) as u16
+        bytemuck::cast_slice::<u32, u16>(&self.words)[i]
     }
 }
 
 /// The activation blocks of one token and one group: one per digit, the low digit first.
 pub struct ActGroup<'a> {
-    blocks: &'a [u32],
-    digits: usize,
+    blocks: &'a [[u32; ACT_BLOCK_WORDS]],
 }
 
 impl<'a> ActGroup<'a> {
     /// Group `g` of token `token` of `act`, blocks of `k` elements in one or two digits.
     pub fn new(act: &'a [u32], (token, g): (usize, usize), k: usize, digits: usize) -> ActGroup<'a> {
         let at = token * act_words(k, digits) + g * digits * ACT_BLOCK_WORDS;
-        ActGroup { blocks: &act[at..at + digits * ACT_BLOCK_WORDS], digits }
+        ActGroup { blocks: act[at..at + digits * ACT_BLOCK_WORDS].as_chunks().0 }
     }
 
     /// The scale, the same for every digit.
     pub fn d(&self) -> f32 {
-        f32::from_bits(self.blocks[0])
+        f32::from_bits(self.blocks[0][0])
     }
 
     /// Code of element `e` of the group.
     pub fn code(&self, digit: usize, e: usize) -> i32 {
-        (self.blocks[digit * ACT_BLOCK_WORDS + 1 + e / 4] >> (8 * (e % 4))) as u8 as i8 as i32
+        let codes: &[i8] = bytemuck::cast_slice(&self.blocks[digit][1..ACT_SUMS]);
+        codes[e].into()
     }
 
     /// Sum of the codes of sixteenth `i` (elements 16i..16i+16).
     pub fn sum16(&self, digit: usize, i: usize) -> i32 {
-        (self.blocks[digit * ACT_BLOCK_WORDS + ACT_SUMS + i / 2] >> (16 * (i % 2))) as u16 as i16 as i32
+        let sums: &[i16] = bytemuck::cast_slice(&self.blocks[digit][ACT_SUMS..]);
+        sums[i].into()
     }
 
     /// Sum of the codes of quarter `b` (elements 32b..32b+32).
@@ -110,7 +110,7 @@ impl<'a> ActGroup<'a> {
 
     /// v(S): the value of an integer sum given for each digit.
     pub fn value(&self, sum: impl Fn(usize) -> i32) -> f32 {
-        match self.digits {
+        match self.blocks.len() {
             1 => i2f(sum(0)),
             _ => i2f(sum(1)) * 128.0 + i2f(sum(0)),
         }

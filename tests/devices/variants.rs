@@ -20,6 +20,7 @@ mod gpu {
     use serde_json::{Value, json};
     use std::path::Path;
     use std::sync::Arc;
+    use std::time::Instant;
 
     /// Operations with more than one variant.
     fn ops() -> Vec<Op> {
@@ -62,7 +63,10 @@ mod gpu {
                 adapters += 1;
                 for op in ops().into_iter().filter(|&op| forced_on(name, op)) {
                     let list = cases::of(op);
-                    let (expected, found) = (run(&mut cpu(Some(Level::detect()), 0), &list), run(&mut gpu, &list));
+                    let expected = run(&mut cpu(Some(Level::detect()), 0), &list);
+                    let started = Instant::now();
+                    let found = run(&mut gpu, &list);
+                    println!("{name} {}: {} cases in {:.1?}", op.title(), list.len(), started.elapsed());
                     for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
                         failures.extend(same(case, expected, found).err().map(|e| format!("{name}: {e}")));
                     }
