@@ -342,7 +342,7 @@ struct Made {
 
 impl Generated for Made {
     /// Between tensors lie zeros.
-    fn read(&self, offset: u64, out: &mut [u8]) {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let end = offset + out.len() as u64;
         out.fill(0);
         let mut put = |start: u64, len: u64, make: &dyn Fn(u64, &mut [u8])| {
@@ -356,6 +356,7 @@ impl Generated for Made {
         for (start, g) in self.tensors[first..].iter().take_while(|(start, _)| *start < end) {
             put(*start, g.len, &|at, out| g.read(at, out));
         }
+        Ok(())
     }
 }
 

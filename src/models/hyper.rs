@@ -583,9 +583,10 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         let found = cfg.flag(key)?.unwrap_or(default);
         ensure!(found == wanted, "{file}: {key} = {found} is not supported (supported: {wanted})");
     }
-    for key in ["quantization_bit", "pre_seq_len"] {
+    // of four bits `formats` has made Q4_0 already
+    for (key, known) in [("quantization_bit", &[0, 4][..]), ("pre_seq_len", &[0])] {
         let found = opt(key)?.unwrap_or(0);
-        ensure!(found == 0, "{file}: {key} = {found} is not supported (supported: 0)");
+        ensure!(known.contains(&found), "{file}: {key} = {found} is not supported (supported: {known:?})");
     }
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
