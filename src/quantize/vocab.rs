@@ -465,6 +465,22 @@ mod tests {
     }
 
     #[test]
+    fn control_tokens_that_no_file_of_a_chatglm_lists_get_the_ids_after_its_pieces() {
+        for (name, last) in [("THUDM/chatglm2-6b", "eop"), ("THUDM/chatglm3-6b", "<|observation|>")] {
+            let mut v = read_spm(&[piece("<unk>", 0.0, 2), piece("\u{2581}a", -1.5, 1)].concat()).unwrap();
+            mark_chatglm(&mut v, &serde_json::json!({"_name_or_path": name}));
+            assert_eq!(v.tokens[2..7], ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"]);
+            assert_eq!(v.tokens.last().unwrap(), last);
+            assert!(v.types[2..].iter().all(|t| *t == CONTROL));
+            assert_eq!([v.types.len(), v.scores.unwrap().len()], [v.tokens.len(); 2]);
+        }
+        assert!(is_ranks(b"IQ== 0\nIg== 1\n") && is_ranks(b"IQ== 0"));
+        for other in [&piece("<unk>", 0.0, 2)[..], b"", b"a b", b"IQ==", b"\n"] {
+            assert!(!is_ranks(other), "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_sentencepiece_model_is_read_and_every_truncation_is_an_error_or_shorter() {
         let mut bytes = piece("<unk>", 0.0, 2);
         bytes.extend(piece("\u{2581}a", -1.5, 1));

@@ -7,8 +7,11 @@ use crate::arch::{distance, hyper, ids, logits, open, refused};
 use crate::checkpoint::{SMALL, model};
 use crate::program;
 use crate::window::{norm, times};
-use isobit::internals::formats::Container;
+use isobit::internals::blocks::{BlockType, f16_to_f32, f32_to_f16};
+use isobit::internals::formats::{Container, LoadMode};
 use isobit::internals::generate::tokenizer::Tokenizer;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -214,7 +217,7 @@ fn configs_of_chatglm_that_make_no_model_are_refused_by_name() {
         (|c| c["multi_query_group_num"] = 4.into(), "query_key_value.weight has shape [64, 128]"),
         (|c| c["add_qkv_bias"] = false.into(), "query_key_value.bias has no place in a chatglm model"),
         (|c| c["ffn_hidden_size"] = 95.into(), "dense_h_to_4h.weight has shape [64, 192]"),
-        (|c| c["kv_channels"] = 18.into(), "query_key_value.weight has shape"),
+        (|c| c["kv_channels"] = 20.into(), "query_key_value.weight has shape"),
         (|c| c["padded_vocab_size"] = 263.into(), "word_embeddings.weight has shape"),
     ];
     for (change, expected) in cases {
@@ -228,13 +231,164 @@ fn configs_of_chatglm_that_make_no_model_are_refused_by_name() {
         (|c| c["partial_rotary_factor"] = 1.5.into(), "partial_rotary_factor is 1.5"),
         (|c| c["hidden_act"] = "gelu".into(), "hidden_act"),
         (|c| c["model_type"] = "glm4".into(), "model_type \"glm4\" is not supported"),
-        (|c| c["model_type"] = "chatglm".into(), "num_layers is missing"),
+        (|c| c["model_type"] = "chatglm".into(), "multi_query_attention = false"),
     ] {
         let (_dir, path) = form("hf", FEW_HEADS);
         changed(&path, change);
         let error = refused(&path);
         assert!(error.contains(expected), "{expected:?} in {error:?}");
     }
+}
+
+/// Rewrites a checkpoint as ChatGLM's INT4: a scale of f16 a row, signed nibbles, the even columns high. `alter` may change
+/// a tensor's name, dtype, shape and bytes.
+fn as_int4(path: &Path, alter: impl Fn(&mut String, &mut Dtype, &mut Vec<usize>, &mut Vec<u8>)) {
+    let file = path.join("model.safetensors");
+    let bytes = std::fs::read(&file).expect("there");
+    let st = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let mut list: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = vec![];
+    for (name, t) in st.tensors() {
+        let matrix = name.contains(".layers.") && t.shape().len() == 2;
+        if !matrix {
+            list.push((name, t.dtype(), t.shape().to_vec(), t.data().to_vec()));
+            continue;
+        }
+        let [n, k] = t.shape()[..] else { panic!("a matrix") };
+        let values: Vec<f32> = t.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let (mut nibbles, mut scales) = (vec![], vec![]);
+        for row in values.chunks_exact(k) {
+            let bits = f32_to_f16(row.iter().fold(0f32, |m, v| m.max(v.abs())) / 7.0);
+            scales.extend(bits.to_le_bytes());
+            let code = |v: f32| (v / f16_to_f32(bits)).round().clamp(-8.0, 7.0) as i8 as u8 & 15;
+            nibbles.extend(row.chunks_exact(2).map(|pair| code(pair[0]) << 4 | code(pair[1])));
+        }
+        list.push((format!("{name}_scale"), Dtype::F16, vec![n], scales));
+        list.push((name, Dtype::I8, vec![n, k / 2], nibbles));
+    }
+    for (name, dtype, shape, bytes) in &mut list {
+        alter(name, dtype, shape, bytes);
+    }
+    let views: Vec<_> = list
+        .iter()
+        .map(|(name, dtype, shape, bytes)| (name, TensorView::new(*dtype, shape.clone(), bytes).expect("a view")))
+        .collect();
+    std::fs::write(&file, safetensors::serialize(views, None).expect("serialises")).expect("writes");
+    changed(path, |c| c["quantization_bit"] = 4.into());
+}
+
+#[test]
+fn an_int4_checkpoint_has_the_weights_that_its_nibbles_and_scales_say() {
+    let (dir, path) = form("chatglm", &format!("{FEW_HEADS} --shards 1"));
+    let floats = run(&open(&path), 40);
+    as_int4(&path, |_, _, _, _| {});
+    let (c, bytes) = (open(&path), std::fs::read(path.join("model.safetensors")).expect("there"));
+    let st = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let mut seen = 0;
+    for t in c.tensors.iter().filter(|t| t.dtype.name() == "Q4_0") {
+        let [k, n] = t.shape[..] else { panic!("a matrix") };
+        let (nibbles, scales) = (st.tensor(&t.name).unwrap(), st.tensor(&format!("{}_scale", t.name)).unwrap());
+        let scale = |row: usize| f16_to_f32(u16::from_le_bytes([scales.data()[2 * row], scales.data()[2 * row + 1]]));
+        let signed = |n: u8| f32::from(((n << 4) as i8) >> 4);
+        let pairs = nibbles.data().iter().enumerate();
+        let wanted: Vec<f32> =
+            pairs.flat_map(|(i, b)| [b >> 4, b & 15].map(|n| signed(n) * scale(i / (k as usize / 2)))).collect();
+        let mut blocks = vec![0; t.bytes as usize];
+        c.read(t, 0, &mut blocks).expect("readable");
+        let mut found = vec![0f32; (n * k) as usize];
+        BlockType::Q4_0.decode_row(&blocks, &mut found);
+        assert!(found.iter().zip(&wanted).all(|(a, b)| a == b), "{}", t.name);
+        // any part is that part of the whole
+        for (at, len) in [(0, 1), (17, 3), (18, 18), (5, 100), (blocks.len() - 7, 7)] {
+            let mut part = vec![0xaa; len];
+            c.read(t, at as u64, &mut part).expect("readable");
+            assert!(part == blocks[at..at + len], "{} {at}..{}", t.name, at + len);
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 8);
+    // another model, but near; and the file made of it is the same one
+    let ints = run(&c, 40);
+    let (worst, _, _) = distance(&floats, &ints);
+    println!("INT4 against F32: worst KL {worst:.2e}");
+    assert!(worst > 1e-6 && worst < 0.5, "{worst}");
+    let gguf = dir.path().join("made.gguf");
+    let made = program::isobit(["quantize"]).args([&path, &gguf]).arg("copy").output().expect("it starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(same_bits(&ints, &run(&open(&gguf), 40)));
+}
+
+#[test]
+fn int4_checkpoints_that_are_not_whole_are_refused_by_name() {
+    type Alter = fn(&mut String, &mut Dtype, &mut Vec<usize>, &mut Vec<u8>);
+    let cases: [(Alter, &str); 6] = [
+        (
+            |name, _, _, _| {
+                if name.ends_with("layers.1.mlp.dense_4h_to_h.weight_scale") {
+                    *name = name.replace("_scale", "_skale");
+                }
+            },
+            "a matrix of I8 without scales",
+        ),
+        (
+            |name, dtype, _, _| {
+                if name.ends_with("layers.1.mlp.dense_4h_to_h.weight") {
+                    *dtype = Dtype::U8;
+                }
+            },
+            "scales of nothing",
+        ),
+        (
+            |name, _, shape, bytes| {
+                if name.ends_with("weight_scale") {
+                    bytes.truncate(bytes.len() - 2);
+                    shape[0] -= 1;
+                }
+            },
+            "a scale for each row of its matrix",
+        ),
+        (
+            |name, dtype, _, _| {
+                if name.ends_with("weight_scale") {
+                    *dtype = Dtype::BF16;
+                }
+            },
+            "scales of another type: expected F16, or F32 with values of F16, found BF16",
+        ),
+        (
+            |name, dtype, _, bytes| {
+                if name.ends_with("weight_scale") {
+                    *dtype = Dtype::F32;
+                    *bytes = bytes.chunks_exact(2).flat_map(|_| 0.1f32.to_le_bytes()).collect();
+                }
+            },
+            "a scale that no Q4_0 block can hold: expected a value of F16, found 0.1",
+        ),
+        (
+            |_, dtype, shape, bytes| {
+                if *dtype == Dtype::I8 {
+                    *bytes = bytes.chunks_exact(shape[1]).flat_map(|row| &row[..shape[1] - 1]).copied().collect();
+                    shape[1] -= 1;
+                }
+            },
+            "rows that are not whole Q4_0 blocks",
+        ),
+    ];
+    for (alter, expected) in cases {
+        let (_dir, path) = form("chatglm", &format!("{FEW_HEADS} --shards 1"));
+        as_int4(&path, alter);
+        let error = Container::open(&path, LoadMode::Read).expect_err(expected).to_string();
+        assert!(error.contains(expected) && error.contains("model.safetensors"), "{expected:?} in {error:?}");
+    }
+    // scales of f32 that f16 holds are as good
+    let (_dir, path) = form("chatglm", &format!("{FEW_HEADS} --shards 1"));
+    as_int4(&path, |name, dtype, _, bytes| {
+        if name.ends_with("weight_scale") {
+            *dtype = Dtype::F32;
+            let value = |b: &[u8]| f16_to_f32(u16::from_le_bytes([b[0], b[1]])).to_le_bytes();
+            *bytes = bytes.chunks_exact(2).flat_map(value).collect();
+        }
+    });
+    assert_eq!(run(&open(&path), 4).len(), 4);
 }
 
 #[test]
@@ -253,7 +407,7 @@ fn a_model_without_biases_runs_where_its_file_says_so() {
             .filter(|(name, _)| keep || !name.ends_with(".bias"))
             .map(|(name, t)| {
                 let data = if name.ends_with(".bias") { &zeros[..t.data().len()] } else { t.data() };
-                let view = safetensors::tensor::TensorView::new(t.dtype(), t.shape().to_vec(), data);
+                let view = TensorView::new(t.dtype(), t.shape().to_vec(), data);
                 (name, view.expect("a view"))
             })
             .collect();

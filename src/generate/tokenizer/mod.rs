@@ -233,8 +233,10 @@ impl Tokenizer {
             return Ok(t);
         }
         let dir = file.parent().unwrap_or(file);
-        let json =
-            c.tokenizer_json.as_deref().with_context(|| format!("{}: no tokenizer.json in it", dir.display()))?;
+        let json = c.tokenizer_json.as_deref().with_context(|| {
+            // sentencepiece's own file is read by quantize alone
+            format!("{}: no tokenizer.json in it (a GGUF file made of it takes tokenizer.model)", dir.display())
+        })?;
         let (config, generation) = (c.tokenizer_config.as_ref(), c.generation_config.as_ref());
         // its errors begin with the name of a file of this directory
         let mut t = Tokenizer::from_tokenizer_json(json, config, generation, c.config.as_ref())
