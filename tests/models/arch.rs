@@ -483,7 +483,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
         ("--arch chatglm", "rope.dimension_count", "rope.dimension_kount", "chatglm.rope.dimension_count is missing"),
-        ("--arch chatglm", "chatglm.context_length", "chatglm.context_lenght", "chatglm.context_length is missing"),
+        ("--arch chatglm", "chatglm.context_length", "chatglm.context__ength", "chatglm.context_length is missing"),
         ("--arch chatglm", "blk.1.attn_qkv.bias", "blk.1.attn_qkv.bies", "attn_qkv.bies has no place in a chatglm"),
         ("--arch chatglm", "blk.1.attn_qkv.weight", "blk.1.attn_qkw.weight", "tensor blk.1.attn_qkv.weight is missing"),
         (long, "rope_factors_long", "rope_factors_lone", "tensor rope_factors_long.weight is missing"),
