@@ -302,7 +302,7 @@ fn run() -> anyhow::Result<()> {
     let tokenizer = Tokenizer::from_gguf(&container.meta)?;
     let text = std::fs::read_to_string(&cli.text).with_context(|| format!("cannot read {}", cli.text.display()))?;
     let ids = tokenizer.encode(&text, tokenizer.adds_bos(), false)?;
-    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+    let start = if tokenizer.adds_bos() { tokenizer.start() } else { &[] };
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = match (cli.device.as_str(), cli.threads) {
         ("cpu", 0) => cores,
@@ -316,9 +316,7 @@ fn run() -> anyhow::Result<()> {
         if cli.chunks > 0 {
             windows.truncate(cli.chunks);
         }
-        if let Some(bos) = bos {
-            windows.iter_mut().for_each(|w| w[0] = bos);
-        }
+        windows.iter_mut().for_each(|w| w[..start.len()].copy_from_slice(start));
         let task = Task { container: &container, hyper: &hyper, device: &cli.device, workers, ctx };
         table(&task, &cli, &windows)?;
     }

@@ -19,12 +19,14 @@
 //! | `phi3-tiny` | 256 | 2 | 512 | 4 / 4 | 512 | 512, longrope from 128 | 1.6 M | tests of phi3 |
 //! | `qwen2-tiny` | 256 | 2 | 512 | 4 / 2 | 512, tied | 512 | 1.3 M | tests of qwen2 |
 //! | `qwen3-tiny` | 256 | 2 | 512 | 4 / 2 of 128 | 512 | 512 | 1.8 M | tests of qwen3 |
+//! | `chatglm-tiny` | 256 | 2 | 512 | 4 / 2 | 512 | 512 | 1.4 M | tests of chatglm |
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
 //! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated). With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
-//! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files. Types:
+//! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
+//! names them; `--format chatglm` the same with the names and the config of ChatGLM's own code. Types:
 //! `q4_k_m` (Q4_K, with Q6_K for the output matrix and for the attn_v, attn_qkv and ffn_down that the usual mix raises),
 //! `q4_0`, `q4_1`, `q5_0`, `q5_1` and `q5_k` (the output matrix in Q6_K), `q8_0`, `q6_k`, `f16`, `bf16`, `f32`. Where rows are
 //! not whole blocks of the type, the one that llama.cpp takes instead. With `--tied` the embedding is the output matrix and has its type.
@@ -33,7 +35,7 @@
 //! model's. Element i of a tensor depends only on the seed, the tensor's name and i, by integer operations and one
 //! multiplication, so the file is the same on every machine and the same weights underlie every type. The vocabulary
 //! is made up: of the sentencepiece kind (control tokens, 256 bytes, letters, letter pairs and triples) for llama and
-//! phi3, byte-level for qwen2 and qwen3. Both forms of a model have the same weights, vocabulary and texts.
+//! phi3, byte-level for qwen2, qwen3 and chatglm. All forms of a model have the same weights, vocabulary and texts.
 //!
 //! Memory use is a few dozen MiB whatever the model's size. The file or directory appears under its name only when it is complete.
 
@@ -64,7 +66,7 @@ struct Args {
     /// The shape to start from
     #[arg(long, value_enum, default_value = "small")]
     preset: Preset,
-    /// A GGUF file or a Hugging Face directory
+    /// A GGUF file or a Hugging Face directory; chatglm is one for ChatGLM's own code
     #[arg(long, value_enum, default_value = "gguf")]
     format: Format,
     /// Safetensors files of a Hugging Face directory
@@ -112,9 +114,9 @@ struct Args {
     /// Context before scaling (a quarter of the context unless given)
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=1 << 30))]
     original_ctx: Option<u32>,
-    /// Share of a head that is rotated; only phi3 has another than 1
-    #[arg(long, default_value_t = 1.0)]
-    rotary: f64,
+    /// Share of a head that is rotated (1 unless given, 0.5 of chatglm); only phi3 and chatglm have another than 1
+    #[arg(long)]
+    rotary: Option<f64>,
     /// One input channel in 64 has weights this many times the others'
     #[arg(long, num_args = 0..=1, default_missing_value = "8", default_value_t = 1.0, value_name = "FACTOR")]
     outliers: f32,
@@ -124,6 +126,7 @@ struct Args {
 enum Format {
     Gguf,
     Hf,
+    Chatglm,
 }
 
 fn architecture(s: &str) -> Result<Arch, String> {
@@ -147,6 +150,8 @@ enum Preset {
     Phi3Tiny,
     Qwen2Tiny,
     Qwen3Tiny,
+    #[value(name = "chatglm-tiny")]
+    ChatGlmTiny,
     #[value(name = "100m")]
     M100,
 }
@@ -203,7 +208,7 @@ impl Preset {
             Preset::M100 => (1024, 2, 2816, 16, 4, 131072, 2048, true),
             Preset::Phi3Tiny => (256, 2, 512, 4, 4, 512, 512, false),
             Preset::Qwen2Tiny => (256, 2, 512, 4, 2, 512, 512, true),
-            Preset::Qwen3Tiny => (256, 2, 512, 4, 2, 512, 512, false),
+            Preset::Qwen3Tiny | Preset::ChatGlmTiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
         let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
         Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0 }
@@ -214,6 +219,7 @@ impl Preset {
             Preset::Phi3Tiny => Arch::Phi3,
             Preset::Qwen2Tiny => Arch::Qwen2,
             Preset::Qwen3Tiny => Arch::Qwen3,
+            Preset::ChatGlmTiny => Arch::ChatGlm,
             _ => Arch::Llama,
         }
     }
@@ -256,20 +262,26 @@ impl Args {
             shape.kv_heads
         );
         ensure!(head_dim.is_multiple_of(2), "a head of {head_dim} elements is odd: rotation needs pairs");
-        let n_rot = n_rot(head_dim, self.rotary);
+        let rotary = self.rotary(shape.arch);
+        let n_rot = n_rot(head_dim, rotary);
         ensure!(
             n_rot >= 2 && n_rot <= head_dim && n_rot.is_multiple_of(2),
-            "--rotary {}: {n_rot} of {head_dim} elements cannot be rotated in pairs",
-            self.rotary
+            "--rotary {rotary}: {n_rot} of {head_dim} elements cannot be rotated in pairs",
         );
         Ok(shape)
     }
 
+    /// Share of a head that is rotated.
+    fn rotary(&self, arch: Arch) -> f64 {
+        self.rotary.unwrap_or(if arch == Arch::ChatGlm { 0.5 } else { 1.0 })
+    }
+
     fn model(&self) -> Result<Model> {
         let shape = self.shape()?;
-        let (arch, rotary) = (shape.arch, self.rotary);
+        let (arch, rotary) = (shape.arch, self.rotary(shape.arch));
+        ensure!(self.format != Format::Chatglm || arch == Arch::ChatGlm, "--format chatglm is for --arch chatglm");
         let mix = self.mix.unwrap_or(match (self.format, self.preset) {
-            (Format::Hf, _) => Mix::Bf16,
+            (Format::Hf | Format::Chatglm, _) => Mix::Bf16,
             (_, Preset::Odd) => Mix::Q80,
             _ => Mix::Q4KM,
         });
@@ -279,7 +291,7 @@ impl Args {
             Rope::Plain
         });
         ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
-        ensure!(rotary == 1.0 || arch == Arch::Phi3, "--rotary is phi3's");
+        ensure!(rotary == 1.0 || arch.is_fused(), "--rotary is phi3's and chatglm's");
         let original = match (rope, self.original_ctx) {
             (_, Some(n)) => n,
             (Rope::Plain, None) => shape.ctx,
@@ -300,6 +312,8 @@ struct Tensor {
     fused: bool,
     /// instead of noise: divisors of the rotation
     values: Option<Vec<f32>>,
+    /// element of the noise that the tensor begins at
+    first: u64,
     /// 1 for norms
     rows: usize,
     cols: usize,
@@ -370,10 +384,10 @@ impl Model {
     fn tensors(&self) -> Vec<Tensor> {
         let (mix, s) = (self.mix.types(), &self.shape);
         let tensor = |t: synthetic::Tensor| {
-            let fused = s.arch == Arch::Phi3 && t.name.ends_with("ffn_up.weight");
+            let fused = s.arch.is_fused() && t.name.ends_with("ffn_up.weight");
             let ty = mix.pick(t.role, s.layers, t.cols);
             let (rows, cols) = (t.rows as usize, t.cols as usize);
-            Tensor { name: t.name, fused, values: None, rows, cols, std: t.std, role: t.role, ty }
+            Tensor { name: t.name, fused, values: None, first: 0, rows, cols, std: t.std, role: t.role, ty }
         };
         let mut list: Vec<Tensor> = s.tensors().into_iter().map(tensor).collect();
         if self.rope == Rope::Longrope {
@@ -381,6 +395,7 @@ impl Model {
                 list.push(Tensor {
                     name: format!("rope_factors_{which}.weight"),
                     fused: false,
+                    first: 0,
                     rows: 1,
                     cols: values.len(),
                     values: Some(values),
@@ -425,7 +440,7 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(u
         part.par_chunks_mut(row_bytes).enumerate().for_each_init(
             || vec![0.0f32; t.cols],
             |x, (r, out)| {
-                let start = source(first + r) as u64 * t.cols as u64;
+                let start = t.first + source(first + r) as u64 * t.cols as u64;
                 for (i, v) in x.iter_mut().enumerate() {
                     *v = noise.at(start + i as u64) * channels[i];
                 }
@@ -451,10 +466,10 @@ fn write_out(out: &Path, format: Format, shards: usize, model: &Model) -> Result
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = PathBuf::from(temporary);
     let write = || -> Result<Summary> {
-        let sum = if format == Format::Hf {
+        let sum = if format != Format::Gguf {
             ensure!(!out.exists(), "it is there already");
             std::fs::create_dir(&temporary)?;
-            hf::write_model(&temporary, model, shards)?
+            hf::write_model(&temporary, model, shards, format)?
         } else {
             let mut file = File::create(&temporary)?;
             let sum = gguf::write_model(&mut file, model)?;
@@ -557,7 +572,7 @@ mod tests {
     #[test]
     fn vocabularies_have_the_asked_size_and_no_token_twice() {
         for n in [260, 333, 512, 32000, 131072] {
-            for arch in [Arch::Llama, Arch::Phi3, Arch::Qwen2] {
+            for arch in [Arch::Llama, Arch::Phi3, Arch::Qwen2, Arch::ChatGlm] {
                 let v = vocabulary::vocabulary(arch, n);
                 assert_eq!([v.tokens.len(), v.types.len()], [n; 2]);
                 assert_eq!(v.tokens.iter().collect::<std::collections::HashSet<_>>().len(), n);

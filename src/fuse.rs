@@ -58,8 +58,8 @@ pub fn fuse(plan: &mut Plan, how: Fuse, max_binding_words: usize) -> Vec<Option<
             || f.swiglu_quantize(at)
             || f.norm_quantize(at)
             || f.residual(at);
-        // what a rewrite left at the same place may be the start of another
-        at += usize::from(!done);
+        // what a rewrite left may be the start of another; three biases that became one, before the place it was found at
+        at = if done { at.saturating_sub(2) } else { at + 1 };
     }
     let mut at = 0;
     while at < f.commands().len() {

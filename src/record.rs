@@ -41,11 +41,13 @@ pub struct Piece {
     pub part: Part,
 }
 
-/// All of a vector, or rows of a matrix.
+/// Elements of a vector, or rows of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// as f32
     Vector {
+        /// first element
+        first: usize,
         /// elements
         len: usize,
     },
@@ -63,10 +65,10 @@ pub enum Part {
 }
 
 impl Part {
-    /// Words in all, and words that stay together: those of a block of 32 rows, or of the vector.
+    /// Words in all, and words that stay together: those of a block of 32 rows, or of the part of a vector.
     pub fn words(&self) -> (usize, usize) {
         match *self {
-            Part::Vector { len } => (len, len),
+            Part::Vector { len, .. } => (len, len),
             Part::Rows { t, k, rows, .. } => {
                 let block = pack::words_per_row(pack::packed_type(t), k) * pack::ROW_BLOCK;
                 (rows.div_ceil(pack::ROW_BLOCK) * block, block)

@@ -95,7 +95,8 @@ fn metadata(model: &Model) -> Result<Metadata> {
     let v = vocabulary(s.arch, s.vocab as usize);
     let bpe = !v.merges.is_empty();
     m.string("tokenizer.ggml.model", if bpe { "gpt2" } else { "llama" });
-    m.string("tokenizer.ggml.pre", if bpe { "qwen2" } else { "default" });
+    let rule = if s.arch == Arch::ChatGlm { "chatglm-bpe" } else { "qwen2" };
+    m.string("tokenizer.ggml.pre", if bpe { rule } else { "default" });
     m.array("tokenizer.ggml.tokens", 8, &v.tokens, |m, t| m.text(t));
     if bpe {
         m.array("tokenizer.ggml.merges", 8, &v.merges, |m, (a, b)| m.text(&format!("{a} {b}")));
@@ -103,7 +104,9 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.array("tokenizer.ggml.scores", 6, &v.scores, |m, v| m.bytes.extend(v.to_le_bytes()));
     }
     m.array("tokenizer.ggml.token_type", 5, &v.types, |m, v| m.bytes.extend(v.to_le_bytes()));
-    m.u32("tokenizer.ggml.bos_token_id", v.bos as u32);
+    if s.arch != Arch::ChatGlm {
+        m.u32("tokenizer.ggml.bos_token_id", v.bos as u32);
+    }
     m.u32("tokenizer.ggml.eos_token_id", v.eos as u32);
     if !bpe {
         m.u32("tokenizer.ggml.unknown_token_id", 0);

@@ -2,7 +2,7 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Mix, Model, Rope, Summary, Tensor, write_tensor};
+use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -10,7 +10,10 @@ use std::io::Write;
 use std::path::Path;
 
 /// The tensor's name here; rope factors have none, they stand in config.json.
-fn name_of(t: &Tensor) -> Option<String> {
+fn name_of(t: &Tensor, format: Format) -> Option<String> {
+    if format == Format::Chatglm {
+        return own_name(t);
+    }
     let (what, suffix) = t.name.rsplit_once('.')?;
     let part = match what.strip_prefix("blk.") {
         None => {
@@ -43,6 +46,70 @@ fn name_of(t: &Tensor) -> Option<String> {
     Some(format!("model.layers.{layer}.{own}.{suffix}"))
 }
 
+/// The tensor's name in ChatGLM's own code.
+fn own_name(t: &Tensor) -> Option<String> {
+    let (what, suffix) = t.name.rsplit_once('.')?;
+    let own = match what.strip_prefix("blk.").and_then(|part| part.split_once('.')) {
+        None => match what {
+            "token_embd" => "embedding.word_embeddings".to_string(),
+            "output_norm" => "encoder.final_layernorm".to_string(),
+            "output" => "output_layer".to_string(),
+            _ => return None,
+        },
+        Some((layer, what)) => {
+            let own = match what {
+                "attn_norm" => "input_layernorm",
+                "attn_qkv" => "self_attention.query_key_value",
+                "attn_output" => "self_attention.dense",
+                "ffn_norm" => "post_attention_layernorm",
+                "ffn_up" => "mlp.dense_h_to_4h",
+                "ffn_down" => "mlp.dense_4h_to_h",
+                _ => return None,
+            };
+            format!("encoder.layers.{layer}.{own}")
+        }
+    };
+    Some(format!("transformer.{own}.{suffix}"))
+}
+
+/// Queries, keys and values of GLM-4 apart, as transformers has them: parts of the one tensor, with its noise.
+fn apart(model: &Model, list: Vec<Tensor>) -> Vec<(String, Tensor)> {
+    let [q, kv] = [model.shape.heads, model.shape.kv_heads].map(|n| (n * model.shape.head_dim) as usize);
+    let mut out = Vec::new();
+    for t in list {
+        let Some((before, suffix)) = t.name.split_once("attn_qkv.") else {
+            let name = t.name.clone();
+            out.extend(name_of(&t, Format::Hf).map(|own| (own, Tensor { name, ..t })));
+            continue;
+        };
+        let layer = before.trim_start_matches("blk.").trim_end_matches('.');
+        let is_bias = t.role == Role::Bias;
+        let mut first = 0;
+        for (part, n) in [("q", q), ("k", kv), ("v", kv)] {
+            let own = format!("model.layers.{layer}.self_attn.{part}_proj.{suffix}");
+            let (rows, cols) = if is_bias { (1, n) } else { (n, t.cols) };
+            let begin = first as u64 * if is_bias { 1 } else { t.cols as u64 };
+            let (name, values) = (t.name.clone(), None);
+            out.push((own, Tensor { name, values, first: begin, rows, cols, ..t }));
+            first += n;
+        }
+    }
+    out
+}
+
+/// config.json for ChatGLM's own code.
+fn own_config(model: &Model) -> Value {
+    let s = &model.shape;
+    json!({
+        "architectures": ["ChatGLMModel"], "model_type": "chatglm", "torch_dtype": "float32",
+        "hidden_size": s.dim, "ffn_hidden_size": s.ffn, "num_layers": s.layers, "num_attention_heads": s.heads,
+        "multi_query_attention": true, "multi_query_group_num": s.kv_heads, "kv_channels": s.head_dim,
+        "padded_vocab_size": s.vocab, "seq_length": s.ctx, "layernorm_epsilon": 1e-5, "add_qkv_bias": true,
+        "add_bias_linear": false, "rmsnorm": true, "post_layer_norm": true, "original_rope": true,
+        "apply_residual_connection_post_layernorm": false, "tie_word_embeddings": s.tied,
+    })
+}
+
 fn config(model: &Model) -> Value {
     let (s, v) = (&model.shape, vocabulary(model.shape.arch, model.shape.vocab as usize));
     let class = match model.shape.arch {
@@ -50,6 +117,7 @@ fn config(model: &Model) -> Value {
         Arch::Phi3 => "Phi3ForCausalLM",
         Arch::Qwen2 => "Qwen2ForCausalLM",
         Arch::Qwen3 => "Qwen3ForCausalLM",
+        Arch::ChatGlm => "GlmForCausalLM",
     };
     let dtype = match model.mix {
         Mix::F16 => "float16",
@@ -74,6 +142,13 @@ fn config(model: &Model) -> Value {
             c["partial_rotary_factor"] = model.rotary.into();
         }
     }
+    if model.shape.arch == Arch::ChatGlm {
+        c["model_type"] = "glm".into();
+        c["head_dim"] = s.head_dim.into();
+        c["attention_bias"] = true.into();
+        c["partial_rotary_factor"] = model.rotary.into();
+        c["bos_token_id"] = Value::Null;
+    }
     c["rope_scaling"] = match model.rope {
         Rope::Plain => Value::Null,
         Rope::Longrope => {
@@ -89,7 +164,7 @@ fn config(model: &Model) -> Value {
 }
 
 /// One safetensors file of these tensors.
-fn write_shard(path: &Path, model: &Model, shard: &[(String, &Tensor)]) -> Result<()> {
+fn write_shard(path: &Path, model: &Model, shard: &[(String, Tensor)]) -> Result<()> {
     let dtype = match model.mix {
         Mix::F16 => "F16",
         Mix::Bf16 => "BF16",
@@ -118,15 +193,19 @@ fn write_shard(path: &Path, model: &Model, shard: &[(String, &Tensor)]) -> Resul
 }
 
 /// Writes the directory's files, the weights in `shards` files of about the same size.
-pub fn write_model(dir: &Path, model: &Model, shards: usize) -> Result<Summary> {
+pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> Result<Summary> {
     if !matches!(model.mix, Mix::F32 | Mix::F16 | Mix::Bf16) {
-        bail!("--format hf holds f32, f16 or bf16; give --type");
+        bail!("a directory holds f32, f16 or bf16; give --type");
     }
     let mut list = model.tensors();
     for t in &mut list {
         t.ty = model.mix.plain();
     }
-    let named: Vec<(String, &Tensor)> = list.iter().filter_map(|t| Some((name_of(t)?, t))).collect();
+    let named: Vec<(String, Tensor)> = if model.shape.arch == Arch::ChatGlm && format == Format::Hf {
+        apart(model, list)
+    } else {
+        list.into_iter().filter_map(|t| Some((name_of(&t, format)?, t))).collect()
+    };
     ensure!((1..=named.len()).contains(&shards), "{shards} shards for {} tensors", named.len());
     let mut sum = Summary::default();
     for (_, t) in &named {
@@ -159,7 +238,7 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize) -> Result<Summary> 
     let mut files = vec![
         ("tokenizer.json", tokenizer),
         ("tokenizer_config.json", tokenizer_config),
-        ("config.json", config(model)),
+        ("config.json", if format == Format::Chatglm { own_config(model) } else { config(model) }),
     ];
     if shards > 1 {
         let index = json!({"metadata": {"total_size": sum.data}, "weight_map": weight_map});

@@ -11,6 +11,9 @@ const SPACE: char = '\u{2581}';
 const QWEN_SPLIT: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// How GLM-4 does.
+const GLM_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 /// `token_type` of GGUF
 pub const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
@@ -46,6 +49,7 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
     match arch {
         Arch::Llama => sentencepiece(n, &[]),
         Arch::Phi3 => sentencepiece(n, &["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]),
+        Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Qwen2 | Arch::Qwen3 => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
     }
 }
@@ -162,9 +166,11 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let space = SPACE.to_string();
     let rules = if is_bpe {
-        let split = json!({"type": "Split", "pattern": {"Regex": QWEN_SPLIT}, "behavior": "Isolated", "invert": false});
+        let is_glm = arch == Arch::ChatGlm;
+        let regex = if is_glm { GLM_SPLIT } else { QWEN_SPLIT };
+        let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         [
-            json!({"type": "NFC"}),
+            if is_glm { Value::Null } else { json!({"type": "NFC"}) },
             json!({"type": "Sequence", "pretokenizers": [split, level]}),
             Value::Null,
             json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}),

@@ -145,11 +145,9 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     }
     let vocab = sides[0].model.vocabulary();
     let tokenizer = sides[0].model.tokenizer()?;
-    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
-    if let Some(bos) = bos {
-        ids.iter_mut().step_by(ctx).for_each(|first| *first = bos);
-    }
+    let start = if tokenizer.adds_bos() { tokenizer.start() } else { &[] };
     ids.truncate(chunks * ctx);
+    ids.chunks_exact_mut(ctx).for_each(|window| window[..start.len()].copy_from_slice(start));
     let windows = Windows { ids, ctx, vocab, at_once: (LOGITS / 4 / vocab).clamp(1, ctx) };
     let devices = args.engine.devices();
     let mut opened = devices.open(&args.device)?;
@@ -254,7 +252,7 @@ fn same_ids(sides: &[Side; 2], text: &str, most: usize) -> anyhow::Result<Vec<u3
     if let Some(id) = used.into_iter().find(|&id| tok_a.piece(id) != tok_b.piece(id)) {
         bail!(differ(format!("token {id} stands for different text")));
     }
-    if tok_a.adds_bos() != tok_b.adds_bos() || tok_a.bos() != tok_b.bos() {
+    if tok_a.adds_bos() != tok_b.adds_bos() || tok_a.start() != tok_b.start() {
         bail!(differ("they begin a text differently".into()));
     }
     Ok(ids)

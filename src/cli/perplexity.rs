@@ -67,7 +67,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     note!("{}: {chunks} windows of {ctx} on {device_name}", c.files[0].display());
     let bar = common::bar(chunks as u64, "scoring {bar:30} {pos}/{len} {msg} {eta}");
 
-    let bos = tok.bos().filter(|_| tok.adds_bos());
+    let start = if tok.adds_bos() { tok.start() } else { &[] };
     // position i predicts token i + 1; ctx/2 .. ctx-1 are scored
     let first = ctx / 2;
     let (mut sums, done) = (Sums::default(), Arc::new(Mutex::new(Sums::default())));
@@ -87,9 +87,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     held.words(move || words.words(&lock(&so_far)));
     for chunk in 0..chunks {
         let window = &mut ids[chunk * ctx..][..ctx];
-        if let Some(bos) = bos {
-            window[0] = bos;
-        }
+        window[..start.len()].copy_from_slice(start);
         let fed = session.each_logits(&window[..ctx - 1], first, |i, logits| {
             if interrupt::stop().asked() {
                 return;

@@ -49,7 +49,7 @@ pub struct RunArgs {
     /// Do not stop at an end-of-text token
     #[arg(long)]
     ignore_eos: bool,
-    /// Do not put the beginning-of-text token in front
+    /// Do not put the beginning-of-text token, or tokens, in front
     #[arg(long)]
     no_bos: bool,
     /// Read texts such as <|eot_id|> in the prompt as control tokens

@@ -20,7 +20,7 @@ pub struct TokenizeArgs {
     /// A file with the text; - for stdin
     #[arg(short = 'f', long)]
     file: Option<PathBuf>,
-    /// Do not put the beginning-of-text token in front
+    /// Do not put the beginning-of-text token, or tokens, in front
     #[arg(long)]
     no_bos: bool,
     /// Read texts such as <|eot_id|> as control tokens

@@ -5,11 +5,13 @@
 //! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
 //! index does not list are kept, for `models` to judge. Packed matrices and block files beside the weights (`packed`)
-//! become tensors of their block types. Nothing here interprets the config.
+//! become tensors of their block types, and so do the nibbles of ChatGLM's INT4 checkpoints (`int4`). Nothing else here
+//! interprets the config.
 
 use super::Tensor;
 use super::error::{FormatError, plain, quote, show_path};
 use super::index::NameIndex;
+use super::int4;
 use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
@@ -248,13 +250,20 @@ fn block_files(dir: &Path) -> Result<Vec<PathBuf>, FormatError> {
 
 /// Opens a directory with a `config.json`; `None` when it holds neither safetensors weights nor block files.
 pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatError> {
-    let Some(weights) = open_weights(dir, mode)? else {
+    let Some(mut weights) = open_weights(dir, mode)? else {
         return Ok(None);
     };
     let tokenizer = dir.join("tokenizer.json");
+    let config = read_json(&dir.join("config.json"))?;
+    // the one word of a config that says how tensors are to be read
+    if config["model_type"] == "chatglm" && config["quantization_bit"] == 4 {
+        let (tensors, sources) = int4::resolve(weights.tensors, weights.sources)?;
+        let index = super::unique(&tensors, &sources)?;
+        weights = WeightFiles { tensors, sources, index, ..weights };
+    }
     Ok(Some(Parsed {
         weights,
-        config: read_json(&dir.join("config.json"))?,
+        config,
         tokenizer_json: tokenizer.is_file().then(|| read_whole(&tokenizer, MAX_TOKENIZER)).transpose()?,
         tokenizer_config: read_optional(&dir.join("tokenizer_config.json"))?,
         generation_config: read_optional(&dir.join("generation_config.json"))?,

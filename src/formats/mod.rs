@@ -16,6 +16,7 @@ pub mod gguf;
 pub mod gguf_write;
 pub mod hf;
 mod index;
+mod int4;
 pub mod json;
 pub mod meta;
 pub mod mix;

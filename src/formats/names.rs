@@ -1,7 +1,8 @@
 //! Tensor names: the Hugging Face name of a weight and its name in a GGUF file, for the decoders this engine knows.
 //!
-//! The one table of both spellings. `qkv_proj` and `gate_up_proj` are Phi-3's fused matrices; a GGUF file calls the
-//! second `ffn_up`, so that way round the answer depends on the architecture.
+//! The one table of all spellings. `qkv_proj` and `gate_up_proj` are fused matrices (Phi-3; the second GLM-4 too); a GGUF
+//! file calls the second `ffn_up`, so that way round the answer depends on the architecture. Directories for ChatGLM's own
+//! code spell everything in another way, with `transformer.` in front or without it.
 
 /// Names outside the layers: (Hugging Face, GGUF), without `.weight`.
 const GLOBAL: [(&str, &str); 3] =
@@ -24,6 +25,66 @@ const LAYER: [(&str, &str); 13] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
+/// As [`GLOBAL`], in directories for ChatGLM's own code.
+const CHATGLM_GLOBAL: [(&str, &str); 3] = [
+    ("embedding.word_embeddings", "token_embd"),
+    ("encoder.final_layernorm", "output_norm"),
+    ("output_layer", "output"),
+];
+
+/// As [`LAYER`], in directories for ChatGLM's own code.
+const CHATGLM_LAYER: [(&str, &str); 6] = [
+    ("input_layernorm", "attn_norm"),
+    ("self_attention.query_key_value", "attn_qkv"),
+    ("self_attention.dense", "attn_output"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.dense_h_to_4h", "ffn_up"),
+    ("mlp.dense_4h_to_h", "ffn_down"),
+];
+
+/// What ChatGLM's own names may begin with.
+const CHATGLM_PREFIX: &str = "transformer.";
+
+/// How the names of one file's tensors are spelt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spelling {
+    /// as in GGUF files
+    Gguf,
+    /// as transformers has it
+    HuggingFace,
+    /// as ChatGLM's own code has it, after this prefix
+    ChatGlm(&'static str),
+}
+
+impl Spelling {
+    /// That of a directory, told by the name of its embedding.
+    pub fn of_directory(has: impl Fn(&str) -> bool) -> Spelling {
+        let own = |prefix: &&'static str| has(&format!("{prefix}{}.weight", CHATGLM_GLOBAL[0].0));
+        ["", CHATGLM_PREFIX].iter().find(|p| own(p)).map_or(Spelling::HuggingFace, |p| Spelling::ChatGlm(p))
+    }
+
+    /// A tensor's name by its name in a GGUF file of architecture `arch`; `None` where there is none.
+    pub fn name(self, arch: &str, gguf: &str) -> Option<String> {
+        let prefix = match self {
+            Spelling::Gguf => return Some(gguf.to_string()),
+            Spelling::HuggingFace => return to_hf(arch, gguf),
+            Spelling::ChatGlm(prefix) => prefix,
+        };
+        let (stem, suffix) = split(gguf)?;
+        if let Some((own, _)) = CHATGLM_GLOBAL.iter().find(|(_, g)| *g == stem) {
+            return Some(format!("{prefix}{own}{suffix}"));
+        }
+        let (l, rest) = layer(stem, "blk.")?;
+        let (own, _) = CHATGLM_LAYER.iter().find(|(_, g)| *g == rest)?;
+        Some(format!("{prefix}encoder.layers.{l}.{own}{suffix}"))
+    }
+}
+
+/// Whether a tensor of a directory holds frequencies of the rotation, which follow from the config.
+pub fn is_frequencies(name: &str) -> bool {
+    name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_pos_emb.inv_freq")
+}
+
 /// `name` without `.weight` or `.bias`, and that suffix.
 fn split(name: &str) -> Option<(&str, &str)> {
     let at = name.len() - [".weight", ".bias"].into_iter().find(|s| name.ends_with(s))?.len();
@@ -41,11 +102,18 @@ fn layer<'a>(stem: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
 /// The GGUF name of a Hugging Face tensor.
 pub fn to_gguf(hf: &str) -> Option<String> {
     let (stem, suffix) = split(hf)?;
-    if let Some((_, gguf)) = GLOBAL.iter().find(|(h, _)| *h == stem) {
+    let own = stem.strip_prefix(CHATGLM_PREFIX).unwrap_or(stem);
+    let everywhere = GLOBAL.iter().find(|(h, _)| *h == stem).or(CHATGLM_GLOBAL.iter().find(|(h, _)| *h == own));
+    if let Some((_, gguf)) = everywhere {
         return Some(format!("{gguf}{suffix}"));
     }
-    let (l, rest) = layer(stem, "model.layers.")?;
-    let (_, gguf) = LAYER.iter().find(|(h, _)| *h == rest)?;
+    let (l, gguf) = match layer(stem, "model.layers.") {
+        Some((l, rest)) => (l, LAYER.iter().find(|(h, _)| *h == rest)?.1),
+        None => {
+            let (l, rest) = layer(own, "encoder.layers.")?;
+            (l, CHATGLM_LAYER.iter().find(|(h, _)| *h == rest)?.1)
+        }
+    };
     Some(format!("blk.{l}.{gguf}{suffix}"))
 }
 
@@ -56,14 +124,16 @@ pub fn to_hf(arch: &str, gguf: &str) -> Option<String> {
         return Some(format!("{hf}{suffix}"));
     }
     let (l, rest) = layer(stem, "blk.")?;
-    let fused = arch == "phi3";
+    let fused = ["phi3", "chatglm"].contains(&arch);
     let (hf, _) = LAYER.iter().find(|(h, g)| *g == rest && (*g != "ffn_up" || (*h == "mlp.gate_up_proj") == fused))?;
     Some(format!("model.layers.{l}.{hf}{suffix}"))
 }
 
-/// The layer a tensor belongs to, by either spelling.
+/// The layer a tensor belongs to, by any spelling.
 pub fn layer_of(name: &str) -> Option<usize> {
-    layer(name, "model.layers.").or_else(|| layer(name, "blk.")).map(|(l, _)| l)
+    let own = name.strip_prefix(CHATGLM_PREFIX).unwrap_or(name);
+    let found = layer(name, "model.layers.").or_else(|| layer(name, "blk.")).or_else(|| layer(own, "encoder.layers."));
+    found.map(|(l, _)| l)
 }
 
 #[cfg(test)]
@@ -72,13 +142,14 @@ mod tests {
 
     #[test]
     fn every_name_goes_over_and_back() {
-        for arch in ["llama", "phi3", "qwen2", "qwen3"] {
+        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm"] {
+            let fused = ["phi3", "chatglm"].contains(&arch);
             for (hf, gguf) in GLOBAL {
                 assert_eq!(to_gguf(&format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));
                 assert_eq!(to_hf(arch, &format!("{gguf}.weight")).unwrap(), format!("{hf}.weight"));
             }
-            for (hf, gguf) in LAYER.iter().filter(|(h, _)| (*h == "mlp.gate_up_proj") <= (arch == "phi3")) {
-                if arch == "phi3" && *hf == "mlp.up_proj" {
+            for (hf, gguf) in LAYER.iter().filter(|(h, _)| (*h == "mlp.gate_up_proj") <= fused) {
+                if fused && *hf == "mlp.up_proj" {
                     continue;
                 }
                 let (hf, gguf) = (format!("model.layers.12.{hf}.bias"), format!("blk.12.{gguf}.bias"));
@@ -87,6 +158,28 @@ mod tests {
                 assert_eq!((layer_of(&hf), layer_of(&gguf)), (Some(12), Some(12)));
             }
         }
+    }
+
+    #[test]
+    fn names_of_chatglm_go_over_and_back_with_their_prefix_and_without() {
+        for prefix in ["", CHATGLM_PREFIX] {
+            let embedding = format!("{prefix}embedding.word_embeddings.weight");
+            let spelling = Spelling::of_directory(|name| name == embedding);
+            assert_eq!(spelling, Spelling::ChatGlm(prefix));
+            let global = CHATGLM_GLOBAL.map(|(own, gguf)| (own.to_string(), gguf.to_string()));
+            let layers =
+                CHATGLM_LAYER.map(|(own, gguf)| (format!("encoder.layers.27.{own}"), format!("blk.27.{gguf}")));
+            for (own, gguf) in global.into_iter().chain(layers) {
+                let (own, gguf) = (format!("{prefix}{own}.weight"), format!("{gguf}.weight"));
+                assert_eq!(to_gguf(&own).as_ref(), Some(&gguf));
+                assert_eq!(spelling.name("chatglm", &gguf), Some(own.clone()));
+                assert_eq!(layer_of(&own), layer_of(&gguf));
+            }
+            assert_eq!(spelling.name("chatglm", "blk.0.attn_q.weight"), None);
+            assert!(is_frequencies(&format!("{prefix}rotary_pos_emb.inv_freq")));
+        }
+        assert_eq!(Spelling::of_directory(|name| name == "model.embed_tokens.weight"), Spelling::HuggingFace);
+        assert_eq!(layer_of("encoder.layers.03.mlp.dense_h_to_4h.weight"), None);
     }
 
     #[test]

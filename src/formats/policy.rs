@@ -1,8 +1,8 @@
 //! Which part of a model a tensor is, and which tensors a policy gives the new type.
 //!
 //! Names only: nothing is read. Knows the names of GGUF files (`blk.0.attn_q.weight`) and of Hugging Face checkpoints
-//! (`model.layers.0.self_attn.q_proj.weight`), with fused qkv and gate/up projections too. `quantize` packs by it and
-//! `hist` measures by it, so that a policy means one thing.
+//! (`model.layers.0.self_attn.q_proj.weight`, and ChatGLM's own), with fused qkv and gate/up projections too. `quantize`
+//! packs by it and `hist` measures by it, so that a policy means one thing.
 
 use super::names::layer_of;
 
@@ -53,18 +53,25 @@ pub struct Place {
 pub fn place(name: &str) -> Option<Place> {
     let stem = name.strip_suffix(".weight")?;
     match stem {
-        "output" | "lm_head" => return Some(Place { group: Group::LmHead, layer: None }),
-        "token_embd" | "model.embed_tokens" => return Some(Place { group: Group::Embed, layer: None }),
+        "output" | "lm_head" | "output_layer" | "transformer.output_layer" => {
+            return Some(Place { group: Group::LmHead, layer: None });
+        }
+        "token_embd" | "model.embed_tokens" | "embedding.word_embeddings" | "transformer.embedding.word_embeddings" => {
+            return Some(Place { group: Group::Embed, layer: None });
+        }
         _ => {}
     }
     let layer = Some(layer_of(stem)?);
     // experts are numbered before it (`mlp.experts.3.up_proj`), or one tensor holds them all
     let last = stem.rsplit('.').next().unwrap_or(stem);
     let group = match last.trim_end_matches("_exps").trim_end_matches("_shexp") {
-        "attn_q" | "attn_k" | "attn_v" | "attn_qkv" | "q_proj" | "k_proj" | "v_proj" | "qkv_proj" => Group::Qkv,
-        "attn_output" | "o_proj" => Group::O,
-        "ffn_gate" | "ffn_up" | "ffn_gate_up" | "gate_proj" | "up_proj" | "gate_up_proj" => Group::GateUp,
-        "ffn_down" | "down_proj" => Group::Down,
+        "attn_q" | "attn_k" | "attn_v" | "attn_qkv" | "q_proj" | "k_proj" | "v_proj" | "qkv_proj"
+        | "query_key_value" => Group::Qkv,
+        "attn_output" | "o_proj" | "dense" => Group::O,
+        "ffn_gate" | "ffn_up" | "ffn_gate_up" | "gate_proj" | "up_proj" | "gate_up_proj" | "dense_h_to_4h" => {
+            Group::GateUp
+        }
+        "ffn_down" | "down_proj" | "dense_4h_to_h" => Group::Down,
         _ => return None,
     };
     Some(Place { group, layer })
@@ -154,6 +161,12 @@ mod tests {
             ("model.layers.2.mlp.experts.5.down_proj.weight", Group::Down, Some(2)),
             ("output.weight", Group::LmHead, None),
             ("model.embed_tokens.weight", Group::Embed, None),
+            ("transformer.encoder.layers.27.self_attention.query_key_value.weight", Group::Qkv, Some(27)),
+            ("encoder.layers.0.self_attention.dense.weight", Group::O, Some(0)),
+            ("encoder.layers.0.mlp.dense_h_to_4h.weight", Group::GateUp, Some(0)),
+            ("encoder.layers.0.mlp.dense_4h_to_h.weight", Group::Down, Some(0)),
+            ("transformer.output_layer.weight", Group::LmHead, None),
+            ("embedding.word_embeddings.weight", Group::Embed, None),
         ] {
             assert_eq!(at(name), Some((group, layer)), "{name}");
         }

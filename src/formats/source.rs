@@ -28,7 +28,7 @@ pub enum LoadMode {
 /// Bytes that are computed when they are read.
 pub(super) trait Generated: Send + Sync {
     /// Fills `out` with the bytes from `offset` on.
-    fn read(&self, offset: u64, out: &mut [u8]);
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError>;
 }
 
 enum Backing {
@@ -134,10 +134,7 @@ impl Source {
                 out.copy_from_slice(&bytes[offset as usize..end as usize]);
                 Ok(())
             }
-            Backing::Generated(made) => {
-                made.read(offset, out);
-                Ok(())
-            }
+            Backing::Generated(made) => made.read(offset, out),
         }
     }
 

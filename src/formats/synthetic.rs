@@ -26,20 +26,28 @@ pub enum Arch {
     Qwen2,
     /// norms over each head of queries and keys
     Qwen3,
+    /// queries, keys and values in one tensor with biases, gate and up in another; half of a head is rotated
+    ChatGlm,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 4] = [Arch::Llama, Arch::Phi3, Arch::Qwen2, Arch::Qwen3];
+    pub const ALL: [Arch; 5] = [Arch::Llama, Arch::Phi3, Arch::Qwen2, Arch::Qwen3, Arch::ChatGlm];
 
-    /// GGUF's architecture, Hugging Face's model type.
+    /// GGUF's architecture.
     pub fn name(self) -> &'static str {
         match self {
             Arch::Llama => "llama",
             Arch::Phi3 => "phi3",
             Arch::Qwen2 => "qwen2",
             Arch::Qwen3 => "qwen3",
+            Arch::ChatGlm => "chatglm",
         }
+    }
+
+    /// Whether queries, keys and values lie in one tensor, and gate and up in another.
+    pub fn is_fused(self) -> bool {
+        matches!(self, Arch::Phi3 | Arch::ChatGlm)
     }
 
     /// By name.
@@ -83,8 +91,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
-/// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3; rotation is plain everywhere.
-pub const SHAPES: [Shape; 14] = [
+/// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat; rotation
+/// is plain everywhere.
+pub const SHAPES: [Shape; 17] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -100,6 +109,9 @@ pub const SHAPES: [Shape; 14] = [
     shape("qwen2-1.5b", Arch::Qwen2, [1536, 28, 8960, 12, 2, 151_936, 131_072], true),
     shape("qwen3-tiny", Arch::Qwen3, [256, 2, 512, 4, 2, 512, 512], false),
     shape("qwen3-1.7b", Arch::Qwen3, [2048, 28, 6144, 16, 8, 151_936, 40_960], true),
+    shape("chatglm-tiny", Arch::ChatGlm, [256, 2, 512, 4, 2, 512, 512], false),
+    shape("chatglm-6b", Arch::ChatGlm, [4096, 28, 13_696, 32, 2, 65_024, 8192], false),
+    shape("glm4-9b", Arch::ChatGlm, [4096, 40, 13_696, 32, 2, 151_552, 131_072], false),
 ];
 
 /// What a tensor is: its type and the mean of its noise follow from it.
@@ -107,7 +119,7 @@ pub const SHAPES: [Shape; 14] = [
 pub enum Role {
     /// the output matrix
     Output,
-    /// attn_v, phi3's attn_qkv, or ffn_down of a layer
+    /// attn_v, a fused attn_qkv, or ffn_down of a layer
     Raised(u32),
     /// any other matrix
     Plain,
@@ -162,7 +174,7 @@ impl Shape {
         for i in 0..self.layers {
             let b = |part: &str| format!("blk.{i}.{part}");
             add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
-            if self.arch == Arch::Phi3 {
+            if self.arch.is_fused() {
                 add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
                 add(b("attn_q.weight"), q, dim, root(dim), Role::Plain);
@@ -175,13 +187,16 @@ impl Shape {
                 add(b("attn_k.bias"), 1, kv, 4.0, Role::Bias);
                 add(b("attn_v.bias"), 1, kv, 0.2, Role::Bias);
             }
+            if self.arch == Arch::ChatGlm {
+                add(b("attn_qkv.bias"), 1, q + 2 * kv, 1.0, Role::Bias);
+            }
             if self.arch == Arch::Qwen3 {
                 add(b("attn_q_norm.weight"), 1, u64::from(self.head_dim), 0.3, Role::Norm);
                 add(b("attn_k_norm.weight"), 1, u64::from(self.head_dim), 0.3, Role::Norm);
             }
             add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
             add(b("ffn_norm.weight"), 1, dim, 0.1, Role::Norm);
-            if self.arch == Arch::Phi3 {
+            if self.arch.is_fused() {
                 add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
             } else {
                 add(b("ffn_gate.weight"), ffn, dim, root(dim), Role::Plain);
@@ -294,12 +309,12 @@ impl Synthetic {
             ("feed_forward_length", s.ffn),
             ("attention.head_count", s.heads),
             ("attention.head_count_kv", s.kv_heads),
-            ("rope.dimension_count", s.head_dim),
+            ("rope.dimension_count", if s.arch == Arch::ChatGlm { s.head_dim / 2 } else { s.head_dim }),
             ("vocab_size", s.vocab),
         ];
         // as their files have them
         let (base, epsilon) = match s.arch {
-            Arch::Llama | Arch::Phi3 => (1e4, 1e-5),
+            Arch::Llama | Arch::Phi3 | Arch::ChatGlm => (1e4, 1e-5),
             Arch::Qwen2 | Arch::Qwen3 => (1e6, 1e-6),
         };
         let arch = s.arch.name();
@@ -327,7 +342,7 @@ struct Made {
 
 impl Generated for Made {
     /// Between tensors lie zeros.
-    fn read(&self, offset: u64, out: &mut [u8]) {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let end = offset + out.len() as u64;
         out.fill(0);
         let mut put = |start: u64, len: u64, make: &dyn Fn(u64, &mut [u8])| {
@@ -341,6 +356,7 @@ impl Generated for Made {
         for (start, g) in self.tensors[first..].iter().take_while(|(start, _)| *start < end) {
             put(*start, g.len, &|at, out| g.read(at, out));
         }
+        Ok(())
     }
 }
 
@@ -577,6 +593,8 @@ mod tests {
             ("qwen2-0.5b", 0.494),
             ("qwen2-1.5b", 1.544),
             ("qwen3-1.7b:f16", 1.721),
+            ("chatglm-6b", 6.244),
+            ("glm4-9b", 9.400),
         ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
         }

@@ -1,13 +1,14 @@
 //! What every decoder's plan is made of: claimed tensors, buffers, commands, cache pages.
 //!
-//! The models themselves (`llama`, `phi3`, `qwen`) say in which order; nothing here knows an architecture but the names
+//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`) say in which order; nothing here knows an architecture but the names
 //! its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
-use crate::formats::{Container, ContainerKind, names};
+use crate::formats::names::{self, Spelling};
+use crate::formats::{Container, ContainerKind};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -144,16 +145,26 @@ pub fn positions(n_ctx: usize) -> usize {
     n_ctx.next_multiple_of(CHUNK)
 }
 
-/// A tensor's name in either kind of file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
-/// `("attn_q", Some(0), "weight")`.
-pub(super) fn tensor_name(gguf: bool, what: &str, layer: Option<usize>, suffix: &str) -> String {
+/// How a container spells the names of its tensors.
+fn spelling(c: &Container) -> Spelling {
+    if c.kind == ContainerKind::Gguf { Spelling::Gguf } else { Spelling::of_directory(|name| c.tensor(name).is_some()) }
+}
+
+/// A tensor's name in a file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
+/// `("attn_q", Some(0), "weight")`. A file that has no name for it gets GGUF's, which it does not have either.
+fn tensor_name(spelling: Spelling, what: &str, layer: Option<usize>, suffix: &str) -> String {
     // GGUF has one name for the feed-forward's first matrix, fused or not
     let (what, arch) = if what == "ffn_gate_up" { ("ffn_up", "phi3") } else { (what, "llama") };
     let name = match layer {
         Some(l) => format!("blk.{l}.{what}.{suffix}"),
         None => format!("{what}.{suffix}"),
     };
-    if gguf { name } else { names::to_hf(arch, &name).unwrap_or_else(|| unreachable!("no tensor is called {name}")) }
+    spelling.name(arch, &name).unwrap_or(name)
+}
+
+/// The name of a container's output matrix, which it may lack.
+pub fn output_name(c: &Container) -> String {
+    tensor_name(spelling(c), "output", None, "weight")
 }
 
 /// A matrix in one or several buffers of whole row blocks.
@@ -225,7 +236,7 @@ pub(super) struct Builder<'a> {
     c: &'a Container,
     pub h: &'a Hyper,
     o: &'a PlanOptions,
-    gguf: bool,
+    spelling: Spelling,
     buffers: Vec<BufDecl>,
     commands: Vec<Command>,
     claimed: HashSet<String>,
@@ -253,7 +264,7 @@ impl<'a> Builder<'a> {
             c,
             h,
             o,
-            gguf: c.kind == ContainerKind::Gguf,
+            spelling: spelling(c),
             buffers: vec![],
             commands: vec![],
             claimed: HashSet::new(),
@@ -371,7 +382,7 @@ impl<'a> Builder<'a> {
         let p = SelectRowsParams { n_tokens: 0, dim: h.dim as u32, first: 0 };
         self.push("select", Op::SelectRows, Args::SelectRows(p), vec![self.work.x, chosen]);
         self.norm("output_norm", chosen, out_normed)?;
-        let head = tensor_name(self.gguf, "output", None, "weight");
+        let head = output_name(self.c);
         let output = if self.c.tensor(&head).is_some() {
             self.matrix("output", h.dim, h.vocab)?
         } else {
@@ -451,11 +462,34 @@ impl<'a> Builder<'a> {
         Ok((index, ty))
     }
 
+    /// Whether the file has `what.suffix` of this layer.
+    pub fn has(&self, what: &str, suffix: &str) -> bool {
+        self.c.tensor(&tensor_name(self.spelling, what, self.layer, suffix)).is_some()
+    }
+
     /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
     fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
-        let name = tensor_name(self.gguf, what, self.layer, suffix);
-        let (tensor, _) = self.claim(&name, &[len])?;
-        self.buffer(&name, len, Role::Weight(vec![Piece { tensor, part: Part::Vector { len } }]))
+        let [v] = self.fused_vector(what, suffix, [len])?;
+        Ok(v)
+    }
+
+    /// A vector that holds several one after the other, `[len\[0\] + len\[1\] + …]`, as vectors of their own.
+    fn fused_vector<const N: usize>(
+        &mut self,
+        what: &str,
+        suffix: &str,
+        lens: [usize; N],
+    ) -> anyhow::Result<[BufId; N]> {
+        let name = tensor_name(self.spelling, what, self.layer, suffix);
+        let total = lens.iter().sum();
+        let (tensor, _) = self.claim(&name, &[total])?;
+        let (mut list, mut first) = ([0; N], 0);
+        for (id, len) in list.iter_mut().zip(lens) {
+            let label = if len == total { name.clone() } else { format!("{name} elements {first}..{}", first + len) };
+            *id = self.buffer(&label, len, Role::Weight(vec![Piece { tensor, part: Part::Vector { first, len } }]))?;
+            first += len;
+        }
+        Ok(list)
     }
 
     /// A matrix of this layer, `[rows][k]`, split where it exceeds the binding limit.
@@ -466,7 +500,7 @@ impl<'a> Builder<'a> {
 
     /// A matrix that holds several below each other, `[rows\[0\] + rows\[1\] + …][k]`, as matrices of their own.
     pub fn fused<const N: usize>(&mut self, what: &str, k: usize, rows: [usize; N]) -> anyhow::Result<[Matrix; N]> {
-        let name = tensor_name(self.gguf, what, self.layer, "weight");
+        let name = tensor_name(self.spelling, what, self.layer, "weight");
         let total = rows.iter().sum();
         let (tensor, ty) = self.claim(&name, &[k, total])?;
         let mut first = 0;
@@ -561,9 +595,16 @@ impl<'a> Builder<'a> {
 
     /// y += the bias of the tensor `what`, `[len]`.
     pub fn bias(&mut self, what: &str, len: usize, y: BufId) -> anyhow::Result<()> {
-        let b = self.vector(what, "bias", len)?;
-        let p = AddBiasParams { n_tokens: 0, dim: len as u32 };
-        self.push(&format!("{what}_bias"), Op::AddBias, Args::AddBias(p), vec![b, y]);
+        self.fused_bias(what, [len], [y])
+    }
+
+    /// Each of the `ys` += its part of the bias of the tensor `what`, `[len\[0\] + len\[1\] + …]`.
+    pub fn fused_bias<const N: usize>(&mut self, what: &str, lens: [usize; N], ys: [BufId; N]) -> anyhow::Result<()> {
+        let parts = self.fused_vector(what, "bias", lens)?;
+        for ((b, len), y) in parts.into_iter().zip(lens).zip(ys) {
+            let p = AddBiasParams { n_tokens: 0, dim: len as u32 };
+            self.push(&format!("{what}_bias"), Op::AddBias, Args::AddBias(p), vec![b, y]);
+        }
         Ok(())
     }
 
@@ -666,7 +707,7 @@ impl<'a> Builder<'a> {
             let known = match t.name.as_str() {
                 "rope_freqs.weight" => true,
                 LONG_FACTORS | SHORT_FACTORS => matches!(self.h.rope_scaling, RopeScaling::LongRope { .. }),
-                name => name.ends_with("rotary_emb.inv_freq"),
+                name => names::is_frequencies(name),
             };
             if !known && !self.claimed.contains(&t.name) {
                 bail!(

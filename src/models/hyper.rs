@@ -37,9 +37,14 @@ pub enum Family {
     Qwen2,
     /// Qwen3, dense
     Qwen3,
+    /// ChatGLM2, ChatGLM3, GLM-4
+    ChatGlm,
 }
 
 impl Family {
+    /// Every family.
+    pub const ALL: [Family; 5] = [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen3, Family::ChatGlm];
+
     /// GGUF's `general.architecture`.
     pub fn name(self) -> &'static str {
         match self {
@@ -47,16 +52,26 @@ impl Family {
             Family::Phi3 => "phi3",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::ChatGlm => "chatglm",
         }
     }
 
     fn of_gguf(arch: &str) -> Option<Family> {
-        [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen3].into_iter().find(|f| f.name() == arch)
+        Family::ALL.into_iter().find(|f| f.name() == arch)
     }
 
-    /// By `model_type` of config.json, which has further names for llamas.
+    /// By `model_type` of config.json, which has further names: for llamas, and `glm` for GLM-4 in transformers' form.
     fn of_config(model_type: &str) -> Option<Family> {
-        if ["mistral", "smollm"].contains(&model_type) { Some(Family::Llama) } else { Family::of_gguf(model_type) }
+        match model_type {
+            "mistral" | "smollm" => Some(Family::Llama),
+            "glm" => Some(Family::ChatGlm),
+            other => Family::of_gguf(other),
+        }
+    }
+
+    /// The names of all families, for messages.
+    fn known() -> String {
+        Family::ALL.map(Family::name).join(", ")
     }
 }
 
@@ -145,6 +160,8 @@ pub struct Hyper {
     pub rope_scaling: RopeScaling,
     /// pairs (i, i + n_rot/2), as in Hugging Face files, rather than (2i, 2i+1)
     pub half_split: bool,
+    /// whether queries, keys and values have biases, of a family that has models of both kinds and where the file says
+    pub qkv_bias: Option<bool>,
     /// whether the embedding is the output matrix, where the file says
     pub tied: Option<bool>,
 }
@@ -157,7 +174,12 @@ impl Hyper {
             ContainerKind::HuggingFace => {
                 let file = c.described_by().display();
                 let config = c.config.as_ref().with_context(|| format!("{file}: missing"))?;
-                from_config(&Fields::of(file, config)?)?
+                let config = Fields::of(file, config)?;
+                if config.text("model_type")? == Some("chatglm") {
+                    from_chatglm(&config)?
+                } else {
+                    from_config(&config)?
+                }
             }
             ContainerKind::Safetensors => bail!(
                 "{}: a lone safetensors file has no config; give the directory that holds config.json",
@@ -299,7 +321,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let arch =
         text("general.architecture")?.with_context(|| format!("{file}: no general.architecture: not a model file"))?;
     let family = Family::of_gguf(arch).with_context(|| {
-        format!("{file}: architecture {} is not supported (supported: llama, phi3, qwen2, qwen3)", cut(arch))
+        format!("{file}: architecture {} is not supported (supported: {})", cut(arch), Family::known())
     })?;
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
@@ -328,6 +350,9 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let vocab = opt("vocab_size", if tokens > 0 { tokens } else { rows })?;
     ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
     let original = opt("rope.scaling.original_context_length", context)? as f64;
+    // half a head in every released ChatGLM: a file that does not say so would be rotated wrongly
+    let n_rot =
+        if family == Family::ChatGlm { need("rope.dimension_count")? } else { opt("rope.dimension_count", head_dim)? };
     Ok(Hyper {
         family,
         name: text("general.name")?.unwrap_or(arch).to_string(),
@@ -336,7 +361,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         heads,
         kv_heads: opt("attention.head_count_kv", heads)?,
         head_dim,
-        n_rot: opt("rope.dimension_count", head_dim)?,
+        n_rot,
         ffn: need("feed_forward_length")?,
         vocab,
         context,
@@ -347,7 +372,8 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
             as f32,
         rope_base: float("rope.freq_base")?.unwrap_or(10000.0),
         rope_scaling: gguf_scaling(c, family, arch, original)?,
-        half_split: family != Family::Llama,
+        half_split: ![Family::Llama, Family::ChatGlm].contains(&family),
+        qkv_bias: None,
         tied: None,
         arch: arch.to_string(),
     })
@@ -436,8 +462,9 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let model_type = cfg.text("model_type")?.unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
         format!(
-            "{file}: model_type {:?} is not supported (supported: llama, mistral, phi3, qwen2, qwen3)",
-            cut(model_type)
+            "{file}: model_type {:?} is not supported (supported: {}, mistral, glm)",
+            cut(model_type),
+            Family::known()
         )
     })?;
     let opt = |key: &str| -> anyhow::Result<Option<usize>> {
@@ -452,7 +479,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let head_dim = match opt("head_dim")? {
         Some(n) => n,
         // transformers' default for this one does not follow from the width
-        None if family == Family::Qwen3 => 128,
+        None if [Family::Qwen3, Family::ChatGlm].contains(&family) => 128,
         None => dim / heads,
     };
     let context = need("max_position_embeddings")?;
@@ -463,14 +490,15 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     };
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
-    let partial = inner.or(outer).unwrap_or(1.0);
+    let partial = inner.or(outer).unwrap_or(if family == Family::ChatGlm { 0.5 } else { 1.0 });
+    let may_be_partial = [Family::Phi3, Family::ChatGlm].contains(&family);
     ensure!(
-        partial == 1.0 || (family == Family::Phi3 && partial > 0.0 && partial < 1.0),
+        partial == 1.0 || (may_be_partial && partial > 0.0 && partial < 1.0),
         "{file}: partial_rotary_factor is {partial:?}, expected {}",
-        if family == Family::Phi3 { "above 0 and at most 1" } else { "1" }
+        if may_be_partial { "above 0 and at most 1" } else { "1" }
     );
     let sliding = match (family, cfg.flag("use_sliding_window")?) {
-        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) => None,
+        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) | (Family::ChatGlm, _) => None,
         _ => opt("sliding_window")?.filter(|w| *w > 0),
     };
     // transformers: a Qwen's layers from max_window_layers on, unless layer_types says of each; all of a Phi-3 or Mistral
@@ -497,7 +525,15 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     };
     let (outer, inner) = (cfg.number("rope_theta")?, scaling.number("rope_theta")?);
     let rope_base = single(outer.or(inner).unwrap_or(10000.0));
-    let eps = cfg.number("rms_norm_eps")?.unwrap_or(if family == Family::Phi3 { 1e-5 } else { 1e-6 });
+    let eps = cfg.number("rms_norm_eps")?.unwrap_or(match family {
+        Family::Phi3 => 1e-5,
+        Family::ChatGlm => 1.5625e-7,
+        _ => 1e-6,
+    });
+    let qkv_bias = match family {
+        Family::ChatGlm => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
+        _ => None,
+    };
     Ok(Hyper {
         family,
         arch: model_type.to_string(),
@@ -516,8 +552,76 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         eps: eps as f32,
         rope_base,
         rope_scaling,
-        half_split: true,
+        half_split: family != Family::ChatGlm,
+        qkv_bias,
         tied: cfg.flag("tie_word_embeddings")?,
+    })
+}
+
+/// The config.json of ChatGLM's own code: ChatGLM2, ChatGLM3 and GLM-4 as they were published first. What its fields may
+/// turn on and no released model has is refused by name.
+fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
+    let file = cfg.file();
+    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
+        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
+        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
+    };
+    let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
+    ensure!(
+        cfg.flag("position_encoding_2d")? != Some(true) && cfg.get("inner_hidden_size").is_none(),
+        "{file}: the first ChatGLM-6B is not supported (supported: ChatGLM2, ChatGLM3, GLM-4)"
+    );
+    // (field, what it must be, what stands where it is missing)
+    for (key, wanted, default) in [
+        ("original_rope", true, true),
+        ("rmsnorm", true, true),
+        ("post_layer_norm", true, true),
+        ("multi_query_attention", true, false),
+        ("add_bias_linear", false, false),
+        ("apply_residual_connection_post_layernorm", false, false),
+    ] {
+        let found = cfg.flag(key)?.unwrap_or(default);
+        ensure!(found == wanted, "{file}: {key} = {found} is not supported (supported: {wanted})");
+    }
+    // of four bits `formats` has made Q4_0 already
+    for (key, known) in [("quantization_bit", &[0, 4][..]), ("pre_seq_len", &[0])] {
+        let found = opt(key)?.unwrap_or(0);
+        ensure!(known.contains(&found), "{file}: {key} = {found} is not supported (supported: {known:?})");
+    }
+    let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
+    ensure!(heads > 0, "{file}: num_attention_heads is 0");
+    let head_dim = opt("kv_channels")?.unwrap_or(dim / heads);
+    let name = cfg.text("_name_or_path")?.filter(|s| !s.is_empty()).unwrap_or("chatglm").to_string();
+    let ratio = cfg.number("rope_ratio")?.unwrap_or(1.0);
+    // from the third on it multiplies the base; before it, the positions are divided by it
+    ensure!(
+        ratio == 1.0 || !name.to_lowercase().contains("chatglm2"),
+        "{file}: rope_ratio = {ratio:?} of a ChatGLM2 is not supported (supported: 1)"
+    );
+    Ok(Hyper {
+        family: Family::ChatGlm,
+        arch: "chatglm".into(),
+        name,
+        layers: need("num_layers")?,
+        dim,
+        heads,
+        kv_heads: need("multi_query_group_num")?,
+        head_dim,
+        n_rot: head_dim / 2,
+        ffn: need("ffn_hidden_size")?,
+        vocab: match opt("padded_vocab_size")? {
+            Some(n) => n,
+            None => need("vocab_size")?,
+        },
+        context: need("seq_length")?,
+        window: None,
+        window_layers: vec![],
+        eps: cfg.number("layernorm_epsilon")?.unwrap_or(1e-5) as f32,
+        rope_base: single(10000.0 * ratio),
+        rope_scaling: RopeScaling::None,
+        half_split: false,
+        qkv_bias: Some(cfg.flag("add_qkv_bias")?.unwrap_or(false)),
+        tied: Some(cfg.flag("tie_word_embeddings")?.unwrap_or(false)),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Config and weights to plans. Claims every tensor of a file exactly once; names no device.
 
 mod builder;
+mod chatglm;
 mod error;
 pub mod hyper;
 mod llama;
@@ -10,7 +11,7 @@ mod rope;
 mod vector;
 pub mod weights;
 
-pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, positions, recent_positions};
+pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions};
 pub use error::{Cached, PlanError};
 pub use hyper::{Family, Hyper};
 pub use rope::{RopeTable, llama3_divisors};
@@ -31,6 +32,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
         b.start_layer(l)?;
         match h.family {
             Family::Llama => llama::layer(&mut b)?,
+            Family::ChatGlm => chatglm::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 => qwen::layer(&mut b)?,
         }

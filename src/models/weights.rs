@@ -2,7 +2,7 @@
 
 use super::hyper::Hyper;
 use super::rope::RopeTable;
-use super::vector::{place, vector};
+use super::vector::{place, range, vector};
 use crate::blocks::pack::{self, ROW_BLOCK};
 use crate::formats::Container;
 use crate::ops::exact::flush;
@@ -86,12 +86,15 @@ impl Weights<'_> {
     fn piece(&mut self, p: &Piece, out: &mut [u32]) -> anyhow::Result<()> {
         let c = self.container;
         let t = &c.tensors[p.tensor];
-        let Part::Rows { t: ty, k, row0, rows } = p.part else {
-            for (w, v) in out.iter_mut().zip(vector(c, t)?) {
-                *w = flush(v).to_bits();
+        let (ty, k, row0, rows) = match p.part {
+            Part::Rows { t, k, row0, rows } => (t, k, row0, rows),
+            Part::Vector { first, len } => {
+                for (w, v) in out.iter_mut().zip(range(c, t, first..first + len)?) {
+                    *w = flush(v).to_bits();
+                }
+                (self.progress)(t.bytes / t.elems().max(1) * len as u64);
+                return Ok(());
             }
-            (self.progress)(t.bytes);
-            return Ok(());
         };
         let row_bytes = ty
             .row_bytes(k)

@@ -8,7 +8,7 @@ use super::vocab;
 use crate::formats::Container;
 use crate::formats::meta::{Meta, Value};
 use crate::models::hyper::yarn_magnitude;
-use crate::models::{Family, Hyper, hyper::RopeScaling, llama3_divisors};
+use crate::models::{Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
@@ -28,9 +28,10 @@ pub struct Converted {
 pub fn convert(c: &Container) -> anyhow::Result<Converted> {
     let dir = c.files[0].parent().map(|d| d.display().to_string()).unwrap_or_default();
     let h = Hyper::read(c)?;
+    let head = output_name(c);
     ensure!(
-        h.tied != Some(false) || c.tensor("lm_head.weight").is_some(),
-        "{dir}: tensor lm_head.weight is missing, and tie_word_embeddings is false"
+        h.tied != Some(false) || c.tensor(&head).is_some(),
+        "{dir}: tensor {head} is missing, and tie_word_embeddings is false"
     );
     let cfg = c.config.as_ref().with_context(|| format!("{dir}: no config.json"))?;
     let mut out = keys(&h).with_context(|| format!("{dir}/config.json"))?;
@@ -100,6 +101,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         }
     }
     put("general.quantization_version", Value::U32(2));
+    // the rows of a family that turns neighbours in both forms stay where they are
     let permuted = (h.family == Family::Llama).then_some((h.heads, h.kv_heads));
     Ok(Converted { meta: Meta { entries }, permuted, rope_freqs: llama3_divisors(h), rope_factors })
 }
@@ -152,6 +154,7 @@ mod tests {
             rope_base: 500_000.0,
             rope_scaling,
             half_split: true,
+            qkv_bias: None,
             tied: Some(true),
         }
     }

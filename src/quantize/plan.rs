@@ -340,7 +340,7 @@ fn from_gguf(c: &Container) -> Vec<Item> {
 fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
     let mut items = Vec::new();
     for (index, t) in c.tensors.iter().enumerate() {
-        if t.name.ends_with("rotary_emb.inv_freq") {
+        if names::is_frequencies(&t.name) {
             continue;
         }
         let gguf = names::to_gguf(&t.name).with_context(|| {
@@ -478,12 +478,13 @@ fn dim(t: &Tensor, d: u64) -> anyhow::Result<u32> {
 
 /// The packed format of a tensor (`None`: as it is), and why it is not packed.
 fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'static Kind>, Option<String>)> {
+    let output = names::to_gguf(hf).as_deref() == Some("output.weight");
     let candidate = hf.ends_with(".weight") && !hf.contains("embed") && !hf.contains("norm") && t.shape.len() == 2;
-    if !candidate || o.mix == Some(Mix::Copy) || (o.leave_output && hf == "lm_head.weight") {
+    if !candidate || o.mix == Some(Mix::Copy) || (o.leave_output && output) {
         return Ok((None, None));
     }
-    let output = o.output_type.filter(|_| hf == "lm_head.weight");
-    let chosen = match (choose::by_pattern(&o.patterns, hf, &t.name)?, output, o.mix) {
+    let output_type = o.output_type.filter(|_| output);
+    let chosen = match (choose::by_pattern(&o.patterns, hf, &t.name)?, output_type, o.mix) {
         (Some(None), ..) => return Ok((None, None)),
         (Some(Some(ty)), ..) | (None, Some(ty), _) => ty,
         (None, None, Some(Mix::Plain(ty))) => ty,

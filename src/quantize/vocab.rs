@@ -30,6 +30,11 @@ pub(super) const MAX_SPM: u64 = 64 << 20;
 pub(super) const CHAT_TEMPLATE: &str = "chat_template.jinja";
 /// Its longest, in bytes.
 pub(super) const MAX_TEMPLATE: u64 = 4 << 20;
+/// Tokens that ChatGLM2 and ChatGLM3 have after those of their sentencepiece model, whose ids no file says: they stand in
+/// the models' own code.
+const CHATGLM: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"];
+/// And those that ChatGLM3 has after them.
+const CHATGLM3: [&str; 4] = ["<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
 /// U+2581, sentencepiece's space.
 const SPACE: &str = "\u{2581}";
 
@@ -63,11 +68,20 @@ pub(super) fn convert<'c>(
         None => None,
     };
     let sentences = beside(c, SPM, MAX_SPM)?;
+    let is_chatglm = matches!(cfg["model_type"].as_str(), Some("glm" | "chatglm"));
     let mut v = match (&json, sentences) {
+        (Some(json), Some(bytes)) if is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
+        (None, Some(bytes)) if is_ranks(&bytes) => bail!(
+            "{SPM} is a list of ranks (tiktoken), from which merges do not follow: take tokenizer.json from the model's \
+             form for transformers"
+        ),
         (_, Some(bytes)) => read_spm(&bytes).context(SPM)?,
         (Some(json), None) => read_json(json).context("tokenizer.json")?,
         (None, None) => bail!("neither tokenizer.json nor tokenizer.model"),
     };
+    if is_chatglm {
+        mark_chatglm(&mut v, cfg);
+    }
     ensure!(v.tokens.len() <= rows, "{} tokens for a model of {rows}", v.tokens.len());
     if let Some(json) = &json {
         mark_added(json, &mut v, rows)?;
@@ -101,7 +115,8 @@ pub(super) fn convert<'c>(
         ("unknown", special("unk_token")?),
         ("padding", special("pad_token")?),
     ];
-    let add_bos = add_bos(&config, json.as_ref(), v.model == "llama")?;
+    // what a ChatGLM's texts begin with is no BOS
+    let add_bos = !is_chatglm && add_bos(&config, json.as_ref(), v.model == "llama")?;
     let space = v.model == "llama" && json.as_ref().is_none_or(prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
     put("model", Value::Str(v.model.into()));
@@ -127,6 +142,36 @@ pub(super) fn convert<'c>(
         out.push(("tokenizer.chat_template".into(), Value::Str(t)));
     }
     Ok(())
+}
+
+/// Whether a `tokenizer.model` is lines of a token in base64 and its rank, as tiktoken has them.
+fn is_ranks(bytes: &[u8]) -> bool {
+    let line = bytes.split(|b| *b == b'\n').next().unwrap_or(&[]);
+    let Some((token, rank)) = std::str::from_utf8(line).ok().and_then(|line| line.trim_end().split_once(' ')) else {
+        return false;
+    };
+    !token.is_empty()
+        && token.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
+        && rank.parse::<u64>().is_ok()
+}
+
+/// The control tokens of a ChatGLM that no file lists, and its name of the split rule.
+fn mark_chatglm(v: &mut Vocab, cfg: &Json) {
+    if v.model == "gpt2" {
+        // the rule of smaug-bpe, of a family without BOS
+        if v.pre == "smaug-bpe" {
+            v.pre = "chatglm-bpe".into();
+        }
+        return;
+    }
+    let is_third = cfg["_name_or_path"].as_str().is_some_and(|name| name.to_lowercase().contains("chatglm3"));
+    for text in CHATGLM.into_iter().chain(CHATGLM3.into_iter().filter(|_| is_third)) {
+        v.tokens.push(text.into());
+        v.types.push(CONTROL);
+        if let Some(s) = &mut v.scores {
+            s.push(0.0);
+        }
+    }
 }
 
 /// The chat template: a file of its own, else the config's (of several, the one called default).
@@ -417,6 +462,22 @@ mod tests {
         let mut out = vec![0x0a, p.len() as u8];
         out.extend(p);
         out
+    }
+
+    #[test]
+    fn control_tokens_that_no_file_of_a_chatglm_lists_get_the_ids_after_its_pieces() {
+        for (name, last) in [("THUDM/chatglm2-6b", "eop"), ("THUDM/chatglm3-6b", "<|observation|>")] {
+            let mut v = read_spm(&[piece("<unk>", 0.0, 2), piece("\u{2581}a", -1.5, 1)].concat()).unwrap();
+            mark_chatglm(&mut v, &serde_json::json!({"_name_or_path": name}));
+            assert_eq!(v.tokens[2..7], ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"]);
+            assert_eq!(v.tokens.last().unwrap(), last);
+            assert!(v.types[2..].iter().all(|t| *t == CONTROL));
+            assert_eq!([v.types.len(), v.scores.unwrap().len()], [v.tokens.len(); 2]);
+        }
+        assert!(is_ranks(b"IQ== 0\nIg== 1\n") && is_ranks(b"IQ== 0"));
+        for other in [&piece("<unk>", 0.0, 2)[..], b"", b"a b", b"IQ==", b"\n"] {
+            assert!(!is_ranks(other), "{other:?}");
+        }
     }
 
     #[test]

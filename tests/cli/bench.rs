@@ -383,10 +383,20 @@ fn synthetic_models_need_no_file_and_are_the_same_every_time() {
     }
     assert_ne!(a[0]["digest"], a[2]["digest"]);
     assert_eq!(a[0]["model_type"], "llama 1M Q4_K - Medium");
-    let args = ["--synthetic", "phi3-tiny,qwen2-tiny,qwen3-tiny", "--reference", "cpu:scalar", "-p", "8", "-n", "1"];
+    let args = [
+        "--synthetic",
+        "phi3-tiny,qwen2-tiny,qwen3-tiny,chatglm-tiny",
+        "--reference",
+        "cpu:scalar",
+        "-p",
+        "8",
+        "-n",
+        "1",
+    ];
     let rows = quick("json", &args).exits(0).rows();
     let kinds: Vec<&str> = rows.iter().step_by(2).map(|r| r["model_type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["phi3 2M Q4_K - Medium", "qwen2 1M Q4_K - Medium", "qwen3 1M Q4_K - Medium"]);
+    let expected = ["phi3 2M", "qwen2 1M", "qwen3 1M", "chatglm 1M"].map(|m| format!("{m} Q4_K - Medium"));
+    assert_eq!(kinds, expected);
     assert!(rows.iter().all(|r| r["logits_check"].as_str().unwrap().starts_with("same as ")), "{rows:#?}");
 }
 

@@ -14,7 +14,11 @@ pub const SMALL: &str = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --v
 /// A synthetic model in a folder of its own.
 pub fn model(args: &str) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let out = dir.path().join(if args.contains("--format hf") { "model" } else { "model.gguf" });
+    let out = dir.path().join(if args.contains("--format hf") || args.contains("--format chatglm") {
+        "model"
+    } else {
+        "model.gguf"
+    });
     let path = out.to_string_lossy().into_owned();
     let mut list = vec!["synth_model", "--out", &path];
     list.extend(args.split_whitespace());

@@ -397,6 +397,102 @@ fn phi_3_markers_swallow_the_white_space_after_them() {
     assert!(Tokenizer::from_gguf(&m).is_ok());
 }
 
+/// A sentencepiece vocabulary with ChatGLM3's control tokens after it, of this architecture.
+fn chatglm_spm(architecture: &str) -> Meta {
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
+    tokens.extend((0..=255u8).map(|b| format!("<0x{b:02X}>")));
+    tokens.extend(["\u{2581}", "s", "o", "p", "h", "so", "sop", "\u{2581}sop"].map(String::from));
+    let ordinary = tokens.len();
+    // `sop` is a syllable of the vocabulary here, and a control token under another text
+    tokens.extend(["[MASK]", "[gMASK]", "[sMASK]", "eop", "<|user|>", "<|observation|>"].map(String::from));
+    let types = (0..tokens.len()).map(|i| match i {
+        0 => 2,
+        1 | 2 => 3,
+        3..259 => 6,
+        _ if i < ordinary => 1,
+        _ => 3,
+    });
+    let mut m = meta(vec![
+        ("model", text("llama")),
+        ("scores", Value::F32Array((0..tokens.len()).map(|i| -(i as f32)).collect())),
+        ("token_type", Value::I32Array(types.collect())),
+        ("tokens", Value::StrArray(tokens)),
+        ("add_bos_token", Value::Bool(true)),
+    ]);
+    m.entries.push(("general.architecture".into(), text(architecture)));
+    m
+}
+
+#[test]
+fn texts_for_chatglm_begin_with_its_two_tokens_and_end_where_another_s_turn_begins() {
+    // ChatGLM3: `sop` has no brackets; where the vocabulary has it as an ordinary token, that is the one
+    let m = chatglm_spm("chatglm");
+    let t = Tokenizer::from_gguf(&m).unwrap();
+    let id = |want: &str| (0..t.vocab_size() as u32).find(|&id| t.token_text(id).as_deref() == Some(want)).unwrap();
+    let start = [id("[gMASK]"), id("sop")];
+    assert_eq!((t.start(), t.adds_bos()), (&start[..], true));
+    assert_eq!(t.eos(), [id("</s>"), id("<|user|>"), id("<|observation|>")]);
+    let plain = t.encode("sop", false, true).unwrap();
+    assert_eq!(t.encode("sop", true, true).unwrap(), [&start[..], &plain].concat());
+    assert_eq!(t.encode("", true, true).unwrap(), start);
+    // a prompt that has them already keeps them as they are; the first of a long one are those of the whole
+    assert_eq!(t.encode_first("sop", true, true, 3).unwrap(), [start[0], start[1], plain[0]]);
+    assert_eq!(t.encode("[gMASK]", false, true).unwrap(), [start[0]]);
+    // of another architecture the same vocabulary begins with BOS
+    let t = Tokenizer::from_gguf(&chatglm_spm("llama")).unwrap();
+    assert_eq!((t.start(), t.adds_bos(), t.eos()), (&[1u32][..], true, &[2u32][..]));
+
+    // control tokens that are syllables never come from text
+    let Value::StrArray(mut tokens) = m.get("tokenizer.ggml.tokens").unwrap().clone() else { unreachable!() };
+    let syllable = tokens.iter().position(|t| t == "sop").unwrap();
+    (tokens[syllable], tokens[syllable + 1]) = ("[x]".into(), "[y]".into());
+    let last = tokens.len() - 6;
+    tokens[last] = "sop".into();
+    let t = Tokenizer::from_gguf(&with(m, "tokens", Value::StrArray(tokens))).unwrap();
+    assert_eq!(t.start(), [last as u32 + 1, last as u32]);
+    let ids = t.encode("sops eop", false, true).unwrap();
+    assert!(!ids.contains(&(last as u32)) && ids.len() > 2, "{ids:?}");
+    assert_eq!(t.decode(&ids), "sops eop");
+
+    // GLM-4: byte-level, with brackets
+    let mut m = with(small_bpe(), "tokens", texts(&["a", "b", "ab", "<|endoftext|>", "[gMASK]", "<sop>", "<|user|>"]));
+    m = with(m, "token_type", Value::I32Array(vec![1, 1, 1, 3, 3, 3, 3]));
+    m = with(m, "pre", text("chatglm-bpe"));
+    m.entries.push(("general.architecture".into(), text("chatglm")));
+    let t = Tokenizer::from_gguf(&m).unwrap();
+    assert_eq!((t.bos(), t.start(), t.adds_bos(), t.eos()), (None, &[4, 5][..], true, &[3, 6][..]));
+    assert_eq!(t.encode("[gMASK]<sop>ab", true, true).unwrap(), [4, 5, 2]);
+    assert_eq!(t.encode("ab", true, false).unwrap(), [4, 5, 2]);
+    assert_eq!(t.encode("ab", false, false).unwrap(), [2]);
+    // a vocabulary without them begins with nothing
+    let m = with(m, "tokens", texts(&["a", "b", "ab", "<|endoftext|>", "[x]", "<sop>", "<|user|>"]));
+    let t = Tokenizer::from_gguf(&m).unwrap();
+    assert_eq!((t.start(), t.adds_bos()), (&[][..], false));
+}
+
+#[test]
+fn a_tokenizer_json_beside_a_glm_begins_with_its_two_tokens() {
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let mut file = bpe_json(level, false);
+    let n = file["model"]["vocab"].as_object().unwrap().len();
+    for (i, content) in ["[gMASK]", "<sop>", "<|user|>", "<|observation|>"].into_iter().enumerate() {
+        let token = json!({"id": n + i, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true});
+        file["added_tokens"].as_array_mut().unwrap().push(token);
+    }
+    let file = serde_json::to_vec(&file).unwrap();
+    for model_type in ["glm", "chatglm", "llama"] {
+        let model = json!({"model_type": model_type, "eos_token_id": [1]});
+        let t = Tokenizer::from_tokenizer_json(&file, None, None, Some(&model)).unwrap();
+        let n = n as u32;
+        let glm = model_type != "llama";
+        assert_eq!(t.start(), if glm { vec![n, n + 1] } else { vec![] }, "{model_type}");
+        assert_eq!((t.adds_bos(), t.eos().len()), (glm, if glm { 3 } else { 1 }), "{model_type}");
+        let ids = t.encode("King", t.adds_bos(), false).unwrap();
+        assert_eq!(ids.starts_with(&[n, n + 1]), glm);
+    }
+}
+
 #[test]
 fn a_missing_split_rule_is_the_default_one_and_an_unknown_one_is_refused() {
     assert!(Tokenizer::from_gguf(&without(small_bpe(), "pre")).is_ok());

@@ -19,11 +19,11 @@ use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-fn open(path: &Path) -> Container {
+pub(super) fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn hyper(c: &Container) -> Hyper {
+pub(super) fn hyper(c: &Container) -> Hyper {
     Hyper::read(c).unwrap_or_else(|e| panic!("{e:#}"))
 }
 
@@ -41,7 +41,7 @@ fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
 }
 
 /// Logits of every position, on the CPU with caches of f32.
-fn logits(c: &Container, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
+pub(super) fn logits(c: &Container, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
     let h = Hyper::read(c)?;
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut rows = Vec::new();
@@ -64,7 +64,7 @@ fn softmax(l: &[f32]) -> Vec<f64> {
 }
 
 /// (worst KL divergence, positions whose top-1 differs, largest difference of a logit)
-fn distance(expected: &[Vec<f32>], found: &[Vec<f32>]) -> (f64, usize, f32) {
+pub(super) fn distance(expected: &[Vec<f32>], found: &[Vec<f32>]) -> (f64, usize, f32) {
     assert_eq!(expected.len(), found.len());
     let (mut worst, mut flips, mut diff) = (0f64, 0, 0f32);
     for (e, f) in expected.iter().zip(found) {
@@ -93,7 +93,7 @@ fn recorded(name: &str) -> (String, usize, Vec<Vec<f32>>) {
 }
 
 /// The ids of `make.py`.
-fn ids(n: usize) -> Vec<u32> {
+pub(super) fn ids(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| (i * 37 + i * i * 5 + 11) % 262).collect()
 }
 
@@ -160,6 +160,16 @@ fn qwen3_agrees_with_transformers() {
 }
 
 #[test]
+fn chatglm_agrees_with_transformers() {
+    agrees("chatglm");
+}
+
+#[test]
+fn chatglm_with_many_queries_to_a_key_agrees_with_transformers() {
+    agrees("chatglm_groups");
+}
+
+#[test]
 fn the_comparison_sees_the_wrong_set_of_longrope_factors() {
     let (args, n, expected) = recorded("phi3_short");
     let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
@@ -178,6 +188,7 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch qwen2 --tied",
         "--arch qwen2 --rope yarn",
         "--arch qwen3 --head-dim 32",
+        "--arch chatglm",
     ] {
         let (_a, gguf) = model(&format!("{SMALL} {args}"));
         let (_b, hf) = model(&format!("{SMALL} {args} --format hf --shards 3"));
@@ -310,7 +321,7 @@ fn both_file_forms_tokenise_alike() {
         "<|im_start|>user\nThere's a line 2024.\r\n\r\n  then<|im_end|>\n",
         "these threads  and the rest, ähm 漢字 \u{1f600}",
     ];
-    for arch in ["llama", "phi3", "qwen2", "qwen3"] {
+    for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm"] {
         let args = format!("--preset {arch}-tiny --vocab 3000 --dim 64 --heads 2 --kv-heads 2 --ffn 64 --type f32")
             .replace("llama-tiny", "tiny");
         let (_a, gguf) = model(&args);
@@ -321,7 +332,7 @@ fn both_file_forms_tokenise_alike() {
         let b = Tokenizer::from_tokenizer_json(json, hf.tokenizer_config.as_ref(), None, hf.config.as_ref())
             .unwrap_or_else(|e| panic!("{arch}: {e:#}"));
         assert_eq!(a.eos().first(), b.eos().first(), "{arch}");
-        assert_eq!(a.adds_bos(), b.adds_bos(), "{arch}");
+        assert_eq!((a.adds_bos(), a.start()), (b.adds_bos(), b.start()), "{arch}");
         for text in texts {
             let ids = a.encode(text, a.adds_bos(), true).expect("encodes");
             assert_eq!(ids, b.encode(text, b.adds_bos(), true).expect("encodes"), "{arch}: {text:?}");
@@ -379,8 +390,19 @@ fn qwen3_has_the_same_words_on_every_device() {
     same_words_everywhere("--preset qwen3-tiny --type f16", 1, CacheType::F16, None);
 }
 
+#[test]
+fn chatglm_has_the_same_words_on_every_device() {
+    let whole = same_words_everywhere("--preset chatglm-tiny", 1, CacheType::TQ3_1, None);
+    // a limit that cuts the fused matrices, whose parts do not begin at whole row blocks of their tensor
+    let split = same_words_everywhere("--preset chatglm-tiny", 1, CacheType::TQ3_1, Some(40 << 10));
+    assert_eq!(whole.digest, split.digest);
+    same_words_everywhere("--preset chatglm-tiny --type f16", 1, CacheType::F16, None);
+    same_words_everywhere("--preset chatglm-tiny --type q8_0 --heads 8 --head-dim 32", 2, CacheType::Q8_0, None);
+    same_words_everywhere("--preset chatglm-tiny --type q4_1 --tied", 1, CacheType::Q8_0R, None);
+}
+
 /// The one line that running a model ends with.
-fn refused(path: &Path) -> String {
+pub(super) fn refused(path: &Path) -> String {
     let run = logits(&open(path), &ids(8), 64).map(|rows| rows.len());
     let error = format!("{:#}", run.expect_err("must be refused"));
     assert!(error.lines().count() == 1, "{error}");
@@ -452,9 +474,18 @@ fn gguf_error(args: &str, from: &str, to: &str) -> String {
 fn gguf_metadata_that_make_no_model_are_refused_by_name() {
     let long = "--arch phi3 --rope longrope";
     for (args, from, to, expected) in [
-        ("--arch phi3", "phi3", "phi9", "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3)"),
+        (
+            "--arch phi3",
+            "phi3",
+            "phi9",
+            "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm)",
+        ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
+        ("--arch chatglm", "rope.dimension_count", "rope.dimension_kount", "chatglm.rope.dimension_count is missing"),
+        ("--arch chatglm", "chatglm.context_length", "chatglm.context__ength", "chatglm.context_length is missing"),
+        ("--arch chatglm", "blk.1.attn_qkv.bias", "blk.1.attn_qkv.bies", "attn_qkv.bies has no place in a chatglm"),
+        ("--arch chatglm", "blk.1.attn_qkv.weight", "blk.1.attn_qkw.weight", "tensor blk.1.attn_qkv.weight is missing"),
         (long, "rope_factors_long", "rope_factors_lone", "tensor rope_factors_long.weight is missing"),
         (long, "rope_factors_short", "rope_factors_shore", "tensor rope_factors_short.weight is missing"),
         ("--arch qwen2", "blk.1.attn_k.bias", "blk.1.attn_k.bies", "tensor blk.1.attn_k.bias is missing"),
@@ -502,7 +533,13 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
     let big = [0, 1, 2, 3, 255, 257, 4096, 1 << 31, u64::MAX];
     let real = [0.0, -1.0, 1e-300, 0.5, 1.0, 1e30, 1e300];
     let (mut runs, mut refusals) = (0, 0);
-    for args in ["--arch llama --rope yarn", "--arch phi3 --rope longrope", "--arch qwen2 --tied", "--arch qwen3"] {
+    for args in [
+        "--arch llama --rope yarn",
+        "--arch phi3 --rope longrope",
+        "--arch qwen2 --tied",
+        "--arch qwen3",
+        "--arch chatglm",
+    ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let mut c = open(&path);
         let config = c.config.clone().expect("a directory has one");

@@ -78,7 +78,20 @@ fn biases_of_queries_keys_and_values_are_one_command() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let layers = per_layer(&fused(&synthetic(&dir, &["--preset", "qwen2-tiny"])), &DECODE);
     println!("{layers:#?}");
-    assert!(layers.iter().all(|l| l.len() <= 10 && l.iter().filter(|s| **s == "add_bias").count() == 1));
+    assert!(layers.iter().all(|l| l.len() == 9 && l.iter().filter(|s| **s == "add_bias").count() == 1));
+}
+
+#[test]
+fn a_chatglm_layer_whose_biases_are_parts_of_one_tensor_is_nine_commands() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for args in [&[][..], &["--head-dim", "128"], &["--type", "q8_0"]] {
+        let plan = fused(&synthetic(&dir, &[&["--preset", "chatglm-tiny"], args].concat()));
+        let layers = per_layer(&plan, &DECODE);
+        println!("{layers:#?}");
+        assert!(layers.iter().all(|l| l.len() == 9 && l.iter().filter(|s| **s == "add_bias").count() == 1));
+        let many = Step { n_tokens: FEW_TOKENS + 1, ..DECODE };
+        assert!(per_layer(&plan, &many).iter().all(|l| l.len() == 10));
+    }
 }
 
 #[test]
@@ -168,6 +181,8 @@ fn fused_and_plain_recordings_agree_for_other_weight_types_and_odd_shapes() {
         ["--preset", "odd", "--type", "bf16"],
         ["--preset", "qwen2-tiny", "--type", "q4_k_m"],
         ["--preset", "phi3-tiny", "--type", "q4_k_m"],
+        ["--preset", "chatglm-tiny", "--type", "q4_k_m"],
+        ["--preset", "chatglm-tiny", "--type", "q4_0"],
     ] {
         println!("{args:?}");
         same_logits(&synthetic(&dir, &args), F16, 1, None);
@@ -242,7 +257,7 @@ fn stems(commands: Vec<Command>, limit: usize) -> Vec<&'static str> {
     let matrix = Part::Rows { t: BlockType::Q8_0, k: DIM, row0: 0, rows: DIM };
     let buffers = vec![
         buffer("x", DIM, Role::Scratch),
-        buffer("norm", DIM, weight(0, Part::Vector { len: DIM })),
+        buffer("norm", DIM, weight(0, Part::Vector { first: 0, len: DIM })),
         buffer("normed", DIM, Role::Scratch),
         buffer("act", 37 * 2, Role::Scratch),
         buffer("a", 2 * 34 * DIM, weight(1, matrix)),

@@ -60,11 +60,11 @@ fn ids(n: usize) -> Vec<u32> {
 // ---------------------------------------------------------------- float64
 
 /// y = W x, W `[rows][x.len()]`
-fn times(w: &[f64], x: &[f64]) -> Vec<f64> {
+pub(super) fn times(w: &[f64], x: &[f64]) -> Vec<f64> {
     w.chunks_exact(x.len()).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
 }
 
-fn norm(w: &[f64], x: &[f64], eps: f64) -> Vec<f64> {
+pub(super) fn norm(w: &[f64], x: &[f64], eps: f64) -> Vec<f64> {
     let scale = 1.0 / (x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64 + eps).sqrt();
     x.iter().zip(w).map(|(x, w)| x * scale * w).collect()
 }

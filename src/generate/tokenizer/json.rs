@@ -11,7 +11,9 @@
 //! not those of the reference, but they still decode to the text.
 
 use super::steps::{Normalizers, PreTokenizers, flatten, guarded};
-use super::{Borders, END_TEXTS, Engine, Reach, Tokenizer, bpe, byte_token, dedup, shown, spm};
+use super::{
+    Borders, CHATGLM_END_TEXTS, END_TEXTS, Engine, Reach, Tokenizer, bpe, byte_token, chatglm_start, dedup, shown, spm,
+};
 use crate::formats::json::Fields;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -297,6 +299,7 @@ struct Ends<'a> {
     config: Fields<'a>,
     /// generation_config.json and config.json
     sources: [Fields<'a>; 2],
+    is_chatglm: bool,
 }
 
 impl Ends<'_> {
@@ -345,8 +348,8 @@ impl Ends<'_> {
                 eos.push(self.in_range(source.file(), "eos_token_id", id)?);
             }
         }
-        for text in END_TEXTS {
-            eos.extend(self.vocabulary.get(text).copied().filter(|&id| (self.special)(id)));
+        for text in END_TEXTS.iter().chain(CHATGLM_END_TEXTS.iter().filter(|_| self.is_chatglm)) {
+            eos.extend(self.vocabulary.get(*text).copied().filter(|&id| (self.special)(id)));
         }
         dedup(&mut eos);
         Ok(eos)
@@ -383,18 +386,27 @@ pub(super) fn load<'v>(
         Some(value) => Fields::of(name, value),
         None => Ok(Fields::none(name)),
     };
+    let model_type = fields("config.json", model_config)?.text("model_type")?;
+    let is_chatglm = matches!(model_type, Some("glm" | "chatglm"));
     let ends = Ends {
         vocabulary: &vocabulary,
         count: texts.len(),
         special: &special,
         config: fields("tokenizer_config.json", config)?,
         sources: [fields("generation_config.json", generation_config)?, fields("config.json", model_config)?],
+        is_chatglm,
     };
-    let ((bos, adds_bos), eos) = (ends.first(template)?, ends.last()?);
+    let ((bos, mut adds_bos), eos) = (ends.first(template)?, ends.last()?);
+    let mut start: Vec<u32> = bos.into_iter().collect();
+    if is_chatglm {
+        start = chatglm_start(|text| vocabulary.get(text).copied());
+        adds_bos = !start.is_empty();
+    }
     Ok(Tokenizer {
         texts,
         pieces,
         bos,
+        start,
         eos,
         adds_bos,
         strips_first_space: decoding.strips_first_space,

@@ -37,6 +37,8 @@ pub struct Tokenizer {
     /// bytes each id adds to the text
     pieces: Vec<Box<[u8]>>,
     bos: Option<u32>,
+    /// the ids that go before a text: BOS, or what stands in its place
+    start: Vec<u32>,
     eos: Vec<u32>,
     adds_bos: bool,
     /// encoding put a space before the text, so decoding takes one away
@@ -134,6 +136,21 @@ const END_TEXTS: [&str; 11] = [
     "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
 ];
 
+/// Texts of tokens that end a turn of a ChatGLM besides: another's turn begins.
+const CHATGLM_END_TEXTS: [&str; 2] = ["<|user|>", "<|observation|>"];
+
+/// Control tokens of ChatGLM2 and ChatGLM3 that are written as syllables: text never becomes them.
+const CHATGLM_SYLLABLES: [&str; 2] = ["sop", "eop"];
+
+/// The two tokens that every text for a ChatGLM begins with, `[gMASK]` and `<sop>` (`sop` before GLM-4): without them the
+/// models answer poorly. Nothing where the vocabulary lacks one.
+fn chatglm_start(id_of: impl Fn(&str) -> Option<u32>) -> Vec<u32> {
+    match (id_of("[gMASK]"), id_of("<sop>").or_else(|| id_of("sop"))) {
+        (Some(mask), Some(begin)) => vec![mask, begin],
+        _ => vec![],
+    }
+}
+
 /// Text from a file, quoted and cut to a length that fits an error line.
 fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(60).collect();
@@ -216,8 +233,10 @@ impl Tokenizer {
             return Ok(t);
         }
         let dir = file.parent().unwrap_or(file);
-        let json =
-            c.tokenizer_json.as_deref().with_context(|| format!("{}: no tokenizer.json in it", dir.display()))?;
+        let json = c.tokenizer_json.as_deref().with_context(|| {
+            // sentencepiece's own file is read by quantize alone
+            format!("{}: no tokenizer.json in it (a GGUF file made of it takes tokenizer.model)", dir.display())
+        })?;
         let (config, generation) = (c.tokenizer_config.as_ref(), c.generation_config.as_ref());
         // its errors begin with the name of a file of this directory
         let mut t = Tokenizer::from_tokenizer_json(json, config, generation, c.config.as_ref())
@@ -231,7 +250,8 @@ impl Tokenizer {
     ///
     /// Departures from llama.cpp: a special id outside the vocabulary, a token listed twice and a merge that names an
     /// unknown token are errors; the default ids of BOS and EOS (1 and 2 for SentencePiece, 11 for BPE) are taken only
-    /// when that token is a marker; ordinary text never becomes a control, unknown or byte token. A missing
+    /// when that token is a marker; ordinary text never becomes a control, unknown or byte token. Texts for
+    /// `general.architecture` `chatglm` begin with `[gMASK]` and `<sop>` (`sop`), whatever `add_bos_token` says. A missing
     /// `tokenizer.ggml.pre` is a warning and the default rule; a name that is not known is an error.
     pub fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
         let model = meta
@@ -268,8 +288,10 @@ impl Tokenizer {
         let mut ends: Vec<u32> = eos.into_iter().collect();
         ends.extend(source.special("eot_token_id")?);
         ends.extend(source.special("eom_token_id")?);
+        let is_chatglm = meta.typed::<&str>("general.architecture")? == Some("chatglm");
+        let ends_text = |text: &str| END_TEXTS.contains(&text) || is_chatglm && CHATGLM_END_TEXTS.contains(&text);
         for id in 0..count {
-            if END_TEXTS.contains(&source.tokens[id].as_str()) {
+            if ends_text(&source.tokens[id]) {
                 ends.push(id as u32);
                 if source.kinds[id] != Kind::Control {
                     log::warn!("token {id} {} is not marked as a control token: taking it for one", source.tokens[id]);
@@ -288,6 +310,7 @@ impl Tokenizer {
         let listed = source.tokens.iter().zip(&source.kinds).enumerate();
         let specials = listed
             .filter(|(_, (_, kind))| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown))
+            .filter(|(_, (text, _))| !(is_chatglm && CHATGLM_SYLLABLES.contains(&text.as_str())))
             .map(|(id, (text, kind))| Special {
                 text: text.clone(),
                 id: id as u32,
@@ -300,7 +323,13 @@ impl Tokenizer {
         let pieces = (0..count).map(|id| piece_of(&source.tokens[id], source.kinds[id], is_spm).into()).collect();
         let space_prefix = meta.typed("tokenizer.ggml.add_space_prefix")?.unwrap_or(is_spm);
         let by_default = rule.as_ref().is_none_or(|rule| rule.add_bos);
-        let adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(by_default) && bos.is_some();
+        let mut adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(by_default) && bos.is_some();
+        let mut start: Vec<u32> = bos.into_iter().collect();
+        if is_chatglm {
+            let id_of = |text: &str| source.tokens.iter().position(|t| t == text).map(|id| id as u32);
+            start = chatglm_start(id_of);
+            adds_bos = !start.is_empty();
+        }
         // an unknown token stands for a character, or for a byte
         let bytes = source.tokens.iter().map(String::len).fold(4, usize::max);
         let reach = Some(Reach { bytes, strips: specials.strips() });
@@ -325,6 +354,7 @@ impl Tokenizer {
             texts: source.tokens.into_iter().map(|t| Some(t.into())).collect(),
             pieces,
             bos,
+            start,
             eos: ends,
             adds_bos,
             strips_first_space: is_spm && space_prefix,
@@ -340,7 +370,8 @@ impl Tokenizer {
     ///
     /// Truncation, padding and dropout settings in the file are ignored. BOS comes from `config`, else from
     /// `generation_config` or `model_config`, else from what the post-processor puts before an empty text; EOS from all
-    /// of them together. [`Tokenizer::adds_bos`] is `add_bos_token` of `config`, else what the post-processor does.
+    /// of them together. [`Tokenizer::adds_bos`] is `add_bos_token` of `config`, else what the post-processor does. Where the
+    /// model is a ChatGLM (`model_type` `glm` or `chatglm`) texts begin with `[gMASK]` and `<sop>`.
     pub fn from_tokenizer_json(
         json: &[u8],
         config: Option<&serde_json::Value>,
@@ -360,20 +391,26 @@ impl Tokenizer {
         self.bos
     }
 
+    /// The ids that go before a text where [`Tokenizer::adds_bos`]: BOS, or `[gMASK]` and `<sop>` of a ChatGLM.
+    pub fn start(&self) -> &[u32] {
+        &self.start
+    }
+
     /// Every id that ends generation: end of text, of turn and of message, named by the file or known by their text.
     /// The one the file names as EOS, if any, is first.
     pub fn eos(&self) -> &[u32] {
         &self.eos
     }
 
-    /// Whether texts for this model begin with [`Tokenizer::bos`] by default.
+    /// Whether texts for this model begin with [`Tokenizer::start`] by default.
     pub fn adds_bos(&self) -> bool {
         self.adds_bos
     }
 
     /// Token ids of `text`.
     ///
-    /// With `add_bos` the ids begin with BOS exactly once: it is not put before a text that already begins with it.
+    /// With `add_bos` the ids begin with [`Tokenizer::start`] exactly once: it is not put before a text that already begins
+    /// with it.
     /// With `parse_special` the texts of control tokens become those tokens; without it they are plain text. Texts of
     /// user-defined (GGUF) or added but not special (`tokenizer.json`) tokens always become those tokens.
     ///
@@ -410,9 +447,9 @@ impl Tokenizer {
             done = end;
         }
         if add_bos {
-            let bos = self.bos.context("a BOS token was asked for, but the vocabulary has none")?;
-            if ids.first() != Some(&bos) {
-                ids.insert(0, bos);
+            ensure!(!self.start.is_empty(), "a BOS token was asked for, but the vocabulary has none");
+            if !ids.starts_with(&self.start) {
+                ids.splice(0..0, self.start.iter().copied());
             }
         }
         ids.truncate(most);
