@@ -7,7 +7,7 @@
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
-use crate::formats::{Container, ContainerKind, names};
+use crate::formats::{Container, names};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -253,7 +253,7 @@ impl<'a> Builder<'a> {
             c,
             h,
             o,
-            gguf: c.kind == ContainerKind::Gguf,
+            gguf: c.kind.is_named_as_gguf(),
             buffers: vec![],
             commands: vec![],
             claimed: HashSet::new(),
