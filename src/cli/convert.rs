@@ -2,12 +2,10 @@
 
 use super::common::{self, Load, note};
 use super::interrupt;
-use crate::engine::check_vocabulary;
 use crate::formats::bump::write::{self, Job, Lose, Options};
 use crate::formats::bump::{self, Codes, Version};
 use crate::formats::output::{self, Staged};
 use crate::formats::{Container, Dtype, LoadMode};
-use crate::generate::tokenizer::Tokenizer;
 use crate::models::Hyper;
 use crate::quantize::choose::Mix;
 use crate::quantize::{self, Split, Target, Watch};
@@ -283,9 +281,6 @@ fn to_gguf(a: &ConvertArgs, c: &Container) -> anyhow::Result<String> {
     }
     let h = Hyper::read(c)?;
     common::check_weights(c, &h)?;
-    if c.meta.get("tokenizer.ggml.model").is_some() {
-        check_vocabulary(c, &h, &Tokenizer::read(c)?)?;
-    }
     job.layout.sources.push(c.described_by().to_path_buf());
     let bar = common::bar(job.bytes_in(c), "converting {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}");
     let (mut staged, _) = Staged::begin(&a.output, &job.layout, false)?;

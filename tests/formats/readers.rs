@@ -448,7 +448,7 @@ fn a_file_with_another_ending_is_recognised_by_its_first_bytes() {
     assert_eq!(st.kind, ContainerKind::Safetensors);
     assert_eq!(st.meta.str("k"), Some("v"));
     let message = from_vec("blob", b"PK\x03\x04 no model".to_vec()).unwrap_err().to_string();
-    assert!(message.contains("neither GGUF nor safetensors"), "{message}");
+    assert!(message.contains("neither GGUF nor BUMP nor safetensors"), "{message}");
 }
 
 #[test]

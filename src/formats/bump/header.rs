@@ -232,12 +232,12 @@ impl Header {
                 return Err(FormatError::unsupported(file, what, "convert the model it was made from"));
             }
         }
-        if d.aligned_head < d.head_dim || d.aligned_head > d.head_dim.next_multiple_of(64) {
+        if d.aligned_head < d.head_dim || d.aligned_head > d.head_dim + 64 {
             return Err(FormatError::invalid(
                 file,
                 "header",
                 "the aligned head dimension cannot be",
-                format_args!("{} to {}", d.head_dim, d.head_dim.next_multiple_of(64)),
+                format_args!("{} to {}", d.head_dim, d.head_dim + 64),
                 d.aligned_head,
             ));
         }

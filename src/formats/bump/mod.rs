@@ -175,8 +175,9 @@ pub(super) fn parse(source: &Source, beside: &Beside, file: usize) -> Result<Par
     check_dims(source, &dims)?;
     let manifest = manifest(source, &header, inside.as_ref(), beside)?;
     let parts = match &manifest {
-        Some(list) => parts(&header, list),
-        None => Parts { positions: true, ..Parts::default() },
+        // of the others the layout is known, whatever a manifest says
+        Some(list) if header.vocab.is_some() => parts(&header, list),
+        _ => Parts { positions: true, ..Parts::default() },
     };
     let (start, table) = table(source, &header, layout::table_len(&dims, parts.output), end)?;
     let found = digest(source, start, end)?;
@@ -232,7 +233,7 @@ fn check_dims(source: &Source, d: &Dims) -> Result<(), FormatError> {
             return Err(FormatError::invalid(source.name(), "header", what, expected, found));
         }
     }
-    if d.vocab > vocab::MAX_TOKENS * 16 || !d.heads.is_multiple_of(d.kv_heads) {
+    if !d.heads.is_multiple_of(d.kv_heads) {
         let found = format_args!("{} for {}", d.kv_heads, d.heads);
         let what = "key-value heads that queries cannot share evenly";
         return Err(FormatError::invalid(source.name(), "header", what, "a divisor of the heads", found));
