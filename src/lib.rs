@@ -96,7 +96,7 @@ pub mod internals {
     //! - [`cases`]: small runs of every operation, for tests and timing
     //! - [`cpu`]: the CPU device
     //! - `host`: the wgpu device (feature `gpu`)
-    //! - [`formats`]: GGUF and safetensors files, untrusted bytes to named tensors
+    //! - [`formats`]: GGUF, safetensors and BUMP files, untrusted bytes to named tensors
     //! - [`models`]: config and weights to Recordings
     //! - [`quantize`]: one model file into another, block by block
     //! - [`generate`]: tokens, sampling, sessions

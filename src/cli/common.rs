@@ -59,12 +59,15 @@ pub fn word(s: &str) -> Result<String, String> {
 
 #[derive(Args)]
 pub struct ModelArgs {
-    /// GGUF file (the first, of shards), Hugging Face or packed directory [default: the embedded story model]
+    /// GGUF file (the first, of shards), BUMP file, Hugging Face or packed directory [default: the embedded story model]
     #[arg(env = "ISOBIT_MODEL", hide_env_values = true)]
     pub model: Option<PathBuf>,
     /// The same as MODEL
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     pub model_flag: Option<PathBuf>,
+    /// Take the tokeniser of another model: a GGUF file, or a directory with tokenizer.json
+    #[arg(long, value_name = "MODEL", help_heading = "Engine")]
+    pub tokenizer: Option<PathBuf>,
     /// How files are read: read, or mmap (a file truncated while mapped kills the process)
     #[arg(long, value_enum, default_value = "read", env = "ISOBIT_LOAD_MODE", hide_env_values = true)]
     #[arg(value_name = "MODE", hide_possible_values = true, help_heading = "Engine")]
@@ -122,7 +125,11 @@ impl ModelArgs {
                 flag.display()
             );
         }
-        open(self.path(), self.load_mode)
+        let mut c = open(self.path(), self.load_mode)?;
+        if let Some(from) = &self.tokenizer {
+            c.take_tokenizer(from)?;
+        }
+        Ok(c)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `isobit inspect`: what a model file holds.
 
 use super::common::{self, Load};
-use crate::formats::{Container, ContainerKind, Tensor};
+use crate::formats::{Container, ContainerKind, Dtype, Tensor, bump};
 use crate::models::{Hyper, recent_positions};
 use crate::ops::cache::CacheType;
 use clap::Args;
@@ -12,13 +12,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  isobit inspect model.gguf\n  isobit inspect ./hf-directory --tensors")]
+#[command(
+    after_help = "Examples:\n  isobit inspect model.gguf\n  isobit inspect ./hf-directory --tensors\n  isobit inspect model.gguf --style bump"
+)]
 pub struct InspectArgs {
-    /// GGUF or safetensors file, or Hugging Face directory; without it the embedded model
+    /// GGUF, BUMP or safetensors file, or Hugging Face directory; without it the embedded model
     file: Option<PathBuf>,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
+    /// own, or bump: the lines of C-Kernel-Engine's tool (with --tensors those of its list)
+    #[arg(long, default_value = "own", value_name = "STYLE", value_parser = ["own", "bump"], conflicts_with = "json")]
+    #[arg(hide_possible_values = true)]
+    style: String,
     /// How files are read: read or mmap
     #[arg(long, value_enum, default_value = "read", value_name = "MODE", hide_possible_values = true)]
     load_mode: Load,
@@ -31,6 +37,10 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
     let c = common::open(a.file.as_deref(), a.load_mode)?;
     let held = Held::of(&c);
     let mut out = std::io::stdout().lock();
+    if a.style == "bump" {
+        as_bump_tool(&held, a.tensors, &mut out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if a.json {
         writeln!(out, "{}", held.json(a.tensors))?;
     } else {
@@ -65,6 +75,7 @@ impl Held<'_> {
         types.sort_by_key(|&(name, count, _)| (std::cmp::Reverse(count), name));
         let (tag, arch) = match c.kind {
             ContainerKind::Gguf => ("gguf", c.meta.str("general.architecture")),
+            ContainerKind::Bump => ("bump", c.meta.str("general.architecture")),
             ContainerKind::HuggingFace => ("hf", c.config.as_ref().and_then(|v| v["model_type"].as_str())),
             ContainerKind::Safetensors => ("safetensors", None),
         };
@@ -103,13 +114,29 @@ impl Held<'_> {
 
     fn print(&self, all_tensors: bool, out: &mut impl Write) -> anyhow::Result<()> {
         let (c, tag) = (self.c, self.tag);
+        self.print_head(out)?;
+        writeln!(out, "[{tag}] parameters={} bytes={}", self.params, size(c.total_bytes()))?;
+        self.print_types(&self.types, out)?;
+        match &self.hyper {
+            Ok(h) => self.print_shape(h, out)?,
+            Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
+        }
+        key_tensors(c, tag, &KEY_TENSORS, out)?;
+        if all_tensors {
+            self.print_all(out)?;
+        }
+        Ok(())
+    }
+
+    fn print_head(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        let (c, tag) = (self.c, self.tag);
         // names come from the file; nothing in them may reach the terminal as a control
         let arch = super::one_line(&self.arch);
         for f in &c.files {
             writeln!(out, "[{tag}] file={}", f.display())?;
         }
         match c.kind {
-            ContainerKind::Gguf => writeln!(
+            ContainerKind::Gguf | ContainerKind::Bump => writeln!(
                 out,
                 "[{tag}] version={} arch={arch} tensors={} kv={} alignment={} data_start={}",
                 c.version,
@@ -120,23 +147,23 @@ impl Held<'_> {
             )?,
             _ => writeln!(out, "[{tag}] arch={arch} tensors={}", c.tensors.len())?,
         }
-        writeln!(out, "[{tag}] parameters={} bytes={}", self.params, size(c.total_bytes()))?;
-        writeln!(out, "[{tag}] tensor types:")?;
-        for (name, count, bytes) in &self.types {
+        Ok(())
+    }
+
+    fn print_types(&self, types: &[(&str, u64, u64)], out: &mut impl Write) -> anyhow::Result<()> {
+        writeln!(out, "[{}] tensor types:", self.tag)?;
+        for (name, count, bytes) in types {
             writeln!(out, "  - {name:>10}: {count:>5} tensors, bytes={}", size(*bytes))?;
         }
-        match &self.hyper {
-            Ok(h) => self.print_shape(h, out)?,
-            Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
-        }
-        key_tensors(c, tag, out)?;
-        if all_tensors {
-            writeln!(out, "[{tag}] all tensors:")?;
-            let mut all: Vec<&Tensor> = c.tensors.iter().collect();
-            all.sort_by(|a, b| a.name.cmp(&b.name));
-            for t in all {
-                line(t, out)?;
-            }
+        Ok(())
+    }
+
+    fn print_all(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        writeln!(out, "[{}] all tensors:", self.tag)?;
+        let mut all: Vec<&Tensor> = self.c.tensors.iter().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        for t in all {
+            line(t, out)?;
         }
         Ok(())
     }
@@ -179,21 +206,84 @@ pub fn cells(list: &[(&'static str, Option<usize>)]) -> String {
     cells.join(", ")
 }
 
-fn key_tensors(c: &Container, tag: &str, out: &mut impl Write) -> anyhow::Result<()> {
-    let names = [
-        "token_embd",
-        "output",
-        "output_norm",
-        "blk.0.attn_qkv",
-        "blk.0.attn_q",
-        "blk.0.attn_k",
-        "blk.0.attn_v",
-        "blk.0.attn_output",
-        "blk.0.ffn_gate",
-        "blk.0.ffn_up",
-        "blk.0.ffn_down",
-    ];
-    let found: Vec<&Tensor> = names.iter().filter_map(|n| c.tensor(&format!("{n}.weight"))).collect();
+/// As C-Kernel-Engine's tool prints a GGUF file: with `all` its `--list`, else its `--inspect`, which of a llama says too
+/// what types a BUMP file of it would have. Of a BUMP file the same lines.
+fn as_bump_tool(held: &Held, all: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let c = held.c;
+    held.print_head(out)?;
+    let mut types = held.types.clone();
+    let id = |name: &str| Dtype::from_name(name).and_then(Dtype::ggml_id);
+    types.sort_by_key(|&(name, count, _)| (std::cmp::Reverse(count), id(name)));
+    held.print_types(&types, out)?;
+    key_tensors(c, held.tag, &BUMP_KEY_TENSORS, out)?;
+    if all {
+        return held.print_all(out);
+    }
+    if held.arch == "llama" || c.kind == ContainerKind::Bump {
+        preview(c, out)?;
+    }
+    Ok(())
+}
+
+/// The types of a BUMP file's table by what this container holds.
+fn preview(c: &Container, out: &mut impl Write) -> anyhow::Result<()> {
+    let layers = (0..).take_while(|l| c.tensor(&format!("blk.{l}.attn_norm.weight")).is_some()).count();
+    let of = |name: &str| c.tensor(name).map_or("?", |t| bump::printed(t.dtype));
+    let matrices = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down"];
+    let of_layer = |l: usize| matrices.map(|m| of(&format!("blk.{l}.{m}.weight")));
+    let entries = 14 * layers + 4;
+    writeln!(out, "[bump] dtype table preview:")?;
+    writeln!(out, "  entries={entries} expected={entries}")?;
+    writeln!(out, "  token_emb={} pos_emb=FP32", of("token_embd.weight"))?;
+    let mut shown: Vec<usize> = vec![0, layers.saturating_sub(1)];
+    shown.dedup();
+    for l in shown {
+        let [q, k, v, o, w1, w2] = of_layer(l);
+        writeln!(out, "  layer{l}: wq={q} wk={k} wv={v} wo={o} w1={w1} w2={w2}")?;
+    }
+    // the rest of the table are norms, positions and biases
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::from([("FP32", 8 * layers + 3)]);
+    for name in (0..layers).flat_map(of_layer).chain([of("token_embd.weight")]) {
+        *counts.entry(name).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{name}={n}")).collect();
+    Ok(writeln!(out, "  counts: {}", counts.join(", "))?)
+}
+
+/// Tensors that say most of a model.
+const KEY_TENSORS: [&str; 11] = [
+    "token_embd.weight",
+    "output.weight",
+    "output_norm.weight",
+    "blk.0.attn_qkv.weight",
+    "blk.0.attn_q.weight",
+    "blk.0.attn_k.weight",
+    "blk.0.attn_v.weight",
+    "blk.0.attn_output.weight",
+    "blk.0.ffn_gate.weight",
+    "blk.0.ffn_up.weight",
+    "blk.0.ffn_down.weight",
+];
+
+/// Those that C-Kernel-Engine's tool prints.
+const BUMP_KEY_TENSORS: [&str; 13] = [
+    "token_embd.weight",
+    "output.weight",
+    "output_norm.weight",
+    "blk.0.attn_q.weight",
+    "blk.0.attn_k.weight",
+    "blk.0.attn_v.weight",
+    "blk.0.attn_q.bias",
+    "blk.0.attn_k.bias",
+    "blk.0.attn_v.bias",
+    "blk.0.attn_output.weight",
+    "blk.0.ffn_gate.weight",
+    "blk.0.ffn_up.weight",
+    "blk.0.ffn_down.weight",
+];
+
+fn key_tensors(c: &Container, tag: &str, names: &[&str], out: &mut impl Write) -> anyhow::Result<()> {
+    let found: Vec<&Tensor> = names.iter().filter_map(|n| c.tensor(n)).collect();
     if !found.is_empty() {
         writeln!(out, "[{tag}] key tensors:")?;
     }

@@ -7,6 +7,7 @@ mod bench;
 mod common;
 mod compare;
 mod completions;
+mod convert;
 mod devices;
 mod hist;
 mod inspect;
@@ -84,6 +85,8 @@ enum Cmd {
     Hist(hist::HistArgs),
     /// Quantise or convert a model
     Quantize(quantize::QuantizeArgs),
+    /// Turn a GGUF file into a BUMP file, or back, without touching a block
+    Convert(convert::ConvertArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Write the manual pages
@@ -130,6 +133,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),
         Cmd::Quantize(a) => quantize::run(a),
+        Cmd::Convert(a) => convert::run(a),
         Cmd::Completions(a) => completions::run(a, Cli::command()),
         Cmd::Man(a) => completions::man(a, Cli::command()),
         #[cfg(feature = "gpu")]

@@ -26,7 +26,7 @@ use std::process::ExitCode;
     after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run --json"
 )]
 pub struct QuantizeArgs {
-    /// GGUF file (the first, of shards) or Hugging Face directory, F32, F16 or BF16
+    /// GGUF file (the first, of shards), BUMP file or Hugging Face directory, F32, F16 or BF16
     input: PathBuf,
     /// The new GGUF file, or the new directory of a packed or split model
     output: PathBuf,

@@ -3,6 +3,7 @@
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
 use crate::engine::{self, Advance, Ended, Generating, Reads, Request, Session};
+use crate::formats::ContainerKind;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::hex;
@@ -32,6 +33,10 @@ pub struct RunArgs {
     /// A file with the prompt; - for stdin
     #[arg(short = 'f', long)]
     file: Option<PathBuf>,
+    /// The prompt as token ids with commas; without a tokeniser ids are printed too
+    #[arg(long, value_name = "IDS", conflicts_with_all = ["prompt", "file", "escape", "no_bos", "special"])]
+    #[arg(value_parser = ids)]
+    ids: Option<Ids>,
     /// Replace \n, \t, \\, \" and \xHH in the prompt
     #[arg(short = 'e', long)]
     escape: bool,
@@ -121,6 +126,15 @@ fn seed(s: &str) -> Result<u64, String> {
     s.parse().map_err(|_| "expected a whole number, or -1 for a new one".to_string())
 }
 
+/// Token ids of `--ids`.
+#[derive(Clone, Debug)]
+struct Ids(Vec<u32>);
+
+fn ids(s: &str) -> Result<Ids, String> {
+    let list: Result<Vec<u32>, _> = s.split(',').map(|id| id.trim().parse()).collect();
+    list.map(Ids).map_err(|_| "expected whole numbers with commas between them, as in 1,2,3".to_string())
+}
+
 /// The prompt. A model that is no file is most likely a prompt without its -p.
 fn prompt_text(a: &RunArgs) -> anyhow::Result<String> {
     if let (None, None, Some(m)) = (&a.prompt, &a.file, a.model.path())
@@ -134,13 +148,27 @@ fn prompt_text(a: &RunArgs) -> anyhow::Result<String> {
 
 pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let text = prompt_text(&a)?;
+    let text = if a.ids.is_some() { String::new() } else { prompt_text(&a)? };
     // what it would refuse is refused before a model is read
     Sampler::new(a.sampling.options())?;
     let model = a.model.model()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);
     let n_ctx = o.n_ctx(h);
-    let prompt = prompt_ids(&a, &text, model.tokenizer()?, n_ctx)?;
+    let prompt = match &a.ids {
+        Some(Ids(list)) => list.clone(),
+        None => {
+            let found = model.tokenizer().map_err(anyhow::Error::from);
+            // of this kind of file it is nothing unusual
+            let none = c.kind == ContainerKind::Bump && c.meta.get("tokenizer.ggml.model").is_none();
+            let tok = match found {
+                Err(e) if none => {
+                    return Err(e.context("--tokenizer MODEL takes another model's tokeniser, --ids does without"));
+                }
+                other => other?,
+            };
+            prompt_ids(&a, &text, tok, n_ctx)?
+        }
+    };
     let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
     let device = o.devices().open(&a.device)?;
     let bar = common::load_bar(c);
@@ -234,6 +262,8 @@ fn generate(
         ..Request::new(prompt.as_slice())
     };
     let mut out = Output { text: String::new(), stream: !a.json };
+    // with a prompt of ids there may be no text to print
+    let bare = a.ids.is_some() && session.model().tokenizer().is_err();
     let mut generating = session.stream(request)?;
     let prompt_started = Instant::now();
     let bar = common::bar(prompt.len() as u64, "reading the prompt {bar:30} {pos}/{len} tokens {eta}");
@@ -272,7 +302,11 @@ fn generate(
         hash.update(bytemuck::cast_slice::<f32, u8>(generating.logits()));
         ids.push(piece.id);
         generated.store(ids.len(), Ordering::Relaxed);
-        out.answer(&piece.text)?;
+        match bare {
+            true if ids.len() == 1 => out.answer(&piece.id.to_string())?,
+            true => out.answer(&format!(" {}", piece.id))?,
+            false => out.answer(&piece.text)?,
+        }
         stop = piece.ended.map(word_for);
     }
     let (decode_time, stop) = (decode_started.elapsed(), stop.unwrap_or(INTERRUPTED));

@@ -30,8 +30,8 @@ struct Inner {
 }
 
 impl Model {
-    /// Opens a GGUF file (of shards the first), a safetensors directory of Hugging Face or of packed weights, or a directory
-    /// with one GGUF file in it.
+    /// Opens a GGUF file (of shards the first), a BUMP file, a safetensors directory of Hugging Face or of packed weights, or
+    /// a directory with one GGUF or BUMP file in it.
     ///
     /// Errors: [`Error::Model`].
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {

@@ -78,9 +78,13 @@ fn value_memory(json: &[u8]) -> usize {
 }
 
 /// A JSON file as a value, bounded in bytes and, before parsing, in memory.
-fn read_json(path: &Path) -> Result<Value, FormatError> {
-    let bytes = read_whole(path, MAX_CONFIG)?;
-    let memory = value_memory(&bytes);
+pub(super) fn read_json(path: &Path) -> Result<Value, FormatError> {
+    json_value(path, &read_whole(path, MAX_CONFIG)?)
+}
+
+/// JSON as a value, bounded in memory before it is parsed. `path` stands for it in messages.
+pub(super) fn json_value(path: &Path, bytes: &[u8]) -> Result<Value, FormatError> {
+    let memory = value_memory(bytes);
     if memory > MAX_VALUES {
         return Err(FormatError::invalid(
             &show_path(path),
@@ -90,11 +94,11 @@ fn read_json(path: &Path) -> Result<Value, FormatError> {
             format_args!("about {memory}"),
         ));
     }
-    serde_json::from_slice(&bytes).map_err(|e| json_error(path, e))
+    serde_json::from_slice(bytes).map_err(|e| json_error(path, e))
 }
 
 /// A JSON file that may be absent.
-fn read_optional(path: &Path) -> Result<Option<Value>, FormatError> {
+pub(super) fn read_optional(path: &Path) -> Result<Option<Value>, FormatError> {
     path.is_file().then(|| read_json(path)).transpose()
 }
 

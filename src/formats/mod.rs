@@ -1,4 +1,4 @@
-//! Untrusted bytes to named tensors: GGUF files and their shards, safetensors files, Hugging Face directories.
+//! Untrusted bytes to named tensors: GGUF files and their shards, safetensors files, Hugging Face directories, BUMP files.
 //!
 //! A [`Container`] is what a model file holds: typed metadata, tensors with type, shape and place, and positioned
 //! reads. Opening one reads headers only, never tensor data, and checks every length against the file; afterwards any
@@ -9,6 +9,7 @@
 //! model needs and whether weights are finite is for `models` and the block packers. It prints nothing. What is written
 //! goes through `output` alone: under another name until it is complete.
 
+pub mod bump;
 mod digest;
 mod dtype;
 mod error;
@@ -38,6 +39,7 @@ use error::{quote, show_path};
 use index::NameIndex;
 use source::Source;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What kind of file or directory a container was opened from.
@@ -49,6 +51,22 @@ pub enum ContainerKind {
     Safetensors,
     /// a directory with `config.json` and safetensors or block files
     HuggingFace,
+    /// a BUMP file, with the files beside it; metadata and names are a GGUF file's
+    Bump,
+}
+
+impl ContainerKind {
+    /// Whether metadata and tensor names are those of a GGUF file.
+    pub fn is_named_as_gguf(self) -> bool {
+        matches!(self, ContainerKind::Gguf | ContainerKind::Bump)
+    }
+}
+
+/// Padding inside a tensor: of every `step` bytes of the file the first `run` are the tensor's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gaps {
+    run: u64,
+    step: u64,
 }
 
 /// A tensor's name, type, shape and place. Its bytes are fetched with [`Container::read`].
@@ -81,7 +99,7 @@ impl Tensor {
 pub struct Container {
     /// what was opened
     pub kind: ContainerKind,
-    /// GGUF version, else 0
+    /// version of a GGUF or BUMP file, else 0
     pub version: u32,
     /// the files with tensors, shards in order; `<embedded>` for bytes in memory
     pub files: Vec<PathBuf>,
@@ -103,6 +121,8 @@ pub struct Container {
     pub generation_config: Option<serde_json::Value>,
     sources: Vec<Source>,
     index: NameIndex,
+    /// tensors with padding between their rows, by name
+    gaps: BTreeMap<String, Gaps>,
     /// the file with metadata or config, where that is not the first with tensors
     described_by: Option<PathBuf>,
 }
@@ -133,6 +153,9 @@ fn sniff(source: &Source, name: &str) -> Result<ContainerKind, FormatError> {
     let mut head = [0u8; 9];
     let n = source.len().min(9) as usize;
     source.read_at(0, &mut head[..n], &|| "header at byte 0".into())?;
+    if bump::is_bump(&head[..n]) || name.ends_with(".bump") {
+        return Ok(ContainerKind::Bump);
+    }
     // As a safetensors header length these four bytes would mean more than a gigabyte.
     if head[..n].starts_with(&gguf::MAGIC) || name.ends_with(".gguf") {
         return Ok(ContainerKind::Gguf);
@@ -143,17 +166,19 @@ fn sniff(source: &Source, name: &str) -> Result<ContainerKind, FormatError> {
     Err(FormatError::invalid(
         source.name(),
         "header at byte 0",
-        "neither GGUF nor safetensors",
-        "\"GGUF\", or a length and \"{\"",
+        "neither GGUF nor BUMP nor safetensors",
+        "\"GGUF\", \"BUMPWGT\", or a length and \"{\"",
         format_args!("\"{}\"", head[..n].escape_ascii()),
     ))
 }
 
 impl Container {
     /// Opens a `.gguf` file (of shards the first one, the others are found by name), a `.safetensors` file, a
-    /// directory with `config.json` and safetensors files, or a directory with exactly one GGUF model.
+    /// directory with `config.json` and safetensors files, a `.bump` file with the files beside it, or a directory with
+    /// exactly one GGUF or BUMP model.
     ///
-    /// Reads headers and metadata only. Every rule of the formats is checked here; see the modules for their limits.
+    /// Reads headers and metadata only (a BUMP file whole, for its checksum). Every rule of the formats is checked here;
+    /// see the modules for their limits.
     pub fn open(path: &Path, mode: LoadMode) -> Result<Container, FormatError> {
         let meta = std::fs::metadata(path).map_err(|e| FormatError::io(path, "opening it", e))?;
         if !meta.is_dir() {
@@ -167,21 +192,29 @@ impl Container {
             return Container::from_parts(path, mode);
         }
         let mut models = hf::list(path, ".gguf")?;
-        models.retain(|name| matches!(gguf::shard_name(name), None | Some((_, 1, _))));
+        // the metadata of a BUMP file are no model
+        models.retain(|name| {
+            matches!(gguf::shard_name(name), None | Some((_, 1, _))) && !name.ends_with(&format!(".{}", hf::METADATA))
+        });
+        let bumps = hf::list(path, ".bump")?;
+        if !bumps.is_empty() {
+            models.retain(|name| name != hf::METADATA);
+            models.extend(bumps);
+        }
         match &models[..] {
             [one] => Container::open_file(&path.join(one), mode),
             [] => Err(FormatError::invalid(
                 &show_path(path),
                 "directory",
                 "no model in it",
-                "config.json with *.safetensors, or one .gguf model",
+                "config.json with *.safetensors, or one .gguf or .bump model",
                 if has_config { "config.json without weights" } else { "neither" },
             )),
             many => Err(FormatError::invalid(
                 &show_path(path),
                 "directory",
                 "several models in it; name one of them",
-                "one .gguf model",
+                "one .gguf or .bump model",
                 hf::some_names(many),
             )),
         }
@@ -197,8 +230,82 @@ impl Container {
                 gguf::refuse_shard(&source, &parsed)?;
                 Container::from_gguf(parsed, files, vec![source])
             }
+            ContainerKind::Bump => Container::from_bump(source, files, &bump::Beside::default(), None),
             _ => Container::from_safetensors(files, source),
         }
+    }
+
+    /// Opens a BUMP file that is in memory, with what else lies beside it.
+    pub fn from_bump_bytes(
+        name: &str,
+        bytes: Cow<'static, [u8]>,
+        beside: &bump::Beside,
+    ) -> Result<Container, FormatError> {
+        Container::from_bump(Source::bytes(name, bytes), vec![PathBuf::from("<embedded>")], beside, None)
+    }
+
+    /// Opens a BUMP file with what would lie beside it, whatever does.
+    pub fn open_bump(path: &Path, mode: LoadMode, beside: &bump::Beside) -> Result<Container, FormatError> {
+        Container::from_bump(Source::open(path, mode)?, vec![path.to_path_buf()], beside, None)
+    }
+
+    fn from_bump(
+        source: Source,
+        files: Vec<PathBuf>,
+        beside: &bump::Beside,
+        described_by: Option<PathBuf>,
+    ) -> Result<Container, FormatError> {
+        let parsed = bump::parse(&source, beside, 0)?;
+        let sources = vec![source];
+        Ok(Container {
+            kind: ContainerKind::Bump,
+            version: parsed.version,
+            files,
+            meta: parsed.meta,
+            alignment: 1,
+            data_start: parsed.data_start,
+            index: unique(&parsed.tensors, &sources)?,
+            tensors: parsed.tensors,
+            config: None,
+            tokenizer_json: None,
+            tokenizer_config: None,
+            generation_config: None,
+            sources,
+            gaps: parsed.gaps.into_iter().collect(),
+            described_by,
+        })
+    }
+
+    /// Takes the tokeniser of another model: of a GGUF or BUMP file, or of a directory with `tokenizer.json`.
+    ///
+    /// Errors: those of opening it; a file without a tokeniser.
+    pub fn take_tokenizer(&mut self, from: &Path) -> Result<(), FormatError> {
+        let none = |found: &str| {
+            let what = "no tokeniser in it";
+            let expected = "a GGUF file with tokenizer.ggml keys, or a directory with tokenizer.json";
+            Err(FormatError::invalid(&show_path(from), "tokeniser", what, expected, found))
+        };
+        let is_json = from.file_name().is_some_and(|n| n == "tokenizer.json");
+        let dir = if is_json { from.parent() } else { Some(from).filter(|p| p.is_dir()) };
+        let (mut keys, mut json, mut config) = (vec![], None, None);
+        match dir.map(|d| (d, d.join("tokenizer.json"))).filter(|(_, p)| p.is_file()) {
+            Some((dir, path)) => {
+                json = Some(source::read_whole(&path, hf::MAX_TOKENIZER)?);
+                config = hf::read_optional(&dir.join("tokenizer_config.json"))?;
+            }
+            None if is_json => return none("nothing of that name"),
+            None => {
+                keys = Container::open(from, LoadMode::Read)?.meta.entries;
+                keys.retain(|(key, _)| key.starts_with("tokenizer."));
+                if keys.is_empty() {
+                    return none("none of them");
+                }
+            }
+        }
+        self.meta.entries.retain(|(key, _)| !key.starts_with("tokenizer."));
+        self.meta.entries.extend(keys);
+        (self.tokenizer_json, self.tokenizer_config) = (json, config);
+        Ok(())
     }
 
     /// A directory with the metadata of a GGUF file and packed weights under that file's names.
@@ -238,6 +345,7 @@ impl Container {
             tokenizer_config: None,
             generation_config: None,
             sources: weights.sources,
+            gaps: BTreeMap::new(),
             described_by: Some(dir.join(hf::METADATA)),
         })
     }
@@ -258,6 +366,16 @@ impl Container {
                 gguf::open_shards(path, mode, &mut parsed, &mut files, &mut sources)?;
                 Container::from_gguf(parsed, files, sources)
             }
+            ContainerKind::Bump => {
+                let (beside, config) = bump::beside(path, mode)?;
+                let mut c = Container::from_bump(source, files, &beside, config)?;
+                let dir = path.parent().unwrap_or(Path::new(""));
+                let tokenizer = dir.join("tokenizer.json");
+                if c.meta.get("tokenizer.ggml.model").is_none() && tokenizer.is_file() {
+                    c.take_tokenizer(&tokenizer)?;
+                }
+                Ok(c)
+            }
             _ => Container::from_safetensors(files, source),
         }
     }
@@ -277,6 +395,7 @@ impl Container {
             tokenizer_config: None,
             generation_config: None,
             sources,
+            gaps: BTreeMap::new(),
             described_by: None,
         })
     }
@@ -310,6 +429,7 @@ impl Container {
             tokenizer_config: None,
             generation_config: None,
             sources,
+            gaps: BTreeMap::new(),
             described_by: None,
         })
     }
@@ -331,6 +451,7 @@ impl Container {
             tokenizer_config,
             generation_config,
             sources: weights.sources,
+            gaps: BTreeMap::new(),
             described_by,
         })
     }
@@ -368,6 +489,18 @@ impl Container {
         })?;
         let inside = offset.checked_add(out.len() as u64).is_some_and(|end| end <= t.bytes);
         match t.offset.checked_add(offset) {
+            Some(_) if inside && self.gaps.contains_key(&t.name) => {
+                let Gaps { run, step } = self.gaps[&t.name];
+                let (mut at, mut rest) = (offset, out);
+                while !rest.is_empty() {
+                    let n = (run - at % run).min(rest.len() as u64) as usize;
+                    let (piece, left) = rest.split_at_mut(n);
+                    // the padded ends of all runs were compared with the file's length
+                    source.read_at(t.offset + at / run * step + at % run, piece, &place)?;
+                    (at, rest) = (at + n as u64, left);
+                }
+                Ok(())
+            }
             Some(start) if inside => source.read_at(start, out, &place),
             _ => Err(FormatError::invalid(
                 source.name(),

@@ -1,14 +1,14 @@
 //! What every decoder's plan is made of: claimed tensors, buffers, commands, cache pages.
 //!
-//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`) say in which order; nothing here knows an architecture but the names
-//! its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
+//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`) say in which order; nothing here knows an architecture but the
+//! names its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
+use crate::formats::Container;
 use crate::formats::names::{self, Spelling};
-use crate::formats::{Container, ContainerKind};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -147,7 +147,7 @@ pub fn positions(n_ctx: usize) -> usize {
 
 /// How a container spells the names of its tensors.
 fn spelling(c: &Container) -> Spelling {
-    if c.kind == ContainerKind::Gguf { Spelling::Gguf } else { Spelling::of_directory(|name| c.tensor(name).is_some()) }
+    if c.kind.is_named_as_gguf() { Spelling::Gguf } else { Spelling::of_directory(|name| c.tensor(name).is_some()) }
 }
 
 /// A tensor's name in a file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is

@@ -170,7 +170,7 @@ impl Hyper {
     /// Reads and checks the hyperparameters of a container.
     pub fn read(c: &Container) -> anyhow::Result<Hyper> {
         let h = match c.kind {
-            ContainerKind::Gguf => from_gguf(c)?,
+            ContainerKind::Gguf | ContainerKind::Bump => from_gguf(c)?,
             ContainerKind::HuggingFace => {
                 let file = c.described_by().display();
                 let config = c.config.as_ref().with_context(|| format!("{file}: missing"))?;

@@ -148,7 +148,7 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         bail!(Refused::NotInGguf(format!("{} has no place in a GGUF file; write a packed model", t.name())));
     }
     let (converted, mut items) = match c.kind {
-        ContainerKind::Gguf => (None, from_gguf(c)),
+        ContainerKind::Gguf | ContainerKind::Bump => (None, from_gguf(c)),
         ContainerKind::HuggingFace => {
             let converted = convert::convert(c)?;
             let items = from_hf(c, &converted)?;
@@ -409,7 +409,7 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         let kind = kind.or_else(|| t.dtype.block().and_then(packed::kind_of));
         let Some(kind) = kind else {
             ensure!(
-                c.kind != ContainerKind::Gguf || is_float(t.dtype) || t.dtype.ggml_id().is_none(),
+                !c.kind.is_named_as_gguf() || is_float(t.dtype) || t.dtype.ggml_id().is_none(),
                 "{}: tensor {} is {}, which a safetensors file cannot hold",
                 c.files[t.file].display(),
                 t.name,
@@ -512,7 +512,7 @@ fn side_files(c: &Container) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
             out.push((name.to_string(), bytes));
         }
     }
-    if c.kind == ContainerKind::Gguf {
+    if c.kind.is_named_as_gguf() {
         let mut meta: Meta = c.meta.clone();
         meta.entries.retain(|(k, _)| !k.starts_with("split.") && k != "general.file_type");
         out.push((hf::METADATA.into(), gguf_write::head(hf::METADATA, &meta, &[])?.bytes));

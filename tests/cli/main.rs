@@ -7,6 +7,7 @@ mod bench;
 mod checkpoint;
 mod commands;
 mod compare;
+mod convert;
 mod hist;
 #[path = "../common/program.rs"]
 mod program;

@@ -1,5 +1,6 @@
 //! Files and texts: what is read, what is refused, and what blocks hold. Nothing here needs a device.
 
+mod bump;
 mod golden;
 mod readers;
 mod tokenizer;

@@ -66,7 +66,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// The most bytes `work` held at once on this thread, beyond what was held before.
-fn peak_of<T>(work: impl FnOnce() -> T) -> (T, i64) {
+pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, i64) {
     let before = HELD.get();
     PEAK.set(before);
     let out = work();
@@ -74,7 +74,7 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> (T, i64) {
 }
 
 /// Memory a reader may take beyond the length of its file.
-const ALLOWANCE: i64 = 64 << 20;
+pub const ALLOWANCE: i64 = 64 << 20;
 
 #[test]
 fn the_memory_counter_sees_a_large_allocation() {
@@ -448,7 +448,7 @@ fn a_file_with_another_ending_is_recognised_by_its_first_bytes() {
     assert_eq!(st.kind, ContainerKind::Safetensors);
     assert_eq!(st.meta.str("k"), Some("v"));
     let message = from_vec("blob", b"PK\x03\x04 no model".to_vec()).unwrap_err().to_string();
-    assert!(message.contains("neither GGUF nor safetensors"), "{message}");
+    assert!(message.contains("neither GGUF nor BUMP nor safetensors"), "{message}");
 }
 
 #[test]
@@ -829,10 +829,10 @@ fn metadata_keys_that_occur_twice_are_refused_and_empty_tensors_come_by_name() {
 // ---------------------------------------------------------------- mutations
 
 /// Its state is the seed.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         isobit::internals::random::next(&mut self.0)
     }
 
@@ -842,7 +842,7 @@ impl Random {
 }
 
 /// Changes `file` once, or in half of the cases up to four times, mostly before byte `head`.
-fn mutate(file: &mut Vec<u8>, head: usize, random: &mut Random) {
+pub fn mutate(file: &mut Vec<u8>, head: usize, random: &mut Random) {
     for _ in 0..1 + random.below(2) * random.below(4) {
         let len = file.len();
         if len == 0 {

@@ -1,6 +1,7 @@
 //! Whole models: against references made elsewhere, and on every device against each other.
 
 mod arch;
+mod bump;
 mod chatglm;
 #[path = "../common/checkpoint.rs"]
 mod checkpoint;

@@ -12,8 +12,8 @@ mod special;
 mod spm;
 mod steps;
 
+use crate::formats::Container;
 use crate::formats::meta::{Meta, Value};
-use crate::formats::{Container, ContainerKind};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use special::{Fragment, Special, Specials};
 use std::collections::HashMap;
@@ -227,7 +227,9 @@ impl Tokenizer {
     /// The tokeniser of a container. Errors name the file they are about.
     pub fn read(c: &Container) -> Result<Tokenizer> {
         let file = c.described_by();
-        if c.kind == ContainerKind::Gguf {
+        // either may have been taken from another model
+        let has_keys = c.meta.get("tokenizer.ggml.model").is_some();
+        if has_keys || (c.kind.is_named_as_gguf() && c.tokenizer_json.is_none()) {
             let mut t = Tokenizer::from_gguf(&c.meta).with_context(|| format!("{}: tokeniser", file.display()))?;
             t.origin = file.display().to_string();
             return Ok(t);
