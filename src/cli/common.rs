@@ -65,7 +65,7 @@ pub struct ModelArgs {
     /// The same as MODEL
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     pub model_flag: Option<PathBuf>,
-    /// Take the tokeniser of another model: a GGUF file, or a directory with tokenizer.json
+    /// A GGUF file or a directory whose tokeniser is taken
     #[arg(long, value_name = "MODEL", help_heading = "Engine")]
     pub tokenizer: Option<PathBuf>,
     /// How files are read: read, or mmap (a file truncated while mapped kills the process)
@@ -205,7 +205,7 @@ pub struct EngineArgs {
     #[arg(long, default_value = "8", value_name = "BITS", value_parser = ["8", "16"], hide_possible_values = true)]
     #[arg(env = "ISOBIT_ACTIVATIONS", hide_env_values = true)]
     pub activations: String,
-    /// Worker threads of the CPU; 0: one per core
+    /// CPU threads; 0: one per core
     #[arg(short = 't', long, default_value = "0", value_name = "N", value_parser = whole::<0, 1024>)]
     #[arg(env = "ISOBIT_THREADS", hide_env_values = true, allow_negative_numbers = true)]
     pub threads: usize,

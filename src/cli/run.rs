@@ -33,7 +33,7 @@ pub struct RunArgs {
     /// A file with the prompt; - for stdin
     #[arg(short = 'f', long)]
     file: Option<PathBuf>,
-    /// The prompt as token ids with commas; without a tokeniser ids are printed too
+    /// The prompt as token ids, as in 1,2,3; needs no tokeniser
     #[arg(long, value_name = "IDS", conflicts_with_all = ["prompt", "file", "escape", "no_bos", "special"])]
     #[arg(value_parser = ids)]
     ids: Option<Ids>,
@@ -77,7 +77,7 @@ pub struct RunArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Sampling")]
 struct SamplingArgs {
-    /// Same seed, same text, on every device; -1: a new one, printed at the end
+    /// Same seed, same text, everywhere; -1: a new one, printed
     #[arg(short = 's', long, default_value = "0", value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     /// Temperature; 0 takes the likeliest token
