@@ -332,7 +332,9 @@ fn both_file_forms_tokenise_alike() {
         let b = Tokenizer::from_tokenizer_json(json, hf.tokenizer_config.as_ref(), None, hf.config.as_ref())
             .unwrap_or_else(|e| panic!("{arch}: {e:#}"));
         assert_eq!(a.eos().first(), b.eos().first(), "{arch}");
-        assert_eq!((a.adds_bos(), a.start()), (b.adds_bos(), b.start()), "{arch}");
+        let first = |t: &Tokenizer| if t.adds_bos() { t.start().to_vec() } else { vec![] };
+        assert_eq!(first(&a), first(&b), "{arch}");
+        assert_eq!(a.adds_bos(), b.adds_bos(), "{arch}");
         for text in texts {
             let ids = a.encode(text, a.adds_bos(), true).expect("encodes");
             assert_eq!(ids, b.encode(text, b.adds_bos(), true).expect("encodes"), "{arch}: {text:?}");
