@@ -72,8 +72,7 @@ pub(super) struct Parsed {
     pub data_start: u64,
     pub meta: Meta,
     pub tensors: Vec<Tensor>,
-    /// tensors with padding in them, by name
-    pub gaps: Vec<(String, Gaps)>,
+    pub gaps: Padded,
 }
 
 /// The first file of these names that is there.
@@ -435,8 +434,8 @@ fn place(
     let mut totals = Vec::new();
     for &codes in candidates {
         match place_by(source.name(), version, codes, slots, table, from) {
-            Ok((types, places, to)) if to == end => return Ok((types, places)),
-            Ok((_, _, to)) => totals.push(to.to_string()),
+            Ok((placed, to)) if to == end => return Ok(placed),
+            Ok((_, to)) => totals.push(to.to_string()),
             Err(e) if codes == candidates[candidates.len() - 1] && totals.is_empty() => return Err(e),
             Err(_) => {}
         }
@@ -458,7 +457,7 @@ fn place_by(
     slots: &[Slot],
     table: &[u8],
     from: u64,
-) -> Result<(Vec<Dtype>, Vec<(u64, u64)>, u64), FormatError> {
+) -> Result<(Placed, u64), FormatError> {
     let (mut types, mut out, mut at) = (Vec::new(), Vec::new(), from);
     for (slot, entry) in slots.iter().zip(layout::table_places(slots, version)) {
         let wrong = |what: String, expected: &str, found: String| {
@@ -506,7 +505,7 @@ fn place_by(
         out.push((at, bytes));
         at = next;
     }
-    Ok((types, out, at))
+    Ok(((types, out), at))
 }
 
 /// A manifest must say of every tensor what the layout says.
@@ -538,6 +537,9 @@ fn compare(list: &[Listed], slots: &[Slot], types: &[Dtype], places: &[(u64, u64
     }
 }
 
+/// Tensors with padding in them, by name.
+type Padded = Vec<(String, Gaps)>;
+
 /// Slots with their places.
 struct Held<'a> {
     source: &'a Source,
@@ -553,7 +555,7 @@ impl Held<'_> {
     /// values.
     ///
     /// Errors: something that must be zero and is not.
-    fn tensors(&self, biases: bool, version: Version) -> Result<(Vec<Tensor>, Vec<(String, Gaps)>), FormatError> {
+    fn tensors(&self, biases: bool, version: Version) -> Result<(Vec<Tensor>, Padded), FormatError> {
         let (mut out, mut gaps) = (Vec::new(), Vec::new());
         let mut lost = biases && version == Version::V3;
         for ((slot, &dtype), &place) in self.slots.iter().zip(self.types).zip(self.places) {
