@@ -297,16 +297,12 @@ fn padded() -> (Container, Written) {
         let heads = match name.rsplit('.').next().unwrap() {
             "wq" | "bq" => 4,
             "wk" | "bk" | "wv" | "bv" => 2,
-            _ => 0,
+            _ => 1,
         };
-        let part = &plain.file[at..at + size];
-        if heads == 0 {
-            file.extend(part);
-        } else {
-            for head in part.chunks(size / heads) {
-                file.extend(head);
-                file.resize(file.len() + head.len() / 64 * 16, 0);
-            }
+        for head in plain.file[at..at + size].chunks(size / heads) {
+            file.extend(head);
+            let padding = if heads > 1 { head.len() / 64 * 16 } else { 0 };
+            file.resize(file.len() + padding, 0);
         }
         at += size;
     }
@@ -558,13 +554,13 @@ fn mutated_files_are_refused_or_read_within_bounds() {
         let (good, head) = &files[(case % 4) as usize];
         let (mut file, mut beside) = (good.file.clone(), good.beside());
         // the tail of version 5 is as good a place as the head
-        let from_tail = file[7] == b'5' && random.next() % 2 == 0;
+        let from_tail = file[7] == b'5' && random.next().is_multiple_of(2);
         if from_tail {
             let at = 68_900;
             let mut tail = file.split_off(at);
             mutate(&mut tail, usize::MAX, &mut random);
             file.extend(tail);
-        } else if random.next() % 8 == 0 {
+        } else if random.next().is_multiple_of(8) {
             let text = |v: &mut Option<(String, Json)>, random: &mut Random| {
                 let Some((_, json)) = v else { return };
                 let mut text = json.to_string().into_bytes();
@@ -579,7 +575,7 @@ fn mutated_files_are_refused_or_read_within_bounds() {
             mutate(&mut file, *head, &mut random);
         }
         // with a checksum that fits, what lies behind it is looked at
-        if random.next() % 8 != 0 {
+        if !random.next().is_multiple_of(8) {
             reseal(&mut file);
         }
         let copy = file.clone();
