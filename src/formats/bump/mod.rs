@@ -72,8 +72,7 @@ pub(super) struct Parsed {
     pub data_start: u64,
     pub meta: Meta,
     pub tensors: Vec<Tensor>,
-    /// tensors with padding in them, by name
-    pub gaps: Vec<(String, Gaps)>,
+    pub gaps: Padded,
 }
 
 /// The first file of these names that is there.

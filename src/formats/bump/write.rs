@@ -318,10 +318,9 @@ impl Plan<'_> {
     /// Tensors without a place: refused, or what is lost in words.
     fn left_over(&self) -> Result<Vec<String>, FormatError> {
         let mut lost = BTreeSet::new();
-        for (i, t) in self.c.tensors.iter().enumerate().filter(|(i, _)| !self.taken.contains(i)) {
+        for (_, t) in self.c.tensors.iter().enumerate().filter(|(i, _)| !self.taken.contains(i)) {
             let (name, lose) = (t.name.as_str(), self.o.lose);
             let bias = ["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|b| name.ends_with(b));
-            let _ = i;
             match name {
                 "output.weight" if lose.output => {
                     lost.insert("output.weight: logits will be those of token_embd.weight".to_string());
