@@ -518,7 +518,8 @@ fn no_message_below_the_command_line_names_a_flag() {
     assert!(files.len() > 30, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a source file");
-        let found: Vec<&str> = literals(&text).filter(|s| flag(s)).collect();
+        // a style sheet's variables look like flags
+        let found: Vec<&str> = literals(&text).filter(|s| flag(s) && !s.starts_with(":root")).collect();
         assert!(found.is_empty(), "{}: {found:?}", file.display());
     }
 }

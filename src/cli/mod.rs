@@ -320,7 +320,7 @@ fn advice(e: &anyhow::Error) -> Option<String> {
             Refused::NotInGguf(_) => "--to packed".into(),
             Refused::NotPacked(_) => "--to gguf".into(),
             Refused::Mix => "--policy".into(),
-            Refused::Override => "--override-kv".into(),
+            Refused::Override(_) => "--override-kv".into(),
         });
     }
     if cause::<TypesError>(e).is_some() {

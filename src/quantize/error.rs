@@ -16,6 +16,6 @@ pub enum Refused {
     #[error("mixes are for GGUF files; give q8k128, q8k, q6k, q4k or copy, or a policy")]
     Mix,
     /// a change of the metadata that cannot be made
-    #[error("a change of the metadata")]
-    Override,
+    #[error("{0}")]
+    Override(String),
 }

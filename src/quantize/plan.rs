@@ -164,7 +164,7 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
     };
     meta.entries.retain(|(k, _)| !k.starts_with("split."));
     for o in &o.overrides {
-        o.apply(&mut meta).context(Refused::Override)?;
+        o.apply(&mut meta).map_err(|e| Refused::Override(format!("{e:#}")))?;
     }
     let model = Model::read(&meta, !items.iter().any(|i| i.gguf == "output.weight"));
     for item in &mut items {
