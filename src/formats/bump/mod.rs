@@ -537,8 +537,8 @@ fn compare(list: &[Listed], slots: &[Slot], types: &[Dtype], places: &[(u64, u64
     }
 }
 
-/// Tensors under GGUF's names, and those with padding between their heads.
-type Named = (Vec<Tensor>, Vec<(String, Gaps)>);
+/// Tensors with padding in them, by name.
+type Padded = Vec<(String, Gaps)>;
 
 /// Slots with their places.
 struct Held<'a> {
@@ -555,7 +555,7 @@ impl Held<'_> {
     /// values.
     ///
     /// Errors: something that must be zero and is not.
-    fn tensors(&self, biases: bool, version: Version) -> Result<Named, FormatError> {
+    fn tensors(&self, biases: bool, version: Version) -> Result<(Vec<Tensor>, Padded), FormatError> {
         let (mut out, mut gaps) = (Vec::new(), Vec::new());
         let mut lost = biases && version == Version::V3;
         for ((slot, &dtype), &place) in self.slots.iter().zip(self.types).zip(self.places) {
