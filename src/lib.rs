@@ -137,7 +137,8 @@ use internals::*;
 
 pub use engine::{
     ARITHMETIC, About, Activations, Advance, Answer, Cause, Device, DeviceOptions, Devices, Ended, Engine,
-    EngineOptions, Error, Generating, Model, Output, Piece, Pieces, Prompt, Reply, Request, Session, SessionOptions,
+    EngineOptions, Error, Generating, Model, Output, Piece, Pieces, Prompt, Reads, Reply, Request, Session,
+    SessionOptions,
 };
 pub use formats::LoadMode;
 pub use fuse::Fuse;
