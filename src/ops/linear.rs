@@ -58,8 +58,9 @@ impl LinearParams {
 pub fn quantised<T: Quantised>(p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
     let (k, digits) = (p.k as usize, p.digits as usize);
     assert!(digits == 1 || digits == 2, "digits is {digits}, expected 1 or 2");
+    let (n, mut words) = (words_per_row(T::TYPE, k), Vec::new());
     for row in 0..p.rows as usize {
-        let r = Row::new(w, words_per_row(T::TYPE, k), row);
+        let r = Row::new(w, n, row).gathered(n, &mut words);
         for token in 0..p.n_tokens as usize {
             let mut total = 0.0;
             let mut first = 0;
@@ -83,8 +84,9 @@ pub fn quantised<T: Quantised>(p: &LinearParams, w: &[u32], act: &[u32], y: &mut
 /// `w` packed rows, `x` `[token][k]` bits of f32, `y` `[token]` rows `y_stride` apart.
 pub fn floats<T: Weight>(p: &LinearParams, w: &[u32], x: &[u32], y: &mut [f32]) {
     let k = p.k as usize;
+    let (n, mut words) = (words_per_row(T::TYPE, k), Vec::new());
     for row in 0..p.rows as usize {
-        let r = Row::new(w, words_per_row(T::TYPE, k), row);
+        let r = Row::new(w, n, row).gathered(n, &mut words);
         for token in 0..p.n_tokens as usize {
             let mut total = 0.0;
             let mut first = 0;

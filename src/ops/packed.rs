@@ -46,31 +46,38 @@ pub trait Quantised: Weight {
     fn group(row: &Row, g: usize, a: &ActGroup) -> f32;
 }
 
-/// The words of one row of a packed matrix, one after the other.
-pub struct Row {
-    words: Vec<u32>,
+/// One row of a packed matrix: its words are every so many of a slice.
+pub struct Row<'a> {
+    words: &'a [u32],
+    stride: usize,
 }
 
-impl Row {
-    /// Row `row` of a matrix of packed rows: its word i is `w[((row/32) * words_per_row + i) * 32 + row%32]`.
-    pub fn new(w: &[u32], words_per_row: usize, row: usize) -> Row {
-        let block = &w[row / ROW_BLOCK * words_per_row * ROW_BLOCK..][..words_per_row * ROW_BLOCK];
-        Row { words: block.iter().skip(row % ROW_BLOCK).step_by(ROW_BLOCK).copied().collect() }
+impl<'a> Row<'a> {
+    /// Row `row` of a matrix of packed rows, where it lies: its word i is `w[((row/32) * words_per_row + i) * 32 + row%32]`.
+    pub fn new(w: &'a [u32], words_per_row: usize, row: usize) -> Row<'a> {
+        Row { words: &w[row / ROW_BLOCK * words_per_row * ROW_BLOCK + row % ROW_BLOCK..], stride: ROW_BLOCK }
+    }
+
+    /// The same row with its words one after the other in `copy`, for who reads it many times.
+    pub fn gathered<'b>(&self, words_per_row: usize, copy: &'b mut Vec<u32>) -> Row<'b> {
+        copy.clear();
+        copy.extend(self.words.iter().step_by(self.stride).take(words_per_row));
+        Row { words: copy, stride: 1 }
     }
 
     /// Word `i`.
     pub fn word(&self, i: usize) -> u32 {
-        self.words[i]
+        self.words[i * self.stride]
     }
 
     /// Byte `i`, counted from word 0.
     pub fn byte(&self, i: usize) -> u8 {
-        bytemuck::cast_slice::<u32, u8>(&self.words)[i]
+        (self.word(i / 4) >> (8 * (i % 4))) as u8
     }
 
     /// The 16-bit half `i`, counted from word 0, low half first.
     pub fn half(&self, i: usize) -> u16 {
-        bytemuck::cast_slice::<u32, u16>(&self.words)[i]
+        (self.word(i / 2) >> (16 * (i % 2))) as u16
     }
 }
 
