@@ -257,22 +257,14 @@ impl Container {
     ) -> Result<Container, FormatError> {
         let parsed = bump::parse(&source, beside, 0)?;
         let sources = vec![source];
+        let index = unique(&parsed.tensors, &sources)?;
         Ok(Container {
-            kind: ContainerKind::Bump,
             version: parsed.version,
-            files,
             meta: parsed.meta,
-            alignment: 1,
             data_start: parsed.data_start,
-            index: unique(&parsed.tensors, &sources)?,
-            tensors: parsed.tensors,
-            config: None,
-            tokenizer_json: None,
-            tokenizer_config: None,
-            generation_config: None,
-            sources,
             gaps: parsed.gaps.into_iter().collect(),
             described_by,
+            ..Container::holding(ContainerKind::Bump, files, parsed.tensors, index, sources)
         })
     }
 
@@ -331,22 +323,14 @@ impl Container {
                 "none",
             )
         })?;
+        let hf::WeightFiles { files, tensors, index, sources, data_start } = weights;
         Ok(Container {
-            kind: ContainerKind::Gguf,
             version: parsed.version,
-            files: weights.files,
             meta: parsed.meta,
             alignment: parsed.alignment,
-            data_start: weights.data_start,
-            index: weights.index,
-            tensors: weights.tensors,
-            config: None,
-            tokenizer_json: None,
-            tokenizer_config: None,
-            generation_config: None,
-            sources: weights.sources,
-            gaps: BTreeMap::new(),
+            data_start,
             described_by: Some(dir.join(hf::METADATA)),
+            ..Container::holding(ContainerKind::Gguf, files, tensors, index, sources)
         })
     }
 
@@ -381,22 +365,13 @@ impl Container {
     }
 
     fn from_gguf(parsed: gguf::Parsed, files: Vec<PathBuf>, sources: Vec<Source>) -> Result<Container, FormatError> {
+        let index = unique(&parsed.tensors, &sources)?;
         Ok(Container {
-            kind: ContainerKind::Gguf,
             version: parsed.version,
-            files,
             meta: parsed.meta,
             alignment: parsed.alignment,
             data_start: parsed.data_start,
-            index: unique(&parsed.tensors, &sources)?,
-            tensors: parsed.tensors,
-            config: None,
-            tokenizer_json: None,
-            tokenizer_config: None,
-            generation_config: None,
-            sources,
-            gaps: BTreeMap::new(),
-            described_by: None,
+            ..Container::holding(ContainerKind::Gguf, files, parsed.tensors, index, sources)
         })
     }
 
@@ -415,45 +390,54 @@ impl Container {
         tensors: Vec<Tensor>,
     ) -> Result<Container, FormatError> {
         let sources = vec![source];
+        let index = unique(&tensors, &sources)?;
         Ok(Container {
-            kind: ContainerKind::Safetensors,
-            version: 0,
-            files,
             meta,
-            alignment: 1,
             data_start,
-            index: unique(&tensors, &sources)?,
-            tensors,
-            config: None,
-            tokenizer_json: None,
-            tokenizer_config: None,
-            generation_config: None,
-            sources,
-            gaps: BTreeMap::new(),
-            described_by: None,
+            ..Container::holding(ContainerKind::Safetensors, files, tensors, index, sources)
         })
     }
 
     fn from_hf(parsed: hf::Parsed) -> Result<Container, FormatError> {
         let hf::Parsed { weights, config, tokenizer_json, tokenizer_config, generation_config } = parsed;
         let described_by = weights.files.first().and_then(|f| f.parent()).map(|dir| dir.join("config.json"));
+        let hf::WeightFiles { files, tensors, index, sources, data_start } = weights;
         Ok(Container {
-            kind: ContainerKind::HuggingFace,
-            version: 0,
-            files: weights.files,
-            meta: meta::Meta::default(),
-            alignment: 1,
-            data_start: weights.data_start,
-            index: weights.index,
-            tensors: weights.tensors,
+            data_start,
             config: Some(config),
             tokenizer_json,
             tokenizer_config,
             generation_config,
-            sources: weights.sources,
-            gaps: BTreeMap::new(),
             described_by,
+            ..Container::holding(ContainerKind::HuggingFace, files, tensors, index, sources)
         })
+    }
+
+    /// Tensors and where they lie, and of everything else nothing.
+    fn holding(
+        kind: ContainerKind,
+        files: Vec<PathBuf>,
+        tensors: Vec<Tensor>,
+        index: NameIndex,
+        sources: Vec<Source>,
+    ) -> Container {
+        Container {
+            kind,
+            version: 0,
+            files,
+            meta: meta::Meta::default(),
+            tensors,
+            alignment: 1,
+            data_start: 0,
+            config: None,
+            tokenizer_json: None,
+            tokenizer_config: None,
+            generation_config: None,
+            sources,
+            index,
+            gaps: BTreeMap::new(),
+            described_by: None,
+        }
     }
 
     /// The file with the metadata or the config, for messages about them.

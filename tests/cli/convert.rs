@@ -1,11 +1,9 @@
 //! `isobit convert`, BUMP files in `isobit run` and `isobit inspect`, and the lines of C-Kernel-Engine's tool.
 
+use crate::asked::{at, isobit, ok, refused, tensors};
 use crate::program;
-use isobit::internals::formats::{Container, LoadMode};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Output;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 
@@ -25,46 +23,11 @@ fn untied() -> String {
     data("gguf/tiny-llama-f32-align64.gguf")
 }
 
-fn isobit(args: &[&str]) -> Output {
-    program::isobit(args).output().unwrap()
-}
-
-fn ok(args: &[&str]) -> String {
-    let o = isobit(args);
-    assert!(o.status.success(), "{args:?}: {}", String::from_utf8_lossy(&o.stderr));
-    String::from_utf8(o.stdout).unwrap()
-}
-
-/// Demands exit code 2 and one error line that holds these words.
-fn refused(args: &[&str], words: &[&str]) {
-    let o = isobit(args);
-    let err = String::from_utf8_lossy(&o.stderr);
-    assert_eq!(o.status.code(), Some(2), "{args:?}: {err}");
-    for w in words {
-        assert!(err.contains(w), "no {w:?} in {err:?}");
-    }
-}
-
-fn at(dir: &Path, name: &str) -> String {
-    dir.join(name).to_str().unwrap().to_string()
-}
-
 fn names(dir: &Path) -> Vec<String> {
     let mut list: Vec<String> =
         std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     list.sort();
     list
-}
-
-/// Every tensor: type, shape and bytes.
-fn tensors(path: &str) -> BTreeMap<String, (String, Vec<u64>, Vec<u8>)> {
-    let c = Container::open(Path::new(path), LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
-    let read = |t: &isobit::internals::formats::Tensor| {
-        let mut bytes = vec![0; t.bytes as usize];
-        c.read(t, 0, &mut bytes).unwrap();
-        (t.name.clone(), (t.dtype.to_string(), t.shape.clone(), bytes))
-    };
-    c.tensors.iter().map(read).collect()
 }
 
 #[test]

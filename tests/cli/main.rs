@@ -2,6 +2,7 @@
 
 #[path = "../common/absent.rs"]
 mod absent;
+mod asked;
 mod bench;
 #[path = "../common/checkpoint.rs"]
 mod checkpoint;

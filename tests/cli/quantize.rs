@@ -3,6 +3,7 @@
 //! The reference files under `tests/data/tiny` were made with llama.cpp's own tools: converting and quantising must give
 //! their tensors to the byte.
 
+use crate::asked::{at, isobit, ok, refused, tensors};
 use crate::{checkpoint, program};
 use isobit::internals::blocks::BlockType;
 use isobit::internals::formats::gguf_write::{self, Entry};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
@@ -20,43 +21,6 @@ const Q4_K_M: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tiny-stories-Q
 
 fn tiny(name: &str) -> String {
     format!("{DATA}/tiny/{name}")
-}
-
-fn isobit(args: &[&str]) -> Output {
-    program::isobit(args).output().unwrap()
-}
-
-/// Runs it to success; gives stdout.
-fn ok(args: &[&str]) -> String {
-    let o = isobit(args);
-    assert!(o.status.success(), "{args:?}: {}", String::from_utf8_lossy(&o.stderr));
-    String::from_utf8(o.stdout).unwrap()
-}
-
-/// Demands exit code 2 and one error line that holds these words.
-fn refused(args: &[&str], words: &[&str]) {
-    let o = isobit(args);
-    let err = String::from_utf8_lossy(&o.stderr);
-    assert_eq!(o.status.code(), Some(2), "{args:?}: {err}");
-    let line = err.lines().find(|l| l.starts_with("error: ")).unwrap_or_else(|| panic!("{args:?}: {err}"));
-    for w in words {
-        assert!(line.contains(w), "no {w:?} in {line:?}");
-    }
-}
-
-fn at(dir: &Path, name: &str) -> String {
-    dir.join(name).to_str().unwrap().to_string()
-}
-
-/// Every tensor: type, shape and bytes.
-fn tensors(path: &str) -> BTreeMap<String, (String, Vec<u64>, Vec<u8>)> {
-    let c = Container::open(Path::new(path), LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
-    let read = |t: &isobit::internals::formats::Tensor| {
-        let mut bytes = vec![0; t.bytes as usize];
-        c.read(t, 0, &mut bytes).unwrap();
-        (t.name.clone(), (t.dtype.to_string(), t.shape.clone(), bytes))
-    };
-    c.tensors.iter().map(read).collect()
 }
 
 fn same_tensors(a: &str, b: &str) {

@@ -1,6 +1,13 @@
 //! Groups of four blocks of 32, each with a scale of its own, and perhaps a minimum: t = ((u0 + u1) + u2) + u3.
 
-use crate::ops::packed::{ActGroup, GROUP};
+use crate::ops::exact::f16_to_f32;
+use crate::ops::packed::{ActGroup, GROUP, Row};
+
+/// Scale and minimum of block `b` of 32 of a row; of the `words` of a group the first four hold those of its blocks.
+pub(super) fn scale_min(row: &Row, words: usize, b: usize) -> (f32, f32) {
+    let at = 2 * (words * (b / 4) + b % 4);
+    (f16_to_f32(row.half(at)), f16_to_f32(row.half(at + 1)))
+}
 
 /// S of block `b` of group `g` in one digit; `code(e)` is that of element `e` of the row.
 fn block_sum(g: usize, b: usize, a: &ActGroup, digit: usize, code: &impl Fn(usize) -> i32) -> i32 {

@@ -7,9 +7,8 @@
 //!                 +------------------------+----------------------------------+
 //! ```
 
-use super::four_blocks::scaled_above;
+use super::four_blocks::{scale_min, scaled_above};
 use crate::blocks::BlockType;
-use crate::ops::exact::f16_to_f32;
 use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
 
 /// Words of one group.
@@ -17,12 +16,6 @@ const WORDS: usize = 20;
 
 /// 32 codes of 4 bits, an f16 scale and an f16 minimum
 pub struct Q4_1;
-
-/// Scale and minimum of block `b` of 32.
-fn scale_min(row: &Row, b: usize) -> (f32, f32) {
-    let at = 2 * (WORDS * (b / 4) + b % 4);
-    (f16_to_f32(row.half(at)), f16_to_f32(row.half(at + 1)))
-}
 
 /// Code of element `e`, 0 to 15.
 fn code(row: &Row, e: usize) -> i32 {
@@ -35,13 +28,13 @@ impl Weight for Q4_1 {
     const TYPE: BlockType = BlockType::Q4_1;
 
     fn element(row: &Row, e: usize) -> f32 {
-        let (d, m) = scale_min(row, e / 32);
+        let (d, m) = scale_min(row, WORDS, e / 32);
         code(row, e) as f32 * d + m
     }
 }
 
 impl Quantised for Q4_1 {
     fn group(row: &Row, g: usize, a: &ActGroup) -> f32 {
-        scaled_above(g, a, |b| scale_min(row, b), |e| code(row, e))
+        scaled_above(g, a, |b| scale_min(row, WORDS, b), |e| code(row, e))
     }
 }

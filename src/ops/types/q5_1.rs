@@ -7,10 +7,9 @@
 //!                 +------------------------+---------------------------+----------------------------+
 //! ```
 
-use super::four_blocks::scaled_above;
+use super::four_blocks::{scale_min, scaled_above};
 use super::q5_0::five_bits;
 use crate::blocks::BlockType;
-use crate::ops::exact::f16_to_f32;
 use crate::ops::packed::{ActGroup, GROUP, Quantised, Row, Weight};
 
 /// Words of one group.
@@ -18,12 +17,6 @@ const WORDS: usize = 24;
 
 /// 32 codes of 5 bits, an f16 scale and an f16 minimum
 pub struct Q5_1;
-
-/// Scale and minimum of block `b` of 32.
-fn scale_min(row: &Row, b: usize) -> (f32, f32) {
-    let at = 2 * (WORDS * (b / 4) + b % 4);
-    (f16_to_f32(row.half(at)), f16_to_f32(row.half(at + 1)))
-}
 
 /// Code of element `e`, 0 to 31.
 fn code(row: &Row, e: usize) -> i32 {
@@ -34,13 +27,13 @@ impl Weight for Q5_1 {
     const TYPE: BlockType = BlockType::Q5_1;
 
     fn element(row: &Row, e: usize) -> f32 {
-        let (d, m) = scale_min(row, e / 32);
+        let (d, m) = scale_min(row, WORDS, e / 32);
         code(row, e) as f32 * d + m
     }
 }
 
 impl Quantised for Q5_1 {
     fn group(row: &Row, g: usize, a: &ActGroup) -> f32 {
-        scaled_above(g, a, |b| scale_min(row, b), |e| code(row, e))
+        scaled_above(g, a, |b| scale_min(row, WORDS, b), |e| code(row, e))
     }
 }

@@ -33,6 +33,52 @@ fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
     }
 }
 
+/// Implements [`Quantised`] for a type by u of block `B`, a function of the group's words; where two words hold four scales,
+/// of what `$codes` makes of these words, and of the block's scale.
+macro_rules! four_blocks {
+    ($name:ident, $words:literal words, $u:ident of $block:ident => $codes:expr) => {
+        four_blocks!(@ $name, $words, |v, $block, part, a, next| {
+            let codes = $codes;
+            let (d0, d1) = v.f16_pair(v.load(&$block[0], part));
+            let (d2, d3) = v.f16_pair(v.load(&$block[1], part));
+            let mut u = $u::<V, 0, T, D>(v, codes, d0, part, a, next);
+            add_each(v, &mut u, $u::<V, 1, T, D>(v, codes, d1, part, a, next));
+            add_each(v, &mut u, $u::<V, 2, T, D>(v, codes, d2, part, a, next));
+            add_each(v, &mut u, $u::<V, 3, T, D>(v, codes, d3, part, a, next));
+            u
+        });
+    };
+    ($name:ident, $words:literal words, $u:ident) => {
+        four_blocks!(@ $name, $words, |v, block, part, a, next| {
+            let mut u = $u::<V, 0, T, D>(v, block, part, a, next);
+            add_each(v, &mut u, $u::<V, 1, T, D>(v, block, part, a, next));
+            add_each(v, &mut u, $u::<V, 2, T, D>(v, block, part, a, next));
+            add_each(v, &mut u, $u::<V, 3, T, D>(v, block, part, a, next));
+            u
+        });
+    };
+    (@ $name:ident, $words:literal, |$v:ident, $block:ident, $part:ident, $a:ident, $next:ident| $group:block) => {
+        impl Quantised for $name {
+            const WORDS: usize = $words;
+            const GROUPS: usize = 1;
+            const JOINED: bool = true;
+            const PAIRED: bool = true;
+
+            #[inline(always)]
+            fn group<V: Lanes, const T: usize, const D: usize>(
+                $v: V,
+                $block: &[Word],
+                $part: usize,
+                _half: usize,
+                $a: &Tile<T, D>,
+                $next: Next,
+            ) -> [V::F; T] {
+                $group
+            }
+        }
+    };
+}
+
 pub(in super::super) struct Q8_0;
 
 /// u of block `B` of 32.
@@ -50,31 +96,7 @@ fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-impl Quantised for Q8_0 {
-    const WORDS: usize = 34;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let codes: &[Word; 32] = block[2..].first_chunk().expect("32 words of codes");
-        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
-        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut u = q8_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
-        add_each(v, &mut u, q8_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
-        add_each(v, &mut u, q8_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
-        add_each(v, &mut u, q8_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
-        u
-    }
-}
+four_blocks!(Q8_0, 34 words, q8_0_block of block => block[2..].first_chunk::<32>().expect("32 words of codes"));
 
 /// Dots of block `B` of 32 nibbles, added to `s`.
 #[inline(always)]
@@ -109,31 +131,7 @@ fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-impl Quantised for Q4_0 {
-    const WORDS: usize = 18;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let nibbles: &[Word; 16] = block[2..].first_chunk().expect("16 words of nibbles");
-        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
-        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut u = q4_0_block::<V, 0, T, D>(v, nibbles, d0, part, a, next);
-        add_each(v, &mut u, q4_0_block::<V, 1, T, D>(v, nibbles, d1, part, a, next));
-        add_each(v, &mut u, q4_0_block::<V, 2, T, D>(v, nibbles, d2, part, a, next));
-        add_each(v, &mut u, q4_0_block::<V, 3, T, D>(v, nibbles, d3, part, a, next));
-        u
-    }
-}
+four_blocks!(Q4_0, 18 words, q4_0_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
 
 /// Dots of block `B` of 32 codes of five bits, added to `s`: `high` the group's 4 words of fifth bits (bit n of byte j:
 /// element 4n + j), `nibbles` what follows them.
@@ -182,31 +180,7 @@ fn q5_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-impl Quantised for Q5_0 {
-    const WORDS: usize = 22;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let codes = five_bits(block, 2);
-        let (d0, d1) = v.f16_pair(v.load(&block[0], part));
-        let (d2, d3) = v.f16_pair(v.load(&block[1], part));
-        let mut u = q5_0_block::<V, 0, T, D>(v, codes, d0, part, a, next);
-        add_each(v, &mut u, q5_0_block::<V, 1, T, D>(v, codes, d1, part, a, next));
-        add_each(v, &mut u, q5_0_block::<V, 2, T, D>(v, codes, d2, part, a, next));
-        add_each(v, &mut u, q5_0_block::<V, 3, T, D>(v, codes, d3, part, a, next));
-        u
-    }
-}
+four_blocks!(Q5_0, 22 words, q5_0_block of block => five_bits(block, 2));
 
 pub(in super::super) struct Q5_1;
 
@@ -250,28 +224,7 @@ fn q4_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled_above::<V, B, T, D>(v, v.load(&block[B], part), s, a)
 }
 
-impl Quantised for Q4_1 {
-    const WORDS: usize = 20;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let mut u = q4_1_block::<V, 0, T, D>(v, block, part, a, next);
-        add_each(v, &mut u, q4_1_block::<V, 1, T, D>(v, block, part, a, next));
-        add_each(v, &mut u, q4_1_block::<V, 2, T, D>(v, block, part, a, next));
-        add_each(v, &mut u, q4_1_block::<V, 3, T, D>(v, block, part, a, next));
-        u
-    }
-}
+four_blocks!(Q4_1, 20 words, q4_1_block);
 
 /// u of block `B` of 32: scale times v(S), and minimum times v of the activations' sum.
 #[inline(always)]
@@ -288,25 +241,4 @@ fn q5_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled_above::<V, B, T, D>(v, v.load(&block[B], part), s, a)
 }
 
-impl Quantised for Q5_1 {
-    const WORDS: usize = 24;
-    const GROUPS: usize = 1;
-    const JOINED: bool = true;
-    const PAIRED: bool = true;
-
-    #[inline(always)]
-    fn group<V: Lanes, const T: usize, const D: usize>(
-        v: V,
-        block: &[Word],
-        part: usize,
-        _half: usize,
-        a: &Tile<T, D>,
-        next: Next,
-    ) -> [V::F; T] {
-        let mut u = q5_1_block::<V, 0, T, D>(v, block, part, a, next);
-        add_each(v, &mut u, q5_1_block::<V, 1, T, D>(v, block, part, a, next));
-        add_each(v, &mut u, q5_1_block::<V, 2, T, D>(v, block, part, a, next));
-        add_each(v, &mut u, q5_1_block::<V, 3, T, D>(v, block, part, a, next));
-        u
-    }
-}
+four_blocks!(Q5_1, 24 words, q5_1_block);
