@@ -25,6 +25,9 @@ pub mod q6k;
 pub mod q8_0;
 pub mod q8k;
 pub mod q8k128;
+pub mod w4a16;
+pub mod w8a16;
+pub mod w8a8;
 
 pub use float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
@@ -79,6 +82,12 @@ block_types! {
     Q8_K = q8k::FORMAT,
     /// 128 codes of 8 bits, one f32 scale, eight sums
     Q8K128 = q8k128::FORMAT,
+    /// 32 codes of 8 bits, an f32 scale and an offset
+    W8A16 = w8a16::FORMAT,
+    /// 32 codes of 4 bits, an f32 scale and an offset
+    W4A16 = w4a16::FORMAT,
+    /// rows of codes of 8 bits with one scale, for activations with one scale
+    W8A8 = w8a8::FORMAT,
 }
 
 /// A weight type: what is known of it but for the arithmetic of kernels, which `ops::types` and `simd` have.

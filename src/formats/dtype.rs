@@ -25,7 +25,7 @@ const fn row(name: &'static str, id: u32, elems: u64, bytes: u64, block: Option<
     Info { name, id, elems, bytes, block }
 }
 
-static TABLE: [Info; 50] = [
+static TABLE: [Info; 53] = [
     row("F32", 0, 1, 4, Some(BlockType::F32)),
     row("F16", 1, 1, 2, Some(BlockType::F16)),
     row("Q4_0", 2, 32, 18, Some(BlockType::Q4_0)),
@@ -77,6 +77,10 @@ static TABLE: [Info; 50] = [
     row("C64", NO_ID, 1, 8, None),
     row("U64", NO_ID, 1, 8, None),
     row("Q8K128", NO_ID, 128, 148, Some(BlockType::Q8K128)),
+    // made of several tensors of a file
+    row("W8A16", NO_ID, 32, 37, Some(BlockType::W8A16)),
+    row("W4A16", NO_ID, 32, 21, Some(BlockType::W4A16)),
+    row("W8A8", NO_ID, 32, 44, Some(BlockType::W8A8)),
 ];
 
 /// The element type of a tensor in a file.

@@ -58,7 +58,9 @@ impl Mix {
                 BlockType::Q5_K => 16,
                 BlockType::Q6_K => 18,
                 BlockType::BF16 => 32,
-                BlockType::Q8_K | BlockType::Q8K128 => return None,
+                BlockType::Q8_K | BlockType::Q8K128 | BlockType::W8A16 | BlockType::W4A16 | BlockType::W8A8 => {
+                    return None;
+                },
             },
         })
     }

@@ -94,6 +94,23 @@ impl Tensor {
     }
 }
 
+/// How the activations that a matrix of W8A8 meets become codes of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activations {
+    /// with a scale for each token: its greatest magnitude becomes this code, 127 or less
+    Dynamic {
+        /// the greatest code
+        limit: u32,
+    },
+    /// with a scale fixed when the model was quantised: round(x / scale + offset), ties to even, from -128 to 127
+    Static {
+        /// finite and above 2^-40
+        scale: f32,
+        /// the code of 0
+        offset: f32,
+    },
+}
+
 /// An opened model file or directory.
 #[derive(Debug)]
 pub struct Container {
@@ -123,6 +140,8 @@ pub struct Container {
     index: NameIndex,
     /// tensors with padding between their rows, by name
     gaps: BTreeMap<String, Gaps>,
+    /// how matrices of W8A8 want their activations, by name
+    activations: BTreeMap<String, Activations>,
     /// the file with metadata or config, where that is not the first with tensors
     described_by: Option<PathBuf>,
 }
@@ -436,6 +455,7 @@ impl Container {
             sources,
             index,
             gaps: BTreeMap::new(),
+            activations: BTreeMap::new(),
             described_by: None,
         }
     }
@@ -454,6 +474,11 @@ impl Container {
     pub fn index_of(&self, name: &str) -> Option<usize> {
         let name_of = |i: usize| self.tensors.get(i).map_or("", |t| t.name.as_str());
         self.index.get(name, name_of)
+    }
+
+    /// How the activations of a matrix of W8A8 become codes; `None` for tensors of other types.
+    pub fn activations(&self, name: &str) -> Option<Activations> {
+        self.activations.get(name).copied()
     }
 
     /// Fills `out` with the tensor's bytes from `offset` (from its start) on.

@@ -19,6 +19,9 @@ pub mod q5k;
 pub mod q6k;
 pub mod q8_0;
 pub mod q8k128;
+pub mod w4a16;
+pub mod w8a16;
+pub mod w8a8;
 
 /// Names of a type's operations: stems of shaders, labels, words of `--variant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,10 @@ impl Twins {
         Twins { stems, matvec: linear::quantised::<T>, embed: embed::rows::<T> }
     }
 
+    const fn rows(stems: Stems) -> Twins {
+        Twins { stems, matvec: w8a8::matvec, embed: embed::rows::<w8a8::W8A8> }
+    }
+
     const fn floats<T: Weight>(stems: Stems) -> Twins {
         Twins { stems, matvec: linear::floats::<T>, embed: embed::rows::<T> }
     }
@@ -81,6 +88,9 @@ pub const fn twins(t: BlockType) -> &'static Twins {
         BlockType::Q4_K => &const { Twins::quantised::<q4k::Q4K>(stems!("q4k")) },
         BlockType::Q5_K => &const { Twins::quantised::<q5k::Q5K>(stems!("q5k")) },
         BlockType::Q6_K => &const { Twins::quantised::<q6k::Q6K>(stems!("q6k")) },
+        BlockType::W8A16 => &const { Twins::quantised::<w8a16::W8A16>(stems!("w8a16")) },
+        BlockType::W4A16 => &const { Twins::quantised::<w4a16::W4A16>(stems!("w4a16")) },
+        BlockType::W8A8 => &const { Twins::rows(stems!("w8a8")) },
         BlockType::Q8_K | BlockType::Q8K128 => &const { Twins::quantised::<q8k128::Q8K128>(stems!("q8k128")) },
     }
 }
