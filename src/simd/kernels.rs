@@ -76,6 +76,8 @@ kernel_list! {
     Q5_K = Q5K,
     Q6_K = Q6K,
     Q8K128 = Q8K128,
+    W8A16 = W8A16,
+    W4A16 = W4A16,
 }
 
 kernel_list! {
@@ -102,7 +104,7 @@ macro_rules! sums {
 
 mod four_blocks;
 
-pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

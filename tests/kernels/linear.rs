@@ -302,6 +302,12 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
             }
             BlockType::Q8_K => out.extend((0..256).map(|e| f32(b) * b[4 + e] as i8 as f64)),
             BlockType::Q8K128 => out.extend((0..128).map(|e| f32(b) * b[4 + e] as i8 as f64)),
+            BlockType::W8A16 => out.extend((0..32).map(|e| f32(b) * (b[5 + e] as i8 as f64 - b[4] as i8 as f64))),
+            BlockType::W4A16 => out.extend((0..32).map(|e| {
+                let q = if e < 16 { b[5 + e] & 15 } else { b[5 + e - 16] >> 4 };
+                f32(b) * (q as f64 - b[4] as i8 as f64)
+            })),
+            BlockType::W8A8 => out.extend((0..32).map(|e| f32(&b[8..]) * b[12 + e] as i8 as f64)),
         }
     }
     out
@@ -387,6 +393,8 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
                 BlockType::Q5_0 if i % 22 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_1 if i % 20 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q5_1 if i % 24 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::W8A16 if i % 37 < 4 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
+                BlockType::W4A16 if i % 21 < 4 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
                 BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
                     case.w[(per_row + i) * 32] = 0x3c00_3c00
                 }
