@@ -40,6 +40,10 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
         for b in block.iter_mut() {
             *b = if fill == Fill::Extreme { ends } else { random.word() as u8 };
         }
+        // an offset at the other end than the codes
+        if fill == Fill::Extreme && matches!(t, BlockType::W8A16 | BlockType::W4A16) {
+            block[4] = !ends;
+        }
         let f16_scale = |random: &mut Random| match (fill, random.below(12)) {
             (Fill::Extreme, i) => [0x7bffu16, 0xfbff, 0x0001, 0x8001][i % 4],
             (_, 0) => 0,
