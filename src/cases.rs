@@ -438,6 +438,10 @@ impl Weights {
                 bytes.fill(byte);
                 for block in bytes.chunks_exact_mut(t.bytes()) {
                     finite_scales(t, block, &mut rng);
+                    // an offset at the other end than the codes
+                    if matches!(t, BlockType::W8A16 | BlockType::W4A16) {
+                        block[4] = !byte;
+                    }
                 }
             }
         }

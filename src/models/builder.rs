@@ -7,8 +7,8 @@
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
-use crate::formats::{Activations, Container};
 use crate::formats::names::{self, Spelling};
+use crate::formats::{Activations, Container};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -566,7 +566,9 @@ impl<'a> Builder<'a> {
         let input = match self.c.activations(&self.c.tensors[tensor].name) {
             _ if ty.is_float() => Input::Floats,
             Some(how) if ty.meets_rows() => Input::Rows(how),
-            None if ty.meets_rows() => bail!("{}: nothing says how its activations are quantised", self.c.tensors[tensor].name),
+            None if ty.meets_rows() => {
+                bail!("{}: nothing says how its activations are quantised", self.c.tensors[tensor].name)
+            }
             _ => Input::Groups,
         };
         Ok(Matrix { ty, input, k, rows: range.len(), parts })
@@ -619,9 +621,7 @@ impl<'a> Builder<'a> {
                 let p = ActQuantizeParams { n_tokens: 0, k, digits: self.o.digits as u32 };
                 (Op::ActQuantize, Args::ActQuantize(p))
             }
-            Input::Rows(Activations::Dynamic { limit }) => {
-                (Op::RowQuantize, Args::RowQuantize(rows(limit, 0.0, 0.0)))
-            }
+            Input::Rows(Activations::Dynamic { limit }) => (Op::RowQuantize, Args::RowQuantize(rows(limit, 0.0, 0.0))),
             Input::Rows(Activations::Static { scale, offset }) => {
                 (Op::RowQuantize, Args::RowQuantize(rows(0, scale, offset)))
             }
