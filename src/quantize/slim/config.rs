@@ -67,7 +67,9 @@ pub(super) fn of_gguf(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
         let layers: Vec<&str> = (0..h.layers).map(|l| kind(h.window_of(l).is_some())).collect();
         put("layer_types", json!(layers));
     }
-    for (key, name) in [("tokenizer.ggml.bos_token_id", "bos_token_id"), ("tokenizer.ggml.eos_token_id", "eos_token_id")] {
+    for (key, name) in
+        [("tokenizer.ggml.bos_token_id", "bos_token_id"), ("tokenizer.ggml.eos_token_id", "eos_token_id")]
+    {
         if let Some(id) = c.meta.uint(key) {
             put(name, json!(id));
         }
@@ -122,7 +124,12 @@ fn llama3_json(factor: f64, low: f64, high: f64, original: f64) -> Value {
 /// GGUF file.
 fn llama3(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
     let t = c.tensor(FREQUENCIES).context("no divisors")?;
-    ensure!(t.elems() == h.n_rot as u64 / 2, "tensor {FREQUENCIES} has {} elements, expected {}", t.elems(), h.n_rot / 2);
+    ensure!(
+        t.elems() == h.n_rot as u64 / 2,
+        "tensor {FREQUENCIES} has {} elements, expected {}",
+        t.elems(),
+        h.n_rot / 2
+    );
     let found = super::plan::floats(c, t)?;
     for factor in [8.0, 32.0, 16.0, 4.0] {
         let rope_scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original: 8192.0 };

@@ -297,7 +297,8 @@ mod tests {
                 assert_eq!((d.len(), o.len()), (64 / group, 64 / group));
                 for (i, (v, q)) in x.iter().zip(&codes).enumerate() {
                     let g = i / group;
-                    let (min, max) = x[g * group..][..group].iter().fold((0f32, 0f32), |m, v| (m.0.min(*v), m.1.max(*v)));
+                    let (min, max) =
+                        x[g * group..][..group].iter().fold((0f32, 0f32), |m, v| (m.0.min(*v), m.1.max(*v)));
                     assert_eq!(d[g], (max - min) / steps);
                     let back = (f32::from(*q) - o[g]) * d[g];
                     // the offset is rounded too, so one step may be lost at an end
@@ -337,11 +338,7 @@ mod tests {
         let x: Vec<f32> = (0..96).map(|i| ((i * 53 % 89) as f32) * 0.02 - 0.4).collect();
         let input = Input::of(-0.4, 1.36);
         assert_eq!(input, Input { scale: (1.36f32 + 0.4) / 255.0, offset: -70.0 });
-        let l = Linear {
-            input: Some(input),
-            bias: Some(Arc::new(vec![bias])),
-            ..linear(Scheme::W8A8, 96, true)
-        };
+        let l = Linear { input: Some(input), bias: Some(Arc::new(vec![bias])), ..linear(Scheme::W8A8, 96, true) };
         let codes = row(&l, Part::Codes, &w);
         let deq = floats(&row(&l, Part::DeqScale { wide: false }, &w))[0];
         let b = i32::from_le_bytes(row(&l, Part::QuantBias, &w).try_into().unwrap());

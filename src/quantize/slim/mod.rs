@@ -30,8 +30,7 @@ pub enum Scheme {
 
 impl Scheme {
     /// Every scheme.
-    pub const ALL: [Scheme; 5] =
-        [Scheme::W8A16, Scheme::W4A16, Scheme::W8A8, Scheme::W8A8Dynamic, Scheme::W4A8Dynamic];
+    pub const ALL: [Scheme; 5] = [Scheme::W8A16, Scheme::W4A16, Scheme::W8A8, Scheme::W8A8Dynamic, Scheme::W4A8Dynamic];
 
     /// By its command-line name; `_` and `-`, capitals and small letters are alike.
     pub fn parse(name: &str) -> Option<Scheme> {

@@ -1,10 +1,10 @@
 //! What becomes of each tensor: names, types, places, and the description.
 
+use super::Scheme;
 use super::config;
 use super::linear::{Input, Linear, Made, Part};
 use super::observed::Observed;
 use super::smooth::{self, Smoothed};
-use super::Scheme;
 use crate::blocks::BlockType;
 use crate::formats::policy::{Group, place};
 use crate::formats::{Container, ContainerKind, Tensor, names, safetensors};
@@ -169,7 +169,8 @@ fn items(c: &Container) -> anyhow::Result<Vec<Item<'_>>> {
 pub(super) fn floats(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
     let file = c.files[t.file].display();
     let ty = t.dtype.block().filter(|ty| ty.is_float() && t.shape.len() == 1);
-    let ty = ty.with_context(|| format!("{file}: tensor {} is {} {:?}, expected a vector", t.name, t.dtype, t.shape))?;
+    let ty =
+        ty.with_context(|| format!("{file}: tensor {} is {} {:?}, expected a vector", t.name, t.dtype, t.shape))?;
     let mut bytes = vec![0; t.bytes as usize];
     c.read(t, 0, &mut bytes)?;
     let mut x = vec![0f32; t.elems() as usize];
@@ -190,13 +191,15 @@ struct Maker<'a> {
     h: &'a Hyper,
     /// whether heads of queries and keys are turned in pairs of neighbours
     turned: bool,
-    /// by the norm's GGUF name
-    smoothed: BTreeMap<String, (Vec<u8>, Arc<Vec<f32>>)>,
+    smoothed: Norms,
 }
+
+/// By a norm's GGUF name: bytes of its new weight, and the factors of the columns that read it.
+type Norms = BTreeMap<String, (Vec<u8>, Arc<Vec<f32>>)>;
 
 impl Maker<'_> {
     /// New norms and factors for all pairs of a norm and the matrices that read it.
-    fn smoothed(&self, items: &[Item]) -> anyhow::Result<BTreeMap<String, (Vec<u8>, Arc<Vec<f32>>)>> {
+    fn smoothed(&self, items: &[Item]) -> anyhow::Result<Norms> {
         let mut out = BTreeMap::new();
         let Some(alpha) = self.o.smooth else { return Ok(out) };
         let observed = self.o.observed.as_ref().context("smooth quant needs a text to observe the model over")?;
@@ -211,8 +214,7 @@ impl Maker<'_> {
             let seen = seen.filter(|s| s.len() as u64 == k).with_context(|| self.unseen(first))?;
             let matrices: Vec<&Tensor> = readers.iter().map(|r| r.t).collect();
             let peaks = smooth::column_peaks(self.c, &matrices, k as usize)?;
-            let Smoothed { norm: bytes, factors } =
-                smooth::smooth(&floats(self.c, norm.t)?, ty, &seen, &peaks, alpha);
+            let Smoothed { norm: bytes, factors } = smooth::smooth(&floats(self.c, norm.t)?, ty, &seen, &peaks, alpha);
             out.insert(norm.gguf.clone(), (bytes, Arc::new(factors)));
         }
         Ok(out)
@@ -315,7 +317,8 @@ impl Maker<'_> {
         let columns = item.norm().and_then(|norm| self.smoothed.get(&norm)).map(|(_, factors)| factors.clone());
         let (mut input, mut bias) = (None, None);
         if o.scheme == Scheme::W8A8 {
-            let observed = o.observed.as_ref().context("fixed scales of activations need a text to observe the model over")?;
+            let observed =
+                o.observed.as_ref().context("fixed scales of activations need a text to observe the model over")?;
             let seen = observed.inputs.get(&item.index).with_context(|| self.unseen(item))?;
             let (min, max) = seen.range(columns.as_ref().map(|c| &c[..]));
             input = Some(Input::of(min, max));
@@ -336,7 +339,11 @@ impl Maker<'_> {
         let linear = Arc::new(self.linear(item, items)?);
         let (k, n) = (item.t.shape[0], item.t.shape[1]);
         let heads = self.heads(item);
-        ensure!(heads.is_none_or(|h| h > 0 && n.is_multiple_of(h as u64)), "{}: heads do not divide its rows", item.name);
+        ensure!(
+            heads.is_none_or(|h| h > 0 && n.is_multiple_of(h as u64)),
+            "{}: heads do not divide its rows",
+            item.name
+        );
         let wide = config::torch_dtype(self.c) == "float16";
         let parts = if matches!(item.group, Some(Group::O | Group::Down)) { PARTS } else { 1 };
         let mut list = vec![("weight", Part::Codes)];
@@ -351,7 +358,8 @@ impl Maker<'_> {
         for (what, part) in list {
             let made = Made { linear: linear.clone(), part };
             let (dtype, shape) = (made.dtype().to_string(), made.shape(n, k));
-            let bytes = shape.iter().try_fold(made.element(), |n, &d| n.checked_mul(d)).context("the size of a tensor")?;
+            let bytes =
+                shape.iter().try_fold(made.element(), |n, &d| n.checked_mul(d)).context("the size of a tensor")?;
             let data = Data::Made { index: item.index, heads, made };
             let name = format!("{}.{what}", item.stem());
             out.push(Entry { name, dtype, shape, bytes, data, note: None, kind });

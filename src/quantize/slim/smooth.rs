@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn norm_times_factor_is_the_norm_again_whatever_its_type() {
-        let (weight, seen, peaks) = ([0.5f32, 1.25, -2.0, 1.0, 0.0], [8.0, 0.5, 2.0, 0.0, 1.0], [0.25, 0.5, 2.0, 1.0, 1.0]);
+        let (weight, seen, peaks) =
+            ([0.5f32, 1.25, -2.0, 1.0, 0.0], [8.0, 0.5, 2.0, 0.0, 1.0], [0.25, 0.5, 2.0, 1.0, 1.0]);
         for ty in [BlockType::F32, BlockType::F16, BlockType::BF16] {
             let s = smooth(&weight, ty, &seen, &peaks, 0.5);
             let mut m = [0f32; 5];
