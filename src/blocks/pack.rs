@@ -282,6 +282,28 @@ mod tests {
                     w.extend(halves(&b[128..192]));
                 }
             }
+            BlockType::W8A16 | BlockType::W4A16 => {
+                let codes = t.bytes() - 5;
+                for group in row.chunks(4 * t.bytes()) {
+                    let (mut scales, mut offsets, mut all) = ([0; 16], [0; 4], vec![0; 4 * codes]);
+                    for (i, block) in group.chunks_exact(t.bytes()).enumerate() {
+                        scales[4 * i..][..4].copy_from_slice(&block[..4]);
+                        offsets[i] = block[4];
+                        all[codes * i..][..codes].copy_from_slice(&block[5..]);
+                    }
+                    [&scales[..], &offsets, &all].iter().for_each(|part| w.extend(halves(part)));
+                }
+            }
+            BlockType::W8A8 => {
+                for group in row.chunks(4 * 44) {
+                    let mut codes = [0; 128];
+                    for (i, block) in group.chunks_exact(44).enumerate() {
+                        codes[32 * i..][..32].copy_from_slice(&block[12..]);
+                    }
+                    w.extend(halves(&group[..8]));
+                    w.extend(halves(&codes));
+                }
+            }
             BlockType::Q8K128 => row.chunks_exact(148).for_each(|b| w.extend(halves(&b[..132]))),
             BlockType::Q8_K => {
                 for b in row.chunks_exact(292) {
