@@ -3,9 +3,8 @@
 //! The recording is unfused, so that every input of a matrix is a buffer of f32 of its own. What is seen depends on the
 //! model and the text alone, on no device and no number of threads.
 
-use super::common;
-use crate::cpu::{CpuDevice, CpuOptions};
-use crate::engine::check_vocabulary;
+use super::{common, interrupt};
+use crate::engine::{DeviceOptions, Devices, check_vocabulary};
 use crate::formats::Container;
 use crate::fuse::Fuse;
 use crate::generate::tokenizer::Tokenizer;
@@ -40,10 +39,12 @@ pub fn observe(c: &Container, file: &Path, tokens: usize, threads: usize) -> any
         recent: Recent::Off,
         ..PlanOptions::default()
     };
-    let options = SessionOptions { plan, memory: None, fuse: Fuse::Off };
-    let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() })?;
+    let stop = interrupt::stop().clone();
+    let mut device = Devices::new(DeviceOptions { threads, stop, ..DeviceOptions::default() }).open("cpu")?;
+    let memory = Devices::share_of_memory(std::slice::from_ref(&device));
+    let options = SessionOptions { plan, memory, fuse: Fuse::Off };
     let load = common::load_bar(c);
-    let opening = Session::new(&mut device, c, &h, options, |n| load.inc(n));
+    let opening = Session::new(device.inner.as_mut(), c, &h, options, |n| load.inc(n));
     let mut session = pollster::block_on(opening)?;
     load.finish_and_clear();
     let bar = common::bar(ids.len() as u64, "observing {bar:30} {pos}/{len} tokens {eta}");

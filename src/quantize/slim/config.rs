@@ -130,7 +130,7 @@ fn llama3(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
         t.elems(),
         h.n_rot / 2
     );
-    let found = super::plan::floats(c, t)?;
+    let found = super::floats(c, t)?;
     for factor in [8.0, 32.0, 16.0, 4.0] {
         let rope_scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original: 8192.0 };
         let made = llama3_divisors(&Hyper { rope_scaling, ..h.clone() }).context("no divisors")?;

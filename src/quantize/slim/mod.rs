@@ -13,6 +13,9 @@ mod smooth;
 
 pub use plan::{Options, plan};
 
+use crate::formats::{Container, Tensor};
+use anyhow::{Context, ensure};
+
 /// Which codes the matrices of the layers become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
@@ -58,6 +61,20 @@ impl Scheme {
     pub const fn is_weights_alone(self) -> bool {
         matches!(self, Scheme::W8A16 | Scheme::W4A16)
     }
+}
+
+/// A vector as f32.
+fn floats(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
+    let file = c.files[t.file].display();
+    let ty = t.dtype.block().filter(|ty| ty.is_float() && t.shape.len() == 1);
+    let ty =
+        ty.with_context(|| format!("{file}: tensor {} is {} {:?}, expected a vector", t.name, t.dtype, t.shape))?;
+    let mut bytes = vec![0; t.bytes as usize];
+    c.read(t, 0, &mut bytes)?;
+    let mut x = vec![0f32; t.elems() as usize];
+    ty.decode_row(&bytes, &mut x);
+    ensure!(x.iter().all(|v| v.is_finite()), "{file}: tensor {} holds NaN or infinity; the model is damaged", t.name);
+    Ok(x)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What becomes of each tensor: names, types, places, and the description.
 
-use super::Scheme;
 use super::config;
 use super::linear::{Input, Linear, Made, Part};
 use super::observed::Observed;
 use super::smooth::{self, Smoothed};
+use super::{Scheme, floats};
 use crate::blocks::BlockType;
 use crate::formats::policy::{Group, place};
 use crate::formats::{Container, ContainerKind, Tensor, names, safetensors};
@@ -163,20 +163,6 @@ fn items(c: &Container) -> anyhow::Result<Vec<Item<'_>>> {
     // globals first, then layers in their order
     items.sort_by_key(|i| (i.layer().map_or(0, |l| l + 1), i.name.clone()));
     Ok(items)
-}
-
-/// A vector as f32.
-pub(super) fn floats(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
-    let file = c.files[t.file].display();
-    let ty = t.dtype.block().filter(|ty| ty.is_float() && t.shape.len() == 1);
-    let ty =
-        ty.with_context(|| format!("{file}: tensor {} is {} {:?}, expected a vector", t.name, t.dtype, t.shape))?;
-    let mut bytes = vec![0; t.bytes as usize];
-    c.read(t, 0, &mut bytes)?;
-    let mut x = vec![0f32; t.elems() as usize];
-    ty.decode_row(&bytes, &mut x);
-    ensure!(x.iter().all(|v| v.is_finite()), "{file}: tensor {} holds NaN or infinity; the model is damaged", t.name);
-    Ok(x)
 }
 
 /// Elements in the order of transformers, where a file has those of each head in pairs of neighbours.
