@@ -4,6 +4,7 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod common;
 mod compare;
 mod completions;
@@ -18,6 +19,7 @@ mod quantize;
 mod run;
 #[cfg(feature = "gpu")]
 mod shaders;
+mod slim;
 mod stdout;
 #[cfg(feature = "gpu")]
 mod store;

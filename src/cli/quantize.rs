@@ -2,6 +2,7 @@
 
 use super::common::{self, EngineArgs, Load, note};
 use super::interrupt::{self, Words};
+use super::slim::SlimArgs;
 use crate::blocks::BlockType;
 use crate::engine::check_vocabulary;
 use crate::formats::output::{self, Staged};
@@ -12,6 +13,7 @@ use crate::models::Hyper;
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::kv::Override;
+use crate::quantize::slim::Scheme;
 use crate::quantize::{self, Damaged, Data, Encoder, Job, Options, Piece, Split, Target, Watch};
 use crate::simd::Level;
 use crate::stop::Interrupted;
@@ -23,16 +25,16 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run --json"
+    after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run --json\n  isobit quantize ./hf-directory slim w8a8 --calibrate text.txt --smooth 0.5"
 )]
 pub struct QuantizeArgs {
     /// GGUF file (the first, of shards), BUMP file or Hugging Face directory, F32, F16 or BF16
     input: PathBuf,
-    /// The new GGUF file, or the new directory of a packed or split model
+    /// The new GGUF file, or the new directory of a packed, split or msModelSlim model
     output: PathBuf,
-    /// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed also q8k128, q8k [default: q4_k_m; packed: by --policy]
-    #[arg(value_parser = mix, value_name = "TYPE")]
-    mix: Option<Mix>,
+    /// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed also q8k128, q8k; msModelSlim's w8a16, w4a16, w8a8, w8a8-dynamic, w4a8-dynamic [default: q4_k_m; packed: by --policy]
+    #[arg(value_parser = asked, value_name = "TYPE")]
+    asked: Option<Asked>,
     /// Worker threads, as -t
     #[arg(value_name = "THREADS", value_parser = common::whole::<1, 1024>, hide = true)]
     nthreads: Option<usize>,
@@ -95,6 +97,17 @@ pub struct QuantizeArgs {
     /// How files are read: read, or mmap (a file truncated while mapped kills the process)
     #[arg(long, value_enum, default_value = "read", value_name = "MODE", hide_possible_values = true)]
     load_mode: Load,
+    #[command(flatten)]
+    slim: SlimArgs,
+}
+
+/// What TYPE names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    /// types of a GGUF or packed model
+    Mix(Mix),
+    /// what the matrices of an msModelSlim directory are
+    Slim(Scheme),
 }
 
 const INTERRUPTED: &str = "interrupted: what is finished is kept; the same command with --resume goes on";
@@ -102,8 +115,10 @@ const INTERRUPTED: &str = "interrupted: what is finished is kept; the same comma
 /// The variable that stands for `--policy`.
 const POLICY: &str = "ISOBIT_Q8K128_POLICY";
 
-fn mix(s: &str) -> Result<Mix, String> {
-    Mix::parse(s).ok_or_else(|| format!("expected one of {}", choose::MIXES))
+fn asked(s: &str) -> Result<Asked, String> {
+    let found = Mix::parse(s).map(Asked::Mix).or(Scheme::parse(s).map(Asked::Slim));
+    let schemes = Scheme::ALL.map(|s| s.name().to_lowercase().replace('_', "-")).join(", ");
+    found.ok_or_else(|| format!("expected one of {}; directories: {schemes}", choose::MIXES))
 }
 
 fn policy(s: &str) -> Result<Policy, String> {
@@ -125,7 +140,7 @@ fn is_type(word: &str) -> bool {
     let theirs = rest.is_some_and(|r| {
         r.starts_with(|c: char| c.is_ascii_digit()) && r.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     });
-    theirs || Mix::parse(word).is_some()
+    theirs || asked(word).is_ok()
 }
 
 fn block(s: &str) -> Result<BlockType, String> {
@@ -142,14 +157,51 @@ fn target(s: &str) -> Result<Target, String> {
 }
 
 impl QuantizeArgs {
+    /// The types of a GGUF or packed model.
+    fn mix(&self) -> Option<Mix> {
+        match self.asked {
+            Some(Asked::Mix(mix)) => Some(mix),
+            _ => None,
+        }
+    }
+
+    /// The codes of an msModelSlim directory.
+    fn scheme(&self) -> Option<Scheme> {
+        match self.asked {
+            Some(Asked::Slim(scheme)) => Some(scheme),
+            _ => None,
+        }
+    }
+
     /// Refuses options that have no effect on the kind of output asked for.
     fn refuse_idle(&self) -> anyhow::Result<()> {
         let packed = self.to != Target::Gguf;
-        let copy = self.mix == Some(Mix::Copy);
+        let copy = self.mix() == Some(Mix::Copy);
         // an environment variable is set for every run, so only the flag is refused where it has no effect
         let set = std::env::var(POLICY).ok().and_then(|v| Policy::parse(&v));
         let policy = self.policy.is_some() && self.policy != set;
         let chosen = !self.tensor_type.is_empty() || self.policy_file.is_some();
+        if let Some(scheme) = self.scheme() {
+            for (given, flag) in [
+                (packed, "--to"),
+                (self.pure, "--pure"),
+                (self.token_embedding_type.is_some(), "--token-embedding-type"),
+                (self.output_tensor_type.is_some(), "--output-tensor-type"),
+                (self.leave_output_tensor, "--leave-output-tensor"),
+                (policy, "--policy"),
+                (chosen, "--tensor-type and --policy-file"),
+                (self.keep_split, "--keep-split"),
+                (self.split_max_size.is_some(), "--split-max-size"),
+                (!self.override_kv.is_empty(), "--override-kv"),
+            ] {
+                let name = scheme.name();
+                ensure!(!given, "{flag} has no effect here: {name} is a directory whose matrices are all alike");
+            }
+            return Ok(());
+        }
+        if let Some(flag) = self.slim.given() {
+            bail!("{flag} has no effect here: it is for w8a16, w4a16, w8a8, w8a8-dynamic and w4a8-dynamic");
+        }
         for (given, flag, idle, why) in [
             (self.pure, "--pure", packed, "a packed model has no mixes to leave out"),
             (
@@ -162,7 +214,7 @@ impl QuantizeArgs {
             (self.keep_split, "--keep-split", packed, "it is for GGUF files"),
             (self.split_max_size.is_some(), "--split-max-size", packed, "it is for GGUF files"),
             (!self.override_kv.is_empty(), "--override-kv", packed, "it is for GGUF files"),
-            (policy, "--policy", self.mix.is_some(), "TYPE says the same; give one of them"),
+            (policy, "--policy", self.mix().is_some(), "TYPE says the same; give one of them"),
             (self.pure, "--pure", copy, "copy changes no type"),
             (chosen, "--tensor-type and --policy-file", copy, "copy changes no type"),
             (self.output_tensor_type.is_some(), "--output-tensor-type", copy, "copy changes no type"),
@@ -177,7 +229,7 @@ impl QuantizeArgs {
     /// llama.cpp's tool makes up the name of OUTPUT where it is left out.
     fn refuse_type_as_output(&self) -> anyhow::Result<()> {
         let word = self.output.to_str().unwrap_or_default();
-        if self.mix.is_none() && is_type(word) {
+        if self.asked.is_none() && is_type(word) {
             let (input, stem) = (self.input.display(), self.input.file_stem().unwrap_or_default().to_string_lossy());
             bail!(
                 "OUTPUT is {word}, which is a type: write INPUT OUTPUT TYPE, as in `isobit quantize {input} {stem}-{word}.gguf \
@@ -224,7 +276,7 @@ impl QuantizeArgs {
             None if self.keep_split => Split::Keep(prefix),
             None => Split::No,
         };
-        let mut words = format!("{:?} {:?} {:?} {:?}", self.mix, policy, self.tensor_type, self.allow_requantize);
+        let mut words = format!("{:?} {:?} {:?} {:?}", self.mix(), policy, self.tensor_type, self.allow_requantize);
         if let Some(path) = &self.policy_file {
             let text = common::text(None, Some(path))?;
             patterns.extend(Pattern::file(&text).with_context(|| path.display().to_string())?);
@@ -232,7 +284,7 @@ impl QuantizeArgs {
         }
         Ok(Options {
             target: self.to,
-            mix: self.mix,
+            mix: self.mix(),
             policy,
             patterns,
             pure: self.pure,
@@ -266,19 +318,26 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     let options = a.options()?;
     let c = common::open(Some(&a.input), a.load_mode)?;
     output::refuse_sources(&a.output, &c.files)?;
-    let job = quantize::plan(&c, &options)?;
+    let threads = a.nthreads.unwrap_or(a.threads);
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("starting threads")?;
+    let job = match a.scheme() {
+        Some(scheme) => {
+            output::refuse_target(&a.output, true)?;
+            a.slim.plan(scheme, &c, &a.output, a.allow_requantize, threads)?
+        }
+        None => quantize::plan(&c, &options)?,
+    };
     a.refuse_idle_patterns(&options.patterns)?;
     if !a.unchecked {
         refuse_unrunnable(&a, &c, &job)?;
     }
-    let threads = a.nthreads.unwrap_or(a.threads);
     if a.dry_run {
         let mut out = std::io::stdout().lock();
         if a.json {
             writeln!(out, "{}", json(&a, &job, &c))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let all: Vec<&Piece> = job.pieces.iter().filter(|p| p.source(&c).is_some()).collect();
+        let all: Vec<&Piece> = job.pieces.iter().filter(|p| p.tensor(&c).is_some()).collect();
         for (i, p) in all.iter().enumerate() {
             writeln!(out, "{}", line(i + 1, all.len(), p, &c))?;
         }
@@ -290,7 +349,6 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
         Some(_) => None,
         None => Some(device_encoder(&a.device)?),
     };
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("starting threads")?;
     if !a.resume && Staged::waiting(&a.output) {
         note!("warning: {} holds an unfinished model: starting anew (--resume goes on)", a.output.display());
     }
@@ -381,17 +439,17 @@ fn write(
 ) -> anyhow::Result<()> {
     let done = quantize::check(job, c, staged, noted)?;
     let bar = common::bar(job.bytes_in(c), "quantising {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}");
-    let tensors: Vec<usize> = (0..job.pieces.len()).filter(|i| job.pieces[*i].source(c).is_some()).collect();
+    let tensors: Vec<usize> = (0..job.pieces.len()).filter(|i| job.pieces[*i].tensor(c).is_some()).collect();
     let begin = |i: usize| {
         if let Ok(n) = tensors.binary_search(&i) {
             note!("{}", line(n + 1, tensors.len(), &job.pieces[i], c));
         }
     };
-    let kept: Vec<&Tensor> =
-        job.pieces.iter().zip(&done).filter(|(_, done)| **done).filter_map(|(p, _)| p.source(c)).collect();
-    bar.inc(kept.iter().fold(0, |n, t| n.saturating_add(t.bytes)));
+    let kept: Vec<&Piece> = job.pieces.iter().zip(&done).filter(|(_, done)| **done).map(|(p, _)| p).collect();
+    bar.inc(kept.iter().filter_map(|p| p.source(c)).fold(0, |n, t| n.saturating_add(t.bytes)));
     if !noted.is_empty() {
-        note!("resuming: {} of {} tensors are finished", kept.len(), tensors.len());
+        let kept = kept.iter().filter(|p| p.tensor(c).is_some()).count();
+        note!("resuming: {kept} of {} tensors are finished", tensors.len());
     }
     // from here on work is finished or noted in the journal; before this a later run loses nothing
     let held = interrupt::hold();
@@ -416,6 +474,10 @@ fn line(i: usize, n: usize, p: &Piece, c: &Container) -> String {
         (Data::Tensor { to: Some(_), .. }, Some(to)) => {
             format!("converting to {to} .. size = {} -> {} MiB", mib(t.bytes), mib(p.bytes))
         }
+        (Data::Made { made, .. }, _) => {
+            let to = made.linear.scheme.name();
+            format!("converting to {to} .. size = {} -> {} MiB", mib(t.bytes), mib(p.bytes))
+        }
         _ => format!("kept, size = {} MiB", mib(t.bytes)),
     };
     let note = p.note.as_deref().map_or(String::new(), |n| format!(" ({n})"));
@@ -424,21 +486,21 @@ fn line(i: usize, n: usize, p: &Piece, c: &Container) -> String {
 
 /// Bits of the new model per element of its tensors.
 fn bits(job: &Job, c: &Container) -> f64 {
-    let elems = job.pieces.iter().filter_map(|p| p.source(c)).map(Tensor::elems).fold(0, u64::saturating_add);
+    let elems = job.pieces.iter().filter_map(|p| p.tensor(c)).map(Tensor::elems).fold(0, u64::saturating_add);
     job.bytes_out() as f64 * 8.0 / elems.max(1) as f64
 }
 
 /// `7.01 MiB -> 2.27 MiB, 4.95 bits per weight`.
 fn summary(job: &Job, c: &Container) -> String {
-    let [from, to] = [job.bytes_in(c), job.bytes_out()].map(super::inspect::size);
+    let [from, to] = [job.bytes_of_source(c), job.bytes_out()].map(super::inspect::size);
     format!("{from} -> {to}, {:.2} bits per weight", bits(job, c))
 }
 
 /// What was written, or with `--dry-run` would be.
 fn json(a: &QuantizeArgs, job: &Job, c: &Container) -> serde_json::Value {
     let tensor = |p: &Piece| {
-        let t = p.source(c)?;
-        let kept = !matches!(p.data, Data::Tensor { to: Some(_), .. });
+        let t = p.tensor(c)?;
+        let kept = !matches!(p.data, Data::Tensor { to: Some(_), .. } | Data::Made { .. });
         let to = p.dtype(c).filter(|_| !kept).unwrap_or(t.dtype);
         Some(serde_json::json!({"name": p.name, "shape": t.shape, "from": t.dtype.name(), "to": to.name(),
             "kept": kept, "bytes_in": t.bytes, "bytes_out": p.bytes, "note": p.note}))
@@ -447,7 +509,7 @@ fn json(a: &QuantizeArgs, job: &Job, c: &Container) -> serde_json::Value {
         "input": a.input.display().to_string(),
         "output": a.output.display().to_string(),
         "dry_run": a.dry_run,
-        "bytes_in": job.bytes_in(c),
+        "bytes_in": job.bytes_of_source(c),
         "bytes_out": job.bytes_out(),
         "bits_per_weight": bits(job, c),
         "tensors": job.pieces.iter().filter_map(tensor).collect::<Vec<_>>(),

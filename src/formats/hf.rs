@@ -38,7 +38,8 @@ pub const MAX_INDEX: u64 = 32 << 20;
 /// Most files an index may name.
 pub const MAX_FILES: usize = 4096;
 
-/// The metadata of a directory whose weights were packed from a GGUF file: a GGUF file without tensors.
+/// The metadata of a directory whose weights were made from a GGUF file: a GGUF file without tensors. Beside a
+/// `config.json` it is there for its tokeniser alone.
 pub const METADATA: &str = "metadata.gguf";
 
 /// What the names of msModelSlim's descriptions begin with, before `.json` or `_TYPE.json`.

@@ -206,7 +206,12 @@ impl Container {
         }
         let has_config = path.join("config.json").is_file();
         if has_config && let Some(parsed) = hf::open(path, mode)? {
-            return Container::from_hf(parsed);
+            let mut c = Container::from_hf(parsed)?;
+            // made from a GGUF file, whose vocabulary has no form here
+            if c.tokenizer_json.is_none() && path.join(hf::METADATA).is_file() {
+                c.take_tokenizer(&path.join(hf::METADATA))?;
+            }
+            return Ok(c);
         }
         if path.join(hf::METADATA).is_file() && !has_config {
             return Container::from_parts(path, mode);

@@ -223,7 +223,8 @@ impl Staged {
     }
 }
 
-fn refuse_target(out: &Path, directory: bool) -> Result<(), FormatError> {
+/// Refuses a name that a new model cannot have: one with a directory or a file in the way, or in a place that is none.
+pub fn refuse_target(out: &Path, directory: bool) -> Result<(), FormatError> {
     let bad = |what: &str, expected: &str, found: &str| {
         Err(FormatError::invalid(&show_path(out), "writing it", what, expected, found))
     };

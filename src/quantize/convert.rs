@@ -123,14 +123,21 @@ pub fn permuted_row(r: usize, n: usize) -> usize {
     (r % 2) * (n / 2) + r / 2
 }
 
+/// The source row of output row `r` of a head of `n` rows, when neighbours become halves.
+pub fn restored_row(r: usize, n: usize) -> usize {
+    let half = (n / 2).max(1);
+    r % half * 2 + r / half
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn halves_become_neighbours() {
+    fn halves_become_neighbours_and_halves_again() {
         let rows: Vec<usize> = (0..8).map(|r| permuted_row(r, 8)).collect();
         assert_eq!(rows, [0, 4, 1, 5, 2, 6, 3, 7]);
+        assert!((0..8).all(|r| rows[restored_row(r, 8)] == r));
     }
 
     /// Shapes of Llama 3.2 1B, the scaling aside.

@@ -14,6 +14,7 @@ pub mod device;
 pub mod error;
 pub mod kv;
 mod plan;
+pub mod slim;
 mod vocab;
 
 pub use plan::{Options, Split, Target, plan};
@@ -26,6 +27,7 @@ use crate::simd::{Level, encode};
 use crate::stop::Interrupted;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
+use slim::linear::{Made, Part};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
@@ -46,6 +48,15 @@ pub enum Data {
         to: Option<BlockType>,
         /// heads whose rows are permuted from halves to neighbours
         heads: Option<usize>,
+    },
+    /// one of the tensors that a matrix becomes in a directory of codes and scales
+    Made {
+        /// the matrix
+        index: usize,
+        /// heads whose rows are permuted from neighbours to halves
+        heads: Option<usize>,
+        /// what of it
+        made: Made,
     },
 }
 
@@ -80,9 +91,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// Bytes of the source that are read.
+    /// Bytes of the source that are read: those of a matrix as often as it is.
     pub fn bytes_in(&self, c: &Container) -> u64 {
         self.pieces.iter().fold(0, |n, p| n.saturating_add(p.source(c).map_or(0, |t| t.bytes)))
+    }
+
+    /// Bytes of the source that the new model is made from.
+    pub fn bytes_of_source(&self, c: &Container) -> u64 {
+        self.pieces.iter().fold(0, |n, p| n.saturating_add(p.tensor(c).map_or(0, |t| t.bytes)))
     }
 
     /// Bytes that are written.
@@ -96,15 +112,30 @@ impl Piece {
     pub fn source<'a>(&self, c: &'a Container) -> Option<&'a Tensor> {
         match self.data {
             Data::Bytes(_) => None,
-            Data::Tensor { index, .. } => c.tensors.get(index),
+            Data::Tensor { index, .. } | Data::Made { index, .. } => c.tensors.get(index),
+        }
+    }
+
+    /// The tensor it stands for: of the pieces made of one matrix, that with the codes.
+    pub fn tensor<'a>(&self, c: &'a Container) -> Option<&'a Tensor> {
+        let beside = matches!(&self.data, Data::Made { made, .. } if made.part != Part::Codes);
+        self.source(c).filter(|_| !beside)
+    }
+
+    /// Heads whose rows change places.
+    fn heads(&self) -> Option<usize> {
+        match self.data {
+            Data::Bytes(_) => None,
+            Data::Tensor { heads, .. } | Data::Made { heads, .. } => heads,
         }
     }
 
     /// The type it has in the new model.
     pub fn dtype(&self, c: &Container) -> Option<Dtype> {
         let source = self.source(c)?;
-        match self.data {
-            Data::Tensor { to: Some(to), .. } => Dtype::from_block(to),
+        match &self.data {
+            Data::Tensor { to: Some(to), .. } => Dtype::from_block(*to),
+            Data::Made { made, .. } => Dtype::from_name(made.dtype()),
             _ => Some(source.dtype),
         }
     }
@@ -116,7 +147,7 @@ impl Piece {
             return Ok(Chunks { rows: 1, at_once: 1, row_in: 0, row_out: self.bytes, k: 0 });
         };
         // the rows of a bias that is permuted are its elements
-        let vector = matches!(self.data, Data::Tensor { heads: Some(_), .. }) && t.shape.len() == 1;
+        let vector = self.heads().is_some() && t.shape.len() == 1;
         let row_dims = usize::from(!vector);
         let (columns, rows) = t.shape.split_at(row_dims.min(t.shape.len()));
         let product = |dims: &[u64]| {
@@ -124,12 +155,15 @@ impl Piece {
             all.with_context(|| format!("tensor {}: shape {:?} is not one of {} bytes", t.name, t.shape, t.bytes))
         };
         let (rows, k) = (product(rows)?, product(columns)?);
-        let at_once = match self.data {
-            Data::Tensor { heads: Some(h), .. } => {
+        let pairs = matches!(&self.data, Data::Made { made, .. } if made.pairs_rows());
+        let at_once = match self.heads() {
+            // of an even number of rows
+            Some(h) => {
                 ensure!(rows.is_multiple_of(h as u64), "tensor {}: {h} heads do not divide {rows} rows", t.name);
                 rows / h as u64
             }
-            _ => 1,
+            None if pairs => 2,
+            None => 1,
         };
         let row_in = t.bytes / rows;
         let at_once = (CHUNK / (row_in * at_once).max(1)).max(1) * at_once;
@@ -299,27 +333,55 @@ fn chunk(
         file.write_at(piece.offset, bytes)?;
         return Ok(xxh3_128(bytes));
     }
-    let (t, to) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
-    let bytes = match to {
-        None => {
+    let t = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
+    let bytes = match &piece.data {
+        Data::Made { made, .. } => {
+            made_rows(made, c, t, level, n, row, s)?;
+            &s.out
+        }
+        Data::Bytes(_) | Data::Tensor { to: None, .. } => {
             if let Some(ty) = t.dtype.block() {
                 refuse_bad(c, t, ty.find_bad_scale(&s.input), row * n.row_in / ty.bytes() as u64)?;
             }
             &s.input
         }
-        Some(to) => {
+        Data::Tensor { to: Some(to), .. } => {
             s.out.resize((rows * n.row_out) as usize, 0);
             s.floats.resize(n.k, 0.0);
             let outs = s.out.chunks_exact_mut((n.row_out as usize).max(1));
             for ((i, out), input) in outs.enumerate().zip(s.input.chunks_exact((n.row_in as usize).max(1))) {
                 decode_row(c, t, level, input, (row + i as u64) * n.k as u64, &mut s.floats)?;
-                encode::encode_row(level, to, &s.floats, out);
+                encode::encode_row(level, *to, &s.floats, out);
             }
             &s.out
         }
     };
     file.write_at(piece.offset + row * n.row_out, bytes)?;
     Ok(xxh3_128(bytes))
+}
+
+/// What the rows in `s.input`, the first of them `row`, become in one of the tensors made of a matrix.
+fn made_rows(
+    made: &Made,
+    c: &Container,
+    t: &Tensor,
+    level: Level,
+    n: &Chunks,
+    row: u64,
+    s: &mut Scratch,
+) -> anyhow::Result<()> {
+    let (row_in, row_out) = ((n.row_in as usize).max(1), n.row_out as usize);
+    s.out.resize(s.input.len() / row_in * row_out, 0);
+    s.floats.resize(n.k, 0.0);
+    for (i, input) in s.input.chunks_exact(row_in).enumerate() {
+        let at = row + i as u64;
+        decode_row(c, t, level, input, at * n.k as u64, &mut s.floats)?;
+        made.write(at, &mut s.floats, &mut s.out, i, row_out).map_err(|e| {
+            let file = c.files[t.file].display();
+            Damaged::new(format!("{file}: tensor {}, row {at} would have {e}", t.name))
+        })?;
+    }
+    Ok(())
 }
 
 /// As [`run`], with the types an [`Encoder`] knows encoded by it, chunk after chunk.
@@ -343,7 +405,7 @@ fn on_device(
         let hash = match piece.data {
             Data::Tensor { to: Some(to), .. } if encoder.takes(to) && n.k > 0 => {
                 let s = &mut scratch;
-                let (t, _) = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
+                let t = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
                 x.resize(rows as usize * n.k, 0.0);
                 let row_in = n.row_in as usize;
                 x.par_chunks_mut(n.k)
@@ -364,7 +426,7 @@ fn on_device(
     Ok(())
 }
 
-/// The source's rows of a chunk, in the new order, and what they become.
+/// The source's rows of a chunk, in the new order.
 fn read_rows<'c>(
     piece: &Piece,
     c: &'c Container,
@@ -373,27 +435,29 @@ fn read_rows<'c>(
     rows: u64,
     watch: &Watch,
     out: &mut Vec<u8>,
-) -> anyhow::Result<(&'c Tensor, Option<BlockType>)> {
-    let (Some(t), Data::Tensor { to, heads, .. }) = (piece.source(c), &piece.data) else {
-        bail!("piece {} has no source", piece.name)
-    };
+) -> anyhow::Result<&'c Tensor> {
+    let Some(t) = piece.source(c) else { bail!("piece {} has no source", piece.name) };
     if (watch.stop)() {
         bail!(Interrupted);
     }
     out.resize((rows * n.row_in) as usize, 0);
     c.read(t, row * n.row_in, out)?;
-    if let Some(heads) = heads.filter(|_| !out.is_empty()) {
+    if let Some(heads) = piece.heads().filter(|_| !out.is_empty()) {
+        let from = match piece.data {
+            Data::Made { .. } => convert::restored_row,
+            _ => convert::permuted_row,
+        };
         let (per_head, width) = (n.rows as usize / heads, n.row_in as usize);
         let mut head = vec![0; per_head * width];
         for rows in out.chunks_exact_mut(per_head * width) {
             for (r, to) in head.chunks_exact_mut(width).enumerate() {
-                to.copy_from_slice(&rows[convert::permuted_row(r, per_head) * width..][..width]);
+                to.copy_from_slice(&rows[from(r, per_head) * width..][..width]);
             }
             rows.copy_from_slice(&head);
         }
     }
     (watch.progress)(out.len() as u64);
-    Ok((t, *to))
+    Ok(t)
 }
 
 /// One row as f32; `first` is its first element in the tensor, for the message.

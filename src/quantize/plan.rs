@@ -90,13 +90,13 @@ pub fn plan(c: &Container, o: &Options) -> anyhow::Result<Job> {
         Target::Gguf => to_gguf(c, o)?,
         Target::Packed | Target::Blocks => to_packed(c, o)?,
     };
-    job.layout.fingerprint = fingerprint(c, o, &job);
+    job.layout.fingerprint = fingerprint(c, &format!("{:?} {:?}", o.words, o.target), &job);
     Ok(job)
 }
 
 /// Tells one job from another: sources, options, and the head of every file.
-fn fingerprint(c: &Container, o: &Options, job: &Job) -> String {
-    let mut text = format!("{} {:?} {:?}", env!("CARGO_PKG_VERSION"), o.words, o.target);
+pub(super) fn fingerprint(c: &Container, words: &str, job: &Job) -> String {
+    let mut text = format!("{} {words}", env!("CARGO_PKG_VERSION"));
     for (file, stamp) in c.files.iter().zip(c.stamps()) {
         text += &format!("\n{} {stamp}", file.display());
     }
@@ -113,7 +113,7 @@ fn fingerprint(c: &Container, o: &Options, job: &Job) -> String {
     format!("{:032x}", xxh3_128(text.as_bytes()))
 }
 
-fn is_float(t: Dtype) -> bool {
+pub(super) fn is_float(t: Dtype) -> bool {
     t.block().is_some_and(BlockType::is_float)
 }
 
@@ -227,7 +227,7 @@ fn by_file(c: &Container, items: Vec<Item>) -> Vec<Vec<Item>> {
     let mut shards: Vec<Vec<Item>> = c.files.iter().map(|_| vec![]).collect();
     for item in items {
         let file = match item.data {
-            Data::Tensor { index, .. } => c.tensors[index].file,
+            Data::Tensor { index, .. } | Data::Made { index, .. } => c.tensors[index].file,
             Data::Bytes(_) => 0,
         };
         shards[file].push(item);
@@ -277,11 +277,11 @@ fn sharded(c: &Container, meta: &Meta, prefix: &str, shards: Vec<Vec<Item>>) -> 
 }
 
 /// The layout of these files; its fingerprint comes when the job is known.
-fn layout(c: &Container, directory: bool, files: Vec<(String, u64)>) -> Layout {
+pub(super) fn layout(c: &Container, directory: bool, files: Vec<(String, u64)>) -> Layout {
     Layout { directory, files, fingerprint: String::new(), sources: c.files.clone() }
 }
 
-fn bytes_piece(file: String, offset: u64, bytes: Vec<u8>) -> Piece {
+pub(super) fn bytes_piece(file: String, offset: u64, bytes: Vec<u8>) -> Piece {
     let len = bytes.len() as u64;
     Piece { name: String::new(), file, offset, bytes: len, data: Data::Bytes(bytes), note: None }
 }
@@ -506,7 +506,7 @@ fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'st
 }
 
 /// What a directory holds beside the weights: the config and the tokeniser, or a GGUF file of metadata alone.
-fn side_files(c: &Container) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+pub(super) fn side_files(c: &Container) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let mut out = Vec::new();
     // not read when a model is run, but other programs ask for them
     for (name, most) in [(SPM, MAX_SPM), (CHAT_TEMPLATE, MAX_TEMPLATE)] {

@@ -13,4 +13,5 @@ mod hist;
 #[path = "../common/program.rs"]
 mod program;
 mod quantize;
+mod slim;
 mod study;
