@@ -28,6 +28,7 @@ use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Ro
 use std::ops::Range;
 
 mod attention;
+mod channels;
 mod fused;
 mod top_k;
 
@@ -96,6 +97,8 @@ pub fn ops() -> Vec<Op> {
         Op::Swiglu,
         Op::Add,
         Op::AddBias,
+        Op::ChannelQuantize,
+        Op::ChannelScale,
         Op::SelectRows,
         Op::TopK,
         Op::FloatProbe,
@@ -128,6 +131,8 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Swiglu => swiglu(),
         Op::Add => add(),
         Op::AddBias => add_bias(),
+        Op::ChannelQuantize => channels::channel_quantize(),
+        Op::ChannelScale => channels::channel_scale(),
         Op::SelectRows => select_rows(),
         Op::TopK => top_k::top_k(),
         Op::FloatProbe => probe(),

@@ -10,6 +10,8 @@ use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::{AttentionParams, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
+use crate::ops::channel_quantize::ChannelQuantizeParams;
+use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
 use crate::ops::float_probe::FloatProbeParams;
@@ -228,6 +230,10 @@ operations! {
     Add => Add(AddParams), "add";
     /// bias of a linear
     AddBias => AddBias(AddBiasParams), "add_bias";
+    /// keys or values to the integers of a c8 cache
+    ChannelQuantize => ChannelQuantize(ChannelQuantizeParams), "channel_quantize";
+    /// queries of a c8 cache, or what attention makes of its values, times its scales
+    ChannelScale => ChannelScale(ChannelScaleParams), "channel_scale";
     /// rows whose logits are wanted
     SelectRows => SelectRows(SelectRowsParams), "select_rows";
     /// the best logits of each row
@@ -362,6 +368,10 @@ args! {
     Add(AddParams),
     /// of `add_bias`
     AddBias(AddBiasParams),
+    /// of `channel_quantize`
+    ChannelQuantize(ChannelQuantizeParams),
+    /// of `channel_scale`
+    ChannelScale(ChannelScaleParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
     /// of `top_k`

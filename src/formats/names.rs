@@ -85,9 +85,12 @@ pub fn is_frequencies(name: &str) -> bool {
     name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_pos_emb.inv_freq")
 }
 
-/// `name` without `.weight` or `.bias`, and that suffix.
+/// What the name of a tensor may end with: the last two belong to keys and values, for a c8 cache of them.
+const SUFFIXES: [&str; 4] = [".weight", ".bias", ".kv_cache_scale", ".kv_cache_offset"];
+
+/// `name` without one of [`SUFFIXES`], and that suffix.
 fn split(name: &str) -> Option<(&str, &str)> {
-    let at = name.len() - [".weight", ".bias"].into_iter().find(|s| name.ends_with(s))?.len();
+    let at = name.len() - SUFFIXES.into_iter().find(|s| name.ends_with(s))?.len();
     Some(name.split_at(at))
 }
 
@@ -156,6 +159,11 @@ mod tests {
                 assert_eq!(to_gguf(&hf).unwrap(), gguf);
                 assert_eq!(to_hf(arch, &gguf).unwrap(), hf);
                 assert_eq!((layer_of(&hf), layer_of(&gguf)), (Some(12), Some(12)));
+            }
+            for suffix in ["kv_cache_scale", "kv_cache_offset"] {
+                let hf = format!("model.layers.3.self_attn.k_proj.{suffix}");
+                assert_eq!(to_gguf(&hf), Some(format!("blk.3.attn_k.{suffix}")));
+                assert_eq!(to_hf(arch, &format!("blk.3.attn_k.{suffix}")), Some(hf));
             }
         }
     }

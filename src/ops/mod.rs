@@ -10,6 +10,8 @@ pub mod attention_quantize;
 #[cfg(test)]
 mod bounds;
 pub mod cache;
+pub mod channel_quantize;
+pub mod channel_scale;
 pub mod embed;
 pub mod encode;
 pub mod exact;
