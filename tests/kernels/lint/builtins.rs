@@ -19,7 +19,11 @@ pub const FINITE: &[(&str, &str, &str)] = &[
     ("*", "fexp", "x was brought to -87..88 by its bits, so k is within -126..127"),
     ("*", "round_away", "callers give a finite value times the inverse of the greatest magnitude, at most 2^15"),
     ("*", "c8_code", "elements that are not finite were marked and are 0"),
-    ("channel_quantize", "code", "what is not finite is left out by its bits; the quotient of others is finite, and so its sum with an offset"),
+    (
+        "channel_quantize",
+        "code",
+        "what is not finite is left out by its bits; the quotient of others is finite, and so its sum with an offset",
+    ),
     ("*", "q4_0_block", "elements that are not finite were marked and are 0"),
     ("*", "q4_0_code", "a finite element times the inverse of the greatest one's eighth"),
     ("*", "tq3_0_encode", "elements that are not finite were marked and are 0"),
