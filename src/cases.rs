@@ -110,6 +110,10 @@ pub fn ops() -> Vec<Op> {
         Op::RopeCacheWrite(CacheType::F16, CacheType::Q8_0),
         Op::RopeCacheWrite(CacheType::Q4_0R, CacheType::TQ3_1),
     ]);
+    list.extend(
+        [(CacheType::C8, CacheType::C8), (CacheType::C8, CacheType::F16), (CacheType::Q8_0R, CacheType::C8)]
+            .map(|(k, v)| Op::RopeChannelCacheWrite(k, v)),
+    );
     list.extend(PAIRS.map(|(a, b, _)| Op::MatvecPair(a, b)));
     list.extend(gate_up::types().map(Op::GateUp));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
@@ -139,6 +143,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::NormQuantize => fused::norm_quantize(),
         Op::SwigluQuantize => fused::swiglu_quantize(),
         Op::RopeCacheWrite(k, v) => fused::rope_cache_write(k, v),
+        Op::RopeChannelCacheWrite(k, v) => fused::rope_channel_cache_write(k, v),
         Op::MatvecPair(a, b) => fused::matvec_pair(a, b),
         Op::GateUp(t) => fused::gate_up(t),
     }

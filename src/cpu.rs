@@ -383,6 +383,18 @@ fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words
                 None => ops::rope_cache_write::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
             }
         }
+        Job::RopeChannelCacheWrite(kt, vt, p) => {
+            let [q, keys, values] = out else { unreachable!("rope_channel_cache_write writes three buffers") };
+            let (table, channels, qkv) = (floats(inputs[0]), floats(inputs[1]), floats(inputs[2]));
+            let (t, q) = ((kt, vt), bytemuck::cast_slice_mut(q));
+            match level {
+                Some(level) => fused::rope_channel_cache_write(level, t, p, table, channels, qkv, q, keys, values),
+                None => {
+                    let twin = ops::rope_channel_cache_write::rope_channel_cache_write;
+                    twin(t, p, table, channels, qkv, q, keys, values);
+                }
+            }
+        }
         Job::MatvecPair(a, b, p) => {
             let (w, act, y) = (inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
             match level {

@@ -248,6 +248,8 @@ operations! {
     SwigluQuantize => SwigluQuantize(SwigluQuantizeParams), "swiglu_quantize";
     /// `rope` of queries and keys, then `cache_write_k` and `cache_write_v` (key type, value type)
     RopeCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite(RopeCacheWriteParams), "rope_cache_write";
+    /// the same with `channel_quantize` and `channel_scale` between (key type, value type, of which one or both are c8)
+    RopeChannelCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite(RopeCacheWriteParams), "rope_channel_cache_write";
     /// two `matvec` with the same activations: rows of the first type, then rows of the second
     MatvecPair(a: BlockType, b: BlockType) => LinearPair(LinearPairParams), matvec_pair::stem(a, b)
         .unwrap_or_else(|| panic!("there is no kernel for rows of {} and {}", a.name(), b.name()));

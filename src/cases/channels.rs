@@ -7,13 +7,13 @@ use crate::ops::exact::SCALE_MIN;
 use crate::record::{Args, Op};
 
 /// Scales from the least that is allowed to large ones; a power of two among them, with which halves meet halves.
-fn scales(n: usize) -> Vec<u32> {
+pub(super) fn scales(n: usize) -> Vec<u32> {
     const SCALES: [f32; 7] = [0.013, 0.25, 1.0, SCALE_MIN, 0.037_5, 3.0e7, 0.5];
     (0..n).map(|i| SCALES[i % 7].to_bits()).collect()
 }
 
 /// Offsets, whole and not, to the largest that are allowed.
-fn offsets(n: usize) -> Vec<u32> {
+pub(super) fn offsets(n: usize) -> Vec<u32> {
     const OFFSETS: [f32; 9] = [0.0, -128.0, 0.5, 17.0, -3.25, 127.0, 32768.0, -32768.0, 0.1];
     (0..n).map(|i| OFFSETS[i % 9].to_bits()).collect()
 }

@@ -87,7 +87,7 @@ fn measured(c: &Container, ids: &[u32]) -> Vectors {
         let mut s = Session::new(device.as_mut(), c, &h, o, |_| {}).await?;
         s.feed(ids, Want::Last, |_, _| Ok(())).await?;
         let (page, hd) = (s.n_ctx(), h.head_dim);
-        let caches: Vec<_> = s.commands().iter().filter_map(|c| match c.op {
+        let caches = s.commands().iter().filter_map(|c| match c.op {
             Op::CacheWriteK(_) => Some(("attn_k", c.layer?, *c.binds.last()?)),
             Op::CacheWriteV(_) => Some(("attn_v", c.layer?, *c.binds.last()?)),
             _ => None,

@@ -20,9 +20,9 @@ pub const FINITE: &[(&str, &str, &str)] = &[
     ("*", "round_away", "callers give a finite value times the inverse of the greatest magnitude, at most 2^15"),
     ("*", "c8_code", "elements that are not finite were marked and are 0"),
     (
-        "channel_quantize",
-        "code",
-        "what is not finite is left out by its bits; the quotient of others is finite, and so its sum with an offset",
+        "*",
+        "channel_code",
+        "what is not finite is 0 by its bits; other quotients, and their sums with offsets, are finite",
     ),
     ("*", "q4_0_block", "elements that are not finite were marked and are 0"),
     ("*", "q4_0_code", "a finite element times the inverse of the greatest one's eighth"),
