@@ -9,11 +9,11 @@ use crate::ops::rope_cache_write::RopeCacheWriteParams;
 
 /// The scales and offsets of keys and of values, `[kv_heads][head_dim]` each, in `channels`, which has those of the sides that
 /// are c8, after one another.
-pub fn sides(
+pub fn sides<'a>(
     (kt, vt): (CacheType, CacheType),
     p: &RopeCacheWriteParams,
-    channels: &[f32],
-) -> [Option<(&[f32], &[f32])>; 2] {
+    channels: &'a [f32],
+) -> [Option<(&'a [f32], &'a [f32])>; 2] {
     let width = p.widths().1;
     let mut pairs = channels.chunks_exact(2 * width).map(|pair| pair.split_at(width));
     [kt, vt].map(|t| if t == CacheType::C8 { pairs.next() } else { None })

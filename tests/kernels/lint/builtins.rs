@@ -24,6 +24,7 @@ pub const FINITE: &[(&str, &str, &str)] = &[
         "channel_code",
         "what is not finite is 0 by its bits; other quotients, and their sums with offsets, are finite",
     ),
+    ("*", "nearest", "x was brought below 2^15 by its bits"),
     ("*", "q4_0_block", "elements that are not finite were marked and are 0"),
     ("*", "q4_0_code", "a finite element times the inverse of the greatest one's eighth"),
     ("*", "tq3_0_encode", "elements that are not finite were marked and are 0"),
