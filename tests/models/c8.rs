@@ -6,7 +6,7 @@ use isobit::internals::blocks::BlockType;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::formats::gguf_write::{Entry, head};
 use isobit::internals::formats::{Container, Dtype, LoadMode};
-use isobit::internals::fuse::Fuse;
+use isobit::internals::fuse::{Fuse, fuse};
 use isobit::internals::generate::tokenizer::Tokenizer;
 use isobit::internals::generate::verify::{Report, Script, digest_of, prompt, verify};
 use isobit::internals::generate::{Session, SessionOptions, Want};
@@ -15,7 +15,7 @@ use isobit::internals::ops::attention::{AttentionParams, attention};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v, element};
 use isobit::internals::ops::channel_quantize::{ChannelQuantizeParams, channel_quantize};
 use isobit::internals::ops::channel_scale::{ChannelScaleParams, channel_scale};
-use isobit::internals::record::{Device, Op};
+use isobit::internals::record::{Device, Op, Step};
 use isobit::internals::simd::Level;
 use pollster::block_on;
 use safetensors::SafeTensors;
@@ -304,6 +304,23 @@ fn heads_of_every_size_grouped_and_split_and_beside_other_types_agree_on_every_d
         println!("{args}: head of {}, {} words, digest {}", hyper(&c).head_dim, r.words, r.digest);
         let whole = digest(&c, SessionOptions { fuse: Fuse::Off, ..o }, &script);
         assert_eq!(r.digest, whole, "{args}: plain, and in one page");
+    }
+}
+
+#[test]
+fn a_decode_layer_with_a_c8_cache_is_ten_commands() {
+    let c = embedded();
+    let c = with(&c, &measured(&c, &ids(&c, 64)));
+    for types in [C8, (CacheType::C8, CacheType::F16), (CacheType::F16, CacheType::C8)] {
+        let mut plan = build(&c, &hyper(&c), &options(128, types).plan).expect("builds").plan;
+        fuse(&mut plan, Fuse::On, usize::MAX / 8);
+        let step = Step { n_tokens: 1, n_out: 1, ..Step::default() };
+        let commands = plan.recording.commands.iter();
+        let layer = commands.filter(|c| c.layer == Some(1) && c.args_for(&step).is_some());
+        let layer: Vec<&str> = layer.map(|c| c.op.stem()).collect();
+        // with values as they are, attention still makes the blocks
+        assert_eq!(layer.len(), if types.1 == CacheType::C8 { 10 } else { 8 }, "{layer:?}");
+        assert_eq!(layer.iter().filter(|s| **s == "rope_channel_cache_write").count(), 1, "{layer:?}");
     }
 }
 
