@@ -71,6 +71,10 @@ impl Spelling {
             Spelling::ChatGlm(prefix) => prefix,
         };
         let (stem, suffix) = split(gguf)?;
+        if CACHE_SUFFIXES.contains(&suffix) {
+            // of keys and of values apart, which these names do not have
+            return to_hf(arch, gguf);
+        }
         if let Some((own, _)) = CHATGLM_GLOBAL.iter().find(|(_, g)| *g == stem) {
             return Some(format!("{prefix}{own}{suffix}"));
         }
@@ -85,8 +89,11 @@ pub fn is_frequencies(name: &str) -> bool {
     name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_pos_emb.inv_freq")
 }
 
-/// What the name of a tensor may end with: the last two belong to keys and values, for a c8 cache of them.
-const SUFFIXES: [&str; 4] = [".weight", ".bias", ".kv_cache_scale", ".kv_cache_offset"];
+/// What the names of a c8 cache's scales and offsets end with, beside the matrices of keys and of values.
+const CACHE_SUFFIXES: [&str; 2] = [".kv_cache_scale", ".kv_cache_offset"];
+
+/// What the name of a tensor may end with.
+const SUFFIXES: [&str; 4] = [".weight", ".bias", CACHE_SUFFIXES[0], CACHE_SUFFIXES[1]];
 
 /// `name` without one of [`SUFFIXES`], and that suffix.
 fn split(name: &str) -> Option<(&str, &str)> {
@@ -184,6 +191,8 @@ mod tests {
                 assert_eq!(layer_of(&own), layer_of(&gguf));
             }
             assert_eq!(spelling.name("chatglm", "blk.0.attn_q.weight"), None);
+            let of_keys = "model.layers.7.self_attn.k_proj.kv_cache_scale";
+            assert_eq!(spelling.name("chatglm", "blk.7.attn_k.kv_cache_scale").as_deref(), Some(of_keys));
             assert!(is_frequencies(&format!("{prefix}rotary_pos_emb.inv_freq")));
         }
         assert_eq!(Spelling::of_directory(|name| name == "model.embed_tokens.weight"), Spelling::HuggingFace);
