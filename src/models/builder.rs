@@ -749,7 +749,7 @@ impl<'a> Builder<'a> {
         let (h, w, pages) = (self.h, self.work, std::mem::take(&mut self.pages));
         let (types, ring) = ((self.o.k_type, self.o.v_type), pages.ring > 0);
         let scope = if ring { SCOPE_OLDER } else { SCOPE_ALL };
-        self.to_codes(&pages, q, k, v);
+        self.codes(&pages, q, k, v);
         let mut list: Vec<_> =
             pages.ranges.iter().enumerate().map(|(i, &r)| (types, r, scope, pages.keys[i], pages.values[i])).collect();
         if ring {
@@ -794,7 +794,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Where the cache is c8: keys and values become its integers, and queries take the scales of the keys.
-    fn to_codes(&mut self, pages: &Pages, q: BufId, k: BufId, v: BufId) {
+    fn codes(&mut self, pages: &Pages, q: BufId, k: BufId, v: BufId) {
         let dim = (self.h.kv_heads * self.h.head_dim) as u32;
         for ((channels, x), label) in pages.channels.into_iter().zip([k, v]).zip(["k_codes", "v_codes"]) {
             if let Some([scale, offset]) = channels {
