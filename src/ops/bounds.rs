@@ -141,6 +141,16 @@ fn cache_rows_are_normal_where_it_counts() {
     floats(rotated.least - 1, 70).times(floats(-2, 1)).seen();
 }
 
+#[test]
+fn channels_of_a_c8_cache_are_normal_where_it_counts() {
+    // as the plan is checked: scales from 2^-40 to 2^40, offsets of 2^15 at most, flushed
+    let (scale, offset) = (floats(-40, 41), floats(-50, 16));
+    // a quotient of stored values is looked at, its sum with an offset only rounded to an integer
+    floats(STORED.least - scale.most, STORED.most - scale.least).seen().plus(offset).seen();
+    STORED.times(scale).seen().canon();
+    STORED.plus(offset).seen().times(scale).seen().canon();
+}
+
 /// Four blocks with f32 scales as small as values may be: what is left when they cancel, times an activation's scale, is
 /// subnormal, and it is added to more.
 #[test]

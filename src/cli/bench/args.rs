@@ -122,7 +122,8 @@ pub struct BenchArgs {
     #[arg(long = "ubatch", value_name = "N", alias = "ubatch-size", default_value = "512")]
     #[arg(value_parser = positive::<65535>, help_heading = "Engine")]
     pub(super) ubatch: Vec<Numbers>,
-    /// Types of cached keys (also -ctk): f32, f16, q8_0, q4_0, q8_0r, q4_0r, tq3_0, tq3_1
+    /// Types of cached keys (also -ctk): f32, f16, q8_0, q4_0, q8_0r, q4_0r, tq3_0, tq3_1; c8 where the model brings
+    /// scales
     #[arg(long, value_name = "TYPE", alias = "cache-type-k", value_delimiter = ',', default_value = "f16")]
     #[arg(value_parser = common::cache_type, help_heading = "Engine")]
     pub(super) ctk: Vec<CacheType>,
