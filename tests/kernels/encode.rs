@@ -75,7 +75,9 @@ fn one_changed_element_changes_the_bytes_or_the_comparison_is_worthless() {
     for ty in quantised() {
         let before = encoded(Level::detect(), ty, &x);
         let last = x.len() - 3;
-        let kept = std::mem::replace(&mut x[last], 5.0);
+        // beside the greatest of a whole row 5 is nothing
+        let other = if ty.meets_rows() { 3.0e38 } else { 5.0 };
+        let kept = std::mem::replace(&mut x[last], other);
         assert!(same(&encoded(Level::detect(), ty, &x), &before).is_err(), "{}", ty.name());
         x[last] = kept;
     }
