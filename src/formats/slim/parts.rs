@@ -16,7 +16,9 @@ pub(super) fn columns_of(stem: &str, config: &Value) -> Option<u64> {
         "dense_4h_to_h" => n("ffn_hidden_size"),
         "o_proj" => heads("head_dim").or(n("hidden_size")),
         "dense" => heads("kv_channels").or(n("hidden_size")),
-        _ => n("hidden_size"),
+        "q_proj" | "k_proj" | "v_proj" | "qkv_proj" | "query_key_value" | "gate_proj" | "up_proj" | "gate_up_proj"
+        | "dense_h_to_4h" | "lm_head" | "output_layer" => n("hidden_size"),
+        _ => None,
     }
 }
 
