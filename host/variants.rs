@@ -104,9 +104,10 @@ const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
 /// The variants of an operation, at least one; the first is the shader of the operation's own name.
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
-        // there are no codes to unpack, and two types to unpack
+        // there are no codes to unpack, two types to unpack, and again none
         Op::Matvec(t) if t.is_float() => &LINEAR[..4],
         Op::MatvecPair(..) => &LINEAR[..4],
+        Op::Matvec(t) if t.meets_rows() => &LINEAR[..4],
         Op::Matvec(_) => LINEAR,
         Op::GateUp(_) => GATE_UP,
         Op::Attention(CacheType::F32 | CacheType::F16, _) => ATTENTION,

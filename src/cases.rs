@@ -21,6 +21,7 @@ use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::matvec_pair::PAIRS;
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
+use crate::ops::row_quantize::{RowQuantizeParams, row_quantize};
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::random;
@@ -83,7 +84,7 @@ pub struct Case {
 pub fn ops() -> Vec<Op> {
     let mut list: Vec<Op> = BlockType::with_kernels().map(Op::Embed).collect();
     list.extend(BlockType::with_kernels().map(Op::Matvec));
-    list.extend([Op::RmsNorm, Op::ActQuantize, Op::Rope]);
+    list.extend([Op::RmsNorm, Op::ActQuantize, Op::RowQuantize, Op::Rope]);
     list.extend(CacheType::ALL.map(Op::CacheWriteK));
     list.extend(CacheType::ALL.map(Op::CacheWriteV));
     // every key type and every value type, alone, with the common one, and together; all pairs cost a pipeline each
@@ -120,6 +121,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Matvec(t) => matvec(t),
         Op::RmsNorm => rms_norm(),
         Op::ActQuantize => quantise(),
+        Op::RowQuantize => quantise_rows(),
         Op::Rope => rope(),
         Op::Encode(t) => encode(t),
         Op::CacheWriteK(t) | Op::CacheWriteV(t) => attention::cache_write(op, t),
@@ -436,6 +438,10 @@ impl Weights {
                 bytes.fill(byte);
                 for block in bytes.chunks_exact_mut(t.bytes()) {
                     finite_scales(t, block, &mut rng);
+                    // an offset at the other end than the codes
+                    if matches!(t, BlockType::W8A16 | BlockType::W4A16) {
+                        block[4] = !byte;
+                    }
                 }
             }
         }
@@ -496,6 +502,16 @@ fn written(name: &'static str, live: usize, ranges: Vec<Range<usize>>) -> CaseBu
 fn replaced(name: &'static str, mut words: Vec<u32>, ranges: Vec<Range<usize>>) -> CaseBuffer {
     words.resize(words.len() + GUARD_WORDS, SENTINEL);
     CaseBuffer { name, words, access: Access::Write(ranges) }
+}
+
+/// `n` rows of activations for weights of W8A8, of every other kind with a fixed scale; its codes reach -128.
+fn act_rows(x: Fill, n: usize, k: usize) -> Vec<u32> {
+    let fixed = matches!(x, Fill::Full | Fill::Extremes | Fill::Ones | Fill::Ties(_) | Fill::Prime | Fill::Poison);
+    let (limit, scale, offset) = if fixed { (0, 0.007, -5.0) } else { (127, 0.0, 0.0) };
+    let mut act = vec![0; n * act_words(k, 1)];
+    let p = RowQuantizeParams { n_tokens: n as u32, k: k as u32, limit, scale, offset };
+    row_quantize(&p, &x.make(n * k), &mut act);
+    act
 }
 
 /// Quantised activations of `n` tokens.
@@ -610,7 +626,7 @@ fn matvec(t: BlockType) -> Vec<Case> {
     };
     let k = if float { 301 } else { 512 };
     let mut list = Vec::new();
-    for digits in if float { 1..=1 } else { 1..=2 } {
+    for digits in if float || t.meets_rows() { 1..=1 } else { 1..=2 } {
         // y of a split part: other rows before and after it
         let mut one = |rows: usize, k: usize, n: usize, how: Y, w: Weights, x: Fill| {
             let split = matches!(how, Y::Part | Y::PartAdded);
@@ -625,7 +641,11 @@ fn matvec(t: BlockType) -> Vec<Case> {
                 y_offset: offset as u32,
                 residual: residual.into(),
             };
-            let act = if float { bits(&x.make(n * k)) } else { act_blocks(x, n, k, digits) };
+            let act = match t {
+                _ if float => bits(&x.make(n * k)),
+                _ if t.meets_rows() => act_rows(x, n, k),
+                _ => act_blocks(x, n, k, digits),
+            };
             let ranges = (0..n).map(|i| i * stride + offset..i * stride + offset + rows).collect();
             let part = how.name();
             let before = if matches!(x, Fill::Wild) { Fill::Poison } else { Fill::Random(k as u64) };
@@ -671,6 +691,10 @@ fn matvec(t: BlockType) -> Vec<Case> {
         // the largest sums: all codes at an end, all activations at an end
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             one(32, k, 2, Y::Whole, Weights::Byte(byte), Fill::Ones);
+            if t.meets_rows() {
+                // codes of -128 on both sides
+                one(33, k, 6, Y::Whole, Weights::Byte(byte), Fill::Full);
+            }
         }
         for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
             one(31, k, 2, Y::Whole, Weights::Encoded(fill), Fill::Random(0x55));
@@ -763,6 +787,49 @@ fn quantise() -> Vec<Case> {
             values[128..].fill(canon(top * 0.5));
             values[77] = top;
             one(130, 1, &format!("one element {top:e}"), values);
+        }
+    }
+    list
+}
+
+fn quantise_rows() -> Vec<Case> {
+    let mut list = Vec::new();
+    for (limit, scale, offset) in
+        [(127, 0.0, 0.0), (7, 0.0, 0.0), (0, 0.013, -3.0), (0, SCALE_MIN, 0.5), (0, 1.0e9, 32768.0)]
+    {
+        let mut one = |k: usize, n: usize, x: &str, values: Vec<f32>| {
+            let live = n * act_words(k, 1);
+            list.push(case(
+                format!("k={k} tokens={n} limit={limit} scale={scale:e} offset={offset} x={x}"),
+                Op::RowQuantize,
+                Args::RowQuantize(RowQuantizeParams { n_tokens: 0, k: k as u32, limit, scale, offset }),
+                tokens(n),
+                vec![read("x", bits(&values)), written("act", live, all(live))],
+            ));
+        };
+        for k in [1, 4, 31, 128, 129, 1000, 1024, 1100] {
+            for (n, fill) in [(1, Fill::Prime), (3, Fill::Random(k as u64))] {
+                one(k, n, &fill.name(), fill.make(n * k));
+            }
+        }
+        for fill in [
+            Fill::Zeros,
+            Fill::Full,
+            Fill::Extremes,
+            Fill::Tiny,
+            Fill::Ties(1),
+            Fill::Outliers,
+            Fill::Sweep,
+            Fill::Wild,
+            Fill::Poison,
+            Fill::Large,
+        ] {
+            one(384, 2, &fill.name(), fill.make(768));
+        }
+        for top in [f32::MAX, -3.0e38, SCALE_MIN, 127.0 * SCALE_MIN, 6.4999995, -6.5] {
+            let mut values = Fill::Prime.make(260);
+            values[77] = top;
+            one(130, 2, &format!("one element {top:e}"), values);
         }
     }
     list

@@ -268,6 +268,10 @@ fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words
             Some(level) => simd::act_quantize(level, p, floats(inputs[0]), &mut out[0]),
             None => ops::act_quantize::act_quantize(p, floats(inputs[0]), &mut out[0]),
         },
+        Job::RowQuantize(p) => match level {
+            Some(level) => simd::row_quantize(level, p, floats(inputs[0]), &mut out[0]),
+            None => ops::row_quantize::row_quantize(p, floats(inputs[0]), &mut out[0]),
+        },
         Job::RmsNorm(p) => {
             let (dim, x, w) = (p.dim as usize, floats(inputs[0]), floats(inputs[1]));
             team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, 1, |first, y| {

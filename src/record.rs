@@ -21,6 +21,7 @@ use crate::ops::params::{At, Fields, Params};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
+use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
@@ -212,6 +213,8 @@ operations! {
     RmsNorm => RmsNorm(RmsNormParams), "rms_norm";
     /// activations to Q8K128 blocks
     ActQuantize => ActQuantize(ActQuantizeParams), "act_quantize";
+    /// activations to blocks with one scale a row
+    RowQuantize => RowQuantize(RowQuantizeParams), "row_quantize";
     /// rotary embedding
     Rope => Rope(RopeParams), "rope";
     /// keys into the cache
@@ -362,6 +365,8 @@ args! {
     Add(AddParams),
     /// of `add_bias`
     AddBias(AddBiasParams),
+    /// of `row_quantize`
+    RowQuantize(RowQuantizeParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
     /// of `top_k`

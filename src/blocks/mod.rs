@@ -174,6 +174,11 @@ impl BlockType {
         self.elems() == 1
     }
 
+    /// Whether a matrix of the type meets activations with one scale for all of a token's row: W8A8.
+    pub const fn meets_rows(self) -> bool {
+        matches!(self, BlockType::W8A8)
+    }
+
     /// The types that have kernels: those that are packed as themselves.
     pub fn with_kernels() -> impl Iterator<Item = BlockType> {
         BlockType::ALL.into_iter().filter(|t| t.format().packed == *t)

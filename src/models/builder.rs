@@ -7,8 +7,8 @@
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use crate::blocks::{BlockType, pack};
-use crate::formats::Container;
 use crate::formats::names::{self, Spelling};
+use crate::formats::{Activations, Container};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
@@ -19,12 +19,13 @@ use crate::ops::linear::ROW_BLOCK;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
+use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
 use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Plan, Recording, Role, Rows};
 use anyhow::{Context, bail, ensure};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Workgroups of one dimension that every adapter dispatches.
@@ -167,15 +168,34 @@ pub fn output_name(c: &Container) -> String {
     tensor_name(spelling(c), "output", None, "weight")
 }
 
+/// What a matrix is multiplied with.
+#[derive(Clone, Copy, PartialEq)]
+enum Input {
+    /// activations as they are
+    Floats,
+    /// quantised in groups of 128
+    Groups,
+    /// quantised in whole rows
+    Rows(Activations),
+}
+
 /// A matrix in one or several buffers of whole row blocks.
 #[derive(Clone)]
 pub(super) struct Matrix {
     ty: BlockType,
+    input: Input,
     /// columns
     k: usize,
     rows: usize,
     /// (buffer, first row of this matrix, rows)
     parts: Vec<(BufId, usize, usize)>,
+}
+
+impl Matrix {
+    /// Whether the matrix has its bias within: it is of W8A8 and made for one scale of activations.
+    pub fn holds_bias(&self) -> bool {
+        matches!(self.input, Input::Rows(Activations::Static { .. }))
+    }
 }
 
 /// The buffers of a step; each is `[token][width]`, the width beside it.
@@ -244,6 +264,8 @@ pub(super) struct Builder<'a> {
     rows: Rows,
     pub work: Work,
     embed: Matrix,
+    /// how what lies in a buffer of quantised activations was quantised
+    quantised: HashMap<BufId, Input>,
     pages: Pages,
     /// words of a cached key and value, per head
     cached: (usize, usize),
@@ -290,7 +312,8 @@ impl<'a> Builder<'a> {
                 mid_act: 0,
                 state: 0,
             },
-            embed: Matrix { ty: BlockType::F32, k: 0, rows: 0, parts: vec![] },
+            embed: Matrix { ty: BlockType::F32, input: Input::Floats, k: 0, rows: 0, parts: vec![] },
+            quantised: HashMap::new(),
             pages: Pages::default(),
             cached,
             cache_words: 0,
@@ -298,6 +321,12 @@ impl<'a> Builder<'a> {
         };
         b.lay_out(page)?;
         b.embed = b.matrix("token_embd", h.dim, h.vocab)?;
+        ensure!(
+            !b.embed.ty.meets_rows(),
+            "{}: the embedding is {}, which only linears may be",
+            c.files[0].display(),
+            b.embed.ty.name()
+        );
         for (w, row0, rows) in b.embed.parts.clone() {
             let p = EmbedParams { n_tokens: 0, dim: h.dim as u32, row0: row0 as u32, rows: rows as u32 };
             b.push("embed", Op::Embed(b.embed.ty), Args::Embed(p), vec![b.work.ids, w, b.work.x]);
@@ -534,19 +563,31 @@ impl<'a> Builder<'a> {
             let role = Role::Weight(vec![Piece { tensor, part: Part::Rows { t, k, row0, rows: n } }]);
             parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
         }
-        Ok(Matrix { ty, k, rows: range.len(), parts })
+        let input = match self.c.activations(&self.c.tensors[tensor].name) {
+            _ if ty.is_float() => Input::Floats,
+            Some(how) if ty.meets_rows() => Input::Rows(how),
+            None if ty.meets_rows() => {
+                bail!("{}: nothing says how its activations are quantised", self.c.tensors[tensor].name)
+            }
+            _ => Input::Groups,
+        };
+        Ok(Matrix { ty, input, k, rows: range.len(), parts })
     }
 
     fn push(&mut self, label: &str, op: Op, args: Args, binds: Vec<BufId>) {
         self.commands.push(Command { op, args, binds, rows: self.rows, layer: self.layer, label: label.to_string() });
     }
 
-    /// y = norm(x) · w, w being the tensor `what`, `[dim]`.
+    /// y = norm(x) · w, w being the tensor `what`, `[dim]`; plus its bias, where the file has one (models whose outliers were
+    /// shifted before they were quantised).
     pub fn norm(&mut self, what: &str, x: BufId, y: BufId) -> anyhow::Result<()> {
         let dim = self.h.dim;
         let w = self.vector(what, "weight", dim)?;
         let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        if self.has(what, "bias") {
+            self.bias(what, dim, y)?;
+        }
         Ok(())
     }
 
@@ -563,27 +604,49 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Quantises the activations, unless every reader has float weights.
+    /// Quantises new activations, unless every reader has float weights: as the first of the others asks for.
     pub fn quantize(&mut self, label: &str, readers: &[&Matrix], x: BufId, act: BufId) {
-        if let Some(m) = readers.iter().find(|m| !m.ty.is_float()) {
-            let p = ActQuantizeParams { n_tokens: 0, k: m.k as u32, digits: self.o.digits as u32 };
-            self.push(label, Op::ActQuantize, Args::ActQuantize(p), vec![x, act]);
+        if let Some(m) = readers.iter().find(|m| m.input != Input::Floats) {
+            self.quantize_for(label, m, x, act);
         }
     }
 
-    /// y = m · x, from x itself or from its blocks `act`, as the weights ask for.
+    /// act = x, quantised as `m` asks for.
+    fn quantize_for(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId) {
+        let k = m.k as u32;
+        let rows = |limit, scale, offset| RowQuantizeParams { n_tokens: 0, k, limit, scale, offset };
+        let (op, args) = match m.input {
+            Input::Floats => return,
+            Input::Groups => {
+                let p = ActQuantizeParams { n_tokens: 0, k, digits: self.o.digits as u32 };
+                (Op::ActQuantize, Args::ActQuantize(p))
+            }
+            Input::Rows(Activations::Dynamic { limit }) => (Op::RowQuantize, Args::RowQuantize(rows(limit, 0.0, 0.0))),
+            Input::Rows(Activations::Static { scale, offset }) => {
+                (Op::RowQuantize, Args::RowQuantize(rows(0, scale, offset)))
+            }
+        };
+        self.push(label, op, args, vec![x, act]);
+        self.quantised.insert(act, m.input);
+    }
+
+    /// y = m · x, from x itself or from its blocks `act`, as the weights ask for. Where these were made in another way for
+    /// the reader before, they are made anew.
     pub fn linear(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId, y: BufId) {
+        if m.input != Input::Floats && self.quantised.get(&act) != Some(&m.input) {
+            self.quantize_for(&format!("{label}_act"), m, x, act);
+        }
         for &(w, row0, rows) in &m.parts {
             let p = LinearParams {
                 n_tokens: 0,
                 k: m.k as u32,
                 rows: rows as u32,
-                digits: if m.ty.is_float() { 1 } else { self.o.digits as u32 },
+                digits: if m.input == Input::Groups { self.o.digits as u32 } else { 1 },
                 y_stride: m.rows as u32,
                 y_offset: row0 as u32,
                 residual: 0,
             };
-            let input = if m.ty.is_float() { x } else { act };
+            let input = if m.input == Input::Floats { x } else { act };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
         }
     }
@@ -591,6 +654,16 @@ impl<'a> Builder<'a> {
     /// The norms' epsilon; a subnormal one, which some devices read as 0, is 0.
     fn eps(&self) -> f32 {
         if self.h.eps.is_subnormal() { 0.0 } else { self.h.eps }
+    }
+
+    /// y += the bias of the linear `what`, `[len]`, unless the matrix holds it.
+    pub fn linear_bias(&mut self, what: &str, m: &Matrix, y: BufId) -> anyhow::Result<()> {
+        if m.holds_bias() && !self.has(what, "bias") { Ok(()) } else { self.bias(what, m.rows, y) }
+    }
+
+    /// y += the bias of the linear `what`, where the file has one.
+    pub fn optional_bias(&mut self, what: &str, m: &Matrix, y: BufId) -> anyhow::Result<()> {
+        if self.has(what, "bias") { self.bias(what, m.rows, y) } else { Ok(()) }
     }
 
     /// y += the bias of the tensor `what`, `[len]`.
@@ -672,6 +745,7 @@ impl<'a> Builder<'a> {
         let wo = self.matrix("attn_output", h.heads * h.head_dim, h.dim)?;
         self.quantize("attended_act", &[&wo], w.attended, w.attended_act);
         self.linear("attn_output", &wo, w.attended, w.attended_act, w.added);
+        self.optional_bias("attn_output", &wo, w.added)?;
         self.add("attn_residual", w.added, w.x);
         Ok(())
     }
@@ -687,11 +761,14 @@ impl<'a> Builder<'a> {
         self.quantize("ffn_act", &[&wg, &wu], w.normed, w.normed_act);
         self.linear("ffn_gate", &wg, w.normed, w.normed_act, w.gate);
         self.linear("ffn_up", &wu, w.normed, w.normed_act, w.up);
+        self.optional_bias("ffn_gate", &wg, w.gate)?;
+        self.optional_bias("ffn_up", &wu, w.up)?;
         let p = SwigluParams { n_tokens: 0, dim: h.ffn as u32 };
         self.push("swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
         let wd = self.matrix("ffn_down", h.ffn, h.dim)?;
         self.quantize("mid_act", &[&wd], w.mid, w.mid_act);
         self.linear("ffn_down", &wd, w.mid, w.mid_act, w.added);
+        self.optional_bias("ffn_down", &wd, w.added)?;
         self.add("ffn_residual", w.added, w.x);
         Ok(())
     }

@@ -25,11 +25,12 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     // a GGUF file does not say whether there are biases, but by having them
     match (h.qkv_bias.unwrap_or_else(|| b.has(if apart { "attn_q" } else { "attn_qkv" }, "bias")), apart) {
         (false, _) => {}
+        (true, false) if wq.holds_bias() && !b.has("attn_qkv", "bias") => {}
         (true, false) => b.fused_bias("attn_qkv", rows, [w.q, w.k, w.v])?,
         (true, true) => {
-            b.bias("attn_q", width, w.q)?;
-            b.bias("attn_k", kv_width, w.k)?;
-            b.bias("attn_v", kv_width, w.v)?;
+            b.linear_bias("attn_q", &wq, w.q)?;
+            b.linear_bias("attn_k", &wk, w.k)?;
+            b.linear_bias("attn_v", &wv, w.v)?;
         }
     }
     b.rope("q_rope", h.heads, w.q);

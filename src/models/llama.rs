@@ -16,6 +16,10 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     b.linear("q", &wq, w.normed, w.normed_act, w.q); //   [token][heads][head_dim]
     b.linear("k", &wk, w.normed, w.normed_act, w.k); //   [token][kv_heads][head_dim]
     b.linear("v", &wv, w.normed, w.normed_act, w.v); //   [token][kv_heads][head_dim]
+    // few have them: those of which a bias was made where outliers were shifted before the model was quantised
+    b.optional_bias("attn_q", &wq, w.q)?;
+    b.optional_bias("attn_k", &wk, w.k)?;
+    b.optional_bias("attn_v", &wv, w.v)?;
     b.rope("q_rope", h.heads, w.q);
     b.rope("k_rope", h.kv_heads, w.k);
     b.attend(w.q, w.k, w.v); //                           attended [token][heads][head_dim]

@@ -20,9 +20,9 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     b.linear("k", &wk, w.normed, w.normed_act, w.k); //   [token][kv_heads][head_dim]
     b.linear("v", &wv, w.normed, w.normed_act, w.v); //   [token][kv_heads][head_dim]
     if h.family == Family::Qwen2 {
-        b.bias("attn_q", width, w.q)?;
-        b.bias("attn_k", kv_width, w.k)?;
-        b.bias("attn_v", kv_width, w.v)?;
+        b.linear_bias("attn_q", &wq, w.q)?;
+        b.linear_bias("attn_k", &wk, w.k)?;
+        b.linear_bias("attn_v", &wv, w.v)?;
     } else {
         b.head_norm("attn_q_norm", h.heads, w.q, w.q_normed)?;
         b.head_norm("attn_k_norm", h.kv_heads, w.k, w.k_normed)?;

@@ -70,7 +70,7 @@ pub fn act_quantize(p: &ActQuantizeParams, x: &[f32], act: &mut [u32]) {
 }
 
 /// One block: d, then codes four to a word, then sums of 16 two to a word.
-fn put_block(block: &mut [u32], d: f32, codes: &[i32; GROUP]) {
+pub(super) fn put_block(block: &mut [u32], d: f32, codes: &[i32; GROUP]) {
     block[0] = d.to_bits();
     for i in 0..32 {
         let mut word = 0;

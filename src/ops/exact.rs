@@ -191,6 +191,12 @@ pub fn f32_to_f16(x: f32) -> u16 {
     sign | magnitude as u16
 }
 
+/// The integer nearest to `x`, halves to even; ±2^15 of what lies beyond. Not for NaN.
+#[inline]
+pub fn nearest(x: f32) -> i32 {
+    (x.clamp(-32768.0, 32768.0)).round_ties_even() as i32
+}
+
 /// `x` rounded to an integer, halves away from zero. For |x| < 2^31.
 #[inline]
 pub fn round_away(x: f32) -> i32 {

@@ -9,14 +9,14 @@ use crate::ops::params::{At, Params, params};
 use crate::ops::swiglu_quantize::{SwigluQuantizeParams, swiglu_quantize};
 use crate::ops::types::twins;
 
-/// The types that have kernels: all whose codes meet quantised activations.
+/// The types that have kernels: all whose codes meet activations quantised in groups, since the result is.
 pub fn types() -> impl Iterator<Item = BlockType> {
-    BlockType::with_kernels().filter(|t| !t.is_float())
+    BlockType::with_kernels().filter(|t| stem(*t).is_some())
 }
 
 /// The stem of a type's kernel; `None` where there is none.
 pub fn stem(t: BlockType) -> Option<&'static str> {
-    (!t.is_float()).then_some(twins(t).stems.gate_up)
+    (!t.is_float() && !t.meets_rows()).then_some(twins(t).stems.gate_up)
 }
 
 params! {

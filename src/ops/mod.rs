@@ -23,6 +23,7 @@ pub mod params;
 pub mod rms_norm;
 pub mod rope;
 pub mod rope_cache_write;
+pub mod row_quantize;
 pub mod select_rows;
 pub mod swiglu;
 pub mod swiglu_quantize;

@@ -13,6 +13,47 @@ pub(super) type ActBlock = [u32; ACT_BLOCK_WORDS];
 /// The activation blocks of one group: a row per token of the tile, a column per digit.
 type Tile<'a, const T: usize, const D: usize> = [[&'a ActBlock; D]; T];
 
+/// A weight format that meets quantised activations.
+pub(super) trait Matrix {
+    /// Words of one block, and the groups of 128 it covers.
+    const WORDS: usize;
+    /// Groups of one block.
+    const GROUPS: usize;
+    /// As [`Quantised::JOINED`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "measured, and so used, on x86-64 only"))]
+    const JOINED: bool;
+    /// As [`Quantised::PAIRED`].
+    const PAIRED: bool;
+
+    /// 32 rows by `T` tokens: `w` the words of the row block, `act` the tokens' blocks, token after token, `groups` a token.
+    /// `P` parts of V::N lanes make 32.
+    fn tile<V: Lanes, const T: usize, const D: usize, const P: usize>(
+        v: V,
+        w: &[Word],
+        act: &[ActBlock],
+        groups: usize,
+        seg_groups: usize,
+    ) -> [[f32; ROW_BLOCK]; T];
+}
+
+impl<F: Quantised> Matrix for F {
+    const WORDS: usize = F::WORDS;
+    const GROUPS: usize = F::GROUPS;
+    const JOINED: bool = F::JOINED;
+    const PAIRED: bool = F::PAIRED;
+
+    #[inline(always)]
+    fn tile<V: Lanes, const T: usize, const D: usize, const P: usize>(
+        v: V,
+        w: &[Word],
+        act: &[ActBlock],
+        groups: usize,
+        seg_groups: usize,
+    ) -> [[f32; ROW_BLOCK]; T] {
+        quantised::<V, F, T, D, P>(v, w, act, groups, seg_groups)
+    }
+}
+
 /// A weight format with an integer sum per group.
 pub(super) trait Quantised {
     /// Words of one block, and the groups of 128 it covers.
@@ -76,6 +117,9 @@ kernel_list! {
     Q5_K = Q5K,
     Q6_K = Q6K,
     Q8K128 = Q8K128,
+    W8A16 = W8A16,
+    W4A16 = W4A16,
+    W8A8 = W8A8,
 }
 
 kernel_list! {
@@ -101,8 +145,10 @@ macro_rules! sums {
 }
 
 mod four_blocks;
+mod whole_rows;
 
-pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
+pub(super) use whole_rows::{W8A8, quantise_row};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -436,10 +482,9 @@ pub(super) const fn few<const T: usize, const D: usize>() -> bool {
     T * D <= 2
 }
 
-/// 32 rows by `T` tokens with quantised weights: `w` the words of the row block, `act` the tokens' blocks, token after
-/// token, `groups` a token. `P` parts of V::N lanes make 32.
+/// [`Matrix::tile`] of sums per group.
 #[inline(always)]
-pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: usize>(
+fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: usize>(
     v: V,
     w: &[Word],
     act: &[ActBlock],
@@ -459,14 +504,19 @@ pub(super) fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, 
                     a[t][d] = &act[(t * groups + g) * D + d];
                 }
             }
-            let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
-            let lines = (F::WORDS * size_of::<Word>() / LINE).div_ceil(F::GROUPS * P);
+            let block = &w[g / <F as Quantised>::GROUPS * <F as Quantised>::WORDS..][..<F as Quantised>::WORDS];
+            let lines = (<F as Quantised>::WORDS * size_of::<Word>() / LINE).div_ceil(<F as Quantised>::GROUPS * P);
             for part in 0..P {
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let next = Next::new(w, g * F::WORDS / F::GROUPS, part, if few::<T, D>() { lines } else { 0 });
-                let term = F::group::<V, T, D>(v, block, part, g % F::GROUPS, a, next);
+                let next = Next::new(
+                    w,
+                    g * <F as Quantised>::WORDS / <F as Quantised>::GROUPS,
+                    part,
+                    if few::<T, D>() { lines } else { 0 },
+                );
+                let term = F::group::<V, T, D>(v, block, part, g % <F as Quantised>::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));
                     acc[t][part] = v.add_f(acc[t][part], v.mul_f(da, term[t]));

@@ -40,10 +40,11 @@ use crate::blocks::pack::packed_words;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::exact::canon;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups};
+use crate::ops::row_quantize::RowQuantizeParams;
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
 pub use elementwise::{rms_norm_row, rope, swiglu};
-use kernels::{ActBlock, Floats, Quantised};
+use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -280,6 +281,45 @@ fn quantise_groups_avx512(x: &[f32], k: usize, digits: usize, first: usize, bloc
     quantise_groups(x, k, digits, first, blocks);
 }
 
+/// `ops::row_quantize` with the same bits, on the current team, a task for each token.
+///
+/// `x` `[token][k]`, `act` `[token][group]` blocks of 37 words. Panics as [`matvec`] does.
+pub fn row_quantize(level: Level, p: &RowQuantizeParams, x: &[f32], act: &mut [u32]) {
+    let (n_tokens, k) = (p.n_tokens as usize, p.k as usize);
+    assert!(level.is_available(), "row_quantize: this CPU does not have {}", level.name());
+    assert!(x.len() >= n_tokens * k, "row_quantize: {} elements, expected {}", x.len(), n_tokens * k);
+    let words = n_tokens * act_words(k, 1);
+    assert!(act.len() >= words, "row_quantize: room for {} words, expected {words}", act.len());
+    let (blocks, _) = act[..words].as_chunks_mut::<ACT_BLOCK_WORDS>();
+    team::chunks_mut(blocks, groups(k), 1, |first, blocks| {
+        for (i, blocks) in blocks.chunks_exact_mut(groups(k)).enumerate() {
+            let x = &x[(first + i) * k..][..k];
+            match level {
+                // SAFETY: the level is available, asserted above.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 | Level::AvxVnni => unsafe { quantise_row_avx2(p, x, blocks) },
+                // SAFETY: the level is available, asserted above.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => unsafe { quantise_row_avx512(p, x, blocks) },
+                // the other levels' instructions are always on for their targets
+                _ => kernels::quantise_row(p, x, blocks),
+            }
+        }
+    });
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn quantise_row_avx2(p: &RowQuantizeParams, x: &[f32], blocks: &mut [ActBlock]) {
+    kernels::quantise_row(p, x, blocks);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn quantise_row_avx512(p: &RowQuantizeParams, x: &[f32], blocks: &mut [ActBlock]) {
+    kernels::quantise_row(p, x, blocks);
+}
+
 /// Calls `f(row block, tokens)` so that every row block meets every token once, on the current team when that pays.
 /// `row_block_bytes`: weights of a row block, `token_bytes`: activations of a token.
 fn parallel(
@@ -373,7 +413,7 @@ impl QuantisedJob<'_> {
     /// # Safety
     ///
     /// That of [`Out::put`], for this row block and these tokens.
-    unsafe fn run<F: Quantised>(&self, row_block: usize, tokens: Range<usize>, out: &Out) {
+    unsafe fn run<F: Matrix>(&self, row_block: usize, tokens: Range<usize>, out: &Out) {
         let mut token = tokens.start;
         while token < tokens.end {
             let left = tokens.end - token;
@@ -401,7 +441,7 @@ impl QuantisedJob<'_> {
     /// # Safety
     ///
     /// That of [`Out::put`], for this row block and these tokens.
-    unsafe fn tile<F: Quantised, const T: usize, const D: usize>(
+    unsafe fn tile<F: Matrix, const T: usize, const D: usize>(
         &self,
         row_block: usize,
         token: usize,
@@ -412,7 +452,7 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         let y = match self.level {
-            Level::Portable => kernels::quantised::<_, F, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
+            Level::Portable => F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
@@ -429,11 +469,9 @@ impl QuantisedJob<'_> {
             #[cfg(target_arch = "aarch64")]
             Level::NeonDot => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 if T == 1 => {
-                kernels::quantised::<_, F, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg)
-            }
+            Level::Simd128 if T == 1 => F::tile::<_, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => kernels::quantised::<_, F, T, D, 8>(wasm::Simd128, w, act, groups, seg),
+            Level::Simd128 => F::tile::<_, T, D, 8>(wasm::Simd128, w, act, groups, seg),
             _ => unreachable!("only available levels come here"),
         };
         for (i, y) in y.iter().enumerate() {
@@ -446,7 +484,7 @@ impl QuantisedJob<'_> {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-fn quantised_avx2<F: Quantised, const T: usize, const D: usize>(
+fn quantised_avx2<F: Matrix, const T: usize, const D: usize>(
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
@@ -455,14 +493,14 @@ fn quantised_avx2<F: Quantised, const T: usize, const D: usize>(
     // SAFETY: this function's own target features.
     let (v, near) = unsafe { (avx2::Avx2::new(), avx2::Avx2::near()) };
     match kernels::few::<T, D>() && !prefetch::once() {
-        true => kernels::quantised::<_, F, T, D, 4>(near, w, act, groups, seg),
-        false => kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg),
+        true => F::tile::<_, T, D, 4>(near, w, act, groups, seg),
+        false => F::tile::<_, T, D, 4>(v, w, act, groups, seg),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avxvnni")]
-fn quantised_avxvnni<F: Quantised, const T: usize, const D: usize>(
+fn quantised_avxvnni<F: Matrix, const T: usize, const D: usize>(
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
@@ -471,17 +509,17 @@ fn quantised_avxvnni<F: Quantised, const T: usize, const D: usize>(
     // SAFETY: this function's own target features.
     let (v, near) = unsafe { (avxvnni::AvxVnni::new(), avxvnni::AvxVnni::near()) };
     if T == 4 && D == 1 && F::PAIRED {
-        return kernels::quantised::<_, F, T, D, 2>(pair::Pair(v), w, act, groups, seg);
+        return F::tile::<_, T, D, 2>(pair::Pair(v), w, act, groups, seg);
     }
     match kernels::few::<T, D>() && !prefetch::once() {
-        true => kernels::quantised::<_, F, T, D, 4>(near, w, act, groups, seg),
-        false => kernels::quantised::<_, F, T, D, 4>(v, w, act, groups, seg),
+        true => F::tile::<_, T, D, 4>(near, w, act, groups, seg),
+        false => F::tile::<_, T, D, 4>(v, w, act, groups, seg),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
+fn quantised_avx512<F: Matrix, const T: usize, const D: usize>(
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
@@ -492,20 +530,20 @@ fn quantised_avx512<F: Quantised, const T: usize, const D: usize>(
     let near_asked = kernels::few::<T, D>() && !prefetch::once();
     if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
         return match near_asked {
-            true => kernels::quantised::<_, F, T, D, 1>(pair::Pair(near), w, act, groups, seg),
-            false => kernels::quantised::<_, F, T, D, 1>(pair::Pair(v), w, act, groups, seg),
+            true => F::tile::<_, T, D, 1>(pair::Pair(near), w, act, groups, seg),
+            false => F::tile::<_, T, D, 1>(pair::Pair(v), w, act, groups, seg),
         };
     }
     match near_asked {
-        true => kernels::quantised::<_, F, T, D, 2>(near, w, act, groups, seg),
-        false => kernels::quantised::<_, F, T, D, 2>(v, w, act, groups, seg),
+        true => F::tile::<_, T, D, 2>(near, w, act, groups, seg),
+        false => F::tile::<_, T, D, 2>(v, w, act, groups, seg),
     }
 }
 
 /// As many rows at a time as leave the sums in the 32 registers there are.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-fn quantised_neon_any<F: Quantised, const DOT: bool, const T: usize, const D: usize>(
+fn quantised_neon_any<F: Matrix, const DOT: bool, const T: usize, const D: usize>(
     v: neon::Neon<DOT>,
     w: &[Word],
     act: &[ActBlock],
@@ -513,15 +551,15 @@ fn quantised_neon_any<F: Quantised, const DOT: bool, const T: usize, const D: us
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     match const { T * D } {
-        1 => kernels::quantised::<_, F, T, D, 2>(pair::Pair(pair::Pair(v)), w, act, groups, seg),
-        2..=4 => kernels::quantised::<_, F, T, D, 4>(pair::Pair(v), w, act, groups, seg),
-        _ => kernels::quantised::<_, F, T, D, 8>(v, w, act, groups, seg),
+        1 => F::tile::<_, T, D, 2>(pair::Pair(pair::Pair(v)), w, act, groups, seg),
+        2..=4 => F::tile::<_, T, D, 4>(pair::Pair(v), w, act, groups, seg),
+        _ => F::tile::<_, T, D, 8>(v, w, act, groups, seg),
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-fn quantised_neon<F: Quantised, const T: usize, const D: usize>(
+fn quantised_neon<F: Matrix, const T: usize, const D: usize>(
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
@@ -533,7 +571,7 @@ fn quantised_neon<F: Quantised, const T: usize, const D: usize>(
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod")]
-fn quantised_neon_dot<F: Quantised, const T: usize, const D: usize>(
+fn quantised_neon_dot<F: Matrix, const T: usize, const D: usize>(
     w: &[Word],
     act: &[ActBlock],
     groups: usize,

@@ -158,6 +158,14 @@ fn round_away(x: f32) -> i32 {
     return i32(t) + select(0, select(1, -1, x < 0.0), up);
 }
 
+// The nearest integer, half to even; ±2^15 of what lies beyond.
+fn nearest(x: f32) -> i32 {
+    let bits = bitcast<u32>(x);
+    let beyond = (bits & 0x7fffffffu) >= 0x47000000u;
+    let near = i32(round(bitcast<f32>(select(bits, 0u, beyond))));
+    return select(near, select(32768, -32768, (bits >> 31u) == 1u), beyond);
+}
+
 fn f16_to_f32(h: u32) -> f32 {
     let sign = (h & 0x8000u) << 16u;
     let m = h & 1023u;

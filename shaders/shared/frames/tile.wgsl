@@ -20,12 +20,7 @@ var<private> first: u32;
 
 #import vec4_exact
 
-// The dot products of four rows' codes with four activation codes.
-fn dots(codes: vec4<u32>, a: u32) -> vec4<i32> {
-    return vec4<i32>(
-        dot4I8Packed(codes.x, a), dot4I8Packed(codes.y, a), dot4I8Packed(codes.z, a), dot4I8Packed(codes.w, a),
-    );
-}
+#import dots
 
 // v(S) digit by digit, low first: before is what the digits below gave.
 fn add_digit(digit: u32, sum: vec4<i32>, before: vec4<f32>) -> vec4<f32> {

@@ -3,6 +3,7 @@
 //   var<storage, read_write> blocks: array<u32>    // (tokens, groups, digits, 37)
 #import exact
 #import act_layout
+#import pack_codes
 
 var<workgroup> lane_sum: array<vec2<i32>, 256>;
 
@@ -61,9 +62,4 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
             blocks[block + (ACT_BLOCK_WORDS + ACT_SUMS) + lane] = (bitcast<u32>(even.y) & 0xffffu) | (bitcast<u32>(odd.y) << 16u);
         }
     }
-}
-
-fn pack_codes(c: vec4<i32>) -> u32 {
-    let u = bitcast<vec4<u32>>(c) & vec4<u32>(255u, 255u, 255u, 255u);
-    return u.x | (u.y << 8u) | (u.z << 16u) | (u.w << 24u);
 }

@@ -32,7 +32,7 @@ pub struct Stems {
     pub embed: &'static str,
     /// `q4k_matvec`
     pub matvec: &'static str,
-    /// `q4k_gate_up`; there is none of float types
+    /// `q4k_gate_up`; there is none of float types and of W8A8
     pub gate_up: &'static str,
     /// `q4k_encode`; there is one of three types only
     pub encode: &'static str,

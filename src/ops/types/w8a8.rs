@@ -53,7 +53,8 @@ pub fn matvec(p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
                 })
                 .sum();
             let y = &mut y[token * p.y_stride as usize + p.y_offset as usize + row];
-            *y = p.store(*y, i2f(sum + b) * block(0).d() * d);
+            // whoever makes the blocks sees to it that no sum leaves an i32
+            *y = p.store(*y, i2f(sum.wrapping_add(b)) * block(0).d() * d);
         }
     }
 }
