@@ -194,8 +194,8 @@ fn sniff(source: &Source, name: &str) -> Result<ContainerKind, FormatError> {
 
 impl Container {
     /// Opens a `.gguf` file (of shards the first one, the others are found by name), a `.safetensors` file, a
-    /// directory with `config.json` and safetensors files, a `.bump` file with the files beside it, or a directory with
-    /// exactly one GGUF or BUMP model.
+    /// directory with `config.json` and safetensors files (msModelSlim's with their description too), a `.bump` file with
+    /// the files beside it, or a directory with exactly one GGUF or BUMP model.
     ///
     /// Reads headers and metadata only (a BUMP file whole, for its checksum). Every rule of the formats is checked here;
     /// see the modules for their limits.

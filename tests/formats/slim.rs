@@ -663,7 +663,7 @@ const BAD_FILES: &[Bad<Files>] = &[
     (
         "nesting without end",
         |f| drop(f.insert(DESCRIPTION.into(), [b"{\"metadata\":".to_vec(), vec![b'['; 100_000]].concat())),
-        &[DESCRIPTION, "recursion limit"],
+        &[DESCRIPTION, "not valid"],
     ),
 ];
 
@@ -905,7 +905,7 @@ fn wrong_tensors_and_entries_are_refused_with_what_is_wrong() {
         change(&mut made);
         println!("{case}: {}", refused(case, &made.files(), words));
     }
-    assert!(BAD.len() + BAD_FILES.len() >= 60);
+    assert!(BAD.len() + BAD_FILES.len() > 60, "{} and {}", BAD.len(), BAD_FILES.len());
 }
 
 #[test]
@@ -970,6 +970,12 @@ fn survive(dir: &Path, len: i64) -> bool {
     }
 }
 
+/// A new file in place of the one there: some file systems wait for the disk where a file is cut off and written again.
+fn replace(path: &Path, content: &[u8]) {
+    std::fs::remove_file(path).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
 fn bombard(cases: u64, seed: u64) {
     let mut seeds = vec![Made::sample().files()];
     seeds.extend(["columns", "rows", "bytes"].map(|packing| of_four_bits(packing).0.files()));
@@ -988,7 +994,7 @@ fn bombard(cases: u64, seed: u64) {
         };
         mutate(&mut file, head, &mut random);
         let path: PathBuf = dir.path().join(name);
-        std::fs::write(&path, &file).unwrap();
+        replace(&path, &file);
         let len = files.values().map(Vec::len).sum::<usize>().max(file.len()) as i64;
         match catch_unwind(AssertUnwindSafe(|| survive(dir.path(), len))) {
             Ok(ok) => accepted += u64::from(ok),
@@ -997,7 +1003,7 @@ fn bombard(cases: u64, seed: u64) {
                 panic!("case {case} of seed {seed:#x} ({name}): {why}\n{}", file[..file.len().min(400)].escape_ascii());
             }
         }
-        std::fs::write(&path, &files[name]).unwrap();
+        replace(&path, &files[name]);
     }
     println!("{accepted} of {cases} mutated directories were still valid");
     assert!(accepted > cases / 50 && accepted < cases * 3 / 4, "{accepted} of {cases}");

@@ -16,7 +16,9 @@ pub(super) fn columns_of(stem: &str, config: &Value) -> Option<u64> {
         "dense_4h_to_h" => n("ffn_hidden_size"),
         "o_proj" => heads("head_dim").or(n("hidden_size")),
         "dense" => heads("kv_channels").or(n("hidden_size")),
-        _ => n("hidden_size"),
+        "q_proj" | "k_proj" | "v_proj" | "qkv_proj" | "query_key_value" | "gate_proj" | "up_proj" | "gate_up_proj"
+        | "dense_h_to_4h" | "lm_head" | "output_layer" => n("hidden_size"),
+        _ => None,
     }
 }
 
@@ -147,8 +149,8 @@ impl Reader<'_> {
 
     /// Refuses a tensor that has not one number for each of `rows` rows.
     pub(super) fn of_rows(&self, j: usize, rows: u64) -> Result<(), FormatError> {
-        match self.groups(j, rows)? {
-            1 => Ok(()),
+        match self.tensors[j].shape[..] {
+            [n] | [1, n] if n == rows => Ok(()),
             _ => {
                 let expected = format!("[{rows}] or [{rows}, 1]");
                 Err(self.wrong(j, "a shape that is not its matrix's", expected, self.shape(j)))
