@@ -138,7 +138,11 @@ async fn fill(session: &mut Session<'_>) -> anyhow::Result<()> {
         .iter()
         .flat_map(|c| match (c.op, c.args, c.outputs()) {
             (_, Args::CacheWrite(p), &[page]) => vec![(c.op, p, page)],
-            (Op::RopeCacheWrite(k, v), Args::RopeCacheWrite(p), &[_, keys, values]) => {
+            (
+                Op::RopeCacheWrite(k, v) | Op::RopeChannelCacheWrite(k, v),
+                Args::RopeCacheWrite(p),
+                &[_, keys, values],
+            ) => {
                 vec![(Op::CacheWriteK(k), p.write(0..0), keys), (Op::CacheWriteV(v), p.write(0..0), values)]
             }
             _ => vec![],

@@ -127,6 +127,7 @@ pub fn override_sets(stem: &str) -> Vec<Overrides> {
     let mut ops: Vec<Op> = CacheType::ALL.iter().flat_map(|&t| [Op::CacheWriteK(t), Op::CacheWriteV(t)]).collect();
     for (k, v) in CacheType::ALL.iter().flat_map(|&k| CacheType::ALL.map(|v| (k, v))) {
         ops.extend([Op::Attention(k, v), Op::AttentionQuantize(k, v), Op::RopeCacheWrite(k, v)]);
+        ops.extend([k, v].contains(&CacheType::C8).then_some(Op::RopeChannelCacheWrite(k, v)));
     }
     let mut sets: Vec<Overrides> = Vec::new();
     for op in ops {

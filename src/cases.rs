@@ -29,6 +29,7 @@ use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Ro
 use std::ops::Range;
 
 mod attention;
+mod channels;
 mod fused;
 mod top_k;
 
@@ -97,6 +98,8 @@ pub fn ops() -> Vec<Op> {
         Op::Swiglu,
         Op::Add,
         Op::AddBias,
+        Op::ChannelQuantize,
+        Op::ChannelScale,
         Op::SelectRows,
         Op::TopK,
         Op::FloatProbe,
@@ -108,6 +111,10 @@ pub fn ops() -> Vec<Op> {
         Op::RopeCacheWrite(CacheType::F16, CacheType::Q8_0),
         Op::RopeCacheWrite(CacheType::Q4_0R, CacheType::TQ3_1),
     ]);
+    list.extend(
+        [(CacheType::C8, CacheType::C8), (CacheType::C8, CacheType::F16), (CacheType::Q8_0R, CacheType::C8)]
+            .map(|(k, v)| Op::RopeChannelCacheWrite(k, v)),
+    );
     list.extend(PAIRS.map(|(a, b, _)| Op::MatvecPair(a, b)));
     list.extend(gate_up::types().map(Op::GateUp));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
@@ -130,12 +137,15 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Swiglu => swiglu(),
         Op::Add => add(),
         Op::AddBias => add_bias(),
+        Op::ChannelQuantize => channels::channel_quantize(),
+        Op::ChannelScale => channels::channel_scale(),
         Op::SelectRows => select_rows(),
         Op::TopK => top_k::top_k(),
         Op::FloatProbe => probe(),
         Op::NormQuantize => fused::norm_quantize(),
         Op::SwigluQuantize => fused::swiglu_quantize(),
         Op::RopeCacheWrite(k, v) => fused::rope_cache_write(k, v),
+        Op::RopeChannelCacheWrite(k, v) => fused::rope_channel_cache_write(k, v),
         Op::MatvecPair(a, b) => fused::matvec_pair(a, b),
         Op::GateUp(t) => fused::gate_up(t),
     }
@@ -438,6 +448,10 @@ impl Weights {
                 bytes.fill(byte);
                 for block in bytes.chunks_exact_mut(t.bytes()) {
                     finite_scales(t, block, &mut rng);
+                    // an offset at the other end than the codes
+                    if matches!(t, BlockType::W8A16 | BlockType::W4A16) {
+                        block[4] = !byte;
+                    }
                 }
             }
         }

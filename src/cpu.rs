@@ -5,6 +5,8 @@ use crate::ops;
 use crate::ops::add::AddParams;
 use crate::ops::attention::AttentionParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
+use crate::ops::channel_quantize::ChannelQuantizeParams;
+use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{LinearParams, act_words};
@@ -343,6 +345,22 @@ fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words
         Job::AddBias(p) => {
             ops::add_bias::add_bias(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
+        Job::ChannelQuantize(p) => {
+            let (dim, scale, offset) = (p.dim as usize, floats(inputs[0]), floats(inputs[1]));
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, ELEMENTS.div_ceil(dim), |_, x| {
+                let p = ChannelQuantizeParams { n_tokens: (x.len() / dim) as u32, ..*p };
+                ops::channel_quantize::channel_quantize(&p, scale, offset, x);
+            });
+        }
+        Job::ChannelScale(p) => {
+            let (scale, offset) = (floats(inputs[0]), floats(inputs[1]));
+            let width = (p.heads * p.head_dim) as usize;
+            let x = rows_mut(&mut out[0], p.n_tokens, p.heads * p.head_dim);
+            team::chunks_mut(x, width, ELEMENTS.div_ceil(width), |_, x| {
+                let p = ChannelScaleParams { n_tokens: (x.len() / width) as u32, ..*p };
+                ops::channel_scale::channel_scale(&p, scale, offset, x);
+            });
+        }
         Job::SelectRows(p) => {
             ops::select_rows::select_rows(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
         }
@@ -367,6 +385,18 @@ fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words
             match level {
                 Some(level) => fused::rope_cache_write(level, (kt, vt), p, table, qkv, q, keys, values),
                 None => ops::rope_cache_write::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
+            }
+        }
+        Job::RopeChannelCacheWrite(kt, vt, p) => {
+            let [q, keys, values] = out else { unreachable!("rope_channel_cache_write writes three buffers") };
+            let (table, channels, qkv) = (floats(inputs[0]), floats(inputs[1]), floats(inputs[2]));
+            let (t, q) = ((kt, vt), bytemuck::cast_slice_mut(q));
+            match level {
+                Some(level) => fused::rope_channel_cache_write(level, t, p, table, channels, qkv, q, keys, values),
+                None => {
+                    let twin = ops::rope_channel_cache_write::rope_channel_cache_write;
+                    twin(t, p, table, channels, qkv, q, keys, values);
+                }
             }
         }
         Job::MatvecPair(a, b, p) => {

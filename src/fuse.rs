@@ -4,7 +4,7 @@
 //! arithmetic in the same order with less traffic and fewer dispatches:
 //!
 //! - projections of queries, keys and values write one buffer, and their biases become one; rope and cache writes become
-//!   one `rope_cache_write`
+//!   one `rope_cache_write`, or with the codes of a c8 cache between one `rope_channel_cache_write`
 //! - gate and up projections write one buffer; `swiglu` and `act_quantize` become `swiglu_quantize`
 //! - `rms_norm` and `act_quantize` become `norm_quantize`
 //! - attention over every page and the `act_quantize` of its result become `attention_quantize`
@@ -18,6 +18,8 @@
 
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
+use crate::ops::cache::CacheType;
+use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{self, LinearPairParams};
@@ -187,7 +189,40 @@ impl Fuser<'_> {
         Some(found)
     }
 
-    /// linears to q, k, v, perhaps their biases; rope q, rope k; cache writes of each page: at the first rope.
+    /// What stands between the rotations and the cache writes at command `at` where a side is c8: k and v to codes, q times
+    /// the keys' scales. How many commands, and the scales and offsets of the sides that are c8; `None` where only a part of
+    /// it is there.
+    fn channels(
+        &self,
+        at: usize,
+        [q, k, v]: [BufId; 3],
+        (heads, kv_heads, head_dim): (u32, u32, u32),
+    ) -> Option<(usize, Vec<BufId>)> {
+        let all = &self.commands()[at..];
+        let of = |i: usize, x: BufId| match (all.get(i)?.args, &all[i].binds[..]) {
+            (Args::ChannelQuantize(p), &[scale, offset, to]) if to == x && p.dim == kv_heads * head_dim => {
+                Some([scale, offset])
+            }
+            _ => None,
+        };
+        let of_keys = of(0, k);
+        let of_values = of(usize::from(of_keys.is_some()), v);
+        let mut n = of_keys.iter().chain(&of_values).count();
+        if let Some([scale, offset]) = of_keys {
+            let c = all.get(n)?;
+            let shape = ChannelScaleParams { n_tokens: 0, heads, kv_heads, head_dim, less_offset: 0 };
+            let queries = matches!(c.args, Args::ChannelScale(p) if p == shape);
+            if !queries || c.binds != [scale, offset, q] {
+                return None;
+            }
+            n += 1;
+        }
+        let same = all[..n].iter().all(|c| alike(c, &self.commands()[at - 1]));
+        same.then(|| (n, of_keys.into_iter().chain(of_values).flatten().collect()))
+    }
+
+    /// linears to q, k, v, perhaps their biases; rope q, rope k; where a side is c8, their codes; cache writes of each page:
+    /// at the first rope.
     fn rope_cache_write(&mut self, at: usize) -> bool {
         let all = self.commands();
         let [a, b, ..] = &all[at..] else { return false };
@@ -197,10 +232,22 @@ impl Fuser<'_> {
         if !same || a.binds[0] != b.binds[0] || q == k || !alike(a, b) || a.rows != Rows::Tokens {
             return false;
         }
+        let writes = all[at + 2..].iter().position(|c| matches!(c.op, Op::CacheWriteK(_)));
+        let Some((at_writes, of_v)) = writes.and_then(|i| Some((at + 2 + i, *all.get(at + 3 + i)?.binds.first()?)))
+        else {
+            return false;
+        };
+        let Some((n_channels, channels)) = self.channels(at + 2, [q, k, of_v], (pq.heads, pk.heads, pq.head_dim))
+        else {
+            return false;
+        };
+        if at_writes != at + 2 + n_channels {
+            return false;
+        }
         // pages: a write of keys, then one of values
         let mut pages = Vec::new();
         let mut v = None;
-        for pair in all[at + 2..].chunks_exact(2) {
+        for pair in all[at_writes..].chunks_exact(2) {
             let (Op::CacheWriteK(kt), Op::CacheWriteV(vt)) = (pair[0].op, pair[1].op) else { break };
             let (Args::CacheWrite(p), Args::CacheWrite(other)) = (pair[0].args, pair[1].args) else { break };
             let from = *v.get_or_insert(pair[1].binds[0]);
@@ -218,12 +265,18 @@ impl Fuser<'_> {
         if whole.is_none() || first.2.kv_heads != pk.heads || first.2.head_dim != pk.head_dim {
             return false;
         }
+        // a ring beside codes is nothing a model asks for
+        let coded = [pages.iter().all(|p| p.0 == CacheType::C8), pages.iter().all(|p| p.1 == CacheType::C8)];
+        let coded = 2 * coded.into_iter().filter(|all| *all).count();
+        if !channels.is_empty() && (coded != channels.len() || pages.iter().any(|p| p.2.ring == 1)) {
+            return false;
+        }
         let biases = self.biases([(q, width), (k, kv_width), (v, kv_width)], at);
         let linears_end = if biases.is_some() { at - 3 } else { at };
         let Some(vs) = self.linears_into(v, linears_end) else { return false };
         let Some(ks) = self.linears_into(k, vs.start) else { return false };
         let Some(qs) = self.linears_into(q, ks.start) else { return false };
-        let run = qs.start..at + 2 + 2 * pages.len();
+        let run = qs.start..at_writes + 2 * pages.len();
         let widths = [(&qs, width), (&ks, kv_width), (&vs, kv_width)];
         let fits = widths.iter().all(|(r, w)| linear(&all[r.start]).is_some_and(|p| p.y_stride == *w));
         if !fits || !alike(&all[qs.start], a) || !self.private(k, &run) || !self.private(v, &run) {
@@ -231,6 +284,11 @@ impl Fuser<'_> {
         }
         let (table, template, stride) = (a.binds[0], a.clone(), width + 2 * kv_width);
         let Some(qkv) = self.scratch("qkv", self.plan.max_tokens * stride as usize) else { return false };
+        // the first vector becomes all of them, whose beginning it still is for whoever else reads it
+        let joined = if channels.is_empty() { None } else { self.stacked(&channels) };
+        if joined.is_none() && !channels.is_empty() {
+            return false;
+        }
         let mut list: Vec<Command> = self.moved(qs, qkv, stride, 0).collect();
         list.extend(self.moved(ks, qkv, stride, width));
         list.extend(self.moved(vs, qkv, stride, width + kv_width));
@@ -245,7 +303,7 @@ impl Fuser<'_> {
             });
         }
         list.extend(pages.into_iter().map(|(kt, vt, p, keys, values)| Command {
-            op: Op::RopeCacheWrite(kt, vt),
+            op: if joined.is_some() { Op::RopeChannelCacheWrite(kt, vt) } else { Op::RopeCacheWrite(kt, vt) },
             args: Args::RopeCacheWrite(RopeCacheWriteParams {
                 n_tokens: 0,
                 pos: 0,
@@ -258,7 +316,7 @@ impl Fuser<'_> {
                 page_len: p.page_len,
                 ring: p.ring,
             }),
-            binds: vec![table, qkv, q, keys, values],
+            binds: [table].into_iter().chain(joined).chain([qkv, q, keys, values]).collect(),
             label: "rope_cache".into(),
             ..template.clone()
         }));

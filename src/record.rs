@@ -10,6 +10,8 @@ use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::{AttentionParams, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
+use crate::ops::channel_quantize::ChannelQuantizeParams;
+use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
 use crate::ops::float_probe::FloatProbeParams;
@@ -231,6 +233,10 @@ operations! {
     Add => Add(AddParams), "add";
     /// bias of a linear
     AddBias => AddBias(AddBiasParams), "add_bias";
+    /// keys or values to the integers of a c8 cache
+    ChannelQuantize => ChannelQuantize(ChannelQuantizeParams), "channel_quantize";
+    /// queries of a c8 cache, or what attention makes of its values, times its scales
+    ChannelScale => ChannelScale(ChannelScaleParams), "channel_scale";
     /// rows whose logits are wanted
     SelectRows => SelectRows(SelectRowsParams), "select_rows";
     /// the best logits of each row
@@ -245,6 +251,8 @@ operations! {
     SwigluQuantize => SwigluQuantize(SwigluQuantizeParams), "swiglu_quantize";
     /// `rope` of queries and keys, then `cache_write_k` and `cache_write_v` (key type, value type)
     RopeCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite(RopeCacheWriteParams), "rope_cache_write";
+    /// the same with `channel_quantize` and `channel_scale` between (key type, value type, of which one or both are c8)
+    RopeChannelCacheWrite(k: CacheType, v: CacheType) => RopeCacheWrite(RopeCacheWriteParams), "rope_channel_cache_write";
     /// two `matvec` with the same activations: rows of the first type, then rows of the second
     MatvecPair(a: BlockType, b: BlockType) => LinearPair(LinearPairParams), matvec_pair::stem(a, b)
         .unwrap_or_else(|| panic!("there is no kernel for rows of {} and {}", a.name(), b.name()));
@@ -365,6 +373,10 @@ args! {
     Add(AddParams),
     /// of `add_bias`
     AddBias(AddBiasParams),
+    /// of `channel_quantize`
+    ChannelQuantize(ChannelQuantizeParams),
+    /// of `channel_scale`
+    ChannelScale(ChannelScaleParams),
     /// of `row_quantize`
     RowQuantize(RowQuantizeParams),
     /// of `select_rows`

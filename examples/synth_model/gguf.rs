@@ -114,7 +114,9 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
     m.bool("tokenizer.ggml.add_eos_token", false);
     m.u32("general.quantization_version", 2);
-    m.u32("general.file_type", model.mix.types().file_type);
+    if let Some(number) = model.mix.types().file_type {
+        m.u32("general.file_type", number);
+    }
     Ok(m)
 }
 
@@ -132,7 +134,9 @@ fn type_id(ty: BlockType) -> u32 {
         BlockType::Q5_K => 13,
         BlockType::Q6_K => 14,
         BlockType::BF16 => 30,
-        BlockType::Q8_K | BlockType::Q8K128 => unreachable!("no mix has {}", ty.name()),
+        BlockType::Q8_K | BlockType::Q8K128 | BlockType::W8A16 | BlockType::W4A16 | BlockType::W8A8 => {
+            unreachable!("no mix has {}", ty.name())
+        }
     }
 }
 

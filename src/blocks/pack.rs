@@ -2,7 +2,8 @@
 //!
 //! 32 rows lie side by side, so that a lane owns a row: word i of row r is
 //! `w[((r/32) * words_per_row + i) * 32 + r%32]`. Words are the file's, apart from what cannot be computed with exactly:
-//! f32 and bf16 values and f32 scales below 2^-50 become 0, and values or scales that are NaN or infinite are refused.
+//! f32 and bf16 values and f32 scales below 2^-50 (of W8A16 and W4A16: 2^-40) become 0, and values or scales that are NaN or
+//! infinite are refused.
 //!
 //! Nothing here reads files or starts threads: a caller with many rows may pack runs of 32 in parallel.
 
@@ -25,6 +26,9 @@ pub const ROW_BLOCK: usize = 32;
 
 /// The bit pattern of 2^-50; smaller magnitudes are packed as 0.
 pub(super) const CANON_MIN_BITS: u32 = (127 - 50) << 23;
+
+/// The bit pattern of 2^-40; see [`scale_bits`].
+const SCALE_MIN_BITS: u32 = (127 - 40) << 23;
 
 /// A value or scale that cannot be computed with, the first of its rows in packing order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,6 +190,12 @@ pub(super) const fn canon_bits(bits: u32) -> u32 {
     if bits & 0x7fff_ffff < CANON_MIN_BITS { 0 } else { bits }
 }
 
+/// The bits of the f32 scale of one of four blocks whose products are added up, 0 when its magnitude is below 2^-40: what is
+/// left where they cancel must not be subnormal.
+pub(super) const fn scale_bits(bits: u32) -> u32 {
+    if bits & 0x7fff_ffff < SCALE_MIN_BITS { 0 } else { bits }
+}
+
 /// Blocks of an f16 scale and 4 `n` bytes of codes, up to four: the scales in two words, then `n` words of codes for each.
 pub(super) fn scales_apart(b: &[u8], w: &mut [u32], n: usize) {
     for (i, b) in b.chunks_exact(2 + 4 * n).enumerate() {
@@ -274,24 +284,17 @@ mod tests {
                     w.extend(halves(&nibbles));
                 }
             }
-            BlockType::Q6_K => {
-                for b in row.chunks_exact(210) {
-                    w.extend(halves(&b[208..]));
-                    w.extend(halves(&b[192..208]));
-                    w.extend(halves(&b[..128]));
-                    w.extend(halves(&b[128..192]));
-                }
-            }
             BlockType::W8A16 | BlockType::W4A16 => {
-                let codes = t.bytes() - 5;
                 for group in row.chunks(4 * t.bytes()) {
-                    let (mut scales, mut offsets, mut all) = ([0; 16], [0; 4], vec![0; 4 * codes]);
+                    let (mut scales, mut offsets, mut codes) = ([0; 16], [0; 4], vec![0; 4 * (t.bytes() - 5)]);
                     for (i, block) in group.chunks_exact(t.bytes()).enumerate() {
                         scales[4 * i..][..4].copy_from_slice(&block[..4]);
                         offsets[i] = block[4];
-                        all[codes * i..][..codes].copy_from_slice(&block[5..]);
+                        codes[i * (t.bytes() - 5)..][..t.bytes() - 5].copy_from_slice(&block[5..]);
                     }
-                    [&scales[..], &offsets, &all].iter().for_each(|part| w.extend(halves(part)));
+                    w.extend(halves(&scales));
+                    w.extend(halves(&offsets));
+                    w.extend(halves(&codes));
                 }
             }
             BlockType::W8A8 => {
@@ -302,6 +305,14 @@ mod tests {
                     }
                     w.extend(halves(&group[..8]));
                     w.extend(halves(&codes));
+                }
+            }
+            BlockType::Q6_K => {
+                for b in row.chunks_exact(210) {
+                    w.extend(halves(&b[208..]));
+                    w.extend(halves(&b[192..208]));
+                    w.extend(halves(&b[..128]));
+                    w.extend(halves(&b[128..192]));
                 }
             }
             BlockType::Q8K128 => row.chunks_exact(148).for_each(|b| w.extend(halves(&b[..132]))),
@@ -352,7 +363,7 @@ mod tests {
         let nan32 = [1, 0, 0x80, 0x7f];
         let inf_bf16 = [0x80, 0x7f];
         // format, offset within the block, bytes, what
-        let cases: [(BlockType, usize, &[u8], &str); 16] = [
+        let cases: [(BlockType, usize, &[u8], &str); 20] = [
             (BlockType::F32, 0, &inf32, "value"),
             (BlockType::F32, 0, &nan32, "value"),
             (BlockType::F16, 0, &inf16, "value"),
@@ -369,6 +380,10 @@ mod tests {
             (BlockType::Q6_K, 208, &nan16, "scale d"),
             (BlockType::Q8_K, 0, &nan32, "scale d"),
             (BlockType::Q8K128, 0, &inf32, "scale d"),
+            (BlockType::W8A16, 0, &nan32, "scale d"),
+            (BlockType::W4A16, 0, &inf32, "scale d"),
+            (BlockType::W8A8, 0, &inf32, "scale d"),
+            (BlockType::W8A8, 8, &nan32, "scale s"),
         ];
         for (t, offset, bad, what) in cases {
             let k = 512 + t.elems();
@@ -407,6 +422,15 @@ mod tests {
             let mut out = vec![0; packed_words(t, 1, 256)];
             pack_rows(t, 256, 1, &bytes, &mut out).unwrap();
             assert_eq!(out[0], 0);
+        }
+
+        for t in [BlockType::W8A16, BlockType::W4A16] {
+            let mut bytes = file_rows(t, 64, 1);
+            bytes[..4].copy_from_slice(&(SCALE_MIN_BITS | 0x8000_0000).to_le_bytes());
+            bytes[t.bytes()..][..4].copy_from_slice(&(SCALE_MIN_BITS - 1).to_le_bytes());
+            let mut out = vec![0; packed_words(t, 1, 64)];
+            pack_rows(t, 64, 1, &bytes, &mut out).unwrap();
+            assert_eq!([out[0], out[32]], [SCALE_MIN_BITS | 0x8000_0000, 0]);
         }
     }
 }

@@ -68,19 +68,15 @@ impl BlockW4A16 {
         let d = (max - min) / 15.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         let o = round_away(-min * id).clamp(0, 15);
-        let code = |v: f32| (round_away(v * id) + o).clamp(0, 15) as u8;
-        BlockW4A16 {
-            d: d.to_le_bytes(),
-            o: o as i8,
-            qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)),
-        }
+        let code = |v: f32| round_away(v * id).saturating_add(o).clamp(0, 15) as u8;
+        BlockW4A16 { d: d.to_le_bytes(), o: o as i8, qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)) }
     }
 }
 
 /// Up to four blocks: a word of scale each, a word with the four offsets, then four words of nibbles each.
 fn packed(b: &[u8], w: &mut [u32; 21]) {
     for (i, b) in b.chunks_exact(21).enumerate() {
-        w[i] = pack::canon_bits(pack::u32_at(b, 0));
+        w[i] = pack::scale_bits(pack::u32_at(b, 0));
         w[4] |= u32::from(b[4]) << (8 * i);
         pack::copy_words(&b[5..], &mut w[5 + 4 * i..9 + 4 * i]);
     }

@@ -65,7 +65,7 @@ impl BlockW8A16 {
         let d = (max - min) / 255.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         let o = round_away(-128.0 - min * id).clamp(-128, 127);
-        let code = |v: f32| (round_away(v * id) + o).clamp(-128, 127) as i8;
+        let code = |v: f32| round_away(v * id).saturating_add(o).clamp(-128, 127) as i8;
         BlockW8A16 { d: d.to_le_bytes(), o: o as i8, qs: std::array::from_fn(|i| code(x[i])) }
     }
 }
@@ -73,7 +73,7 @@ impl BlockW8A16 {
 /// Up to four blocks: a word of scale each, a word with the four offsets, then eight words of codes each.
 fn packed(b: &[u8], w: &mut [u32; 37]) {
     for (i, b) in b.chunks_exact(37).enumerate() {
-        w[i] = pack::canon_bits(pack::u32_at(b, 0));
+        w[i] = pack::scale_bits(pack::u32_at(b, 0));
         w[4] |= u32::from(b[4]) << (8 * i);
         pack::copy_words(&b[5..], &mut w[5 + 8 * i..13 + 8 * i]);
     }

@@ -1,6 +1,7 @@
 //! Cases of the fused operations: the shapes and inputs of the operations they are made of.
 
 use super::attention::place;
+use super::channels::{offsets, scales};
 use super::{
     Case, Fill, Rng, Weights, act_blocks, all, bits, case, input, read, replaced, rope_table, tokens, written,
 };
@@ -266,4 +267,22 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
     let (heads, pos) = (1 + rng.below(9), rng.below(120));
     one((heads, heads, 64, 48), 0, 0, 128, (pos, 1 + rng.below(7)), Fill::Random(0x72));
     list
+}
+
+/// The cases of `rope_cache_write` outside a ring, with scales and offsets for the sides that are c8.
+pub(super) fn rope_channel_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
+    let op = Op::RopeChannelCacheWrite(kt, vt);
+    let of_pages = rope_cache_write(kt, vt).into_iter().filter_map(|case| match case.args {
+        Args::RopeCacheWrite(p) if p.ring == 0 => Some((case, (p.kv_heads * p.head_dim) as usize)),
+        _ => None,
+    });
+    let with_channels = |(case, width): (Case, usize)| {
+        let sides = [kt, vt].into_iter().filter(|t| *t == CacheType::C8);
+        let channels = sides.flat_map(|_| [scales(width), offsets(width)]).flatten().collect();
+        let mut buffers = case.buffers;
+        buffers.insert(1, read("channels", channels));
+        let name = case.name.replacen("rope_cache_write[", "rope_channel_cache_write[", 1);
+        Case { name, op, buffers, ..case }
+    };
+    of_pages.map(with_channels).collect()
 }

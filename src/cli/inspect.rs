@@ -1,7 +1,7 @@
 //! `isobit inspect`: what a model file holds.
 
 use super::common::{self, Load};
-use crate::formats::{Container, ContainerKind, Dtype, Tensor, bump};
+use crate::formats::{Activations, Container, ContainerKind, Dtype, Tensor, bump};
 use crate::models::{Hyper, recent_positions};
 use crate::ops::cache::CacheType;
 use clap::Args;
@@ -91,9 +91,16 @@ impl Held<'_> {
             .tensors
             .iter()
             .filter(|_| all_tensors)
-            .map(|t| json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape, "bytes": t.bytes, "offset": t.offset, "file": t.file}))
+            .map(|t| {
+                let mut v = json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape, "bytes": t.bytes, "offset": t.offset, "file": t.file});
+                if let Some(how) = c.activations(&t.name) {
+                    v["activations"] = activations(how);
+                }
+                v
+            })
             .collect();
         let types = self.types.iter().map(|(n, count, bytes)| json!({"type": n, "tensors": count, "bytes": bytes}));
+        let (dynamic, fixed) = self.activations();
         json!({
             "format": self.tag,
             "files": c.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>(),
@@ -102,6 +109,7 @@ impl Held<'_> {
             "parameters": self.params,
             "bytes": c.total_bytes(),
             "types": types.collect::<Vec<_>>(),
+            "activations": {"dynamic": dynamic, "static": fixed},
             "tensor_count": c.tensors.len(),
             "metadata_count": c.meta.entries.len(),
             "runs": self.hyper.is_ok(),
@@ -117,6 +125,13 @@ impl Held<'_> {
         self.print_head(out)?;
         writeln!(out, "[{tag}] parameters={} bytes={}", self.params, size(c.total_bytes()))?;
         self.print_types(&self.types, out)?;
+        let (dynamic, fixed) = self.activations();
+        if dynamic + fixed > 0 {
+            writeln!(
+                out,
+                "[{tag}] activations of W8A8: {dynamic} matrices with a scale for each token, {fixed} with a fixed one"
+            )?;
+        }
         match &self.hyper {
             Ok(h) => self.print_shape(h, out)?,
             Err(e) => writeln!(out, "[{tag}] does not run: {}", super::one_line(&format!("{e:#}")))?,
@@ -150,6 +165,13 @@ impl Held<'_> {
         Ok(())
     }
 
+    /// Matrices whose activations get a scale for each token, and those whose scale was fixed beforehand.
+    fn activations(&self) -> (usize, usize) {
+        let all = || self.c.tensors.iter().filter_map(|t| self.c.activations(&t.name));
+        let fixed = all().filter(|how| matches!(how, Activations::Static { .. })).count();
+        (all().count() - fixed, fixed)
+    }
+
     fn print_types(&self, types: &[(&str, u64, u64)], out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out, "[{}] tensor types:", self.tag)?;
         for (name, count, bytes) in types {
@@ -163,7 +185,7 @@ impl Held<'_> {
         let mut all: Vec<&Tensor> = self.c.tensors.iter().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         for t in all {
-            line(t, out)?;
+            line(self.c, t, out)?;
         }
         Ok(())
     }
@@ -288,15 +310,28 @@ fn key_tensors(c: &Container, tag: &str, names: &[&str], out: &mut impl Write) -
         writeln!(out, "[{tag}] key tensors:")?;
     }
     for t in found {
-        line(t, out)?;
+        line(c, t, out)?;
     }
     Ok(())
 }
 
-fn line(t: &Tensor, out: &mut impl Write) -> anyhow::Result<()> {
+/// How a matrix of W8A8 wants its activations.
+fn activations(how: Activations) -> Value {
+    match how {
+        Activations::Dynamic { limit } => json!({"kind": "dynamic", "limit": limit}),
+        Activations::Static { scale, offset } => json!({"kind": "static", "scale": scale, "offset": offset}),
+    }
+}
+
+fn line(c: &Container, t: &Tensor, out: &mut impl Write) -> anyhow::Result<()> {
     let dims: Vec<String> = t.shape.iter().map(u64::to_string).collect();
     let comma = if dims.len() == 1 { "," } else { "" };
-    Ok(writeln!(out, "  - {}: {} dims=({}{comma})", super::one_line(&t.name), t.dtype.name(), dims.join(", "))?)
+    let how = match c.activations(&t.name) {
+        None => String::new(),
+        Some(Activations::Dynamic { limit }) => format!(" activations=dynamic limit={limit}"),
+        Some(Activations::Static { scale, offset }) => format!(" activations=static scale={scale} offset={offset}"),
+    };
+    Ok(writeln!(out, "  - {}: {} dims=({}{comma}){how}", super::one_line(&t.name), t.dtype.name(), dims.join(", "))?)
 }
 
 /// `167.62 KiB`.

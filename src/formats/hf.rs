@@ -5,19 +5,25 @@
 //! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
 //! index does not list are kept, for `models` to judge. Packed matrices and block files beside the weights (`packed`)
-//! become tensors of their block types, and so do the nibbles of ChatGLM's INT4 checkpoints (`int4`). Nothing else here
-//! interprets the config.
+//! become tensors of their block types, and so do the nibbles of ChatGLM's INT4 checkpoints (`int4`).
+//!
+//! A directory with a `quant_model_description.json` or `quant_model_description_TYPE.json` has msModelSlim's weights
+//! (`slim`). Their files are those whose names begin with `quant_model_weight`, one or with an index, whatever lies beside
+//! them; else those of any directory.
+//!
+//! Nothing else here interprets the config.
 
-use super::Tensor;
-use super::error::{FormatError, plain, quote, show_path};
+use super::error::{FormatError, quote, show_path};
 use super::index::NameIndex;
-use super::int4;
+use super::json::not_json;
 use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
+use super::{Activations, Tensor};
+use super::{int4, slim};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +42,11 @@ pub const MAX_FILES: usize = 4096;
 /// `config.json` it is there for its tokeniser alone.
 pub const METADATA: &str = "metadata.gguf";
 
+/// What the names of msModelSlim's descriptions begin with, before `.json` or `_TYPE.json`.
+const SLIM_DESCRIPTION: &str = "quant_model_description";
+/// What the names of its weights begin with.
+const SLIM_WEIGHTS: &str = "quant_model_weight";
+
 /// The weights of a directory.
 pub(super) struct WeightFiles {
     pub files: Vec<PathBuf>,
@@ -49,20 +60,12 @@ pub(super) struct WeightFiles {
 /// What a directory holds.
 pub(super) struct Parsed {
     pub weights: WeightFiles,
+    /// how matrices of W8A8 want their activations, by name
+    pub activations: BTreeMap<String, Activations>,
     pub config: Value,
     pub tokenizer_json: Option<Vec<u8>>,
     pub tokenizer_config: Option<Value>,
     pub generation_config: Option<Value>,
-}
-
-fn json_error(path: &Path, e: serde_json::Error) -> FormatError {
-    FormatError::invalid(
-        &show_path(path),
-        format!("line {} column {}", e.line(), e.column()),
-        "not valid",
-        "JSON",
-        plain(&e.to_string(), 240),
-    )
 }
 
 /// An upper bound of what parsed JSON takes beyond its own text. The smallest object is a tree node with room for
@@ -95,7 +98,7 @@ pub(super) fn json_value(path: &Path, bytes: &[u8]) -> Result<Value, FormatError
             format_args!("about {memory}"),
         ));
     }
-    serde_json::from_slice(bytes).map_err(|e| json_error(path, e))
+    serde_json::from_slice(bytes).map_err(|e| not_json(path, e))
 }
 
 /// A JSON file that may be absent.
@@ -216,27 +219,84 @@ fn find_weights(dir: &Path) -> Result<Option<Weights>, FormatError> {
     if dir.join(INDEX).is_file() {
         return Ok(Some(Weights::Index(dir.join(INDEX))));
     }
-    let indexes = list(dir, ".safetensors.index.json")?;
-    let singles = list(dir, ".safetensors")?;
+    let found = only(
+        dir,
+        list(dir, ".safetensors.index.json")?,
+        list(dir, ".safetensors")?,
+        [
+            &format!("{SINGLE}, {INDEX} or a single *.safetensors"),
+            &format!("{INDEX} or a single *.safetensors.index.json"),
+        ],
+    )?;
+    if let Some(Weights::One(path) | Weights::Index(path)) = &found
+        && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SLIM_WEIGHTS))
+    {
+        return Err(FormatError::invalid(
+            &show_path(path),
+            "directory",
+            "msModelSlim's weights without their description",
+            format_args!("{SLIM_DESCRIPTION}.json beside them"),
+            "none",
+        ));
+    }
+    Ok(found)
+}
+
+/// The only index, or the only file where there is no index. `expected` says what several files and several indexes lack.
+fn only(
+    dir: &Path,
+    indexes: Vec<String>,
+    singles: Vec<String>,
+    expected: [&str; 2],
+) -> Result<Option<Weights>, FormatError> {
+    let several = |what: &str, expected: &str, found: &[String]| {
+        Err(FormatError::invalid(&show_path(dir), "directory", what, expected, some_names(found)))
+    };
     match (&indexes[..], &singles[..]) {
         ([one], _) => Ok(Some(Weights::Index(dir.join(one)))),
         ([], []) => Ok(None),
         ([], [one]) => Ok(Some(Weights::One(dir.join(one)))),
-        ([], many) => Err(FormatError::invalid(
+        ([], many) => several("several safetensors files and no index", expected[0], many),
+        (many, _) => several("several indexes", expected[1], many),
+    }
+}
+
+/// The description of msModelSlim's weights, where a directory has one.
+fn find_description(dir: &Path) -> Result<Option<PathBuf>, FormatError> {
+    let mut names = list(dir, ".json")?;
+    let is_one = |name: &str| {
+        let rest = name.strip_prefix(SLIM_DESCRIPTION).and_then(|rest| rest.strip_suffix(".json"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    names.retain(|name| is_one(name));
+    match &names[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(dir.join(one))),
+        many => Err(FormatError::invalid(
             &show_path(dir),
             "directory",
-            "several safetensors files and no index",
-            format_args!("{SINGLE}, {INDEX} or a single *.safetensors"),
-            some_names(many),
-        )),
-        (many, _) => Err(FormatError::invalid(
-            &show_path(dir),
-            "directory",
-            "several indexes",
-            format_args!("{INDEX} or a single *.safetensors.index.json"),
+            "several descriptions of quantised weights",
+            format_args!("one {SLIM_DESCRIPTION}.json"),
             some_names(many),
         )),
     }
+}
+
+/// The weights that a description is about.
+fn find_described(dir: &Path, description: &Path) -> Result<Weights, FormatError> {
+    let named = |suffix: &str| -> Result<Vec<String>, FormatError> {
+        let mut names = list(dir, suffix)?;
+        names.retain(|name| name.starts_with(SLIM_WEIGHTS));
+        Ok(names)
+    };
+    let expected = format!("one {SLIM_WEIGHTS}*.safetensors, or an index of them");
+    let (indexes, singles) = (named(".safetensors.index.json")?, named(".safetensors")?);
+    let own = only(dir, indexes, singles, [&expected, &expected])?;
+    let found = if own.is_some() { own } else { find_weights(dir)? };
+    found.ok_or_else(|| {
+        let what = "a description without weights";
+        FormatError::invalid(&show_path(description), "directory", what, &expected, "none")
+    })
 }
 
 /// The block files of a directory, sorted; a permutation beside them is refused.
@@ -255,19 +315,36 @@ fn block_files(dir: &Path) -> Result<Vec<PathBuf>, FormatError> {
 
 /// Opens a directory with a `config.json`; `None` when it holds neither safetensors weights nor block files.
 pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatError> {
-    let Some(mut weights) = open_weights(dir, mode)? else {
-        return Ok(None);
+    let config = || read_json(&dir.join("config.json"));
+    let mut activations = BTreeMap::new();
+    let (weights, config) = if let Some(path) = find_description(dir)? {
+        let config = config()?;
+        let description = slim::Description::read(&path)?;
+        let Opened { files, sources, tensors, data_start } = open_files(dir, mode, find_described(dir, &path)?)?;
+        super::unique(&tensors, &sources)?;
+        let resolved = slim::resolve(&description, &config, tensors, sources)?;
+        let slim::Resolved { tensors, sources, activations: found } = resolved;
+        activations = found;
+        let index = super::unique(&tensors, &sources)?;
+        (WeightFiles { files, sources, tensors, index, data_start }, config)
+    } else {
+        let Some(weights) = open_weights(dir, mode)? else {
+            return Ok(None);
+        };
+        let config = config()?;
+        // the one word of a config that says how tensors are to be read
+        if config["model_type"] == "chatglm" && config["quantization_bit"] == 4 {
+            let (tensors, sources) = int4::resolve(weights.tensors, weights.sources)?;
+            let index = super::unique(&tensors, &sources)?;
+            (WeightFiles { tensors, sources, index, ..weights }, config)
+        } else {
+            (weights, config)
+        }
     };
     let tokenizer = dir.join("tokenizer.json");
-    let config = read_json(&dir.join("config.json"))?;
-    // the one word of a config that says how tensors are to be read
-    if config["model_type"] == "chatglm" && config["quantization_bit"] == 4 {
-        let (tensors, sources) = int4::resolve(weights.tensors, weights.sources)?;
-        let index = super::unique(&tensors, &sources)?;
-        weights = WeightFiles { tensors, sources, index, ..weights };
-    }
     Ok(Some(Parsed {
         weights,
+        activations,
         config,
         tokenizer_json: tokenizer.is_file().then(|| read_whole(&tokenizer, MAX_TOKENIZER)).transpose()?,
         tokenizer_config: read_optional(&dir.join("tokenizer_config.json"))?,
@@ -275,16 +352,21 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
     }))
 }
 
-/// Opens the safetensors and block files of a directory; `None` when it has neither.
-pub(super) fn open_weights(dir: &Path, mode: LoadMode) -> Result<Option<WeightFiles>, FormatError> {
-    let (weights, blocks) = (find_weights(dir)?, block_files(dir)?);
-    if weights.is_none() && blocks.is_empty() {
-        return Ok(None);
-    }
-    let (mut files, map) = match weights {
-        None => (vec![], None),
-        Some(Weights::One(path)) => (vec![path], None),
-        Some(Weights::Index(path)) => {
+/// The safetensors files of a directory, as they are.
+#[derive(Default)]
+struct Opened {
+    files: Vec<PathBuf>,
+    sources: Vec<Source>,
+    tensors: Vec<Tensor>,
+    /// of the first file
+    data_start: u64,
+}
+
+/// Opens safetensors files, which must be as their index says.
+fn open_files(dir: &Path, mode: LoadMode, weights: Weights) -> Result<Opened, FormatError> {
+    let (files, map) = match weights {
+        Weights::One(path) => (vec![path], None),
+        Weights::Index(path) => {
             let map = read_index(&path)?;
             let mut names = map.files.clone();
             names.sort_unstable();
@@ -316,6 +398,17 @@ pub(super) fn open_weights(dir: &Path, mode: LoadMode) -> Result<Option<WeightFi
         let index = super::unique(&tensors, &sources)?;
         check_map(&path, &map, dir, &files, &tensors, &index)?;
     }
+    Ok(Opened { files, sources, tensors, data_start })
+}
+
+/// Opens the safetensors and block files of a directory; `None` when it has neither.
+pub(super) fn open_weights(dir: &Path, mode: LoadMode) -> Result<Option<WeightFiles>, FormatError> {
+    let (weights, blocks) = (find_weights(dir)?, block_files(dir)?);
+    if weights.is_none() && blocks.is_empty() {
+        return Ok(None);
+    }
+    let opened = weights.map_or(Ok(Opened::default()), |weights| open_files(dir, mode, weights))?;
+    let Opened { mut files, mut sources, tensors, data_start } = opened;
     let mut tensors = packed::resolve(tensors, &sources)?;
     for path in blocks {
         let (source, tensor) = packed::open_block_file(&path, mode, files.len())?;
@@ -330,7 +423,7 @@ pub(super) fn open_weights(dir: &Path, mode: LoadMode) -> Result<Option<WeightFi
 
 fn read_index(path: &Path) -> Result<WeightMap, FormatError> {
     let bytes = read_whole(path, MAX_INDEX)?;
-    let map = serde_json::from_slice::<IndexFile>(&bytes).map_err(|e| json_error(path, e))?.weight_map;
+    let map = serde_json::from_slice::<IndexFile>(&bytes).map_err(|e| not_json(path, e))?.weight_map;
     if let Some((name, file)) =
         map.entries.iter().map(|(name, at)| (name, &map.files[*at])).find(|(_, file)| !plain_name(file))
     {

@@ -4,9 +4,21 @@
 //! What the fields mean is not known here, but for two shapes that all the files of a Hugging Face directory share: a
 //! token, which is a text or an object with `content`, and ids, which are one number or a list of them.
 
-use super::error::{FormatError, plain};
+use super::error::{FormatError, plain, show_path};
 use serde_json::Value;
 use std::fmt::Display;
+use std::path::Path;
+
+/// The error of a file that is no JSON, or not of the shape it should have.
+pub(super) fn not_json(path: &Path, e: serde_json::Error) -> FormatError {
+    FormatError::invalid(
+        &show_path(path),
+        format!("line {} column {}", e.line(), e.column()),
+        "not valid",
+        "JSON",
+        plain(&e.to_string(), 240),
+    )
+}
 
 /// An object of a JSON file.
 #[derive(Clone, Debug)]

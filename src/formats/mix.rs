@@ -60,7 +60,7 @@ impl Mix {
                 BlockType::BF16 => 32,
                 BlockType::Q8_K | BlockType::Q8K128 | BlockType::W8A16 | BlockType::W4A16 | BlockType::W8A8 => {
                     return None;
-                },
+                }
             },
         })
     }

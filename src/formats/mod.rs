@@ -27,6 +27,7 @@ pub mod packed;
 mod packed_fault;
 pub mod policy;
 pub mod safetensors;
+mod slim;
 pub mod source;
 pub mod synthetic;
 
@@ -104,7 +105,7 @@ pub enum Activations {
     },
     /// with a scale fixed when the model was quantised: round(x / scale + offset), ties to even, from -128 to 127
     Static {
-        /// finite and above 2^-40
+        /// finite and at least 2^-40
         scale: f32,
         /// the code of 0
         offset: f32,
@@ -423,11 +424,12 @@ impl Container {
     }
 
     fn from_hf(parsed: hf::Parsed) -> Result<Container, FormatError> {
-        let hf::Parsed { weights, config, tokenizer_json, tokenizer_config, generation_config } = parsed;
+        let hf::Parsed { weights, activations, config, tokenizer_json, tokenizer_config, generation_config } = parsed;
         let described_by = weights.files.first().and_then(|f| f.parent()).map(|dir| dir.join("config.json"));
         let hf::WeightFiles { files, tensors, index, sources, data_start } = weights;
         Ok(Container {
             data_start,
+            activations,
             config: Some(config),
             tokenizer_json,
             tokenizer_config,

@@ -71,6 +71,10 @@ impl Spelling {
             Spelling::ChatGlm(prefix) => prefix,
         };
         let (stem, suffix) = split(gguf)?;
+        if CACHE_SUFFIXES.contains(&suffix) {
+            // of keys and of values apart, which these names do not have
+            return to_hf(arch, gguf);
+        }
         if let Some((own, _)) = CHATGLM_GLOBAL.iter().find(|(_, g)| *g == stem) {
             return Some(format!("{prefix}{own}{suffix}"));
         }
@@ -85,9 +89,15 @@ pub fn is_frequencies(name: &str) -> bool {
     name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_pos_emb.inv_freq")
 }
 
-/// `name` without `.weight` or `.bias`, and that suffix.
+/// What the names of a c8 cache's scales and offsets end with, beside the matrices of keys and of values.
+const CACHE_SUFFIXES: [&str; 2] = [".kv_cache_scale", ".kv_cache_offset"];
+
+/// What the name of a tensor may end with.
+const SUFFIXES: [&str; 4] = [".weight", ".bias", CACHE_SUFFIXES[0], CACHE_SUFFIXES[1]];
+
+/// `name` without one of [`SUFFIXES`], and that suffix.
 fn split(name: &str) -> Option<(&str, &str)> {
-    let at = name.len() - [".weight", ".bias"].into_iter().find(|s| name.ends_with(s))?.len();
+    let at = name.len() - SUFFIXES.into_iter().find(|s| name.ends_with(s))?.len();
     Some(name.split_at(at))
 }
 
@@ -157,6 +167,11 @@ mod tests {
                 assert_eq!(to_hf(arch, &gguf).unwrap(), hf);
                 assert_eq!((layer_of(&hf), layer_of(&gguf)), (Some(12), Some(12)));
             }
+            for suffix in ["kv_cache_scale", "kv_cache_offset"] {
+                let hf = format!("model.layers.3.self_attn.k_proj.{suffix}");
+                assert_eq!(to_gguf(&hf), Some(format!("blk.3.attn_k.{suffix}")));
+                assert_eq!(to_hf(arch, &format!("blk.3.attn_k.{suffix}")), Some(hf));
+            }
         }
     }
 
@@ -176,6 +191,8 @@ mod tests {
                 assert_eq!(layer_of(&own), layer_of(&gguf));
             }
             assert_eq!(spelling.name("chatglm", "blk.0.attn_q.weight"), None);
+            let of_keys = "model.layers.7.self_attn.k_proj.kv_cache_scale";
+            assert_eq!(spelling.name("chatglm", "blk.7.attn_k.kv_cache_scale").as_deref(), Some(of_keys));
             assert!(is_frequencies(&format!("{prefix}rotary_pos_emb.inv_freq")));
         }
         assert_eq!(Spelling::of_directory(|name| name == "model.embed_tokens.weight"), Spelling::HuggingFace);

@@ -219,21 +219,21 @@ pub struct Mix {
     pub name: &'static str,
     /// type of most matrices
     pub plain: BlockType,
-    /// `general.file_type`: its number in llama.cpp
-    pub file_type: u32,
+    /// `general.file_type`: its number in llama.cpp, where it has one
+    pub file_type: Option<u32>,
     types: mix::Mix,
 }
 
 /// The name of every mix.
-const MIXES: [&str; 12] =
-    ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32"];
+const MIXES: [&str; 14] =
+    ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32", "w8a16", "w4a16"];
 
 impl Mix {
     /// By name.
     pub fn parse(s: &str) -> Option<Mix> {
         let name = MIXES.into_iter().find(|name| name.eq_ignore_ascii_case(s))?;
         let types = mix::Mix::parse(name)?;
-        Some(Mix { name, plain: types.base()?, file_type: types.file_type()?, types })
+        Some(Mix { name, plain: types.base()?, file_type: types.file_type(), types })
     }
 
     /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
@@ -284,11 +284,18 @@ impl Synthetic {
         let list = self.shape.tensors();
         let type_of = |t: &Tensor| self.mix.pick(t.role, self.shape.layers, t.cols);
         let name = format!("<synthetic {}>", self.name());
+        let unknown = |what: &str| FormatError::unsupported(&name, what, "give another mix");
+        let dtype_of = |ty: BlockType| Dtype::from_block(ty).ok_or_else(|| unknown(ty.name()));
+        let dtype_named = |word: &str| Dtype::from_name(word).ok_or_else(|| unknown(word));
         let entry = |t: &Tensor| {
             let ty = type_of(t);
-            let dtype =
-                Dtype::from_block(ty).ok_or_else(|| FormatError::unsupported(&name, ty.name(), "give another mix"))?;
-            let shape = if t.role.is_vector() { vec![t.cols] } else { vec![t.cols, t.rows] };
+            let dtype = dtype_of(ty)?;
+            // a type that GGUF does not have stands in the header as the bytes of its rows
+            let (dtype, cols) = match dtype.ggml_id() {
+                Some(_) => (dtype, t.cols),
+                None => (dtype_named("I8")?, t.cols / dtype.block_elems() * dtype.block_bytes()),
+            };
+            let shape = if t.role.is_vector() { vec![cols] } else { vec![cols, t.rows] };
             Ok(gguf_write::Entry { name: t.name.clone(), dtype, shape })
         };
         let entries = list.iter().map(entry).collect::<Result<Vec<_>, FormatError>>()?;
@@ -296,7 +303,11 @@ impl Synthetic {
         let at = head.file_len;
         let made = head.offsets.into_iter().zip(list.iter().map(|t| Generator::new(t, type_of(t)))).collect();
         let source = Source::generated(&name, at, Made { head: head.bytes, tensors: made });
-        let parsed = gguf::parse(&source, 0)?;
+        let mut parsed = gguf::parse(&source, 0)?;
+        for (tensor, t) in parsed.tensors.iter_mut().zip(&list) {
+            tensor.dtype = dtype_of(type_of(t))?;
+            tensor.shape[0] = t.cols;
+        }
         Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
     }
 
@@ -326,7 +337,9 @@ impl Synthetic {
         if s.window > 0 {
             put(&format!("{arch}.attention.sliding_window"), Value::U32(s.window));
         }
-        put("general.file_type", Value::U32(self.mix.file_type));
+        if let Some(number) = self.mix.file_type {
+            put("general.file_type", Value::U32(number));
+        }
         put(&format!("{arch}.rope.freq_base"), Value::F32(base));
         put(&format!("{arch}.attention.layer_norm_rms_epsilon"), Value::F32(epsilon));
         m
@@ -365,8 +378,8 @@ struct Generator {
     ty: BlockType,
     len: u64,
     noise: Noise,
-    /// scales of quantised blocks, as f16 bits, a little apart; and the minimum that goes with each
-    scales: [(u16, u16); 32],
+    /// scales of quantised blocks, a little apart; and the minimum that goes with each
+    scales: [(f32, f32); 32],
 }
 
 /// Nearly Gaussian noise of one tensor, by integer operations and one multiplication: the same on every machine.
@@ -420,12 +433,14 @@ impl Generator {
             BlockType::Q5_0 => (9.23, 0.0),
             BlockType::Q4_1 => (4.61, -7.5),
             BlockType::Q5_1 => (9.23, -15.5),
+            BlockType::W8A16 => (73.9, 0.0),
+            BlockType::W4A16 => (4.64, 0.0),
             _ => (1.0, 0.0),
         };
         let d = (t.std / spread) as f32;
         let scales = std::array::from_fn(|i| {
             let d = d * (0.9 + i as f32 * (0.2 / 31.0));
-            (f32_to_f16(d), f32_to_f16(d * middle))
+            (d, d * middle)
         });
         let noise = Noise::new(1, &t.name, t.role.mean(), t.std);
         Generator { ty, len: t.rows * t.cols / ty.elems() as u64 * ty.bytes() as u64, noise, scales }
@@ -471,8 +486,9 @@ impl Generator {
             part.copy_from_slice(&word(i as u64).to_le_bytes()[..part.len()]);
         }
         let h = word(63);
-        let (d, dmin) = self.scales[(h & 31) as usize];
-        let sign = ((h >> 5) as u16 & 1) << 15;
+        let (scale, minimum) = self.scales[(h & 31) as usize];
+        let (d, dmin) = (f32_to_f16(scale), f32_to_f16(minimum));
+        let coin = (h >> 5) as u16 & 1;
         match self.ty {
             BlockType::Q4_K | BlockType::Q5_K => {
                 out[..2].copy_from_slice(&d.to_le_bytes());
@@ -497,8 +513,14 @@ impl Generator {
                 out[..2].copy_from_slice(&d.to_le_bytes());
                 out[2..4].copy_from_slice(&dmin.to_le_bytes());
             }
+            // the middle of the codes lies between two of them: offsets are either
+            BlockType::W8A16 | BlockType::W4A16 => {
+                let middle = if self.ty == BlockType::W8A16 { 0 } else { 8 };
+                out[..4].copy_from_slice(&scale.to_le_bytes());
+                out[4] = (middle - coin as i8) as u8;
+            }
             // Q8_0, Q4_0 and Q5_0: codes lie half a step below zero, so scales have both signs
-            _ => out[..2].copy_from_slice(&(d | sign).to_le_bytes()),
+            _ => out[..2].copy_from_slice(&(d | coin << 15).to_le_bytes()),
         }
     }
 }

@@ -6,15 +6,19 @@
 
 use super::error::{Cached, PlanError};
 use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
+use super::vector;
 use crate::blocks::{BlockType, pack};
-use crate::formats::{Activations, Container};
 use crate::formats::names::{self, Spelling};
+use crate::formats::{Activations, Container};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::cache::{CacheType, CacheWriteParams};
+use crate::ops::channel_quantize::ChannelQuantizeParams;
+use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
+use crate::ops::exact::SCALE_MIN;
 use crate::ops::linear::ROW_BLOCK;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::rms_norm::RmsNormParams;
@@ -73,7 +77,7 @@ impl Default for PlanOptions {
 /// (`docs/exactness.md` section 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Recent {
-    /// where keys or values are tq3_1
+    /// where keys or values are tq3_1, and neither are c8
     #[default]
     Auto,
     /// always
@@ -94,7 +98,7 @@ impl Recent {
     /// Whether a cache of these types has the copy.
     pub fn applies(self, k: CacheType, v: CacheType) -> bool {
         match self {
-            Recent::Auto => [k, v].contains(&CacheType::TQ3_1),
+            Recent::Auto => [k, v].contains(&CacheType::TQ3_1) && ![k, v].contains(&CacheType::C8),
             on => on == Recent::On,
         }
     }
@@ -249,7 +253,16 @@ struct Pages {
     /// positions of the ring of recent f16 keys and values, 0 for none, and the two buffers
     ring: usize,
     recent: [BufId; 2],
+    /// scales and offsets of the channels of keys and of values, where their cache is c8
+    channels: [Option<[BufId; 2]>; 2],
 }
+
+/// Least scale of a channel of a c8 cache (2^-40) and greatest (2^40), so that neither a quotient nor a product by it leaves
+/// the numbers that are told apart from those that overflowed.
+const CHANNEL_SCALES: std::ops::RangeInclusive<f32> = SCALE_MIN..=1.0 / SCALE_MIN;
+
+/// Greatest magnitude of a channel's offset.
+const CHANNEL_OFFSET: f32 = 32768.0;
 
 /// Makes a plan step by step. Weights are claimed where they are used.
 pub(super) struct Builder<'a> {
@@ -282,6 +295,8 @@ impl<'a> Builder<'a> {
         ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, PlanError::Zero);
         let words = |ty, what| cache_words(ty, h.head_dim, what);
         let cached = (words(o.k_type, Cached::Keys)?, words(o.v_type, Cached::Values)?);
+        let codes = [o.k_type, o.v_type].contains(&CacheType::C8);
+        ensure!(!codes || !o.recent.applies(o.k_type, o.v_type), PlanError::RecentCodes);
         let mut b = Builder {
             c,
             h,
@@ -379,6 +394,10 @@ impl<'a> Builder<'a> {
     /// Everything recorded from now on belongs to layer `l`, whose cache is declared here.
     pub fn start_layer(&mut self, l: usize) -> anyhow::Result<()> {
         self.layer = Some(l);
+        let sides = [("attn_k", Cached::Keys, self.o.k_type), ("attn_v", Cached::Values, self.o.v_type)];
+        for (i, (what, cached, ty)) in sides.into_iter().enumerate() {
+            self.pages.channels[i] = self.channels(what, cached, ty)?;
+        }
         (self.pages.keys, self.pages.values) = (vec![], vec![]);
         for (i, (_, len)) in self.pages.ranges.clone().into_iter().enumerate() {
             let words = (self.h.kv_heads * len * self.cached.0, self.h.kv_heads * len * self.cached.1);
@@ -397,6 +416,37 @@ impl<'a> Builder<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Scales and offsets of the channels of keys or values, `[kv_heads][head_dim]` each, where the cache is c8. Where it is
+    /// not, a file may have them all the same, and they are claimed.
+    ///
+    /// Errors: they are missing; of another length; values that are not finite or out of bounds.
+    fn channels(&mut self, what: &str, cached: Cached, ty: CacheType) -> anyhow::Result<Option<[BufId; 2]>> {
+        let width = self.h.kv_heads * self.h.head_dim;
+        let mut list = [0; 2];
+        for (id, suffix) in list.iter_mut().zip(["kv_cache_scale", "kv_cache_offset"]) {
+            let name = tensor_name(self.spelling, what, self.layer, suffix);
+            if ty != CacheType::C8 {
+                if self.c.tensor(&name).is_some() {
+                    self.claim(&name, &[width])?;
+                }
+                continue;
+            }
+            let Some(t) = self.c.tensor(&name) else {
+                bail!(PlanError::Channels { what: cached, tensor: name });
+            };
+            *id = self.vector(what, suffix, width)?;
+            let values = vector::vector(self.c, t)?;
+            let (fits, bounds): (fn(f32) -> bool, _) = match suffix {
+                "kv_cache_scale" => (|v| CHANNEL_SCALES.contains(&v), "from 2^-40 to 2^40"),
+                _ => (|v| v.abs() <= CHANNEL_OFFSET, "of magnitude 32768 at most"),
+            };
+            if let Some(i) = values.iter().position(|v| !fits(*v)) {
+                bail!("{} holds {} at element {i}, expected numbers {bounds}", vector::place(self.c, t), values[i]);
+            }
+        }
+        Ok((ty == CacheType::C8).then_some(list))
     }
 
     /// Logits of the wanted rows: W · norm(x), W being the output matrix, or the embedding where the file has none.
@@ -566,7 +616,9 @@ impl<'a> Builder<'a> {
         let input = match self.c.activations(&self.c.tensors[tensor].name) {
             _ if ty.is_float() => Input::Floats,
             Some(how) if ty.meets_rows() => Input::Rows(how),
-            None if ty.meets_rows() => bail!("{}: nothing says how its activations are quantised", self.c.tensors[tensor].name),
+            None if ty.meets_rows() => {
+                bail!("{}: nothing says how its activations are quantised", self.c.tensors[tensor].name)
+            }
             _ => Input::Groups,
         };
         Ok(Matrix { ty, input, k, rows: range.len(), parts })
@@ -619,9 +671,7 @@ impl<'a> Builder<'a> {
                 let p = ActQuantizeParams { n_tokens: 0, k, digits: self.o.digits as u32 };
                 (Op::ActQuantize, Args::ActQuantize(p))
             }
-            Input::Rows(Activations::Dynamic { limit }) => {
-                (Op::RowQuantize, Args::RowQuantize(rows(limit, 0.0, 0.0)))
-            }
+            Input::Rows(Activations::Dynamic { limit }) => (Op::RowQuantize, Args::RowQuantize(rows(limit, 0.0, 0.0))),
             Input::Rows(Activations::Static { scale, offset }) => {
                 (Op::RowQuantize, Args::RowQuantize(rows(0, scale, offset)))
             }
@@ -699,6 +749,7 @@ impl<'a> Builder<'a> {
         let (h, w, pages) = (self.h, self.work, std::mem::take(&mut self.pages));
         let (types, ring) = ((self.o.k_type, self.o.v_type), pages.ring > 0);
         let scope = if ring { SCOPE_OLDER } else { SCOPE_ALL };
+        self.codes(&pages, q, k, v);
         let mut list: Vec<_> =
             pages.ranges.iter().enumerate().map(|(i, &r)| (types, r, scope, pages.keys[i], pages.values[i])).collect();
         if ring {
@@ -736,7 +787,36 @@ impl<'a> Builder<'a> {
             let binds = vec![q, keys, values, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);
         }
+        if let Some(channels) = pages.channels[1] {
+            self.channel_scale("attended_scale", channels, w.attended, true);
+        }
         self.pages = pages;
+    }
+
+    /// Where the cache is c8: keys and values become its integers, and queries take the scales of the keys.
+    fn codes(&mut self, pages: &Pages, q: BufId, k: BufId, v: BufId) {
+        let dim = (self.h.kv_heads * self.h.head_dim) as u32;
+        for ((channels, x), label) in pages.channels.into_iter().zip([k, v]).zip(["k_codes", "v_codes"]) {
+            if let Some([scale, offset]) = channels {
+                let p = ChannelQuantizeParams { n_tokens: 0, dim };
+                self.push(label, Op::ChannelQuantize, Args::ChannelQuantize(p), vec![scale, offset, x]);
+            }
+        }
+        if let Some(channels) = pages.channels[0] {
+            self.channel_scale("q_scale", channels, q, false);
+        }
+    }
+
+    /// x `[token][heads][head_dim]` times the scale of each channel, where asked less its offset first.
+    fn channel_scale(&mut self, label: &str, [scale, offset]: [BufId; 2], x: BufId, less_offset: bool) {
+        let p = ChannelScaleParams {
+            n_tokens: 0,
+            heads: self.h.heads as u32,
+            kv_heads: self.h.kv_heads as u32,
+            head_dim: self.h.head_dim as u32,
+            less_offset: less_offset.into(),
+        };
+        self.push(label, Op::ChannelScale, Args::ChannelScale(p), vec![scale, offset, x]);
     }
 
     /// x += Wo · attended.

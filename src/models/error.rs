@@ -21,6 +21,17 @@ pub enum PlanError {
         /// elements of a head
         head_dim: usize,
     },
+    /// a c8 cache of a model that brings no scales for it
+    #[error("{what} of type c8 ask for the model's own scales, but it has no tensor {tensor}; choose another type")]
+    Channels {
+        /// what would be of that type
+        what: Cached,
+        /// a tensor that is missing
+        tensor: String,
+    },
+    /// an f16 copy beside a c8 cache, of which it would be a copy of codes
+    #[error("a copy of recent positions beside a c8 cache would hold no more than its codes; leave it out")]
+    RecentCodes,
     /// a buffer whose size grows with the tokens of a step
     #[error("buffer {name} needs {bytes} bytes, the device binds at most {limit}; compute fewer tokens at once")]
     Buffer {

@@ -23,6 +23,8 @@ const STORED: Range = floats(-50, 64);
 const FILE: Range = floats(-50, 128);
 /// f16, subnormal ones too.
 const F16: Range = Range { least: -24, most: 16, grain: -24 };
+/// f32 scales of a file's blocks that are added up.
+const BLOCK_SCALE: Range = floats(-40, 128);
 /// Integers, rounded or not.
 const INTEGER: Range = Range { least: 0, most: 40, grain: 0 };
 /// Probabilities and weights of a join.
@@ -75,6 +77,10 @@ fn sums_of_linears_are_normal() {
     tail(u.plus(u).seen().sum(2));
     tail(u.plus(u));
     tail(FILE.times(INTEGER));
+    // W8A8: one sum of integers, the row's scale or 1, a scale of the file
+    INTEGER.times(SCALE).seen().times(FILE).seen().canon();
+    // W8A16, W4A16: four blocks with f32 scales
+    tail(BLOCK_SCALE.times(INTEGER).seen().sum(2));
     for w in [FILE, F16] {
         let y = w.times(STORED).seen().sum(17).seen().canon();
         y.plus(STORED).seen().canon();
@@ -133,6 +139,25 @@ fn cache_rows_are_normal_where_it_counts() {
     rotated.times(floats(-16, 25)).seen().plus(INTEGER).seen();
     // tq3_0: the level beside an element
     floats(rotated.least - 1, 70).times(floats(-2, 1)).seen();
+}
+
+#[test]
+fn channels_of_a_c8_cache_are_normal_where_it_counts() {
+    // as the plan is checked: scales from 2^-40 to 2^40, offsets of 2^15 at most, flushed
+    let (scale, offset) = (floats(-40, 41), floats(-50, 16));
+    // a quotient of stored values is looked at, its sum with an offset only rounded to an integer
+    floats(STORED.least - scale.most, STORED.most - scale.least).seen().plus(offset).seen();
+    STORED.times(scale).seen().canon();
+    STORED.plus(offset).seen().times(scale).seen().canon();
+}
+
+/// Four blocks with f32 scales as small as values may be: what is left when they cancel, times an activation's scale, is
+/// subnormal, and it is added to more.
+#[test]
+#[should_panic(expected = "may be subnormal")]
+fn blocks_with_scales_that_are_too_small_are_found() {
+    let t = FILE.times(INTEGER).seen().sum(2).seen();
+    SCALE.times(t).seen().sum(14).seen();
 }
 
 /// The join of chunks whose maxima rise, as it was without canon: its products leave the normal numbers.

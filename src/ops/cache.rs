@@ -26,11 +26,13 @@ pub enum CacheType {
     TQ3_0 = 6,
     /// our variant in the same 14 bytes: rotations of 32, eight integer levels, a fitted scale
     TQ3_1 = 7,
+    /// rows of q8_0 whose scales are 1: the integers -128..=127 that `channel_quantize` makes with the model's own scales
+    C8 = 8,
 }
 
 impl CacheType {
     /// Every type, by number.
-    pub const ALL: [CacheType; 8] = [
+    pub const ALL: [CacheType; 9] = [
         CacheType::F32,
         CacheType::F16,
         CacheType::Q8_0,
@@ -39,6 +41,7 @@ impl CacheType {
         CacheType::Q4_0R,
         CacheType::TQ3_0,
         CacheType::TQ3_1,
+        CacheType::C8,
     ];
 
     /// The name used on the command line.
@@ -52,6 +55,7 @@ impl CacheType {
             CacheType::Q4_0R => "q4_0r",
             CacheType::TQ3_0 => "tq3_0",
             CacheType::TQ3_1 => "tq3_1",
+            CacheType::C8 => "c8",
         }
     }
 
@@ -86,10 +90,10 @@ impl CacheType {
         }
     }
 
-    /// The type whose layout and codes a rotated q8_0 or q4_0 shares; the others are their own.
+    /// The type whose layout and codes a rotated q8_0 or q4_0, or c8, shares; the others are their own.
     pub const fn plain(self) -> CacheType {
         match self {
-            CacheType::Q8_0R => CacheType::Q8_0,
+            CacheType::Q8_0R | CacheType::C8 => CacheType::Q8_0,
             CacheType::Q4_0R => CacheType::Q4_0,
             t => t,
         }
@@ -230,6 +234,7 @@ fn row_words(t: CacheType, row: &[f32], mut put: impl FnMut(usize, u32)) {
                 for b in 2 * pair..(2 * pair + 2).min(nb) {
                     let x: &[f32; 32] = row[32 * b..][..32].try_into().expect("32 elements");
                     let scale = match t.plain() {
+                        _ if t == CacheType::C8 => f32_to_f16(c8_block(x, |i, w| put(scale_words + 8 * b + i, w))),
                         CacheType::Q8_0 => f32_to_f16(q8_0_block(x, |i, w| put(scale_words + 8 * b + i, w))),
                         CacheType::Q4_0 => f32_to_f16(q4_0_block(x, |i, w| put(scale_words + 4 * b + i, w))),
                         _ => {
@@ -262,6 +267,15 @@ fn q8_0_block(x: &[f32], mut put: impl FnMut(usize, u32)) -> f32 {
         put(i, code(0) | code(1) | code(2) | code(3));
     }
     d
+}
+
+/// Eight words of codes, the elements themselves where they are integers from -128 to 127; returns 1.
+fn c8_block(x: &[f32; 32], mut put: impl FnMut(usize, u32)) -> f32 {
+    for (i, v) in x.chunks_exact(4).enumerate() {
+        let code = |e: usize| (round_away(v[e].clamp(-128.0, 127.0)) as u32 & 255) << (8 * e);
+        put(i, code(0) | code(1) | code(2) | code(3));
+    }
+    1.0
 }
 
 /// Four words of nibbles; returns d.

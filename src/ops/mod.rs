@@ -10,6 +10,8 @@ pub mod attention_quantize;
 #[cfg(test)]
 mod bounds;
 pub mod cache;
+pub mod channel_quantize;
+pub mod channel_scale;
 pub mod embed;
 pub mod encode;
 pub mod exact;
@@ -23,6 +25,7 @@ pub mod params;
 pub mod rms_norm;
 pub mod rope;
 pub mod rope_cache_write;
+pub mod rope_channel_cache_write;
 pub mod row_quantize;
 pub mod select_rows;
 pub mod swiglu;

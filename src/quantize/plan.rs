@@ -140,12 +140,19 @@ fn may_change(c: &Container, o: &Options, t: &Tensor, to: Option<BlockType>) -> 
 
 // ---------------------------------------------------------------- GGUF
 
+/// Whether matrices of this type may be in a GGUF file. Q8_K has a number there, but nobody computes with such weights.
+fn has_gguf(t: BlockType) -> bool {
+    t != BlockType::Q8_K && Dtype::from_block(t).is_some_and(|d| d.ggml_id().is_some())
+}
+
 fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
     let file = c.files[0].display().to_string();
     let mix = o.mix.unwrap_or(Mix::Q4KM);
     let base = mix.base();
-    if let Some(t @ (BlockType::Q8_K | BlockType::Q8K128)) = base {
-        bail!(Refused::NotInGguf(format!("{} has no place in a GGUF file; write a packed model", t.name())));
+    if let Some(t) = base.filter(|t| !has_gguf(*t)) {
+        let line = format!("{} has no place in a GGUF file", t.name());
+        ensure!(packed::kind_of(t).is_none(), Refused::NotInGguf(format!("{line}; write a packed model")));
+        bail!("{line}; give another type");
     }
     let (converted, mut items) = match c.kind {
         ContainerKind::Gguf | ContainerKind::Bump => (None, from_gguf(c)),
@@ -312,12 +319,7 @@ fn gguf_type(
         (None, None) if o.pure => mix.base().context("a copy has no type")?,
         (None, None) => choose::by_mix(mix, model, &item.gguf, columns).context("a copy has no type")?,
     };
-    ensure!(
-        !matches!(chosen, BlockType::Q8_K | BlockType::Q8K128),
-        "tensor {}: {} has no place in a GGUF file",
-        item.gguf,
-        chosen.name()
-    );
+    ensure!(has_gguf(chosen), "tensor {}: {} has no place in a GGUF file", item.gguf, chosen.name());
     let fits = choose::that_fits(chosen, columns);
     let note = (fits != chosen).then(|| format!("rows of {columns} are not whole {} blocks", chosen.name()));
     Ok((Some(fits), note))

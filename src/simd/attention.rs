@@ -136,7 +136,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         match kt {
             CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, &mut s),
             CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, &mut s),
-            CacheType::Q8_0 | CacheType::Q8_0R => {
+            CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
                 coded_scores::<V, keys::Q8_0, T>(v, keys, hd / BLOCK, &digits, &mut s)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {
@@ -163,7 +163,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         match vt {
             CacheType::F32 => weigh::<V, values::F32, T, W>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::F16 => weigh::<V, values::F16, T, W>(v, &rows, &probs, &mut scales, &mut oc),
-            CacheType::Q8_0 | CacheType::Q8_0R => {
+            CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
                 weigh::<V, values::Q8_0, T, W>(v, &rows, &probs, &mut scales, &mut oc)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {

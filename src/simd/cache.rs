@@ -103,6 +103,26 @@ fn q8_0(x: &[Lane; BLOCK], out: &mut Coded) {
 }
 
 #[inline(always)]
+fn c8(x: &[Lane; BLOCK], out: &mut Coded) {
+    for i in 0..BLOCK / 4 {
+        let mut word = [0u32; LANES];
+        for e in 0..4 {
+            for l in 0..LANES {
+                let v = x[4 * i + e][l];
+                let v = if v < -128.0 { -128.0 } else { v };
+                let v = if v > 127.0 { 127.0 } else { v };
+                let t = v as i32;
+                let up = (v - t as f32).abs() >= 0.5;
+                let code = t + if up { if v < 0.0 { -1 } else { 1 } } else { 0 };
+                word[l] |= (code as u32 & 255) << (8 * e);
+            }
+        }
+        out.words[i] = word;
+    }
+    out.scales = [narrow(1.0); LANES];
+}
+
+#[inline(always)]
 fn q4_0(x: &[Lane; BLOCK], out: &mut Coded) {
     let (mut most, mut max) = ([0f32; LANES], [0f32; LANES]);
     for x in x {
@@ -331,6 +351,10 @@ fn write_heads<V: RowLanes>(
             }
         }
         let words = match t.plain() {
+            _ if t == CacheType::C8 => {
+                c8(&lanes, &mut coded);
+                BLOCK / 4
+            }
             CacheType::Q8_0 => {
                 q8_0(&lanes, &mut coded);
                 BLOCK / 4

@@ -8,11 +8,14 @@ use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::CacheType;
+use crate::ops::channel_quantize::channel_quantize;
+use crate::ops::channel_scale::channel_scale;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
+use crate::ops::rope_channel_cache_write::sides;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use std::cell::Cell;
 
@@ -109,9 +112,39 @@ pub fn attention_quantize(
 /// `ops::rope_cache_write`, without its allocations: buffers as there. Panics when this CPU does not have `level`.
 pub fn rope_cache_write(
     level: Level,
+    types: (CacheType, CacheType),
+    p: &RopeCacheWriteParams,
+    table: &[f32],
+    qkv: &[f32],
+    q: &mut [f32],
+    keys: &mut [u32],
+    values: &mut [u32],
+) {
+    rope_write(level, types, p, table, [None; 2], qkv, q, keys, values);
+}
+
+/// `ops::rope_channel_cache_write`, as [`rope_cache_write`].
+pub fn rope_channel_cache_write(
+    level: Level,
+    types: (CacheType, CacheType),
+    p: &RopeCacheWriteParams,
+    table: &[f32],
+    channels: &[f32],
+    qkv: &[f32],
+    q: &mut [f32],
+    keys: &mut [u32],
+    values: &mut [u32],
+) {
+    rope_write(level, types, p, table, sides(types, p, channels), qkv, q, keys, values);
+}
+
+/// Either, with the scales and offsets of keys and of values where they have any.
+fn rope_write(
+    level: Level,
     (kt, vt): (CacheType, CacheType),
     p: &RopeCacheWriteParams,
     table: &[f32],
+    [of_keys, of_values]: [Option<(&[f32], &[f32])>; 2],
     qkv: &[f32],
     q: &mut [f32],
     keys: &mut [u32],
@@ -133,14 +166,25 @@ pub fn rope_cache_write(
     };
     if p.ring == 0 {
         team::chunks_mut(&mut q[rows.start * width..rows.end * width], width, TASK, |first, q| {
-            turned(p.heads, 0, first, q)
+            turned(p.heads, 0, first, q);
+            if let Some((scale, offset)) = of_keys {
+                channel_scale(&p.scaled(q.len() / width), scale, offset, q);
+            }
         });
     }
     with_scratch(2 * n * kv_width, |scratch| {
         let (k, v) = scratch.split_at_mut(n * kv_width);
-        team::chunks_mut(k, kv_width, TASK, |first, k| turned(p.kv_heads, width, first, k));
+        team::chunks_mut(k, kv_width, TASK, |first, k| {
+            turned(p.kv_heads, width, first, k);
+            if let Some((scale, offset)) = of_keys {
+                channel_quantize(&p.codes(k.len() / kv_width), scale, offset, k);
+            }
+        });
         for (v, row) in v.chunks_exact_mut(kv_width).zip(qkv.chunks_exact(row)) {
             v.copy_from_slice(&row[width + kv_width..]);
+        }
+        if let Some((scale, offset)) = of_values {
+            channel_quantize(&p.codes(n), scale, offset, v);
         }
         cache_write_k(level, kt, &p.write(rows.clone()), k, v, keys);
         cache_write_v(level, vt, &p.write(rows), v, values);

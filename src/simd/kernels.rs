@@ -117,6 +117,8 @@ kernel_list! {
     Q5_K = Q5K,
     Q6_K = Q6K,
     Q8K128 = Q8K128,
+    W8A16 = W8A16,
+    W4A16 = W4A16,
     W8A8 = W8A8,
 }
 
@@ -145,7 +147,7 @@ macro_rules! sums {
 mod four_blocks;
 mod whole_rows;
 
-pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
 pub(super) use whole_rows::{W8A8, quantise_row};
 
 /// Bytes of a cache line.
@@ -508,7 +510,12 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let next = Next::new(w, g * <F as Quantised>::WORDS / <F as Quantised>::GROUPS, part, if few::<T, D>() { lines } else { 0 });
+                let next = Next::new(
+                    w,
+                    g * <F as Quantised>::WORDS / <F as Quantised>::GROUPS,
+                    part,
+                    if few::<T, D>() { lines } else { 0 },
+                );
                 let term = F::group::<V, T, D>(v, block, part, g % <F as Quantised>::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));

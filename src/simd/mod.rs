@@ -469,9 +469,7 @@ impl QuantisedJob<'_> {
             #[cfg(target_arch = "aarch64")]
             Level::NeonDot => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 if T == 1 => {
-                F::tile::<_, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg)
-            }
+            Level::Simd128 if T == 1 => F::tile::<_, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Level::Simd128 => F::tile::<_, T, D, 8>(wasm::Simd128, w, act, groups, seg),
             _ => unreachable!("only available levels come here"),

@@ -1234,6 +1234,36 @@ fn inspect_reads_a_lone_safetensors_file_and_says_why_it_does_not_run() {
     run(&[&file, "-p", "hi"]).refused_with(2, &["x.safetensors", "config.json"]);
 }
 
+#[test]
+fn inspect_says_how_the_activations_of_quantised_matrices_become_codes() {
+    let dir = folder();
+    put(dir.path(), "config.json", b"{\"model_type\":\"llama\"}");
+    for name in ["quant_model_weights.safetensors", "quant_model_description.json"] {
+        let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/msmodelslim");
+        put(dir.path(), name, &std::fs::read(format!("{stored}/{name}")).unwrap());
+    }
+    let path = dir.path().to_str().unwrap();
+    let out = isobit(&["inspect", path, "--tensors"]).ok().out;
+    for words in [
+        "W8A16:     2 tensors",
+        "W8A8:     3 tensors",
+        "activations of W8A8: 2 matrices with a scale for each token, 1 with a fixed one",
+        "self_attn.o_proj.weight: W8A8 dims=(64, 16) activations=dynamic limit=127",
+        "self_attn.q_proj.weight: W8A8 dims=(64, 16) activations=static scale=0.0",
+    ] {
+        assert!(out.contains(words), "no {words:?} in {out}");
+    }
+    let v = isobit(&["inspect", path, "--tensors", "--json"]).json();
+    assert_eq!(v["activations"], serde_json::json!({"dynamic": 2, "static": 1}));
+    let of = |name: &str| {
+        let all = v["tensors"].as_array().unwrap();
+        all.iter().find(|t| t["name"] == format!("model.layers.0.{name}.weight")).unwrap()["activations"].clone()
+    };
+    assert_eq!(of("mlp.down_proj"), serde_json::json!({"kind": "dynamic", "limit": 127}));
+    assert_eq!(of("self_attn.q_proj")["kind"], "static");
+    assert!(of("mlp.up_proj").is_null());
+}
+
 // perplexity
 
 #[test]

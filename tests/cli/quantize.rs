@@ -200,6 +200,11 @@ fn what_cannot_be_done_is_one_line_and_leaves_no_file() {
     let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "out.gguf"));
     refused(&["quantize", Q4_K_M, &out, "q8_0"], &["already", "--allow-requantize"]);
     refused(&["quantize", &f16, &out, "q8k128"], &["Q8K128", "--to packed"]);
+    refused(&["quantize", &f16, &out, "w8a16"], &["W8A16 has no place in a GGUF file", "another type"]);
+    refused(
+        &["quantize", &f16, &out, "q4_0", "--output-tensor-type", "w4a16"],
+        &["output.weight", "W4A16 has no place"],
+    );
     refused(&["quantize", &f16, &out, "q9"], &["q9", "q4_k_m"]);
     refused(&["quantize", &f16, &out, "--to", "packed", "q4_0"], &["Q4_0", "no packed form"]);
     refused(&["quantize", &f16, &out, "--to", "packed", "--policy", "some"], &["some", "layer0-qkv"]);

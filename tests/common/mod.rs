@@ -168,6 +168,7 @@ pub fn writes_floats(op: Op) -> bool {
             | Op::NormQuantize
             | Op::SwigluQuantize
             | Op::RopeCacheWrite(..)
+            | Op::RopeChannelCacheWrite(..)
             | Op::GateUp(_)
             | Op::Encode(_)
             | Op::TopK

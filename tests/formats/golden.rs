@@ -4,8 +4,10 @@
 //! quality.
 
 use isobit::internals::blocks::{
-    BlockType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_1, q4k, q5k, q6k, q8k, q8k128,
+    BlockType, NumberKind, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_1, q4k, q5k, q6k, q8k, q8k128, w4a16,
+    w8a16,
 };
+use isobit::internals::formats::{Container, LoadMode};
 
 // ---------------------------------------------------------------- comparing
 
@@ -118,7 +120,7 @@ const QUANTISED: [(BlockType, &str); 8] = [
     (BlockType::Q6_K, "q6_k"),
 ];
 
-const BLOCKED: [BlockType; 10] = [
+const BLOCKED: [BlockType; 12] = [
     BlockType::Q8_0,
     BlockType::Q4_0,
     BlockType::Q4_1,
@@ -129,6 +131,8 @@ const BLOCKED: [BlockType; 10] = [
     BlockType::Q6_K,
     BlockType::Q8_K,
     BlockType::Q8K128,
+    BlockType::W8A16,
+    BlockType::W4A16,
 ];
 
 // ---------------------------------------------------------------- golden
@@ -200,6 +204,51 @@ fn five_bit_blocks_of_zeros_ties_and_tiny_scales_are_the_references() {
     for (ty, dir) in [(BlockType::Q5_0, "q5_0"), (BlockType::Q5_1, "q5_1")] {
         check(dir, same_bytes(ty, &encoded(ty, &x, 32), &file(&format!("{dir}/five_bits.bin"))));
     }
+}
+
+/// The elements of a tensor of a safetensors file under `vectors/msmodelslim`, `W` bytes each.
+fn tensor<const W: usize, T>(file: &str, name: &str, f: impl Fn([u8; W]) -> T) -> Vec<T> {
+    let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors/msmodelslim/{}.safetensors"), file);
+    let c = Container::open(path.as_ref(), LoadMode::Read).unwrap();
+    let t = c.tensor(name).unwrap_or_else(|| panic!("{path}: no {name}"));
+    let mut bytes = vec![0; t.bytes as usize];
+    c.read(t, 0, &mut bytes).unwrap();
+    bytes.as_chunks::<W>().0.iter().map(|&b| f(b)).collect()
+}
+
+#[test]
+fn blocks_of_msmodelslim_codes_scales_and_offsets_have_the_expected_values() {
+    const K: usize = 64;
+    // a scale and an offset for a row, or for every 32 elements of it
+    for (linear, expected) in [("up_proj", "w8a16_channel"), ("gate_proj", "w8a16_group32")] {
+        let part = |what: &str| format!("model.layers.0.mlp.{linear}.{what}");
+        let codes = tensor("quant_model_weights", &part("weight"), i8::from_le_bytes);
+        let scales = tensor("quant_model_weights", &part("weight_scale"), f32::from_le_bytes);
+        let offsets = tensor("quant_model_weights", &part("weight_offset"), f32::from_le_bytes);
+        let group = codes.len() / scales.len();
+        assert!(codes.len() == 16 * K && scales.len() == offsets.len() && [32, K].contains(&group), "{linear}");
+        let blocks: Vec<w8a16::BlockW8A16> = (0..codes.len() / 32)
+            .map(|b| w8a16::BlockW8A16 {
+                d: scales[32 * b / group].to_le_bytes(),
+                o: offsets[32 * b / group] as i8,
+                qs: codes[32 * b..][..32].try_into().unwrap(),
+            })
+            .collect();
+        let got = decoded(BlockType::W8A16, bytemuck::cast_slice(&blocks));
+        check(linear, same_bits(&got, &tensor("expected", expected, f32::from_le_bytes)));
+    }
+    // codes of four bits with sign and a scale a row, as nibbles above an offset of 8
+    let codes = tensor("expected", "w4a8_q_i8", i8::from_le_bytes);
+    let scales = tensor("quant_model_weights", "model.layers.0.mlp.down_proj.weight_scale", f32::from_le_bytes);
+    let blocks: Vec<w4a16::BlockW4A16> = (0..codes.len() / 32)
+        .map(|b| {
+            let nibble = |e: usize| (codes[32 * b + e] + 8) as u8;
+            let qs = std::array::from_fn(|i| nibble(i) | nibble(i + 16) << 4);
+            w4a16::BlockW4A16 { d: scales[32 * b / K].to_le_bytes(), o: 8, qs }
+        })
+        .collect();
+    let got = decoded(BlockType::W4A16, bytemuck::cast_slice(&blocks));
+    check("w4a8", same_bits(&got, &tensor("expected", "w4a8_deq", f32::from_le_bytes)));
 }
 
 #[test]
@@ -388,7 +437,13 @@ fn the_comparators_reject_a_flipped_bit_a_nan_a_short_buffer_and_swapped_inputs(
 fn every_bit_of_a_block_reaches_the_decoded_values() {
     for ty in BLOCKED {
         // Non-zero scales, minima and codes everywhere; the sums of the 8-bit formats are not decoded.
-        let block = vec![0x35u8; ty.bytes()];
+        let mut block = vec![0x35u8; ty.bytes()];
+        // an offset that leaves codes of 1, which no bit of the scale is rounded away from
+        match ty {
+            BlockType::W8A16 => block[4] = 0x34,
+            BlockType::W4A16 => block[4] = 4,
+            _ => {}
+        }
         let used = match ty {
             BlockType::Q8_K | BlockType::Q8K128 => 4 + ty.elems(),
             _ => ty.bytes(),
@@ -445,6 +500,14 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
                 let b: &q8k128::BlockQ8K128 = bytemuck::from_bytes(block);
                 span(b.scale(), -127.0, 127.0, 0.0)
             }
+            BlockType::W8A16 => {
+                let b: &w8a16::BlockW8A16 = bytemuck::from_bytes(block);
+                span(b.scale(), -128.0, 127.0, b.scale() * b.o as f32)
+            }
+            BlockType::W4A16 => {
+                let b: &w4a16::BlockW4A16 = bytemuck::from_bytes(block);
+                span(b.scale(), 0.0, 15.0, b.scale() * b.o as f32)
+            }
             _ => unreachable!(),
         })
         .collect()
@@ -497,10 +560,11 @@ fn random_rows_come_back_within_half_a_step() {
                     let bound = step * (0.5 + slack);
                     assert!((y - nearest).abs() <= bound, "{}", place());
                     // What the range cuts off: the searching quantisers give up a little at the ends. Q4_0 and Q5_0
-                    // have no code for the negated peak.
+                    // have no code for the negated peak. The offset of W8A16 and W4A16 is rounded.
                     let cut = match ty {
                         BlockType::Q4_0 | BlockType::Q5_0 => 1.0 + slack,
                         BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K => 3.0,
+                        BlockType::W8A16 | BlockType::W4A16 => 0.5 + slack,
                         _ => slack,
                     };
                     assert!((x - nearest).abs() <= step * cut, "cut off: {}", place());
@@ -524,12 +588,12 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
         let offsets: &[usize] = match ty {
             BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
             BlockType::Q6_K => &[208],
+            BlockType::W8A8 => &[0, 8],
             _ => &[0],
         };
+        let wide = ty.format().numbers[0].kind == NumberKind::F32;
         let patterns: Vec<Vec<u8>> = match ty {
-            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => {
-                bad32.iter().map(|v| v.to_le_bytes().to_vec()).collect()
-            }
+            _ if wide => bad32.iter().map(|v| v.to_le_bytes().to_vec()).collect(),
             BlockType::BF16 => {
                 bad32.iter().map(|v| (v.to_bits() >> 16) as u16).map(|v| v.to_le_bytes().to_vec()).collect()
             }
@@ -551,7 +615,7 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
         // The largest finite values are no fault, and codes of all ones are not scales.
         let mut bytes = clean.clone();
         let (max, width) = match ty {
-            BlockType::F32 | BlockType::Q8_K | BlockType::Q8K128 => (f32::MAX.to_le_bytes(), 4),
+            _ if wide => (f32::MAX.to_le_bytes(), 4),
             BlockType::BF16 => ([0x7f, 0x7f, 0, 0], 2),
             _ => ([0xff, 0x7b, 0, 0], 2),
         };

@@ -3,4 +3,5 @@
 mod bump;
 mod golden;
 mod readers;
+mod slim;
 mod tokenizer;

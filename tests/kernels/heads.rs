@@ -192,7 +192,7 @@ fn pairs(head_dim: usize) -> Vec<(CacheType, CacheType)> {
 }
 
 /// Every pair of types and every level at one head size. All key types and all value types meet all cases, though not
-/// each pair of them: with eight types on either side a case takes the pairs whose numbers add up to its own, modulo 4.
+/// each pair of them: with nine types on either side a case takes the pairs whose numbers add up to its own, modulo 4.
 fn heads_of(head_dim: usize) {
     const POSITIONS: [usize; 8] = [0, 1, 31, 32, 63, 64, 65, 200];
     let kv_heads = 2;

@@ -4,6 +4,7 @@ use isobit::internals::blocks::pack::{pack_rows, packed_type, packed_words, word
 use isobit::internals::blocks::{BlockType, NumberKind};
 use isobit::internals::ops::act_quantize::ActQuantizeParams;
 use isobit::internals::ops::linear::{LinearParams, act_words, groups};
+use isobit::internals::ops::row_quantize::RowQuantizeParams;
 use isobit::internals::ops::{self};
 use isobit::internals::simd::{self, Act, Level};
 
@@ -40,6 +41,10 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
         for b in block.iter_mut() {
             *b = if fill == Fill::Extreme { ends } else { random.word() as u8 };
         }
+        // an offset at the other end than the codes
+        if fill == Fill::Extreme && matches!(t, BlockType::W8A16 | BlockType::W4A16) {
+            block[4] = !ends;
+        }
         let f16_scale = |random: &mut Random| match (fill, random.below(12)) {
             (Fill::Extreme, i) => [0x7bffu16, 0xfbff, 0x0001, 0x8001][i % 4],
             (_, 0) => 0,
@@ -58,6 +63,17 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
                 NumberKind::BF16 => block[..2].copy_from_slice(&f32_scale(random).to_le_bytes()[2..]),
                 NumberKind::F32 => block[..4].copy_from_slice(&f32_scale(random).to_le_bytes()),
             }
+        }
+    }
+    // what belongs to a row is the same in all its blocks; sums with a bias only where codes are at their ends
+    if t == BlockType::W8A8 {
+        for row in bytes.chunks_exact_mut(k / t.elems() * t.bytes()) {
+            let mut head: [u8; 12] = row[..12].try_into().unwrap();
+            head.copy_within(..4, 8);
+            if fill == Fill::Random {
+                head[4..8].fill(0);
+            }
+            row.chunks_exact_mut(t.bytes()).for_each(|b| b[..12].copy_from_slice(&head));
         }
     }
     // a row of zeros
@@ -80,6 +96,23 @@ fn activations(random: &mut Random, fill: Fill, n: usize) -> Vec<f32> {
         })
         .map(ops::exact::canon)
         .collect()
+}
+
+/// What weights of the type meet: blocks with scales of their own, or rows with one.
+fn quantised(t: BlockType, digits: usize, x: &[f32], k: usize) -> Vec<u32> {
+    let n_tokens = (x.len() / k) as u32;
+    let mut act = vec![0; n_tokens as usize * act_words(k, digits)];
+    if t.meets_rows() {
+        // odd widths with a scale so small that codes reach both ends
+        let fixed = (k / 32) % 2 == 1;
+        let (limit, scale, offset) = if fixed { (0, 0.004, -3.0) } else { (127, 0.0, 0.0) };
+        let p = RowQuantizeParams { n_tokens, k: k as u32, limit, scale, offset };
+        ops::row_quantize::row_quantize(&p, x, &mut act);
+    } else {
+        let p = ActQuantizeParams { n_tokens, k: k as u32, digits: digits as u32 };
+        ops::act_quantize::act_quantize(&p, x, &mut act);
+    }
+    act
 }
 
 fn twin(t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], x: &[f32], y: &mut [f32]) {
@@ -107,9 +140,7 @@ impl Case {
         let mut w = vec![0; packed_words(t, rows, k)];
         pack_rows(t, k, rows, &bytes, &mut w).unwrap();
         let x = activations(random, fill, MAX_TOKENS * k);
-        let mut act = vec![0; MAX_TOKENS * act_words(k, digits)];
-        let q = ActQuantizeParams { n_tokens: MAX_TOKENS as u32, k: k as u32, digits: digits as u32 };
-        ops::act_quantize::act_quantize(&q, &x, &mut act);
+        let act = quantised(t, digits, &x, k);
         Case { t, k, rows, digits, bytes, w, x, act }
     }
 
@@ -167,7 +198,7 @@ fn widths(t: BlockType) -> Vec<usize> {
 }
 
 fn digit_choices(t: BlockType) -> &'static [usize] {
-    if is_float(t) { &[1] } else { &[1, 2] }
+    if is_float(t) || t.meets_rows() { &[1] } else { &[1, 2] }
 }
 
 #[test]
@@ -216,6 +247,33 @@ fn the_number_of_threads_and_the_cut_of_tokens_change_no_bit() {
             for level in Level::available() {
                 let got = pool.install(|| case.simd(level, MAX_TOKENS));
                 assert!(same_bits(&got, &want), "{} {} on {threads} threads", case.name(), level.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_level_quantises_rows_as_the_twin_does() {
+    let mut random = Random(26);
+    for (limit, scale, offset) in [(127, 0.0, 0.0), (7, 0.0, 0.0), (0, 0.01, -7.0), (0, 3.0, 0.25)] {
+        for k in [1, 7, 32, 127, 128, 129, 172, 1280, 5632] {
+            for (n_tokens, fill) in [(1, Fill::Random), (3, Fill::Extreme), (9, Fill::Random)] {
+                let mut x = activations(&mut random, fill, n_tokens * k);
+                // halves between two codes, and what the fixed scales do not reach
+                if k > 16 {
+                    (x[3], x[12], x[13]) = (127.0, 1.0e30, -3.0e9);
+                    for i in 4..12 {
+                        x[i] = i as f32 * [0.5, -0.5][i % 2];
+                    }
+                }
+                let p = RowQuantizeParams { n_tokens: n_tokens as u32, k: k as u32, limit, scale, offset };
+                let mut want = vec![u32::MAX; n_tokens * act_words(k, 1)];
+                ops::row_quantize::row_quantize(&p, &x, &mut want);
+                for level in Level::available() {
+                    let mut got = vec![u32::MAX; want.len()];
+                    simd::row_quantize(level, &p, &x, &mut got);
+                    assert!(got == want, "{} k {k} tokens {n_tokens} limit {limit}", level.name());
+                }
             }
         }
     }
@@ -302,6 +360,12 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
             }
             BlockType::Q8_K => out.extend((0..256).map(|e| f32(b) * b[4 + e] as i8 as f64)),
             BlockType::Q8K128 => out.extend((0..128).map(|e| f32(b) * b[4 + e] as i8 as f64)),
+            BlockType::W8A16 => out.extend((0..32).map(|e| f32(b) * (b[5 + e] as i8 as f64 - b[4] as i8 as f64))),
+            BlockType::W4A16 => out.extend((0..32).map(|e| {
+                let q = if e < 16 { b[5 + e] & 15 } else { b[5 + e - 16] >> 4 };
+                f32(b) * (q as f64 - b[4] as i8 as f64)
+            })),
+            BlockType::W8A8 => out.extend((0..32).map(|e| f32(&b[8..]) * b[12 + e] as i8 as f64)),
         }
     }
     out
@@ -373,8 +437,7 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
         let mut case = Case::new(&mut random, Fill::Random, t, k, 33, 1);
         // a scale of 1 and activations that are not 0, so that every code counts
         case.x = (0..MAX_TOKENS * k).map(|i| 1.0 + (i % 97) as f32).collect();
-        let q = ActQuantizeParams { n_tokens: MAX_TOKENS as u32, k: k as u32, digits: 1 };
-        ops::act_quantize::act_quantize(&q, &case.x, &mut case.act);
+        case.act = quantised(t, 1, &case.x, k);
         let per_row = words_per_row(t, k);
         let row = 32;
         let block_words = per_row / (groups(k) / t.elems().div_ceil(128).max(1)).max(1);
@@ -387,6 +450,9 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
                 BlockType::Q5_0 if i % 22 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q4_1 if i % 20 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
                 BlockType::Q5_1 if i % 24 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::W8A8 if i < 2 => case.w[(per_row + i) * 32] = [1f32.to_bits(), 0][i],
+                BlockType::W8A16 if i % 37 < 4 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
+                BlockType::W4A16 if i % 21 < 4 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
                 BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
                     case.w[(per_row + i) * 32] = 0x3c00_3c00
                 }

@@ -132,7 +132,7 @@ fn case_names_are_unique_and_every_written_buffer_ends_in_guard_words() {
                 assert!(ranges.iter().all(|r| r.start < r.end && r.end <= live), "{}: {}", case.name, b.name);
             }
             let outputs = match op {
-                Op::RopeCacheWrite(..) => 3,
+                Op::RopeCacheWrite(..) | Op::RopeChannelCacheWrite(..) => 3,
                 Op::Attention(..) | Op::AttentionQuantize(..) => 2,
                 _ => 1,
             };

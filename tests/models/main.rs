@@ -2,6 +2,7 @@
 
 mod arch;
 mod bump;
+mod c8;
 mod chatglm;
 #[path = "../common/checkpoint.rs"]
 mod checkpoint;

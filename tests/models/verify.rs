@@ -187,6 +187,21 @@ fn the_other_weight_types_agree() {
     }
 }
 
+/// Types that no file holds: their models are generated.
+#[test]
+fn types_made_of_several_tensors_agree() {
+    for (ty, digits) in [("w8a16", 1), ("w8a16", 2), ("w4a16", 1), ("w4a16", 2)] {
+        let c = Synthetic::parse(&format!("qwen2-896:{ty}")).unwrap().container().unwrap();
+        let matrix = c.tensor("blk.0.ffn_down.weight").unwrap();
+        assert_eq!((matrix.dtype.name(), &matrix.shape[..]), (&ty.to_uppercase()[..], &[1024, 896][..]));
+        let mut devices = vec![cpu(None, 1), cpu(Some(Level::detect()), 0)];
+        devices.extend(common::boxed_gpus(None));
+        let r = run(&mut devices, &c, options(64, digits, CacheType::F16, CacheType::F16), &script(&c, 12, 4, &[5]));
+        println!("{ty}: {} words, digest {}", r.words, r.digest);
+        assert_same(&r);
+    }
+}
+
 #[test]
 fn rows_that_are_no_multiple_of_128_agree() {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -87,7 +87,7 @@ fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
         }
         var hi = 0;
         var lo = 0;
-        if k_type == Q8_0 || k_type == Q8_0R {
+        if has_bytes(k_type) {
             for (var i = 0u; i < 8u; i++) {
                 let c = k[codes + (8u * b + i) * 32u];
                 hi += dot4I8Packed(high_digits[at + i], c);
@@ -120,7 +120,7 @@ fn codes_in_word() -> u32 {
     if v_type == TQ3_0 || v_type == TQ3_1 {
         return 16u;
     }
-    return select(8u, 4u, v_type == Q8_0 || v_type == Q8_0R);
+    return select(8u, 4u, has_bytes(v_type));
 }
 
 // Unpacks word w of the codes of the value row at `base` to tile[to..], the row's element 0 being at `to`. Lanes begin at
@@ -146,7 +146,7 @@ fn unpack(base: u32, w: u32, to: u32) {
             }
             tile[at + 16u * in_block + j] = B(d * level);
         }
-    } else if v_type == Q8_0 || v_type == Q8_0R {
+    } else if has_bytes(v_type) {
         let word = bitcast<i32>(v[codes + w]);
         for (var i = 0u; i < 4u; i++) {
             tile[at + 4u * in_block + i] = B(d * f32((word << (24u - 8u * i)) >> 24u));

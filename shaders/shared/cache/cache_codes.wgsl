@@ -4,7 +4,7 @@
 
 // Where the word of a quad of block b lies among a row's codes; tq3's third word of a block has the third bits.
 fn code_word(t: u32, b: u32, i: u32) -> u32 {
-    if t == Q8_0 || t == Q8_0R {
+    if has_bytes(t) {
         return 8u * b + i;
     }
     if t == Q4_0 || t == Q4_0R {
@@ -27,7 +27,7 @@ fn tq3_codes(word: u32, i: u32) -> u32 {
 
 // A quad as signed bytes: codes, or tq3_1's levels, whose third bits `signs` has. Not for tq3_0.
 fn packed_quad(t: u32, word: u32, signs: u32, i: u32) -> u32 {
-    if t == Q8_0 || t == Q8_0R {
+    if has_bytes(t) {
         return word;
     }
     if t == Q4_0 || t == Q4_0R {

@@ -29,6 +29,22 @@ fn q8_0_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
     return d;
 }
 
+fn c8_code(v: f32) -> u32 {
+    return bitcast<u32>(round_away(B(clamp(v, -128.0, 127.0)))) & 255u;
+}
+
+// Eight words of codes, the elements at `at` themselves where they are integers from -128 to 127; returns 1.
+fn c8_block(at: u32, head: u32, pos: u32, words: u32, first: u32) -> f32 {
+    for (var i = 0u; i < 8u; i++) {
+        var word = 0u;
+        for (var e = 0u; e < 4u; e++) {
+            word |= c8_code(row[at + 4u * i + e]) << (8u * e);
+        }
+        put_word(head, pos, words, first + i, word);
+    }
+    return 1.0;
+}
+
 fn q4_0_code(v: f32, id: f32) -> u32 {
     return u32(clamp(i32(B(B(v * id) + 8.5)), 0, 15));
 }
@@ -112,7 +128,9 @@ fn write_row(t: u32, lane: u32, head: u32, pos: u32, keys: bool) {
                 let b = 2u * lane + i;
                 if b < p.head_dim / 32u {
                     var scale = 0u;
-                    if t == Q8_0 || t == Q8_0R {
+                    if t == C8 {
+                        scale = f32_to_f16(c8_block(32u * b, head, pos, words, sw + 8u * b));
+                    } else if t == Q8_0 || t == Q8_0R {
                         scale = f32_to_f16(q8_0_block(32u * b, head, pos, words, sw + 8u * b));
                     } else if t == Q4_0 || t == Q4_0R {
                         scale = f32_to_f16(q4_0_block(32u * b, head, pos, words, sw + 4u * b));

@@ -1,4 +1,4 @@
-// Q8_0, Q4_0, Q5_0 and Q5_1 in the frame of staged; the importing shader brings how codes are unpacked.
+// Types of four 32-blocks in the frame of staged; the importing shader brings how codes are unpacked.
 #import blocks_tile
 
 const APART = 4u;

@@ -1,4 +1,5 @@
 // Q4_0: low nibbles are elements 0..16 of a block, high nibbles 16..32.
+#import above
 #import scaled_blocks
 const GROUP = 18u;
 

@@ -1,4 +1,5 @@
 // Q4_1: codes as Q4_0, a word with scale and minimum a block.
+#import above
 #import sum_value
 const GROUP = 20u;
 

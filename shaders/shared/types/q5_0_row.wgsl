@@ -1,6 +1,7 @@
 // Rows packed in Q5_0: words of a row, and the value of one group (docs/exactness.md section 4).
-#import four_blocks
 #import five_bit_sum
+#import four_blocks
+#import half_scales
 
 const GROUP = 22u; // words of a group
 

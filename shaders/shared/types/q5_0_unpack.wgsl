@@ -1,5 +1,6 @@
 // Q5_0: as Q4_0, with a fifth bit a code.
 #import five_bits
+#import above
 #import scaled_blocks
 const GROUP = 22u;
 

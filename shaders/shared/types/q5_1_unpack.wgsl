@@ -1,4 +1,5 @@
 // Q5_1: codes as Q5_0, a word with scale and minimum a block.
+#import above
 #import five_bits
 #import sum_value
 const GROUP = 24u;

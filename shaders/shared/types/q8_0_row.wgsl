@@ -1,5 +1,6 @@
 // Rows packed in Q8_0: words of a row, and the value of one group (docs/exactness.md section 4).
 #import four_blocks
+#import half_scales
 
 const GROUP = 34u; // words of a group
 

@@ -1,4 +1,5 @@
 // Q8_0: eight words of codes a block.
+#import above
 #import scaled_blocks
 const GROUP = 34u;
 

@@ -1,4 +1,4 @@
-//! Kernels of the formats with four blocks of 32 to a group, each block with an f16 scale of its own.
+//! Kernels of the formats with four blocks of 32 to a group, each block with a scale of its own.
 
 use super::{ActBlock, Next, Quantised, Tile, q8_dots, sum32, value};
 use crate::simd::lanes::{Lanes, Word};
@@ -242,3 +242,63 @@ fn q5_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
 }
 
 four_blocks!(Q5_1, 24 words, q5_1_block);
+
+/// Where the dots of block `B` of 32 begin in a group with four f32 scales and a word of four offsets: `bias` and the offset,
+/// both of which codes lie above their value, times the sum of the activations. That sum lies in the block as two of 16.
+#[inline(always)]
+fn offset<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    bias: i32,
+    block: &[Word],
+    part: usize,
+    a: &Tile<T, D>,
+) -> [[V::I; D]; T] {
+    let above = v.sar(v.shl(v.load(&block[4], part), 24 - 8 * B as u32), 24);
+    let below = v.sub(v.int(-bias), above);
+    let twice = v.or(v.and(below, 0xffff), v.shl(below, 16));
+    let mut s = [[v.int(0); D]; T];
+    for t in 0..T {
+        for d in 0..D {
+            s[t][d] = v.dot_halves(s[t][d], twice, a[t][d][33 + B]);
+        }
+    }
+    s
+}
+
+pub(in super::super) struct W8A16;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn w8a16_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    block: &[Word],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let codes = block[5..].first_chunk().expect("32 words of codes");
+    let mut s = offset::<V, B, T, D>(v, V::SIGNED_BIAS, block, part, a);
+    q8_dots::<V, B, T, D>(v, codes, part, a, next, &mut s);
+    scaled(v, v.as_f(v.load(&block[B], part)), s)
+}
+
+four_blocks!(W8A16, 37 words, w8a16_block);
+
+pub(in super::super) struct W4A16;
+
+/// u of block `B` of 32.
+#[inline(always)]
+fn w4a16_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
+    v: V,
+    block: &[Word],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [V::F; T] {
+    let nibbles = block[5..].first_chunk().expect("16 words of nibbles");
+    let mut s = offset::<V, B, T, D>(v, 0, block, part, a);
+    nibble_dots::<V, B, T, D>(v, nibbles, part, a, next, &mut s);
+    scaled(v, v.as_f(v.load(&block[B], part)), s)
+}
+
+four_blocks!(W4A16, 21 words, w4a16_block);

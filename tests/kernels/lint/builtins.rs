@@ -18,6 +18,12 @@ use super::{
 pub const FINITE: &[(&str, &str, &str)] = &[
     ("*", "fexp", "x was brought to -87..88 by its bits, so k is within -126..127"),
     ("*", "round_away", "callers give a finite value times the inverse of the greatest magnitude, at most 2^15"),
+    ("*", "c8_code", "elements that are not finite were marked and are 0"),
+    (
+        "*",
+        "channel_code",
+        "what is not finite is 0 by its bits; other quotients, and their sums with offsets, are finite",
+    ),
     ("*", "nearest", "x was brought below 2^15 by its bits"),
     ("*", "q4_0_block", "elements that are not finite were marked and are 0"),
     ("*", "q4_0_code", "a finite element times the inverse of the greatest one's eighth"),

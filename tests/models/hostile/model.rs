@@ -60,6 +60,18 @@ impl Model {
         self
     }
 
+    /// Scales and offsets for a c8 cache: 1 and 0.
+    pub fn channels(mut self) -> Model {
+        for l in 0..self.layers {
+            for name in ["attn_k", "attn_v"] {
+                for (suffix, x) in [("scale", 1.0), ("offset", 0.0)] {
+                    self.tensors.insert(format!("blk.{l}.{name}.kv_cache_{suffix}"), (self.dim, vec![x; self.dim]));
+                }
+            }
+        }
+        self
+    }
+
     /// Element `[row][column]` of a tensor.
     pub fn at(&mut self, name: &str, row: usize, column: usize) -> &mut f32 {
         let (cols, values) = self.tensors.get_mut(name).unwrap_or_else(|| panic!("no tensor {name}"));
@@ -104,9 +116,10 @@ impl Model {
         out.extend(1e-5f32.to_le_bytes());
         let mut data = Vec::new();
         for (name, (cols, values)) in &self.tensors {
-            let ty = if name.contains("norm") { BlockType::F32 } else { self.ty };
+            let vector = name.contains("norm") || name.contains("kv_cache");
+            let ty = if vector { BlockType::F32 } else { self.ty };
             let mut dims = vec![*cols as u64];
-            if values.len() > *cols || !name.contains("norm") {
+            if values.len() > *cols || !vector {
                 dims.push((values.len() / cols) as u64);
             }
             string(&mut out, name);

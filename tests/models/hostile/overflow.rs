@@ -108,13 +108,13 @@ fn products_of_gates_and_squares_in_norms_that_overflow_are_an_error_everywhere(
 #[test]
 fn scores_and_values_that_overflow_are_an_error_everywhere_and_with_every_cache() {
     for t in CacheType::ALL {
-        let mut m = small(BlockType::F32, 2);
+        let mut m = small(BlockType::F32, 2).channels();
         for name in ["blk.0.attn_q.weight", "blk.0.attn_k.weight"] {
             m.all(name).iter_mut().for_each(|v| *v *= 1e18);
         }
         overflows("scores", &m.open(), &[3, 4, 5, 6], (t, CacheType::F16));
         // two products of which each overflows, of either sign
-        let mut m = small(BlockType::F32, 2);
+        let mut m = small(BlockType::F32, 2).channels();
         m.all("blk.1.attn_norm.weight").fill(1e10);
         for row in 0..32 {
             *m.at("blk.1.attn_v.weight", row, 0) = 3e38;
@@ -127,8 +127,8 @@ fn scores_and_values_that_overflow_are_an_error_everywhere_and_with_every_cache(
 /// A token whose values overflow, long before the last: its poison must come out of the cache again.
 #[test]
 fn what_overflowed_at_an_early_position_is_an_error_at_the_last() {
-    for t in [CacheType::F16, CacheType::TQ3_1, CacheType::Q8_0R] {
-        let mut m = small(BlockType::F32, 1);
+    for t in [CacheType::F16, CacheType::TQ3_1, CacheType::Q8_0R, CacheType::C8] {
+        let mut m = small(BlockType::F32, 1).channels();
         // two squares whose sum is beyond the largest number
         *m.at("token_embd.weight", 7, 0) = 1.7e19;
         *m.at("token_embd.weight", 7, 1) = 1.7e19;
