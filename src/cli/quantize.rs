@@ -116,7 +116,8 @@ const INTERRUPTED: &str = "interrupted: what is finished is kept; the same comma
 const POLICY: &str = "ISOBIT_Q8K128_POLICY";
 
 fn asked(s: &str) -> Result<Asked, String> {
-    let found = Mix::parse(s).map(Asked::Mix).or(Scheme::parse(s).map(Asked::Slim));
+    // some of these are names of block types too, which no GGUF file holds
+    let found = Scheme::parse(s).map(Asked::Slim).or(Mix::parse(s).map(Asked::Mix));
     let schemes = Scheme::ALL.map(|s| s.name().to_lowercase().replace('_', "-")).join(", ");
     found.ok_or_else(|| format!("expected one of {}; directories: {schemes}", choose::MIXES))
 }
