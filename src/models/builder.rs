@@ -257,8 +257,8 @@ struct Pages {
     channels: [Option<[BufId; 2]>; 2],
 }
 
-/// Least scale of a channel of a c8 cache (2^-40) and greatest (2^40), so that neither a quotient nor a product by it leaves
-/// the numbers that are told apart from those that overflowed.
+/// Least scale of a channel of a c8 cache (2^-40) and greatest (2^40): quotients and products of stored values by it are
+/// neither subnormal nor infinite.
 const CHANNEL_SCALES: std::ops::RangeInclusive<f32> = SCALE_MIN..=1.0 / SCALE_MIN;
 
 /// Greatest magnitude of a channel's offset.
