@@ -282,6 +282,31 @@ fn every_family_is_written_from_both_of_its_forms_but_a_chatglm_from_gguf() {
 }
 
 #[test]
+fn a_config_made_of_metadata_is_read_as_that_of_the_directory_before() {
+    let hyper = |path: &str| Hyper::read(&Container::open(Path::new(path), LoadMode::Read).unwrap()).unwrap();
+    for args in [
+        "--preset tiny --rope llama3 --original-ctx 8192 --ctx 65536",
+        "--preset qwen2-tiny --rope yarn",
+        "--preset qwen3-tiny",
+        "--preset phi3-tiny --rope longrope --head-dim 96 --rotary 0.75",
+    ] {
+        let (dir, source) = checkpoint::model(&format!("{args} --layers 1 --type f16 --format hf"));
+        let (source, gguf, out) = (source.to_str().unwrap(), at(dir.path(), "m.gguf"), at(dir.path(), "out"));
+        ok(&["quantize", source, &gguf, "f16"]);
+        ok(&["quantize", &gguf, &out, "w8a16"]);
+        let (mut a, mut b) = (hyper(source), hyper(&out));
+        for h in [&mut a, &mut b] {
+            (h.name, h.arch, h.tied) = (String::new(), String::new(), None);
+        }
+        assert_eq!(a, b, "{args}");
+    }
+    let (dir, source) = checkpoint::model("--preset tiny --layers 1 --type f16 --format hf --rope llama3");
+    let (gguf, out) = (at(dir.path(), "m.gguf"), at(dir.path(), "out"));
+    ok(&["quantize", source.to_str().unwrap(), &gguf, "f16"]);
+    refused(&["quantize", &gguf, &out, "w8a16"], &["rope_freqs.weight", "Llama 3.1"]);
+}
+
+#[test]
 fn what_cannot_be_written_is_refused_in_one_line_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (f16, text, out) = (tiny("tiny-stories-f16.gguf"), tiny("valid.txt"), at(dir.path(), "out"));

@@ -62,10 +62,15 @@ pub(super) fn of_gguf(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
     }
     if let Some(w) = h.window {
         put("sliding_window", json!(w));
-        put("use_sliding_window", json!(true));
         let kind = |limited: bool| if limited { "sliding_attention" } else { "full_attention" };
-        let layers: Vec<&str> = (0..h.layers).map(|l| kind(h.window_of(l).is_some())).collect();
-        put("layer_types", json!(layers));
+        if !h.window_layers.is_empty() {
+            put("layer_types", json!(h.window_layers.iter().map(|w| kind(*w)).collect::<Vec<_>>()));
+        }
+        if matches!(h.family, Family::Qwen2 | Family::Qwen3) {
+            put("use_sliding_window", json!(true));
+            // layers from this one on have it, where no list says of each
+            put("max_window_layers", json!(0));
+        }
     }
     for (key, name) in
         [("tokenizer.ggml.bos_token_id", "bos_token_id"), ("tokenizer.ggml.eos_token_id", "eos_token_id")]

@@ -458,3 +458,58 @@ fn width(dtype: &str) -> u32 {
         _ => 1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::LoadMode;
+    use std::path::Path;
+
+    #[test]
+    fn a_model_that_is_too_large_for_a_file_is_cut_and_indexed() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny/hf");
+        let c = Container::open(Path::new(dir), LoadMode::Read).unwrap();
+        let options = Options {
+            scheme: Scheme::W8A16,
+            group: Some(32),
+            symmetric: false,
+            smooth: None,
+            cache: false,
+            observed: None,
+            requantize: false,
+            file: 1 << 20,
+            words: String::new(),
+        };
+        let job = plan(&c, &options).unwrap();
+        let side = |name: &str| job.side.iter().find(|f| f.0 == name).map(|f| serde_json::from_slice(&f.1).unwrap());
+        let index: Value = side("quant_model_weights.safetensors.index.json").unwrap();
+        let map = index["weight_map"].as_object().unwrap();
+        assert!(job.layout.files.len() >= 3);
+        let mut total = 0;
+        for (file, len) in &job.layout.files {
+            let mut end = 0;
+            for p in job.pieces.iter().filter(|p| p.file == *file) {
+                assert_eq!(p.offset, end, "{} follows what is before it", p.name);
+                end += p.bytes;
+                if !p.name.is_empty() {
+                    assert_eq!(map[&p.name], *file);
+                    total += p.bytes;
+                }
+            }
+            assert_eq!(end, *len);
+            assert!(*len <= (1 << 20) + (32 << 10), "{file} has {len} bytes");
+        }
+        assert_eq!(index["metadata"]["total_size"], total);
+        let whole = plan(&c, &Options { file: 1 << 40, ..options }).unwrap();
+        assert_eq!(whole.layout.files.len(), 1);
+        assert!(!whole.side.iter().any(|f| f.0.ends_with("index.json")));
+        let tensors = |job: &Job| job.pieces.iter().filter(|p| !p.name.is_empty()).count();
+        assert_eq!((tensors(&job), map.len()), (tensors(&whole), tensors(&whole)));
+    }
+
+    #[test]
+    fn rows_of_a_head_go_back_to_halves() {
+        let restored = restored(&[0, 4, 1, 5, 2, 6, 3, 7, 10, 14, 11, 15, 12, 16, 13, 17], 2);
+        assert_eq!(restored, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17]);
+    }
+}
