@@ -11,5 +11,6 @@ mod lint_rules;
 mod lint_shaders;
 #[cfg(feature = "gpu")]
 mod shaders;
+mod slim;
 mod tq3;
 mod twins;

@@ -13,7 +13,7 @@ use isobit::internals::record::Device;
 use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
-/// The scheme's words on the command line, and the digest of the logits of 40 tokens after a prompt of 40.
+/// The scheme's words on the command line, and the digest of the logits of 8 tokens after a prompt of 20.
 const SCHEMES: [(&str, &str); 8] = [
     ("w8a16", ""),
     ("w8a16 --group 32", ""),
@@ -49,12 +49,12 @@ fn every_scheme_gives_its_golden_digest_on_every_device() {
         let cpu = |level, threads| -> Box<dyn Device> {
             Box::new(CpuDevice::new(CpuOptions { level, threads, max_binding: None }).expect("threads start"))
         };
-        let mut devices = vec![cpu(Some(Level::detect()), 0), cpu(None, 1)];
+        let mut devices = vec![cpu(None, 1)];
         devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), 3)));
         devices.extend(common::boxed_gpus(None));
         let plan = PlanOptions { n_ctx: 128, ubatch: 64, ..PlanOptions::default() };
         let o = SessionOptions { plan, memory: None, fuse: Fuse::On };
-        let script = Script { prompt: prompt(None, h.vocab, 40), generate: 40, batches: vec![0, 1, 7] };
+        let script = Script { prompt: prompt(None, h.vocab, 20), generate: 8, batches: vec![7] };
         let r = pollster::block_on(verify(&mut devices, &c, &h, o, &script, || {}))
             .unwrap_or_else(|e| panic!("{words}: {e:#}"));
         assert_eq!(r.mismatches, 0, "{words}: {:?}", r.first);
