@@ -161,6 +161,7 @@ pub fn writes_floats(op: Op) -> bool {
     !matches!(
         op,
         Op::ActQuantize
+            | Op::RowQuantize
             | Op::AttentionQuantize(..)
             | Op::CacheWriteK(_)
             | Op::CacheWriteV(_)

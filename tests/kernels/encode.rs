@@ -71,7 +71,9 @@ fn every_level_gives_the_bytes_of_the_plain_encoders() {
 
 #[test]
 fn one_changed_element_changes_the_bytes_or_the_comparison_is_worthless() {
+    // one row: a type may have one scale for all of it
     let mut x = awkward();
+    x.drain(..x.len() - 256);
     for ty in quantised() {
         let before = encoded(Level::detect(), ty, &x);
         let last = x.len() - 3;

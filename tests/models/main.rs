@@ -13,6 +13,7 @@ mod fuse;
 mod program;
 mod reference;
 mod select;
+mod slim;
 mod tq3_device;
 mod verify;
 mod window;

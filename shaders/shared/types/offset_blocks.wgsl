@@ -1,5 +1,7 @@
 // Blocks with an f32 scale and an offset each, four rows at a time: u = scale · value. At the group's start are the four
 // scales, then a word with the four offsets: what the codes of each block lie above their value.
+const SHIFTED = true;
+
 fn sum_start(group: u32, b: u32, a: u32) -> vec4<i32> {
     let offset = bitcast<vec4<i32>>(w[group + 32u] << vec4<u32>(24u - 8u * b)) >> vec4<u32>(24u);
     return offset * -sum32(a, b);
