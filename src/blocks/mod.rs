@@ -179,6 +179,11 @@ impl BlockType {
         matches!(self, BlockType::W8A8)
     }
 
+    /// Whether a file may hold tensors of the type as such: those of W8A16, W4A16 and W8A8 are made of several.
+    pub const fn is_stored(self) -> bool {
+        !matches!(self, BlockType::W8A16 | BlockType::W4A16 | BlockType::W8A8)
+    }
+
     /// The types that have kernels: those that are packed as themselves.
     pub fn with_kernels() -> impl Iterator<Item = BlockType> {
         BlockType::ALL.into_iter().filter(|t| t.format().packed == *t)

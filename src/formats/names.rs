@@ -92,6 +92,11 @@ pub fn is_frequencies(name: &str) -> bool {
 /// What the names of a c8 cache's scales and offsets end with, beside the matrices of keys and of values.
 const CACHE_SUFFIXES: [&str; 2] = [".kv_cache_scale", ".kv_cache_offset"];
 
+/// Whether a tensor holds scales or offsets of a c8 cache.
+pub fn is_of_cache(name: &str) -> bool {
+    CACHE_SUFFIXES.iter().any(|s| name.ends_with(s))
+}
+
 /// What the name of a tensor may end with.
 const SUFFIXES: [&str; 4] = [".weight", ".bias", CACHE_SUFFIXES[0], CACHE_SUFFIXES[1]];
 

@@ -708,12 +708,21 @@ impl<'a> Builder<'a> {
 
     /// y += the bias of the linear `what`, `[len]`, unless the matrix holds it.
     pub fn linear_bias(&mut self, what: &str, m: &Matrix, y: BufId) -> anyhow::Result<()> {
-        if m.holds_bias() && !self.has(what, "bias") { Ok(()) } else { self.bias(what, m.rows, y) }
+        if m.holds_bias() {
+            self.leave_bias(what);
+            return Ok(());
+        }
+        self.bias(what, m.rows, y)
+    }
+
+    /// Has a place for the bias of the tensor `what` in a model whose matrices hold it.
+    pub fn leave_bias(&mut self, what: &str) {
+        self.claimed.insert(tensor_name(self.spelling, what, self.layer, "bias"));
     }
 
     /// y += the bias of the linear `what`, where the file has one.
     pub fn optional_bias(&mut self, what: &str, m: &Matrix, y: BufId) -> anyhow::Result<()> {
-        if self.has(what, "bias") { self.bias(what, m.rows, y) } else { Ok(()) }
+        if self.has(what, "bias") { self.linear_bias(what, m, y) } else { Ok(()) }
     }
 
     /// y += the bias of the tensor `what`, `[len]`.

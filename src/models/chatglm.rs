@@ -25,7 +25,7 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     // a GGUF file does not say whether there are biases, but by having them
     match (h.qkv_bias.unwrap_or_else(|| b.has(if apart { "attn_q" } else { "attn_qkv" }, "bias")), apart) {
         (false, _) => {}
-        (true, false) if wq.holds_bias() && !b.has("attn_qkv", "bias") => {}
+        (true, false) if wq.holds_bias() => b.leave_bias("attn_qkv"),
         (true, false) => b.fused_bias("attn_qkv", rows, [w.q, w.k, w.v])?,
         (true, true) => {
             b.linear_bias("attn_q", &wq, w.q)?;

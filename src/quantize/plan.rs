@@ -138,6 +138,18 @@ fn may_change(c: &Container, o: &Options, t: &Tensor, to: Option<BlockType>) -> 
     Ok(())
 }
 
+/// Refuses to copy what no file holds as one tensor.
+fn stored(c: &Container, t: &Tensor) -> anyhow::Result<()> {
+    ensure!(
+        t.dtype.block().is_none_or(BlockType::is_stored),
+        "{}: tensor {} is {}, which only msModelSlim's directories hold; give it another type",
+        c.files[t.file].display(),
+        t.name,
+        t.dtype
+    );
+    Ok(())
+}
+
 // ---------------------------------------------------------------- GGUF
 
 /// Whether matrices of this type may be in a GGUF file. Q8_K has a number there, but nobody computes with such weights.
@@ -180,6 +192,9 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         let (chosen, note) = gguf_type(c, o, mix, &model, item)?;
         let to = chosen.and_then(|to| change(t, to));
         may_change(c, o, t, to)?;
+        if to.is_none() {
+            stored(c, t)?;
+        }
         item.dtype = to.map_or(Some(t.dtype), Dtype::from_block).context("no such type")?;
         item.data = Data::Tensor { index, to, heads };
         item.note = note;
@@ -342,7 +357,8 @@ fn from_gguf(c: &Container) -> Vec<Item> {
 fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
     let mut items = Vec::new();
     for (index, t) in c.tensors.iter().enumerate() {
-        if names::is_frequencies(&t.name) {
+        // other readers of GGUF files refuse tensors they do not know
+        if names::is_frequencies(&t.name) || names::is_of_cache(&t.name) {
             continue;
         }
         let gguf = names::to_gguf(&t.name).with_context(|| {
@@ -410,6 +426,7 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
         // what is packed already stays packed
         let kind = kind.or_else(|| t.dtype.block().and_then(packed::kind_of));
         let Some(kind) = kind else {
+            stored(c, t)?;
             ensure!(
                 !c.kind.is_named_as_gguf() || is_float(t.dtype) || t.dtype.ggml_id().is_none(),
                 "{}: tensor {} is {}, which a safetensors file cannot hold",

@@ -208,6 +208,7 @@ fn the_sample_opens_as_stored_and_decodes_to_the_expected_weights() {
         format!("{K}.kv_cache_offset"),
         format!("{K}.kv_cache_scale"),
         format!("{O}.weight"),
+        format!("{Q}.bias"),
         format!("{Q}.weight"),
         format!("{V}.kv_cache_offset"),
         format!("{V}.kv_cache_scale"),
@@ -244,8 +245,8 @@ fn the_samples_static_matrix_holds_its_scales_and_gives_the_expected_sums() {
     };
     let sums: Vec<i32> = q.chunks_exact(64).flat_map(|x| rows.iter().map(|r| sum(x, r)).collect::<Vec<_>>()).collect();
     assert_eq!(sums, as_i32(&want["w8a8_acc_i32"]));
-    // the layer's own bias is within quant_bias
-    assert!(c.tensor(&format!("{Q}.bias")).is_none() && made.tensors.contains_key(&format!("{Q}.bias")));
+    // the layer's own bias is within quant_bias, and kept for other forms of the model
+    assert_eq!(tensor(&c, &format!("{Q}.bias")).2, bytes("bias"));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! | W8A8_MIX | the tensors of W8A8 and of W8A8_DYNAMIC | as W8A8_DYNAMIC |
 //!
 //! Scales and offsets are F32, F16 or BF16. Of two codes in a byte the even one is low; all have signs. An i64 in deq_scale
-//! is the bits of an f32 with its sign extended. quant_bias holds the layer's bias, so P.bias is not added to W8A8;
+//! is the bits of an f32 with its sign extended. quant_bias holds the layer's bias, so P.bias, which is kept, is not added to W8A8;
 //! scale_bias makes up for codes without signs, which other hardware computes with, and belongs to no weight.
 //!
 //! NORM.module.weight and NORM.module.bias replace NORM.weight where the linear layers that follow are quantised, and are
@@ -203,7 +203,7 @@ impl Reader<'_> {
             false => BlockType::W8A16,
         };
         let numbers = Numbers::Groups { scales, offsets, per_row: groups };
-        self.bias(i, rows, true)?;
+        self.bias(i, rows)?;
         self.becomes(i, codes, columns, rows, block, numbers)
     }
 
@@ -267,7 +267,7 @@ impl Reader<'_> {
             }
             numbers.push(Row { d, b, s });
         }
-        self.bias(i, rows, false)?;
+        self.bias(i, rows)?;
         self.activations.insert(self.tensors[i].name.clone(), Activations::Static { scale, offset });
         self.becomes(i, Codes::Bytes, columns, rows, BlockType::W8A8, Numbers::Rows(numbers))
     }
@@ -300,7 +300,7 @@ impl Reader<'_> {
             return Err(self.wrong(i, "too many columns", "sums of products that stay within 32 bits", columns));
         }
         let numbers = self.floats(scale)?.into_iter().map(|d| Row { d, b: 0, s: d }).collect();
-        self.bias(i, rows, true)?;
+        self.bias(i, rows)?;
         self.activations.insert(self.tensors[i].name.clone(), Activations::Dynamic { limit });
         self.becomes(i, codes, columns, rows, BlockType::W8A8, Numbers::Rows(numbers))
     }
@@ -375,7 +375,9 @@ impl Reader<'_> {
                 }
                 self.fates[i] = Fate::Is(weight);
                 if let Some((j, bias)) = bias {
-                    self.fates[j] = Fate::Is(bias);
+                    // smoothing leaves zeros, which nobody need add
+                    let none = self.floats(j)?.iter().all(|v| *v == 0.0);
+                    self.fates[j] = if none { Fate::Gone } else { Fate::Is(bias) };
                 }
                 Ok(())
             }

@@ -289,8 +289,9 @@ impl Reader<'_> {
         Err(self.wrong(j, "an offset that is too large", "at most 2^15 of either sign", format_args!("{offset:?}")))
     }
 
-    /// The bias of a linear layer: a vector of its own, or, where the scheme holds it elsewhere, left out.
-    pub(super) fn bias(&mut self, i: usize, rows: u64, is_added: bool) -> Result<(), FormatError> {
+    /// The bias of a linear layer: a vector of its own. Where the scheme holds it elsewhere nobody adds it, but another form
+    /// of the model needs it.
+    pub(super) fn bias(&mut self, i: usize, rows: u64) -> Result<(), FormatError> {
         let stem = self.tensors[i].name.strip_suffix("weight").unwrap_or_default();
         let Some(&j) = self.by_name.get(format!("{stem}bias").as_str()) else {
             return Ok(());
@@ -299,7 +300,7 @@ impl Reader<'_> {
         if self.tensors[j].shape != [rows] {
             return Err(self.wrong(j, "a shape that is not its matrix's", format_args!("[{rows}]"), self.shape(j)));
         }
-        self.fates[j] = if is_added { Fate::Is(self.tensors[j].clone()) } else { Fate::Gone };
+        self.fates[j] = Fate::Is(self.tensors[j].clone());
         Ok(())
     }
 }
