@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 
 /// The scheme's words on the command line, and the digest of the logits of 8 tokens after a prompt of 20.
 const SCHEMES: [(&str, &str); 8] = [
-    ("w8a16", ""),
-    ("w8a16 --group 32", ""),
-    ("w8a16 --group 128 --symmetric", ""),
-    ("w4a16 --group 32", ""),
-    ("w8a8-dynamic --smooth 0.5 --calibrate TEXT", ""),
-    ("w8a8 --calibrate TEXT", ""),
-    ("w8a8 --calibrate TEXT --smooth 0.5 --kv c8", ""),
-    ("w4a8-dynamic", ""),
+    ("w8a16", "2aed23a6fc2fa9743eca3131538fc2d763f6a1d05b3eba71a4db7ea149a89403"),
+    ("w8a16 --group 32", "129de3c4cbf3c224ff8a753b56b2c9cebd533165cbba229387a1f2cb55eec5dd"),
+    ("w8a16 --group 128 --symmetric", "0cbb5beb617a7bb548587ca3e44f47741a922fc534d9dfb4037e54c7003da8ff"),
+    ("w4a16 --group 32", "7f066212dc8ec19b630b0b77739db3975314af6444a1dc5abf836d0f8383a375"),
+    ("w8a8-dynamic --smooth 0.5 --calibrate TEXT", "45fa4e6ee79e813080bc3f3ddb1d87a275e73dc63220d5e31dec0c0497b0f562"),
+    ("w8a8 --calibrate TEXT", "77f714a8862dad5afcf261a78db214be931ef5c799693107df041428cd85abcf"),
+    ("w8a8 --calibrate TEXT --smooth 0.5 --kv c8", "0b3bc7159066d01393015db2489b3118f1d8a1f55383d3eeac6370ff380708d1"),
+    ("w4a8-dynamic", "cc82005cac014811c65c3de14868dee964df92bcbb836439b5871c15388ffe4a"),
 ];
 
 fn data(name: &str) -> PathBuf {
