@@ -64,7 +64,7 @@ def findings(shader, numbers):
     wide = numbers.get("wide in flight", 0)
     if is_decode(shader) and wide < LOADS:
         loads = numbers.get("loads in flight", 0)
-        found.append(("loads", f"{wide} loads of 16 bytes in flight, {loads} in all; {LOADS} of 16 bytes are wanted"))
+        found.append(("loads", f"16-byte loads in flight: {wide} ({loads} of all widths); wanted: {LOADS}"))
     return found
 
 
