@@ -1,17 +1,31 @@
 """What Mesa's compilers tell of one compiled shader, as numbers and findings. The one place that reads their text.
 
 `read` takes what vkisa wrote. A new number is a pattern in `COUNTS` or a name in `STATISTICS`; a new rule is a function
-that appends to `findings`.
+that appends to `findings`. What AMD's code has in flight is read in loads.py, what is slow is judged in speed.py.
 """
 
 import re
 from dataclasses import dataclass, field
+
+import loads
 
 # ---- the driver's own statistics ----
 
 # our name: the names that drivers have for it, in lower case
 STATISTICS = {
     "instructions": ("instructions", "instruction count"),
+    # AMD, NVIDIA, Intel (values alive at once), Adreno, Apple (halves)
+    "registers": ("vgprs", "number of gprs", "max live registers", "registers used", "gprs"),
+    # registers or values that did not fit, and on Adreno stores of them
+    "spills": ("spilled vgprs", "spills to memory", "spills", "stp count"),
+    "scalar spills": ("spilled sgprs",),
+    # bytes: of a subgroup, of a workgroup
+    "scratch": ("scratch size",),
+    "shared": ("lds size",),
+    # subgroups that a SIMD has room for
+    "subgroups": ("subgroups per simd",),
+    # bytes
+    "code": ("code size",),
 }
 
 # ---- machine code, by dialect ----
@@ -49,11 +63,13 @@ RECIPROCALS = {"rcp", "inv"}
 # what else is counted: name, then a pattern for each dialect
 COUNTS = {
     "dot products of bytes": {
-        "amd": r"\bv_dot4_",
+        "amd": r"\bv_dot4c?_",
         "nvidia": r"\bidp",
         "intel": r"\bdp4a\b",
         "adreno": r"\bdp4acc\b",
     },
+    # at a quarter of the rate of other instructions
+    "wide multiplies": {"amd": r"\bv_(?:mul_lo_[ui]32|mul_hi_[ui]32|mad_[ui]64_[ui]32|mad_co_[ui]64_[ui]32)\b"},
 }
 
 # ---- NIR ----
@@ -80,7 +96,8 @@ OPERAND = re.compile(r"%(\d+)")
 class Shader:
     """One shader in one compiler's hands."""
 
-    # by the names of STATISTICS and COUNTS; the largest and the sum over the shader's executables
+    # by the names of STATISTICS and COUNTS (the largest and the sum over the shader's executables), and for AMD of
+    # loads.main_loop
     numbers: dict = field(default_factory=dict)
     # (rule, what was seen); rules are "fused", "naked" and "transcendental"
     findings: list = field(default_factory=list)
@@ -237,4 +254,6 @@ def read(text):
         shader.findings += max(two, key=len)
     for name, patterns in COUNTS.items():
         shader.numbers[name] = len(re.findall(patterns.get(dialect, r"(?!)"), code))
+    if dialect == "amd":
+        shader.numbers |= loads.main_loop(code)
     return shader

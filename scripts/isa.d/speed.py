@@ -1,0 +1,100 @@
+"""Which kernels a device runs before it has measured any, and what is slow in them.
+
+The choice itself is `untuned` in host/variants.rs; here are the names of the shaders that it comes to. Nothing here says how
+fast a kernel is: the findings are two things that no AMD device makes good for.
+"""
+
+import csv
+from dataclasses import dataclass
+
+RULES = ("spill", "loads")
+# 16-byte loads a lane should have under way while it waits for memory
+LOADS = 8
+
+# The shaders of a llama of Q4_K_M with a cache of f16, in the order of a layer: a step of one token (attention splits from
+# 1024 positions on), and one of 16 tokens or more.
+F16 = "k_type=1 v_type=1"
+DECODE = (
+    ("embed_q4k", ""),
+    ("norm_quantize", ""),
+    ("q4k_matvec4", ""),
+    ("q4k_q6k_matvec4", ""),
+    ("rope_cache_write", F16),
+    ("attention_quantize", F16),
+    ("attention_chunks", F16),
+    ("attention_quantize_join", F16),
+    ("q4k_gate_up4", ""),
+    ("q6k_matvec4", ""),
+    ("select_rows", ""),
+    ("top_k", ""),
+)
+PREFILL = (
+    ("embed_q4k", ""),
+    ("norm_quantize", ""),
+    ("q4k_matmul", ""),
+    ("q4k_q6k_matmul", ""),
+    ("rope_cache_write", F16),
+    ("attention_quantize_tile", F16),
+    ("swiglu_quantize", ""),
+    ("q6k_matmul", ""),
+)
+
+# variants that only a measurement or a user's word brings in, and what no step of a model runs
+NOT_DEFAULT = ("_matvec", "_gate_up", "_staged", "_subgroup", "_encode", "float_probe")
+
+
+def is_default(shader):
+    """Whether a device runs a shader before anything is measured, for some model and cache."""
+    return not shader.endswith(NOT_DEFAULT)
+
+
+def is_decode(shader):
+    """Whether a shader reads weights, cache or activations in a step of one token."""
+    attention = shader.startswith("attention") and "tile" not in shader and shader != "attention_digits"
+    return shader.endswith(("_matvec4", "_gate_up4")) or attention or shader == "norm_quantize"
+
+
+def findings(shader, numbers):
+    """What is slow in an AMD compiler's numbers of a shader: [(rule, what was seen)]."""
+    found = []
+    spilled = numbers["spills"] + numbers["scalar spills"]
+    if is_default(shader) and (spilled or numbers["scratch"]):
+        found.append(("spill", f"{spilled} registers spilled, {numbers['scratch']} bytes of scratch a subgroup"))
+    # code that awaits no load at all has none under way
+    wide = numbers.get("wide in flight", 0)
+    if is_decode(shader) and wide < LOADS:
+        loads = numbers.get("loads in flight", 0)
+        found.append(("loads", f"16-byte loads in flight: {wide} ({loads} of all widths); wanted: {LOADS}"))
+    return found
+
+
+@dataclass
+class Known:
+    """A line of known.tsv: findings that are known, and why they are there."""
+
+    rule: str
+    shader: str
+    # of one row, or `*` for every row of the shader
+    overrides: str
+    targets: list
+    reason: str
+
+    def covers(self, rule, shader, overrides, target):
+        """Whether a finding is this one."""
+        row = (self.rule, self.shader) == (rule, shader) and self.overrides in ("*", overrides)
+        return row and target in self.targets
+
+
+def read_known(file):
+    """Reads known.tsv. Raises ValueError with the line that is wrong."""
+    known = []
+    with open(file, newline="") as f:
+        lines = [(n, line) for n, line in enumerate(f, 1) if line.strip() and not line.startswith("#")]
+    for (n, _), fields in zip(lines, csv.reader((line for _, line in lines), delimiter="\t", quoting=csv.QUOTE_NONE)):
+        if len(fields) != 5 or not all(fields[i].strip() for i in (0, 1, 3, 4)):
+            raise ValueError(f"line {n}: rule, shader, overrides (* for all), targets and reason are wanted, with tabs between")
+        rule, shader, overrides, targets, reason = fields
+        if rule not in RULES:
+            raise ValueError(f"line {n}: no rule {rule}; there are {', '.join(RULES)}")
+        known.append(Known(rule, shader, overrides, targets.split(), reason))
+    return known
