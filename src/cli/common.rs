@@ -184,8 +184,7 @@ pub struct EngineArgs {
     #[arg(short = 'c', long = "ctx-size", default_value = "0", value_name = "N", value_parser = whole::<0, {1 << 28}>)]
     #[arg(env = "ISOBIT_CTX_SIZE", hide_env_values = true, allow_negative_numbers = true)]
     pub ctx: usize,
-    /// Type of cached keys (also -ctk): f32, f16, q8_0, q4_0, q8_0r, q4_0r, tq3_0, tq3_1; c8 where the model brings
-    /// scales
+    /// Type of cached keys (also -ctk): f32, f16, q8_0, q4_0, q8_0r, q4_0r, tq3_0, tq3_1, c8 (model's scales)
     #[arg(long, default_value = "f16", value_name = "TYPE", alias = "cache-type-k", value_parser = cache_type)]
     #[arg(env = "ISOBIT_CTK", hide_env_values = true)]
     pub ctk: CacheType,

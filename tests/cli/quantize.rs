@@ -200,7 +200,7 @@ fn what_cannot_be_done_is_one_line_and_leaves_no_file() {
     let (f16, out) = (tiny("tiny-stories-f16.gguf"), at(dir.path(), "out.gguf"));
     refused(&["quantize", Q4_K_M, &out, "q8_0"], &["already", "--allow-requantize"]);
     refused(&["quantize", &f16, &out, "q8k128"], &["Q8K128", "--to packed"]);
-    refused(&["quantize", &f16, &out, "w8a16"], &["W8A16 has no place in a GGUF file", "another type"]);
+    refused(&["quantize", &f16, &out, "w8a16"], &["W8A16 is written as a directory", "name of a file"]);
     refused(
         &["quantize", &f16, &out, "q4_0", "--output-tensor-type", "w4a16"],
         &["output.weight", "W4A16 has no place"],

@@ -448,7 +448,7 @@ fn configs_that_make_no_model_are_refused_by_name() {
         (long, |c| c["original_max_position_embeddings"] = 0.into(), "the original context is 0"),
         (long, |c| drop(c.as_object_mut().unwrap().remove("original_max_position_embeddings")), "longrope needs"),
         ("--arch qwen2", |c| c["rope_scaling"] = serde_json::json!({"type": "longrope"}), "longrope is not supported"),
-        ("--arch qwen3", |c| c["model_type"] = "llama".into(), "k_norm.weight has no place in a llama model"),
+        ("--arch qwen3", |c| c["model_type"] = "llama".into(), "_norm.weight has no place in a llama model"),
         ("--arch qwen2", |c| c["model_type"] = "qwen3".into(), "has shape [64, 64], the config asks for [64, 512]"),
         ("--arch qwen3", |c| c["model_type"] = "qwen2".into(), "self_attn.q_proj.bias is missing"),
         ("--arch qwen3", |c| c["head_dim"] = 0.into(), "the head dimension is 0"),
