@@ -203,7 +203,7 @@ fn what_cannot_be_done_is_one_line_and_leaves_no_file() {
     refused(&["quantize", &f16, &out, "w8a16"], &["W8A16 is written as a directory", "name of a file"]);
     refused(
         &["quantize", &f16, &out, "q4_0", "--output-tensor-type", "w4a16"],
-        &["output.weight", "W4A16 has no place"],
+        &["token_embd.weight", "W4A16 has no place"],
     );
     refused(&["quantize", &f16, &out, "q9"], &["q9", "q4_k_m"]);
     refused(&["quantize", &f16, &out, "--to", "packed", "q4_0"], &["Q4_0", "no packed form"]);
