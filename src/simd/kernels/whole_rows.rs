@@ -56,42 +56,22 @@ impl Matrix for W8A8 {
         _seg_groups: usize,
     ) -> [[f32; ROW_BLOCK]; T] {
         assert!(P * V::N == ROW_BLOCK && D == 1 && act.len() == T * groups && w.len() == WORDS * groups);
-        let mut sum = [[v.int(0); P]; T];
+        // only a fixed scale, of which 1 is left in the blocks, gives codes of -128
+        let mut least = false;
+        for t in 0..T {
+            if act[t * groups][0] == 1f32.to_bits() {
+                for a in &act[t * groups..][..groups] {
+                    least |= has_least(a);
+                }
+            }
+        }
+        let sum =
+            if least { sums::<V, T, P, true>(v, w, act, groups) } else { sums::<V, T, P, false>(v, w, act, groups) };
         let mut over = [0i32; T];
-        let lines = (WORDS * size_of::<Word>() / LINE).div_ceil(P);
-        for g in 0..groups {
-            let mut a = [[&act[0]; 1]; T];
+        if V::SIGNED_BIAS != 0 {
             for t in 0..T {
-                a[t] = [&act[t * groups + g]];
-                let a = a[t][0];
-                over[t] = over[t].wrapping_add(sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3));
-            }
-            let codes: &[Word; 32] = w[g * WORDS + 2..].first_chunk().expect("32 words of codes");
-            let mut least = false;
-            for t in 0..T {
-                least |= has_least(a[t][0]);
-            }
-            for part in 0..P {
-                // opaque, as in `quantised`
-                let a = std::hint::black_box(&a);
-                let next = Next::new(w, g * WORDS, part, if few::<T, 1>() { lines } else { 0 });
-                let mut s = [[v.int(0); 1]; T];
-                for t in 0..T {
-                    s[t][0] = sum[t][part];
-                }
-                if least {
-                    for t in 0..T {
-                        let [most, rest] = parted(a[t][0]);
-                        let mut one = [s[t]];
-                        group::<V, 1>(v, codes, part, &[[&most]], next, &mut one);
-                        group::<V, 1>(v, codes, part, &[[&rest]], next, &mut one);
-                        s[t] = one[0];
-                    }
-                } else {
-                    group::<V, T>(v, codes, part, a, next, &mut s);
-                }
-                for t in 0..T {
-                    sum[t][part] = s[t][0];
+                for a in &act[t * groups..][..groups] {
+                    over[t] = over[t].wrapping_add(sum32(a, 0) + sum32(a, 1) + sum32(a, 2) + sum32(a, 3));
                 }
             }
         }
@@ -106,6 +86,50 @@ impl Matrix for W8A8 {
         }
         out
     }
+}
+
+/// Sums over all groups, of every part of the rows and every token, with [`Lanes::SIGNED_BIAS`] in them. `LEAST`: there are
+/// activations of -128.
+#[inline(always)]
+fn sums<V: Lanes, const T: usize, const P: usize, const LEAST: bool>(
+    v: V,
+    w: &[Word],
+    act: &[ActBlock],
+    groups: usize,
+) -> [[V::I; P]; T] {
+    let mut sum = [[v.int(0); P]; T];
+    let lines = (WORDS * size_of::<Word>() / LINE).div_ceil(P);
+    for g in 0..groups {
+        let mut a = [[&act[0]; 1]; T];
+        for t in 0..T {
+            a[t] = [&act[t * groups + g]];
+        }
+        let codes: &[Word; 32] = w[g * WORDS + 2..].first_chunk().expect("32 words of codes");
+        for part in 0..P {
+            // opaque, as in `quantised`
+            let a = std::hint::black_box(&a);
+            let next = Next::new(w, g * WORDS, part, if few::<T, 1>() { lines } else { 0 });
+            let mut s = [[v.int(0); 1]; T];
+            for t in 0..T {
+                s[t][0] = sum[t][part];
+            }
+            if LEAST {
+                for t in 0..T {
+                    let [most, rest] = parted(a[t][0]);
+                    let mut one = [s[t]];
+                    group::<V, 1>(v, codes, part, &[[&most]], next, &mut one);
+                    group::<V, 1>(v, codes, part, &[[&rest]], next, &mut one);
+                    s[t] = one[0];
+                }
+            } else {
+                group::<V, T>(v, codes, part, a, next, &mut s);
+            }
+            for t in 0..T {
+                sum[t][part] = s[t][0];
+            }
+        }
+    }
+    sum
 }
 
 /// Dots of the codes of one group, added to `s`.
