@@ -2,7 +2,7 @@
 
 use super::error::FormatError;
 use super::meta::Meta;
-use super::{Container, Tensor, gguf_write};
+use super::{Activations, Container, Tensor, gguf_write};
 use rayon::prelude::*;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -21,7 +21,8 @@ impl Container {
     /// One file, shards with the same metadata, and another alignment of the data have one digest. It is
     ///
     /// `sha256("isobit model 1" meta tensor*)`, where a tensor is its name, type, shape and the SHA-256 of each 4 MiB of its
-    /// bytes, and everything of variable length has its length in front as a little-endian u64.
+    /// bytes, and everything of variable length has its length in front as a little-endian u64. A matrix of W8A8 has behind
+    /// its shape how its activations become codes: two tensors with the same bytes give other results where that differs.
     ///
     /// Errors: those of reading.
     pub fn digest(&self, mut progress: impl FnMut(u64)) -> Result<String, FormatError> {
@@ -63,6 +64,11 @@ impl Container {
             put(t.dtype.name().as_bytes());
             let shape: Vec<u8> = t.shape.iter().flat_map(|d| d.to_le_bytes()).collect();
             put(&shape);
+            match self.activations(&t.name) {
+                None => {}
+                Some(Activations::Dynamic { limit }) => put(&limit.to_le_bytes()),
+                Some(Activations::Static { scale, offset }) => put(&[scale, offset].map(f32::to_le_bytes).concat()),
+            }
             let chunks: Vec<u8> = digests.by_ref().take(t.bytes.div_ceil(CHUNK) as usize).flatten().collect();
             put(&chunks);
         }

@@ -519,6 +519,25 @@ fn four_bits_on_both_sides_have_activations_up_to_7_and_may_lack_offsets() {
 }
 
 #[test]
+fn the_digest_says_how_activations_become_codes() {
+    let digest = |made: &Made| made.open().1.digest(|_| ()).unwrap();
+    let mut of_four = Made { config: json!({}), ..Made::default() };
+    of_four.put(&format!("{O}.weight"), "W4A4_DYNAMIC", Dtype::I8, &[4, 32], as_bytes(&codes(128, true)));
+    of_four.floats(&format!("{O}.weight_scale"), "W4A4_DYNAMIC", &[4], &[0.5; 4]);
+    let four = digest(&of_four);
+    assert_eq!(four, digest(&of_four));
+    // the same blocks, other activations
+    for part in ["weight", "weight_scale"] {
+        of_four.description.insert(format!("{O}.{part}"), "W8A8_DYNAMIC".into());
+    }
+    assert_ne!(four, digest(&of_four));
+    let mut fixed = of_static(Dtype::F32, f32_bytes(&[0.5; 4]));
+    let before = digest(&fixed);
+    fixed.set(&format!("{O}.input_offset"), &[1], &[-11.0]);
+    assert_ne!(before, digest(&fixed));
+}
+
+#[test]
 fn old_names_one_type_in_them_and_shards_give_the_same_model() {
     let made = Made::sample();
     let (_dir, whole) = made.open();
