@@ -40,8 +40,8 @@ DIALECTS = {
 
 # float multiply-adds: one rounding where the shader has two
 FUSED = {
-    # scalar, vector, packed, and the halves of dual issue
-    "amd": r"\b[vs]_(?:dual_|pk_)?(?:fma|fmac|fmaak|fmamk|mad|mac|madmk|madak|dot2c?|dot2acc)"
+    # scalar, vector, packed, and the halves of dual issue; 1 * x - 0 to f16 is how integers for matrices are narrowed
+    "amd": r"\b(?!v_fma_mix(?:lo|hi)_f16 v\d+, 1\.0, v\d+, neg\(0\) )[vs]_(?:dual_|pk_)?(?:fma|fmac|fmaak|fmamk|mad|mac|madmk|madak|dot2c?|dot2acc)"
     r"(?:_mix|_mixlo|_mixhi|_legacy|_dx9_zero)?_(?:f16|f32|f64)\w*.*",
     "nvidia": r"\b(?:ffma|hfma2|dfma)\b.*",
     # Mesa 25 writes the type as >:F, Mesa 26 as :f
@@ -97,7 +97,7 @@ class Shader:
     """One shader in one compiler's hands."""
 
     # by the names of STATISTICS and COUNTS (the largest and the sum over the shader's executables), and for AMD of
-    # loads.main_loop
+    # loads.main_loop and loads.dot_loop
     numbers: dict = field(default_factory=dict)
     # (rule, what was seen); rules are "fused", "naked" and "transcendental"
     findings: list = field(default_factory=list)
@@ -255,5 +255,5 @@ def read(text):
     for name, patterns in COUNTS.items():
         shader.numbers[name] = len(re.findall(patterns.get(dialect, r"(?!)"), code))
     if dialect == "amd":
-        shader.numbers |= loads.main_loop(code)
+        shader.numbers |= loads.main_loop(code) | loads.dot_loop(code)
     return shader

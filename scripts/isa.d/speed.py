@@ -1,18 +1,21 @@
-"""Which kernels a device runs before it has measured any, and what is slow in them.
+"""Which kernels a llama runs before a device has measured any, and what is slow in a kernel.
 
-The choice itself is `untuned` in host/variants.rs; here are the names of the shaders that it comes to. Nothing here says how
-fast a kernel is: the findings are two things that no AMD device makes good for.
+The choice itself is `untuned` in host/variants.rs: tests/kernels/shaders.rs compares the lists here with it, and `isobit
+shaders` says of every shader whether it may be chosen. Nothing here says how fast a kernel is: the findings are two things
+that no AMD device makes good for.
 """
 
 import csv
 from dataclasses import dataclass
 
 RULES = ("spill", "loads")
-# 16-byte loads a lane should have under way while it waits for memory
-LOADS = 8
+# Bytes a lane should have asked for while it waits for memory: eight loads of 16. Of a matrix only such loads count: those
+# of 4 are activations, which a cache has. Of the cache of keys and values, whose layout gives a lane 4 bytes a load and 32
+# lanes a line of 128, and of norms all loads count.
+WANTED = 128
 
 # The shaders of a llama of Q4_K_M with a cache of f16, in the order of a layer: a step of one token (attention splits from
-# 1024 positions on), and one of 16 tokens or more.
+# 256 positions on), and one of 16 tokens or more.
 F16 = "k_type=1 v_type=1"
 DECODE = (
     ("embed_q4k", ""),
@@ -39,14 +42,6 @@ PREFILL = (
     ("q6k_matmul", ""),
 )
 
-# variants that only a measurement or a user's word brings in, and what no step of a model runs
-NOT_DEFAULT = ("_matvec", "_gate_up", "_staged", "_subgroup", "_encode", "float_probe")
-
-
-def is_default(shader):
-    """Whether a device runs a shader before anything is measured, for some model and cache."""
-    return not shader.endswith(NOT_DEFAULT)
-
 
 def is_decode(shader):
     """Whether a shader reads weights, cache or activations in a step of one token."""
@@ -54,17 +49,21 @@ def is_decode(shader):
     return shader.endswith(("_matvec4", "_gate_up4")) or attention or shader == "norm_quantize"
 
 
-def findings(shader, numbers):
-    """What is slow in an AMD compiler's numbers of a shader: [(rule, what was seen)]."""
+def findings(shader, default, numbers):
+    """What is slow in an AMD compiler's numbers of a shader: [(rule, what was seen)]. `default`: a device may run it for some
+    model before anything is measured."""
     found = []
     spilled = numbers["spills"] + numbers["scalar spills"]
-    if is_default(shader) and (spilled or numbers["scratch"]):
+    if default and (spilled or numbers["scratch"]):
         found.append(("spill", f"{spilled} registers spilled, {numbers['scratch']} bytes of scratch a subgroup"))
-    # code that awaits no load at all has none under way
-    wide = numbers.get("wide in flight", 0)
-    if is_decode(shader) and wide < LOADS:
-        loads = numbers.get("loads in flight", 0)
-        found.append(("loads", f"16-byte loads in flight: {wide} ({loads} of all widths); wanted: {LOADS}"))
+    if is_decode(shader):
+        # code that awaits no load at all has none under way
+        loads, wide = numbers.get("loads in flight", 0), numbers.get("wide in flight", 0)
+        matrix = shader.endswith(("_matvec4", "_gate_up4"))
+        under_way = 16 * wide if matrix else numbers.get("bytes in flight", 0)
+        if under_way < WANTED:
+            seen = f"{loads} loads in flight, {wide} of them of 16 bytes"
+            found.append(("loads", f"{under_way} bytes a lane that count ({seen}); wanted: {WANTED}"))
     return found
 
 

@@ -1,5 +1,6 @@
 //! `isobit shaders`: every shader as drivers get it, for compilers and checks outside of this program (`scripts/isa`).
 
+use crate::cases;
 use crate::host::shaders::{SHADERS, code};
 use crate::host::{spirv, variants};
 use anyhow::Context;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(
-    after_help = "Writes DIR/NAME.wgsl with every import expanded and marks of where each part is from, and DIR/index.tsv: a line for each shader and set of override values\nwith the stem, the WGSL file, the SHA-256 of its code (comments and spacing left out), the entry point, what the text must enable first for readers other than naga, the values as NAME=NUMBER, and the SPIR-V file.\n\nExamples:\n  isobit shaders --out expanded\n  isobit shaders --out expanded --spirv --sets cover"
+    after_help = "Writes DIR/NAME.wgsl with every import expanded and marks of where each part is from, and DIR/index.tsv: a line for each shader and set of override values\nwith the stem, the WGSL file, the SHA-256 of its code (comments and spacing left out), the entry point, what the text must enable first for readers other than naga, the values as NAME=NUMBER, the SPIR-V file, and `1` where a device may run the shader for some model before it has measured any (files that are not of this build count as such).\n\nExamples:\n  isobit shaders --out expanded\n  isobit shaders --out expanded --spirv --sets cover"
 )]
 pub struct ShadersArgs {
     /// The folder to write to
@@ -35,18 +36,25 @@ enum Sets {
 }
 
 /// The columns of the index.
-const HEAD: &str = "shader\twgsl\tsha256\tentry\tenable\toverrides\tspirv\n";
+const HEAD: &str = "shader\twgsl\tsha256\tentry\tenable\toverrides\tspirv\tdefault\n";
+
+/// Shaders that no device runs for any model unless it has measured them or a user asks for them.
+fn others() -> HashSet<&'static str> {
+    let defaults: HashSet<String> = cases::ops().into_iter().flat_map(variants::defaults).collect();
+    SHADERS.iter().map(|s| s.name).filter(|name| !defaults.contains(*name)).collect()
+}
 
 pub fn run(a: ShadersArgs) -> anyhow::Result<ExitCode> {
-    // stem, text, whether it needs subgroups
-    let mut shaders: Vec<(String, String, bool)> = Vec::new();
+    // stem, text, what it must enable first
+    let mut shaders: Vec<(String, String, &str)> = Vec::new();
     for file in &a.files {
         let name = || file.display().to_string();
         let stem = file.file_stem().and_then(|s| s.to_str()).with_context(|| format!("{}: no file name", name()))?;
-        shaders.push((stem.to_string(), std::fs::read_to_string(file).with_context(name)?, false));
+        shaders.push((stem.to_string(), std::fs::read_to_string(file).with_context(name)?, ""));
     }
     if a.files.is_empty() {
-        shaders.extend(SHADERS.iter().map(|s| (s.name.to_string(), s.source.to_string(), s.subgroups)));
+        let enable = |subgroups| if subgroups { "subgroups" } else { "" };
+        shaders.extend(SHADERS.iter().map(|s| (s.name.to_string(), s.source.to_string(), enable(s.subgroups))));
     }
     let mut stems = HashSet::new();
     if let Some((twice, ..)) = shaders.iter().find(|(stem, ..)| !stems.insert(stem.clone())) {
@@ -57,11 +65,12 @@ pub fn run(a: ShadersArgs) -> anyhow::Result<ExitCode> {
         let file = a.out.join(name);
         std::fs::write(&file, bytes).with_context(|| file.display().to_string())
     };
+    let others = others();
     let mut index = HEAD.to_string();
-    for (stem, source, subgroups) in &shaders {
+    for (stem, source, enable) in &shaders {
         let wgsl = format!("{stem}.wgsl");
         write(&wgsl, source.as_bytes())?;
-        let enable = if *subgroups { "subgroups" } else { "" };
+        let default = if others.contains(stem.as_str()) { "" } else { "1" };
         let hash = format!("{:x}", Sha256::digest(code(source)));
         let sets = variants::override_sets(stem);
         for set in if a.sets == Sets::Cover { variants::cover(sets) } else { sets } {
@@ -74,7 +83,7 @@ pub fn run(a: ShadersArgs) -> anyhow::Result<ExitCode> {
                 spv.push_str(".spv");
                 write(&spv, bytemuck::cast_slice(&words))?;
             }
-            writeln!(index, "{stem}\t{wgsl}\t{hash}\tmain\t{enable}\t{}\t{spv}", values.join(" "))
+            writeln!(index, "{stem}\t{wgsl}\t{hash}\tmain\t{enable}\t{}\t{spv}\t{default}", values.join(" "))
                 .expect("a String grows");
         }
     }
