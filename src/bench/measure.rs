@@ -265,7 +265,7 @@ impl<'d> Bench<'d> {
 }
 
 /// The steps of one repetition: positions, tokens and outputs, without inputs.
-fn steps(test: &Test, batch: usize, ubatch: usize) -> Vec<Step> {
+pub(super) fn steps(test: &Test, batch: usize, ubatch: usize) -> Vec<Step> {
     let mut list = Vec::new();
     let mut pos = test.depth;
     let mut left = test.prompt;

@@ -8,6 +8,7 @@
 //! - [`measure`]: runs the tests of one loaded model on one device
 //! - [`schema`]: rows and their five formats
 //! - [`ops`]: one operation at a time, checked and timed
+//! - [`predict`]: what to expect of a device that is not here
 //! - [`compare`]: two files of rows against each other
 //! - `report`: rows as one page of HTML (feature `cli`)
 //!
@@ -17,6 +18,7 @@ pub mod compare;
 pub mod grid;
 pub mod measure;
 pub mod ops;
+pub mod predict;
 #[cfg(feature = "cli")]
 pub mod report;
 pub mod schema;

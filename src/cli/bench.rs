@@ -3,6 +3,8 @@
 mod args;
 mod checks;
 mod ops;
+#[cfg(feature = "gpu")]
+mod predict;
 
 pub use args::{BenchArgs, short_form};
 
@@ -123,6 +125,11 @@ pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
     // headers only: a wrong name or file ends the run before anything is measured
     for source in a.sources() {
         Hyper::read(&source.open()?)?;
+    }
+    #[cfg(feature = "gpu")]
+    if !a.predict.is_empty() {
+        ensure!(a.ops.is_none() && a.html.is_none(), "--predict has neither operations nor a page");
+        return predict::run(&a);
     }
     let mut session = Run::new(&a)?;
     if a.flash_attn == Some(false) {

@@ -325,7 +325,11 @@ impl EngineArgs {
             Ok("in-place") => host::Upload::InPlace,
             _ => host::Upload::Auto,
         };
-        host::GpuOptions { max_binding: None, variants, tune, store, upload }
+        let loops = match std::env::var("ISOBIT_LOOPS").as_deref() {
+            Ok("counted") => host::Loops::Counted,
+            _ => host::Loops::Plain,
+        };
+        host::GpuOptions { max_binding: None, variants, tune, store, upload, loops }
     }
 }
 

@@ -545,4 +545,68 @@ mod gpu {
         assert_eq!(rows[0]["backends"], "CPU");
         assert_ne!(rows[2]["backends"], "CPU");
     }
+
+    #[test]
+    fn predict_says_in_every_format_that_it_is_an_estimate_and_stays_below_what_memory_allows() {
+        let args = ["--predict", "all", "--synthetic", "llama-58m", "-p", "64", "-n", "4", "-d", "0,300", "-o"];
+        let run = |format: &str| bench(&[&args[..], &[format]].concat()).exits(0);
+        let ran = run("json");
+        assert!(ran.err.contains("estimate, not measured"), "{ran:#?}");
+        let rows = ran.rows();
+        let of = |v: &Value, name: &str| v[name].as_f64().unwrap_or_else(|| panic!("no {name} in {v}"));
+        let mut targets: Vec<&str> = rows.iter().map(|r| r["target"].as_str().unwrap()).collect();
+        targets.dedup();
+        assert!(targets.len() >= 5 && rows.len() == 4 * targets.len(), "{targets:?}");
+        for r in &rows {
+            assert_eq!(r["figure"], "estimate, not measured");
+            assert!(0.0 < of(r, "low_ts") && of(r, "low_ts") <= of(r, "high_ts"), "{r}");
+            assert!(of(r, "high_ts") <= of(r, "memory_limit_ts"), "{r}");
+            assert!(of(r, "dispatches_per_token") > 0.0 && r["measured_ts"].is_null(), "{r}");
+        }
+        for (format, lines) in [("md", rows.len() + 2), ("csv", rows.len() + 1), ("jsonl", rows.len())] {
+            let out = run(format).out;
+            assert_eq!(out.lines().count(), lines, "{out}");
+            let marked = out.lines().filter(|l| l.contains("estimate, not measured")).count();
+            assert_eq!(marked, rows.len(), "{out}");
+        }
+    }
+
+    #[test]
+    fn predict_names_its_targets_and_shows_what_a_file_of_rows_has_of_the_same_test() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = ["--synthetic", "llama-58m", "-p", "0", "-n", "4", "-o", "json"];
+        let predict = |more: &[&str]| bench(&[&shape[..], more].concat());
+        let unknown = predict(&["--predict", "voodoo2"]).exits(2);
+        for name in ["voodoo2", "strix-halo", "rtx-4090", "h100", "arc-a770", "m1", "all"] {
+            assert!(unknown.err.contains(name), "{unknown:#?}");
+        }
+        let rows = predict(&["--predict", "h100"]).exits(0).rows();
+        let row = |adapter: &str, depth: usize| {
+            let mut v = rows[0].clone();
+            let samples = Value::from(vec![12.0, 13.0]);
+            let set = [
+                ("adapter", Value::from(adapter)),
+                ("n_depth", depth.into()),
+                ("avg_ts", 12.5.into()),
+                ("samples_ts", samples),
+            ];
+            for (name, value) in set {
+                v[name] = value;
+            }
+            v.to_string()
+        };
+        for (adapter, depth, expected) in [
+            ("NVIDIA H100 80GB HBM3", 0, Some(Value::from(12.5))),
+            ("NVIDIA H100 80GB HBM3", 64, Some(Value::Null)),
+            ("llvmpipe (LLVM 15.0.6, 256 bits)", 0, None),
+        ] {
+            let file = put(dir.path(), "rows.json", &format!("[{}]", row(adapter, depth)));
+            let ran = predict(&["--predict", "auto", "--measured", &file]).exits(0);
+            match expected {
+                Some(measured) => assert_eq!(ran.rows()[0]["measured_ts"], measured, "{adapter} at {depth}"),
+                None => assert!(ran.rows().is_empty() && ran.err.contains("no figures of llvmpipe"), "{ran:#?}"),
+            }
+        }
+        assert!(predict(&["--predict", "auto"]).exits(2).err.contains("--measured"));
+    }
 }

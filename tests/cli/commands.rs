@@ -1137,13 +1137,26 @@ fn shaders_writes_every_shader_and_an_index_and_stays_out_of_the_help() {
     isobit(&["shaders", "--out", out.to_str().unwrap(), "--sets", "cover"]).ok();
     let index = std::fs::read_to_string(out.join("index.tsv")).unwrap();
     let rows: Vec<Vec<&str>> = index.lines().map(|l| l.split('\t').collect()).collect();
-    assert_eq!(rows[0], ["shader", "wgsl", "sha256", "entry", "enable", "overrides", "spirv"]);
+    assert_eq!(rows[0], ["shader", "wgsl", "sha256", "entry", "enable", "overrides", "spirv", "default"]);
     for s in SHADERS {
         let row = rows.iter().find(|r| r[0] == s.name).unwrap_or_else(|| panic!("{} is not in the index", s.name));
         assert_eq!(std::fs::read_to_string(out.join(row[1])).unwrap(), s.source);
         assert_eq!((row[3], row[4], row[6]), ("main", if s.subgroups { "subgroups" } else { "" }, ""));
     }
     assert!(rows.iter().any(|r| r[0] == "cache_write_k" && r[5] == "cache_type=7"), "{index}");
+    // what runs unmeasured, and what only a measurement, a user's word or no model at all brings in
+    for (names, default) in [
+        (
+            &["q4k_matvec4", "q4k_matmul", "q4k_matmul8", "q4k_gate_up4", "attention_chunks", "attention_tile_wide"][..],
+            "1",
+        ),
+        (&["q4k_matvec", "q4k_staged", "q4k_gate_up", "norm_quantize_subgroup", "q8_0_encode", "float_probe"], ""),
+    ] {
+        for name in names {
+            let row = rows.iter().find(|r| r[0] == *name).unwrap_or_else(|| panic!("{name} is not in the index"));
+            assert_eq!(row[7], default, "{name}");
+        }
+    }
     assert!(!isobit(&["--help"]).ok().out.contains("shaders"));
 }
 

@@ -2,6 +2,8 @@
 
 use super::Source;
 use crate::bench::grid::{self, Test};
+#[cfg(feature = "gpu")]
+use crate::bench::predict::{self, Target};
 use crate::bench::schema::{Config, Format, Kernels, Varied};
 use crate::cli::common::{self, KernelArgs};
 use crate::formats::synthetic::Synthetic;
@@ -55,9 +57,31 @@ fn on_or_off(s: &str) -> Result<bool, String> {
     }
 }
 
+/// What `--predict` names.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    /// all targets there are
+    All,
+    /// that of the adapter in the file of `--measured`
+    Measured,
+    One(&'static Target),
+}
+
+#[cfg(feature = "gpu")]
+impl Asked {
+    fn parse(word: &str) -> Result<Asked, String> {
+        match word.to_lowercase().as_str() {
+            "all" => Ok(Asked::All),
+            "auto" => Ok(Asked::Measured),
+            name => predict::target(name).map(Asked::One).map_err(|e| format!("{e}; or all, or auto with --measured")),
+        }
+    }
+}
+
 #[derive(Args)]
 #[command(
-    after_help = "Numbers are lists: 512, 128,512, 0-4096+1024, 128-1024*2; flags may be repeated.\n\nExamples:\n  isobit bench model.gguf --device cpu,gpu\n  isobit bench -m model.gguf -p 512 -n 128 -d 0,4096 -ctk f16,q8_0,tq3_1 -ctv f16 -o json > a.json\n  isobit bench --synthetic llama-7b --device gpu --html report.html\n  isobit bench --ops --synthetic llama-1b --simd avx2,avx512\n  isobit bench --compare a.json b.json\n\nExit code 1: digests differ, so one of the speeds is that of a wrong result. Fields: docs/bench.md."
+    after_help = "Numbers are lists: 512, 128,512, 0-4096+1024, 128-1024*2; flags may be repeated.\n\nExamples:\n  isobit bench model.gguf --device cpu,gpu\n  isobit bench -m model.gguf -p 512 -n 128 -d 0,4096 -ctk f16,q8_0,tq3_1 -ctv f16 -o json > a.json\n  isobit bench --synthetic llama-7b --device gpu --html report.html\n  isobit bench --ops --synthetic llama-1b --simd avx2,avx512\n  isobit bench --predict rtx-4090 --synthetic llama-8b -d 0,4096\n  isobit bench --compare a.json b.json\n\nExit code 1: digests differ, so one of the speeds is that of a wrong result. Fields: docs/bench.md."
 )]
 pub struct BenchArgs {
     /// GGUF files or Hugging Face directories [default: the embedded story model]
@@ -174,6 +198,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "model", help_heading = "Instead")]
     #[arg(value_parser = ["model", "cases"], hide_possible_values = true, require_equals = true)]
     pub(super) ops: Option<String>,
+    /// Estimate speeds on devices that are not here (nothing runs): strix-halo, rtx-4090, h100, arc-a770, m1, m3-max, all, or
+    /// auto for the adapter of --measured
+    #[cfg(feature = "gpu")]
+    #[arg(long, value_name = "TARGET", value_delimiter = ',', value_parser = Asked::parse, help_heading = "Instead")]
+    pub(super) predict: Vec<Asked>,
+    /// Show beside the estimates what this file of rows holds (JSON or JSONL)
+    #[cfg(feature = "gpu")]
+    #[arg(long, value_name = "FILE", requires = "predict", help_heading = "Instead")]
+    pub(super) measured: Option<PathBuf>,
     /// Compare two files of rows (ours or llama-bench's; JSON or JSONL)
     #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = "Instead")]
     pub(super) compare: Vec<PathBuf>,
