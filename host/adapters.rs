@@ -1,13 +1,14 @@
 //! Finding adapters, describing them, and opening devices.
 
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, Optional};
 use super::device::GpuDevice;
 use super::faults::{Faults, HostError, one_line};
+use super::matrices;
+use super::module::{self, Loops};
 use super::options::{GpuOptions, Tune, Upload};
 use super::pipeline_cache::PipelineCache;
 use super::qualify::{Verdict, qualify};
 use super::store::Memory;
-use super::variants::Forced;
 use std::sync::Arc;
 
 /// One adapter of one backend.
@@ -142,7 +143,8 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
 }
 
 /// Opens a device with everything the adapter allows (of optional features, mapping what lies in main memory,
-/// subgroups and, where something is kept between runs, pipeline caches are asked for) and qualifies it.
+/// subgroups, matrices of sizes that kernels are made for and, where something is kept between runs, pipeline caches are
+/// asked for) and qualifies it.
 pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevice, Verdict), HostError> {
     let title = adapter.title();
     let has = |feature| adapter.inner.features().contains(feature);
@@ -156,10 +158,8 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let mut features = wgpu::Features::empty();
     features.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, in_place);
     let subgroups = has(wgpu::Features::SUBGROUP);
-    if !subgroups && options.variants.iter().any(Forced::needs_subgroups) {
-        log::warn!("{title} has no subgroups: the variant subgroup is not used on it, plain is");
-    }
     features.set(wgpu::Features::SUBGROUP, subgroups);
+    features |= matrices::features(&adapter.inner);
     features.set(wgpu::Features::PIPELINE_CACHE, store.is_some() && has(wgpu::Features::PIPELINE_CACHE));
     let (device, queue) = adapter
         .inner
@@ -167,6 +167,10 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
             label: Some("isobit"),
             required_features: features,
             required_limits: adapter.inner.limits(),
+            experimental_features: match features.intersects(wgpu::Features::all_experimental_mask()) {
+                true => module::matrices(),
+                false => wgpu::ExperimentalFeatures::disabled(),
+            },
             ..Default::default()
         })
         .await
@@ -187,14 +191,30 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         None => None,
     };
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
-    let capabilities = Capabilities { in_place, parallel, hardware, subgroups };
+    let loops = options.loops;
+    let optional = Optional { subgroups, ..Optional::default() };
+    let capabilities = Capabilities { in_place, parallel, hardware, optional, loops };
     let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
-    let verdict = match gpu.memory.exact() && options.tune == Tune::Auto {
+    let remembered = gpu.memory.exact() && options.tune == Tune::Auto && loops == Loops::default();
+    let verdict = match remembered {
         true => Verdict { words: 0, mismatches: 0, first: None, flushes: None },
         false => qualify(&mut gpu).await?,
     };
-    gpu.memory.set_exact(verdict.exact());
+    let offered = matrices::offered(&adapter.inner);
+    let exact = match remembered {
+        true => gpu.memory.page.matrices,
+        false => matrices::qualify(&gpu, offered).await?,
+    };
+    gpu.capabilities.optional.matrices = std::array::from_fn(|i| offered[i] && exact[i]);
+    // what is remembered is of the loops that users get
+    if loops == Loops::default() {
+        gpu.memory.set_exact(verdict.exact(), exact);
+    }
+    let optional = gpu.capabilities.optional;
+    for lacks in options.variants.iter().filter_map(|v| v.lacks(optional)) {
+        log::warn!("{} {lacks}", gpu.title);
+    }
     gpu.options = options;
     Ok((gpu, verdict))
 }

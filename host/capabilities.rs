@@ -1,5 +1,34 @@
 //! What a device can do, as far as choices depend on it.
 
+use super::module::Loops;
+
+/// What shaders may use of what not every device has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Optional {
+    pub subgroups: bool,
+    /// matrices of the sizes of [`matrices::SIZES`](super::matrices::SIZES) that the probe found exact
+    pub matrices: [bool; 2],
+}
+
+/// What a shader needs of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Needs {
+    Nothing,
+    Subgroups,
+    /// matrices of a size, by its place in [`matrices::SIZES`](super::matrices::SIZES)
+    Matrices(usize),
+}
+
+impl Optional {
+    pub fn has(self, needs: Needs) -> bool {
+        match needs {
+            Needs::Nothing => true,
+            Needs::Subgroups => self.subgroups,
+            Needs::Matrices(place) => self.matrices[place],
+        }
+    }
+}
+
 /// What is known of a device when it is opened.
 #[derive(Clone, Copy)]
 pub(super) struct Capabilities {
@@ -9,6 +38,8 @@ pub(super) struct Capabilities {
     pub parallel: bool,
     /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
     pub hardware: bool,
-    /// shaders may use subgroups
-    pub subgroups: bool,
+    /// what shaders may use of what not every device has
+    pub optional: Optional,
+    /// how the loops of its shaders are made
+    pub loops: Loops,
 }

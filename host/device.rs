@@ -6,6 +6,7 @@ use super::options::{GpuOptions, Tune};
 use super::pipeline_cache::PipelineCache;
 use super::program::{AHEAD, Place, Program, SLOT};
 use super::store::Memory;
+use super::variants::Variant;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
 use crate::ops::top_k::PAIR;
 use crate::record::{Args, Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
@@ -57,6 +58,11 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
+    /// Whether the device has what a variant needs.
+    pub fn offers(&self, variant: &Variant) -> bool {
+        variant.runs(self.capabilities.optional)
+    }
+
     pub(super) fn new(
         device: wgpu::Device,
         queue: wgpu::Queue,
@@ -325,7 +331,7 @@ impl GpuDevice {
     }
 
     /// The first `bytes` of a staging buffer, once a submission, or all work before, is done.
-    async fn map(
+    pub(super) async fn map(
         &self,
         staging: &wgpu::Buffer,
         bytes: u64,

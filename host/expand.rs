@@ -35,7 +35,7 @@ pub struct Expanded {
     pub name: String,
     /// where it is declared: the beginning of its file, or its row of the table
     pub declared: Place,
-    /// WGSL with the marks, without `enable` lines
+    /// WGSL with the marks; of `enable` lines only those that naga asks for, before all else
     pub text: String,
     /// what its `enable` lines name, in order
     pub enables: Vec<String>,
@@ -125,10 +125,12 @@ pub fn expand(files: &Files) -> Result<Vec<Expanded>, Problems> {
                 Step::Import(import, line) => w.import(import, TABLE, *line),
             }
         }
+        // naga has the builtins of subgroups and refuses their line
+        let asked = w.enables.iter().filter(|e| *e != "subgroups").map(|e| format!("enable {e};\n"));
         expanded.push(Expanded {
             name: name.clone(),
             declared: entry.declared.clone(),
-            text: w.text,
+            text: asked.chain([w.text]).collect(),
             enables: w.enables,
             imports: w.imports.into_iter().map(str::to_string).collect(),
         });

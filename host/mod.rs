@@ -8,6 +8,8 @@ mod device;
 pub mod expand;
 mod faults;
 mod limits;
+pub mod matrices;
+mod module;
 mod options;
 mod pipeline_cache;
 mod program;
@@ -25,6 +27,7 @@ pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, nativ
 pub use device::GpuDevice;
 pub use faults::HostError;
 pub use limits::limits;
+pub use module::Loops;
 pub use options::{GpuOptions, Tune, Upload};
 pub use qualify::Verdict;
 pub use store::Store;

@@ -1,5 +1,6 @@
 //! What a caller chooses when a device is opened.
 
+use super::module::Loops;
 use super::store::Store;
 use super::variants::Forced;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct GpuOptions {
     pub store: Option<Arc<dyn Store>>,
     /// how weights get into their buffers
     pub upload: Upload,
+    /// whether loops of shaders carry wgpu's counters
+    pub loops: Loops,
 }
 
 /// Whether variants are measured.

@@ -1,6 +1,6 @@
 //! The driver's compiled pipelines, kept between runs where the backend hands them out (wgpu: Vulkan).
 //!
-//! The one place of `host` with `unsafe`: a driver is given back bytes that it may take for machine code, so they must be
+//! With `unsafe`: a driver is given back bytes that it may take for machine code, so they must be
 //! what it gave. A file that is not, to the bit, costs one warning and the time to compile; no run fails for it.
 
 use super::faults::one_line;

@@ -6,6 +6,7 @@
 
 use super::capabilities::Capabilities;
 use super::faults::HostError;
+use super::module::{self, Loops};
 use super::shaders::{self, Binding, Shader};
 use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
 use crate::record::{Args, BufId, Command, Op, Plan, Role};
@@ -235,7 +236,13 @@ impl Program {
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {
             for pass in passes(self.kinds[kind].op, variant).iter().take_while(|_| !stop.asked()) {
-                self.kinds[kind].pipeline(&self.device, self.cache.as_ref(), variant, *pass);
+                self.kinds[kind].pipeline(
+                    &self.device,
+                    self.cache.as_ref(),
+                    self.room.capabilities.loops,
+                    variant,
+                    *pass,
+                );
             }
         };
         match parallel {
@@ -303,7 +310,13 @@ impl Program {
                 (Pass::Last, Some([_, last])) if v.before().is_some() => (v.groups(args), last),
                 _ => (v.groups(args), &c.bind_group),
             };
-            pass.set_pipeline(kind.pipeline(&self.device, self.cache.as_ref(), variant, *which));
+            pass.set_pipeline(kind.pipeline(
+                &self.device,
+                self.cache.as_ref(),
+                self.room.capabilities.loops,
+                variant,
+                *which,
+            ));
             pass.set_bind_group(0, group, &[]);
             pass.dispatch_workgroups(x, y, z);
         }
@@ -376,15 +389,13 @@ impl Kind {
         &self,
         device: &wgpu::Device,
         cache: Option<&wgpu::PipelineCache>,
+        loops: Loops,
         variant: usize,
         pass: Pass,
     ) -> &wgpu::ComputePipeline {
         self.pipelines[variant][pass as usize].get_or_init(|| {
             let shader = shader(self.op, &variants::of(self.op)[variant], pass);
-            let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-                label: Some(shader.name),
-                source: wgpu::ShaderSource::Wgsl(shader.source.into()),
-            });
+            let module = module::create(device, shader, loops);
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&self.op.title()),
                 layout: Some(&self.pipeline_layout),

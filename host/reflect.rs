@@ -7,30 +7,46 @@ use super::expand::{Expanded, Place, place_of};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, Scalar, ScalarKind, SourceLocation, StorageAccess, TypeInner};
 
-/// One row of the table: name, source, workgroup size, bindings in order, fields of the parameter struct, whether
-/// subgroups are needed. Errors: where in the sources, and what is wrong, in one line.
-pub fn row(shader: &Expanded) -> Result<String, (Place, String)> {
-    let here = |what: String| (shader.declared.clone(), what);
-    let mut subgroups = false;
-    for name in &shader.enables {
-        match name.as_str() {
-            "subgroups" => subgroups = true,
-            other => return Err(here(format!("`enable {other};`: of optional features only subgroups are known"))),
-        }
-    }
-    let module = valid(shader, subgroups)?;
-    describe(shader, &module, subgroups).map_err(here)
+/// What a shader names of optional features.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    subgroups: bool,
+    matrices: bool,
 }
 
-/// The module, parsed and validated with no capability but subgroups, where they are needed.
-fn valid(shader: &Expanded, subgroups: bool) -> Result<Module, (Place, String)> {
+/// One row of the table: name, source, workgroup size, bindings in order, fields of the parameter struct, whether
+/// subgroups and matrices are needed. Errors: where in the sources, and what is wrong, in one line.
+pub fn row(shader: &Expanded) -> Result<String, (Place, String)> {
+    let here = |what: String| (shader.declared.clone(), what);
+    let mut needs = Needs::default();
+    let matrices = |name: &String| name == "wgpu_cooperative_matrix";
+    for name in &shader.enables {
+        match name.as_str() {
+            "subgroups" => needs.subgroups = true,
+            // the type of what matrices take, and of nothing else
+            "f16" if shader.enables.iter().any(matrices) => {}
+            _ if matrices(name) => needs.matrices = true,
+            other => {
+                let known = "of optional features only subgroups and matrices, with f16 for them, are known";
+                return Err(here(format!("`enable {other};`: {known}")));
+            }
+        }
+    }
+    let module = valid(shader, needs)?;
+    describe(shader, &module, needs).map_err(here)
+}
+
+/// The module, parsed and validated with no capability but those that are needed.
+fn valid(shader: &Expanded, needs: Needs) -> Result<Module, (Place, String)> {
     let text = shader.text.as_str();
     let module = naga::front::wgsl::parse_str(text).map_err(|e| {
         let labels = e.labels().map(|(_, label)| label).filter(|label| !label.is_empty() && *label != e.message());
         let what: Vec<&str> = std::iter::once(e.message()).chain(labels).collect();
         (source(shader, e.location(text)), one_line(&what.join(": ")))
     })?;
-    let granted = if subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+    let mut granted = Capabilities::empty();
+    granted.set(Capabilities::SUBGROUP, needs.subgroups);
+    granted.set(Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX, needs.matrices);
     Validator::new(ValidationFlags::all(), granted).validate(&module).map_err(|e| {
         let mut what = e.as_inner().to_string();
         let mut cause = std::error::Error::source(e.as_inner());
@@ -54,7 +70,7 @@ fn one_line(s: &str) -> String {
 }
 
 /// The row of a valid module. Errors: it breaks the rules of bindings.
-fn describe(shader: &Expanded, module: &Module, subgroups: bool) -> Result<String, String> {
+fn describe(shader: &Expanded, module: &Module, needs: Needs) -> Result<String, String> {
     let [entry] = module.entry_points.as_slice() else {
         return Err(format!("{} entry points, expected one named main", module.entry_points.len()));
     };
@@ -98,10 +114,12 @@ fn describe(shader: &Expanded, module: &Module, subgroups: bool) -> Result<Strin
     let kinds: Vec<&str> = bindings.iter().map(|(_, k)| *k).collect();
     Ok(format!(
         "Shader {{ name: {:?}, source: {:?}, workgroup_size: {:?}, bindings: &[{}], params: &[{fields}], \
-         subgroups: {subgroups} }},\n",
+         subgroups: {}, matrices: {} }},\n",
         shader.name,
         shader.text,
         entry.workgroup_size,
         kinds.join(", "),
+        needs.subgroups,
+        needs.matrices,
     ))
 }

@@ -26,6 +26,8 @@ pub struct Shader {
     pub params: &'static [(&'static str, u32, &'static str)],
     /// it needs subgroups: for other readers of WGSL than naga, `enable subgroups;` goes before the source
     pub subgroups: bool,
+    /// it needs matrices, and f16 for what they take, which its source enables
+    pub matrices: bool,
 }
 
 include!(concat!(env!("OUT_DIR"), "/shaders.rs"));

@@ -13,7 +13,7 @@ use wgpu::naga::{ShaderStage, SourceLocation};
 /// SPIR-V 1.6 of the entry point `main` of an expanded shader with values for its overrides; values of others are left out.
 ///
 /// The options are those of wgpu-hal (`vulkan/adapter.rs`) for Vulkan 1.3 with robustBufferAccess2, every capability that
-/// a shader asks for, and the pipeline options of `program`.
+/// a shader asks for, without counters in loops (`module`), and the pipeline options of `program`.
 ///
 /// # Errors
 /// Text that naga refuses, with its line, or that of the file it was expanded from.
@@ -37,7 +37,7 @@ pub fn compile(source: &str, overrides: &[(&str, f64)]) -> Result<Vec<u32>, Stri
             binding_array: BoundsCheckPolicy::Unchecked,
         },
         zero_initialize_workgroup_memory: ZeroInitializeWorkgroupMemoryMode::None,
-        force_loop_bounding: true,
+        force_loop_bounding: false,
         emit_int_div_checks: true,
         ..Options::default()
     };

@@ -16,8 +16,16 @@ use std::time::{Duration, Instant};
 /// measuring is asked for.
 const BUDGET: Duration = Duration::from_secs(4);
 
-/// Commands of one shape that a round runs for one token, so that their weights do not stay in a cache.
-const ROTATION: usize = 4;
+/// Commands of one shape that are run in turn for one token, so that their weights do not stay in a cache: at most, and
+/// at least where there are as many.
+const ROTATION: usize = 32;
+const LEAST: usize = 4;
+
+/// How long work that is timed should last: to submit it and to hear that it is done takes some 0.1 ms.
+const ENOUGH: Duration = Duration::from_millis(3);
+
+/// Dispatches of one submit, at most.
+const MOST: usize = 512;
 
 /// Timed rounds; the best counts.
 const ROUNDS: usize = 3;
@@ -139,8 +147,8 @@ impl GpuDevice {
             return Ok(None);
         };
         let list = variants::of(all[commands[0]].op);
-        let subgroups = self.capabilities.subgroups;
-        let is_candidate = |&v: &usize| list[v].is_candidate(class, subgroups) && program.can(commands[0], v);
+        let optional = self.capabilities.optional;
+        let is_candidate = |&v: &usize| list[v].is_candidate(class, optional) && program.can(commands[0], v);
         let candidates: Vec<usize> = (0..list.len()).filter(is_candidate).collect();
         if candidates.len() < 2 {
             return Ok(None);
@@ -200,8 +208,8 @@ impl GpuDevice {
         Ok(Some(Split { from, measured: deepest }))
     }
 
-    /// The best time of each of some variants, which the commands of one shape can run, in a step of `n` tokens from `pos`
-    /// on. None where that step has none of the commands.
+    /// The best time of a dispatch of each of some variants, which the commands of one shape can run, in a step of `n`
+    /// tokens from `pos` on. None where that step has none of the commands.
     async fn times(
         &mut self,
         commands: &[usize],
@@ -229,40 +237,75 @@ impl GpuDevice {
             };
             format!("measuring variants of kernels on {title} ({how_long})")
         });
-        let program = self.program()?;
-        // one dispatch of what reads no matrix takes less than submitting it, but attention's on a rasteriser
-        let op = program.plan.recording.commands[commands[0]].op;
-        let times = match op {
-            _ if reads_matrix(op) => 1,
-            Op::Attention(..) | Op::AttentionQuantize(..) if self.capabilities.hardware => 16usize.div_ceil(n),
-            Op::Attention(..) | Op::AttentionQuantize(..) => 1,
-            _ => CLASSES[CLASSES.len() - 1].div_ceil(n),
-        };
+        // the first run of each compiles
+        for &variant in candidates {
+            self.timed(&chosen, variant, 1).await?;
+        }
+        // times of one dispatch
         let mut best = vec![Duration::MAX; candidates.len()];
-        // the first round compiles and is not counted
-        for round in 0..=ROUNDS {
+        let (mut dispatches, mut rounds) = (LEAST.min(chosen.len()), 0);
+        while rounds < ROUNDS {
             let leader = best.iter().min().copied().unwrap_or(Duration::MAX);
             for (&variant, best) in candidates.iter().zip(&mut best) {
                 // one that took twice the time of another is not run again
-                if round > 1 && *best > leader.saturating_mul(2) {
-                    continue;
+                if *best == Duration::MAX || *best <= leader.saturating_mul(2) {
+                    let time = self.timed(&chosen, variant, dispatches).await?;
+                    *best = (time / dispatches as u32).min(*best);
                 }
-                self.stop.check()?;
-                let start = Instant::now();
-                let mut encoder = self.device.create_command_encoder(&Default::default());
-                {
-                    let mut pass = encoder.begin_compute_pass(&Default::default());
-                    for (i, args) in chosen.iter().cycle().take(times * chosen.len()) {
-                        self.program()?.dispatch_variant(&mut pass, *i, args, variant);
-                    }
-                }
-                self.queue.submit([encoder.finish()]);
-                self.wait().await?;
-                if round > 0 {
-                    *best = start.elapsed().min(*best);
-                }
+            }
+            rounds += 1;
+            let fastest = best.iter().min().copied().unwrap_or(Duration::MAX);
+            let more = lasting(dispatches, fastest);
+            if rounds == 1 && more > dispatches {
+                // what took too little time is measured anew, unless it is far behind
+                (dispatches, rounds) = (more, 0);
+                best.iter_mut().filter(|t| **t <= fastest.saturating_mul(2)).for_each(|t| *t = Duration::MAX);
             }
         }
         Ok(best)
+    }
+
+    /// The time of a number of dispatches of a variant, the commands in turn, from their encoding until they are done.
+    async fn timed(
+        &self,
+        commands: &[(usize, Args)],
+        variant: usize,
+        dispatches: usize,
+    ) -> Result<Duration, HostError> {
+        self.stop.check()?;
+        let start = Instant::now();
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            for (i, args) in commands.iter().cycle().take(dispatches) {
+                self.program()?.dispatch_variant(&mut pass, *i, args, variant);
+            }
+        }
+        self.queue.submit([encoder.finish()]);
+        self.wait().await?;
+        Ok(start.elapsed())
+    }
+}
+
+/// Dispatches that last [`ENOUGH`], where one takes a time; no fewer than some, and at most [`MOST`].
+fn lasting(least: usize, each: Duration) -> usize {
+    let dispatches = (ENOUGH.as_secs_f64() / each.as_secs_f64().max(1e-9)).ceil() as usize;
+    dispatches.clamp(least, MOST.max(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_repeated_until_it_lasts() {
+        let of = |least, micros| lasting(least, Duration::from_micros(micros));
+        assert_eq!(of(4, 1000), 4);
+        assert_eq!(of(4, 90_000), 4);
+        assert_eq!(of(4, 100), 30);
+        assert_eq!(of(4, 99), 31);
+        assert_eq!(of(32, 1), MOST);
+        assert_eq!(of(1, 0), MOST);
+        assert_eq!(of(2 * MOST, 1), 2 * MOST);
     }
 }

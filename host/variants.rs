@@ -3,8 +3,9 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
-use super::capabilities::Capabilities;
-use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN, unit_heads};
+use super::capabilities::{Capabilities, Needs, Optional};
+use crate::blocks::BlockType;
+use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::record::{Args, Command, Op, Plan, Rows};
 
@@ -15,14 +16,16 @@ pub struct Variant {
     pub name: &'static str,
     /// how its shader's stem ends
     suffix: &'static str,
+    /// blocks of 32 rows a workgroup makes
+    blocks: u32,
     /// tokens a workgroup makes; 0: as many as make 32 rows with the heads of a unit
     tokens: u32,
     /// whether the tuner measures it in a class of steps, because it may be the fastest there; `split` has depths instead
     candidate: [bool; CLASSES.len()],
     /// a pass that goes before it
     before: Option<Before>,
-    /// its shader needs subgroups
-    subgroups: bool,
+    /// what its shader needs
+    needs: Needs,
 }
 
 /// A pass before a variant's own, whose results lie in a buffer of the device's own.
@@ -46,7 +49,7 @@ impl Before {
 
 const fn variant(name: &'static str, suffix: &'static str, tokens: u32, candidate: [u8; CLASSES.len()]) -> Variant {
     let candidate = [candidate[0] == 1, candidate[1] == 1, candidate[2] == 1];
-    Variant { name, suffix, tokens, candidate, before: None, subgroups: false }
+    Variant { name, suffix, blocks: 1, tokens, candidate, before: None, needs: Needs::Nothing }
 }
 
 /// Attention: a unit of heads of one token a workgroup; the same with a workgroup for each chunk of 64 positions, whose
@@ -62,18 +65,31 @@ const fn attention(suffixes: [&'static str; 4], digits: Option<Before>) -> [Vari
     ]
 }
 
-/// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, and
-/// that of 32 with codes and activations in workgroup memory.
+/// Tiles of 64 rows by 32 tokens on matrix units.
+const fn coop(name: &'static str, place: usize) -> Variant {
+    Variant { blocks: 2, needs: Needs::Matrices(place), ..variant(name, name, 32, [0, 0, 1]) }
+}
+
+/// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, four
+/// rows a lane that reads codes where it meets them, the tile of 32 with codes and activations in workgroup memory, and
+/// those on matrix units.
 const LINEAR: &[Variant] = &[
     variant("matvec", "matvec", 1, [1, 0, 0]),
     variant("matvec4", "matvec4", 1, [1, 1, 0]),
     variant("matmul", "matmul", 32, [0, 1, 1]),
     variant("matmul8", "matmul8", 8, [0, 1, 1]),
+    variant("lean", "lean", 1, [1, 1, 0]),
     variant("staged", "staged", 32, [0, 0, 1]),
+    coop("coop8", 0),
+    coop("coop16", 1),
 ];
 
 /// Gate and up rows with what follows them, for short steps.
-const GATE_UP: &[Variant] = &[variant("matvec", "gate_up", 1, [1; 3]), variant("matvec4", "gate_up4", 1, [1; 3])];
+const GATE_UP: &[Variant] = &[
+    variant("matvec", "gate_up", 1, [1; 3]),
+    variant("matvec4", "gate_up4", 1, [1; 3]),
+    variant("lean", "gate_up_lean", 1, [1; 3]),
+];
 
 const PLAIN: [&str; 4] = ["attention", "attention_join", "attention_tile", "attention_tile_wide"];
 const QUANTIZED: [&str; 4] =
@@ -89,14 +105,14 @@ const ATTENTION_QUANTIZE_DIGITS: &[Variant] = &attention(QUANTIZED, Some(Before:
 /// or by subgroups.
 const QUANTIZE: &[Variant] = &[
     variant("plain", "quantize", 1, [1; 3]),
-    Variant { subgroups: true, ..variant("subgroup", "quantize_subgroup", 1, [1; 3]) },
+    Variant { needs: Needs::Subgroups, ..variant("subgroup", "quantize_subgroup", 1, [1; 3]) },
 ];
 
 /// Tokens up to which attention is split: more of them fill a device by themselves.
 const SPLIT_TOKENS: u32 = 4;
 
 /// Positions seen of a page from which splitting it is worth a second dispatch, until the tuner has measured it; a guess.
-pub(super) const SPLIT_POSITIONS: usize = 1024;
+pub(super) const SPLIT_POSITIONS: usize = 256;
 
 /// Everything else: the shader of the operation's own name.
 const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
@@ -105,10 +121,12 @@ const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
         // there are no codes to unpack, two types to unpack, and again none
-        Op::Matvec(t) if t.is_float() => &LINEAR[..4],
-        Op::MatvecPair(..) => &LINEAR[..4],
-        Op::Matvec(t) if t.meets_rows() => &LINEAR[..4],
-        Op::Matvec(_) => LINEAR,
+        Op::Matvec(t) if t.is_float() => &LINEAR[..5],
+        Op::MatvecPair(..) => &LINEAR[..5],
+        Op::Matvec(t) if t.meets_rows() => &LINEAR[..5],
+        Op::Matvec(BlockType::Q4_K | BlockType::Q6_K | BlockType::Q8_0 | BlockType::Q8K128) => LINEAR,
+        // nobody has put their codes into matrices
+        Op::Matvec(_) => &LINEAR[..6],
         Op::GateUp(_) => GATE_UP,
         Op::Attention(CacheType::F32 | CacheType::F16, _) => ATTENTION,
         Op::Attention(..) => ATTENTION_DIGITS,
@@ -161,14 +179,14 @@ impl Variant {
         format!("{kind}{}", self.suffix)
     }
 
-    /// Whether the tuner measures the variant for a class of steps, on a device with or without subgroups.
-    pub(super) fn is_candidate(&self, class: usize, subgroups: bool) -> bool {
-        self.candidate[class] && self.runs(subgroups)
+    /// Whether a device with what is optional can run it.
+    pub(super) fn runs(&self, optional: Optional) -> bool {
+        optional.has(self.needs)
     }
 
-    /// Whether a device with or without subgroups can run it.
-    pub(super) fn runs(&self, subgroups: bool) -> bool {
-        subgroups || !self.subgroups
+    /// Whether the tuner measures the variant for a class of steps, on a device that has what is optional.
+    pub(super) fn is_candidate(&self, class: usize, optional: Optional) -> bool {
+        self.candidate[class] && self.runs(optional)
     }
 
     /// The pass before, where there is one.
@@ -208,7 +226,7 @@ impl Variant {
             (0, Some(p)) => tile_tokens(p.head_dim),
             (n, _) => n,
         };
-        [x, y.div_ceil(tokens), z]
+        [x.div_ceil(self.blocks), y.div_ceil(tokens), z]
     }
 
     /// Whether the variant can run a command on a device; the first of an operation can run all on all.
@@ -218,9 +236,13 @@ impl Variant {
             ("split", Some(p)) => p.scope != SCOPE_OWN && chunks(p) <= 65535,
             ("tile", Some(p)) => p.head_dim <= 128 && p.head_dim.is_multiple_of(4),
             ("wide", Some(p)) => p.head_dim > 128 && p.head_dim.is_multiple_of(4),
-            _ => true,
+            _ => match (self.needs, args) {
+                // two digits would take every sum twice
+                (Needs::Matrices(_), Args::Linear(p)) => p.digits == 1,
+                _ => true,
+            },
         };
-        self.runs(room.capabilities.subgroups) && shape && 4 * self.words_before(args, room) as u64 <= room.max_binding
+        self.runs(room.capabilities.optional) && shape && 4 * self.words_before(args, room) as u64 <= room.max_binding
     }
 }
 
@@ -280,12 +302,13 @@ pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize>
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
-/// Before anything is measured: four rows a lane for one token, small tiles for a few and tiles for many; of attention
-/// tiles for many, and split for few where the device has more cores than a token has heads (see [`splits`] for the depth).
+/// Before anything is measured: four rows a lane for one token (codes fetched ahead only where memory is waited for, not by
+/// software), small tiles for a few and tiles for many; of attention tiles for many, and split for few where the device
+/// has more cores than a token has heads (see [`splits`] for the depth).
 fn untuned(op: Op, args: &Args, room: Room) -> Choice {
     match op {
-        Op::Matvec(_) | Op::MatvecPair(..) => [1, 3, 2],
-        Op::GateUp(_) => [1; CLASSES.len()],
+        Op::Matvec(_) | Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
+        Op::GateUp(_) => [if room.capabilities.hardware { 1 } else { 2 }; CLASSES.len()],
         _ => {
             let place = |name| of(op).iter().position(|v| v.name == name && v.serves(args, room));
             let few = if room.capabilities.hardware { place("split").unwrap_or(0) } else { 0 };
@@ -300,10 +323,70 @@ pub(super) fn initial(list: &[Forced], op: Op, args: &Args, room: Room) -> Choic
     let mut places = list.iter().rev().filter_map(|f| f.place(op));
     let able = places.find(|&v| of(op)[v].serves(args, room));
     // what the device cannot run at all is said once, when it is opened
-    if able.is_none() && of(op)[last].runs(room.capabilities.subgroups) {
+    if able.is_none() && of(op)[last].runs(room.capabilities.optional) {
         log::warn!("{}: the variant {} cannot run this shape, {} does", op.title(), of(op)[last].name, of(op)[0].name);
     }
     [able.unwrap_or(0); CLASSES.len()]
+}
+
+/// One dispatch of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pass {
+    /// stem of its shader
+    pub shader: String,
+    /// workgroups
+    pub groups: [u32; 3],
+}
+
+/// The dispatches of a command in a step, on a GPU that has measured nothing and of which nothing is forced; `args` are those
+/// of the step, which holds `max_tokens` at most.
+pub fn unmeasured(op: Op, args: &Args, max_tokens: usize) -> Vec<Pass> {
+    let choice = untuned(op, args, unknown(true, max_tokens));
+    let list = of(op);
+    let chosen = &list[choice[class(args.groups()[1])]];
+    let v = if chosen.is_split() && !splits(args, SPLIT_POSITIONS) { &list[0] } else { chosen };
+    let before = v.before().map(|b| Pass { shader: b.stem().into(), groups: v.groups_before(args) });
+    before.into_iter().chain([Pass { shader: v.stem(op), groups: v.groups(args) }]).collect()
+}
+
+/// Stems of the shaders with which some device starts an operation, for heads of any width, before it has measured anything;
+/// none of what no step of a model runs.
+pub fn defaults(op: Op) -> Vec<String> {
+    if matches!(op, Op::Encode(_) | Op::FloatProbe) {
+        return Vec::new();
+    }
+    let mut stems = Vec::new();
+    for (hardware, head_dim) in [(true, 128), (true, 256), (false, 128), (false, 256)] {
+        // of operations but attention the choice asks no parameters
+        let args = Args::Attention(AttentionParams {
+            n_tokens: 1,
+            pos: 0,
+            heads: 1,
+            kv_heads: 1,
+            head_dim,
+            page_first: 0,
+            page_len: CHUNK as u32,
+            scale: 1.0,
+            scope: SCOPE_ALL,
+            window: 0,
+        });
+        for place in untuned(op, &args, unknown(hardware, 1)) {
+            let v = &of(op)[place];
+            stems.extend(v.before().map(|b| b.stem().to_string()));
+            stems.push(v.stem(op));
+            // where there are too few positions to split
+            stems.extend(v.is_split().then(|| of(op)[0].stem(op)));
+        }
+    }
+    stems
+}
+
+/// What a device is taken for of which nothing is known but whether it is more than a rasteriser.
+fn unknown(hardware: bool, max_tokens: usize) -> Room {
+    let loops = Default::default();
+    let optional = Optional { subgroups: true, ..Optional::default() };
+    let capabilities = Capabilities { in_place: false, parallel: true, hardware, optional, loops };
+    Room { capabilities, max_tokens, max_binding: u64::MAX }
 }
 
 /// What `--variant` asks for: a variant for one operation, or for all that have one of the name.
@@ -337,15 +420,36 @@ impl Forced {
         Ok(Forced { op: op.map(Into::into), name: name.into() })
     }
 
-    /// Whether it asks for a variant that needs subgroups.
-    pub(super) fn needs_subgroups(&self) -> bool {
-        QUANTIZE.iter().any(|v| v.subgroups && v.name == self.name)
+    /// What the variant it asks for needs of a device, and whether the device has it.
+    pub(super) fn lacks(&self, optional: Optional) -> Option<Lacks> {
+        let asked = LINEAR.iter().chain(QUANTIZE).find(|v| v.name == self.name)?;
+        let (what, instead) = match asked.needs {
+            Needs::Nothing => return None,
+            Needs::Subgroups => ("subgroups", "plain"),
+            Needs::Matrices(_) => ("such matrices that are exact", "another"),
+        };
+        (!optional.has(asked.needs)).then_some(Lacks { what, variant: asked.name, instead })
     }
 
     /// The place of the variant in [`of`], if it is meant for this operation.
     fn place(&self, op: Op) -> Option<usize> {
         let meant = self.op.as_deref().is_none_or(|stem| stem == op.stem());
         of(op).iter().position(|v| meant && v.name == self.name)
+    }
+}
+
+/// What a device has not for a variant that is forced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lacks {
+    what: &'static str,
+    variant: &'static str,
+    instead: &'static str,
+}
+
+impl std::fmt::Display for Lacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Lacks { what, variant, instead } = self;
+        write!(f, "has no {what}: the variant {variant} is not used on it, {instead} is")
     }
 }
 
@@ -357,12 +461,13 @@ pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::BlockType;
-    use crate::ops::attention::SCOPE_ALL;
+    use crate::ops::linear::LinearParams;
     use crate::ops::norm_quantize::NormQuantizeParams;
 
     fn room(hardware: bool, subgroups: bool) -> Room {
-        let capabilities = Capabilities { in_place: false, parallel: true, hardware, subgroups };
+        let loops = Default::default();
+        let optional = Optional { subgroups, ..Optional::default() };
+        let capabilities = Capabilities { in_place: false, parallel: true, hardware, optional, loops };
         Room { capabilities, max_tokens: 100, max_binding: 1 << 27 }
     }
 
@@ -372,14 +477,45 @@ mod tests {
         let start = |list: &[Forced], has| initial(list, Op::NormQuantize, &args, room(true, has));
         for word in ["subgroup", "norm_quantize=subgroup"] {
             let asked = [Forced::parse(word).unwrap()];
-            assert!(asked[0].needs_subgroups());
+            let has = |subgroups| Optional { subgroups, ..Optional::default() };
+            assert!(asked[0].lacks(has(true)).is_none());
+            let said = asked[0].lacks(has(false)).unwrap().to_string();
+            assert_eq!(said, "has no subgroups: the variant subgroup is not used on it, plain is");
             assert_eq!((start(&asked, true), start(&asked, false)), ([1; 3], [0; 3]), "{word}");
         }
         assert_eq!((start(&[], true), start(&[], false)), ([0; 3], [0; 3]));
-        assert!(QUANTIZE[1].is_candidate(0, true) && !QUANTIZE[1].is_candidate(0, false));
-        assert!(QUANTIZE[0].is_candidate(0, false));
-        assert!(!Forced::parse("norm_quantize=plain").unwrap().needs_subgroups());
+        let (none, has) = (Optional::default(), Optional { subgroups: true, ..Optional::default() });
+        assert!(QUANTIZE[1].is_candidate(0, has) && !QUANTIZE[1].is_candidate(0, none));
+        assert!(QUANTIZE[0].is_candidate(0, none));
+        assert!(Forced::parse("norm_quantize=plain").unwrap().lacks(none).is_none());
         assert!(Forced::parse("rms_norm=subgroup").unwrap_err().contains("no operation rms_norm has variants"));
+    }
+
+    #[test]
+    fn matrices_are_used_where_the_probe_found_their_size_exact_and_for_one_digit() {
+        let op = Op::Matvec(BlockType::Q4_K);
+        let p = LinearParams { n_tokens: 40, k: 512, rows: 96, digits: 1, y_stride: 96, y_offset: 0, residual: 0 };
+        let start = |word: &str, matrices, digits| {
+            let mut room = room(true, true);
+            room.capabilities.optional.matrices = matrices;
+            let args = Args::Linear(LinearParams { digits, ..p });
+            initial(&[Forced::parse(word).unwrap()], op, &args, room)
+        };
+        for (word, place, other) in [("coop8", 6, "coop16"), ("q4k_matvec=coop16", 7, "coop8")] {
+            let has = [place == 6, place == 7];
+            assert_eq!((start(word, has, 1), start(word, has, 2)), ([place; 3], [0; 3]), "{word}");
+            assert_eq!((start(word, [false; 2], 1), start(other, has, 1)), ([0; 3], [0; 3]), "{word}");
+            let optional = Optional { matrices: has, ..Optional::default() };
+            assert!(LINEAR[place].is_candidate(2, optional) && !LINEAR[place].is_candidate(1, optional));
+            assert!(!LINEAR[place].is_candidate(2, Optional::default()));
+            assert!(Forced::parse(word).unwrap().lacks(optional).is_none());
+            let said = Forced::parse(other).unwrap().lacks(optional).unwrap().to_string();
+            assert!(said.starts_with("has no such matrices that are exact: the variant coop"), "{said}");
+        }
+        // 64 rows and 32 tokens a workgroup
+        let args = Args::Linear(p);
+        assert_eq!((LINEAR[7].groups(&args), LINEAR[2].groups(&args)), ([2, 2, 1], [3, 2, 1]));
+        assert_eq!(of(Op::Matvec(BlockType::Q5_K)).len(), 6);
     }
 
     #[test]
@@ -395,16 +531,26 @@ mod tests {
         // a kernel for short steps has no tiles
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
-        assert!(
-            Forced::parse("matvec5")
-                .unwrap_err()
-                .contains("matvec, matvec4, matmul, matmul8, staged, plain, split, tile, wide, subgroup")
-        );
+        assert!(Forced::parse("matvec5").unwrap_err().contains(
+            "matvec, matvec4, matmul, matmul8, lean, staged, coop8, coop16, plain, split, tile, wide, subgroup"
+        ));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
         for word in ["q4k_gate_up=matmul", "q4k_matvec=tile", "attention=matmul"] {
             assert!(Forced::parse(word).unwrap_err().starts_with("no variant"), "{word}");
         }
+    }
+
+    #[test]
+    fn one_token_starts_with_codes_fetched_ahead_on_hardware_alone() {
+        let args = Args::NormQuantize(NormQuantizeParams { n_tokens: 1, dim: 256, inv_n: 0.0, eps: 0.0, digits: 1 });
+        let names = |op, hardware| untuned(op, &args, room(hardware, false)).map(|place| of(op)[place].name);
+        for op in [Op::Matvec(BlockType::Q4_K), Op::Matvec(BlockType::F32)] {
+            assert_eq!(names(op, true), ["matvec4", "matmul8", "matmul"]);
+            assert_eq!(names(op, false), ["lean", "matmul8", "matmul"]);
+        }
+        assert_eq!(names(Op::GateUp(BlockType::Q4_K), true), ["matvec4"; 3]);
+        assert_eq!(names(Op::GateUp(BlockType::Q4_K), false), ["lean"; 3]);
     }
 
     #[test]
@@ -490,7 +636,12 @@ mod tests {
                 let stem = v.stem(op);
                 let shader = super::super::shaders::find(&stem).unwrap_or_else(|| panic!("{stem} has no shader"));
                 assert_eq!((shader.bindings, shader.params), (first.bindings, first.params), "{stem}");
-                assert_eq!(shader.subgroups, v.subgroups, "{stem}");
+                let needs = match (shader.matrices, shader.subgroups) {
+                    (false, false) => Needs::Nothing,
+                    (false, true) => Needs::Subgroups,
+                    (true, _) => Needs::Matrices(usize::from(stem.ends_with("16"))),
+                };
+                assert_eq!(needs, v.needs, "{stem}");
                 // the pass before reads as many of the parameters as it has
                 if let Some(stem) = v.before().map(Before::stem) {
                     let shader = super::super::shaders::find(stem).unwrap_or_else(|| panic!("{stem} has no shader"));

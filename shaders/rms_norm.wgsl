@@ -18,7 +18,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     zero = wid.z;
     let row = wid.y * p.dim;
     let s = norm_scale(row, lid.x);
-    for (var i = lid.x; i < p.dim; i += 256u) {
-        y[row + i] = normed(x[row + i], s, w[i]);
+    for (var first = lid.x; first < p.dim; first += 1024u) {
+        var v: array<vec2<f32>, 4>;
+        for (var i = 0u; i < 4u; i++) {
+            let e = min(first + 256u * i, p.dim - 1u);
+            v[i] = vec2<f32>(x[row + e], w[e]);
+        }
+        for (var i = 0u; i < 4u; i++) {
+            if first + 256u * i < p.dim {
+                y[row + first + 256u * i] = normed(v[i].x, s, v[i].y);
+            }
+        }
     }
 }

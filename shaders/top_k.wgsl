@@ -123,10 +123,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     }
     shares[lane] = most;
     workgroupBarrier();
+    // as many as LANES, which no compiler knows: all of them unrolled ask for more masks than there are registers
+    let lanes = LANES | wid.z;
     var place = 0u;
-    for (var m = 0u; m < LANES; m++) {
-        if shares[m] > most || (shares[m] == most && m < lane) {
-            place++;
+    for (var first_lane = 0u; first_lane < lanes; first_lane += 8u) {
+        for (var i = 0u; i < 8u; i++) {
+            let m = first_lane + i;
+            place += select(0u, 1u, shares[m] > most || (shares[m] == most && m < lane));
         }
     }
     if place == p.k - 1u {
@@ -144,8 +147,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     shares[lane] = own;
     workgroupBarrier();
     var before = 0u;
-    for (var m = 0u; m < LANES; m++) {
-        before += select(0u, shares[m], m < lane);
+    for (var first_lane = 0u; first_lane < lanes; first_lane += 8u) {
+        for (var i = 0u; i < 8u; i++) {
+            let m = first_lane + i;
+            before += select(0u, shares[m], m < lane);
+        }
     }
     if lane == LANES - 1u {
         total = before + own;

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod device;
+mod loops;
 mod pipeline_cache;
 mod subgroups;
 mod upload;

@@ -1093,3 +1093,42 @@ fn edit_14_integer_arithmetic_on_the_bits_of_a_result() {
     planted("", "y[lane] = f32(countOneBits(bitcast<u32>(a[0] * a[1]))); // <- unbarriered");
     planted("", "if (bitcast<i32>(a[0] * a[1]) < 0) { y[lane] = 1.0; } // <- unbarriered");
 }
+
+// Matrices.
+
+/// The findings of a shader on matrices, as `line rule`.
+fn on_matrices(text: &str, granted: naga::valid::Capabilities) -> Vec<String> {
+    let head = "enable f16;\nenable wgpu_cooperative_matrix;\nvar<private> zero: u32;\n\
+        fn bar(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) | zero); }\n\
+        @group(0) @binding(0) var<storage, read_write> y: array<f32>;\n\
+        var<workgroup> h: array<f16, 64>;\nvar<workgroup> s: array<f32, 64>;\n\
+        @compute @workgroup_size(64)\n\
+        fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\nzero = wid.z;\n";
+    let lines = head.lines().count() as u32;
+    let found = lint::check_with("planted", &format!("{head}{text}\n}}\n"), granted);
+    found.into_iter().map(|f| format!("{} {}", f.line.saturating_sub(lines), f.rule)).collect()
+}
+
+#[test]
+fn matrices_of_integers_pass_where_they_are_granted_and_arithmetic_on_f16_and_bare_sums_never() {
+    use naga::valid::Capabilities;
+    let granted = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
+    let sums = "h[lane] = f16(i32(lane));\nworkgroupBarrier();\n\
+        let a = coopLoadT<coop_mat8x8<f16, A>>(&h[0], 8u);\nlet b = coopLoad<coop_mat8x8<f16, B>>(&h[0], 8u);\n\
+        var c: coop_mat8x8<f32, C>;\nc = coopMultiplyAdd(a, b, c);\ncoopStore(c, &s[0], 8u);\nworkgroupBarrier();\n";
+    let none = Vec::<String>::new();
+    let with = |rest: &str, granted| on_matrices(&format!("{sums}{rest}"), granted);
+    assert_eq!(with("y[lane] = bar(bar(s[lane]) * 0.5);", granted), none);
+    // not granted: nothing of it passes
+    let refused = with("y[lane] = bar(s[lane]);", Capabilities::SHADER_FLOAT16);
+    for rule in ["3 forbidden-builtin", "6 forbidden-builtin", "1 float-width"] {
+        assert!(refused.iter().any(|f| f == rule), "{rule}: {refused:?}");
+    }
+    // a sum is a rounded result like any other
+    assert_eq!(with("y[lane] = bar(s[lane] * 0.5);", granted), ["9 unbarriered"]);
+    // f16 is for matrices alone
+    assert_eq!(with("h[lane] = h[lane] * h[0];", granted), ["9 float-width", "9 unbarriered"]);
+    assert_eq!(with("y[lane] = f32(h[lane]);", granted), ["9 float-width"]);
+    assert_eq!(with("h[lane] = f16(y[lane]);", granted), ["9 float-width"]);
+    assert_eq!(with("c = c + c;", granted), ["9 forbidden-builtin", "9 unbarriered"]);
+}

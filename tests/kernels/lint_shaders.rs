@@ -1,12 +1,15 @@
 //! The exactness lint over every expanded shader: no finding may remain.
 
 use crate::lint;
+use naga::valid::Capabilities;
 
 #[test]
 fn every_shader_keeps_the_exactness_law() {
     let mut findings = String::new();
     for s in isobit::internals::host::shaders::SHADERS {
-        let granted = if s.subgroups { naga::valid::Capabilities::SUBGROUP } else { Default::default() };
+        let mut granted = Capabilities::empty();
+        granted.set(Capabilities::SUBGROUP, s.subgroups);
+        granted.set(Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX, s.matrices);
         for finding in lint::check_with(s.name, s.source, granted) {
             let place = isobit::internals::host::expand::place_of(s.source, finding.line as usize);
             let place = place.map_or_else(String::new, |p| format!("{p}: "));

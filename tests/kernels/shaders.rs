@@ -8,11 +8,15 @@ mod table {
     use super::expander;
     use isobit::internals::blocks::{BlockType, pack};
     use isobit::internals::cases::{self, Access};
+    use isobit::internals::formats::synthetic::Synthetic;
+    use isobit::internals::fuse;
     use isobit::internals::host::expand::{self, Problems};
+    use isobit::internals::host::matrices::PROBES;
     use isobit::internals::host::shaders::{self, Binding, SHADERS};
     use isobit::internals::host::variants;
+    use isobit::internals::models::{self, Hyper, PlanOptions};
     use isobit::internals::ops::linear;
-    use isobit::internals::record::Op;
+    use isobit::internals::record::{Op, Plan, Step};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use sha2::Digest;
     use std::collections::{HashMap, HashSet};
@@ -54,6 +58,8 @@ mod table {
         let ops = cases::ops();
         let stems: HashSet<String> =
             ops.iter().flat_map(|&op| variants::of(op).iter().flat_map(move |v| stems(v, op))).collect();
+        // what the host asks matrices alone belongs to no operation
+        let stems: HashSet<String> = stems.into_iter().chain(PROBES.map(String::from)).collect();
         for s in SHADERS {
             assert!(stems.contains(s.name), "the shader {} belongs to no operation", s.name);
         }
@@ -137,9 +143,9 @@ mod table {
 
     // ---- what compilers make of the shaders ----
 
-    /// The columns of docs/isa.tsv by name, row after row, and its header lines without the `# `.
-    fn compilers_table() -> (Vec<HashMap<String, String>>, Vec<String>) {
-        let text = std::fs::read_to_string(Path::new(ROOT).join("docs/isa.tsv")).expect("docs/isa.tsv is readable");
+    /// The columns of a table of docs/ by name, row after row, and its header lines without the `# `.
+    fn table(name: &str) -> (Vec<HashMap<String, String>>, Vec<String>) {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (head, rows): (Vec<&str>, Vec<&str>) = text.lines().partition(|l| l.starts_with('#'));
         let cells = |l: &str| l.split('\t').map(str::to_string).collect::<Vec<_>>();
         let names = cells(rows[0]);
@@ -147,36 +153,105 @@ mod table {
         (rows, head.iter().map(|l| l.trim_start_matches("# ").to_string()).collect())
     }
 
-    #[test]
-    fn the_table_of_compilers_is_of_these_shaders() {
-        let again = "run scripts/isa table (scripts/isa setup before it, on a machine that has not)";
-        let (rows, head) = compilers_table();
+    /// Fails unless a table has a row for each shader of this build and set of overrides, made of the same text, and no
+    /// other.
+    fn is_of_these_shaders(name: &str, command: &str) {
+        let again = format!("run {command} (scripts/isa setup before it, on a machine that has not)");
+        let (rows, head) = table(name);
         let wgpu = format!("wgpu {}", isobit::internals::host::WGPU_VERSION);
-        assert!(head.contains(&wgpu), "docs/isa.tsv was made with another wgpu: {again}");
+        assert!(head.contains(&wgpu), "{name} was made with another wgpu: {again}");
         let mut left: HashSet<(&str, &str)> =
             rows.iter().map(|r| (r["shader"].as_str(), r["overrides"].as_str())).collect();
+        assert_eq!(left.len(), rows.len(), "{name} has two rows of one shader and set: {again}");
         for s in SHADERS {
             let hash = format!("{:x}", sha2::Sha256::digest(shaders::code(s.source)));
             for set in variants::cover(variants::override_sets(s.name)) {
                 let values: Vec<String> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 let values = values.join(" ");
                 let row = rows.iter().find(|r| r["shader"] == s.name && r["overrides"] == values);
-                let row = row.unwrap_or_else(|| panic!("docs/isa.tsv has no {} {values}: {again}", s.name));
-                assert_eq!(row["sha256"], hash[..16], "{} has changed since docs/isa.tsv: {again}", s.name);
+                let row = row.unwrap_or_else(|| panic!("{name} has no {} {values}: {again}", s.name));
+                assert_eq!(row["sha256"], hash[..16], "{} has changed since {name}: {again}", s.name);
                 left.remove(&(row["shader"].as_str(), row["overrides"].as_str()));
             }
         }
-        assert!(left.is_empty(), "docs/isa.tsv has rows of other shaders, {left:?}: {again}");
+        assert!(left.is_empty(), "{name} has rows of other shaders, {left:?}: {again}");
+    }
+
+    #[test]
+    fn the_table_of_compilers_is_of_these_shaders() {
+        is_of_these_shaders("docs/isa.tsv", "scripts/isa table");
+    }
+
+    #[test]
+    fn the_table_of_statistics_is_of_these_shaders_and_of_the_same_compilers() {
+        is_of_these_shaders("docs/isa-stats.tsv", "scripts/isa stats");
+        let made_with = |name| {
+            let head = table(name).1;
+            head.into_iter().filter(|l| ["naga ", "mesa ", "target "].iter().any(|w| l.starts_with(w))).collect()
+        };
+        let (findings, numbers): (Vec<String>, Vec<String>) =
+            (made_with("docs/isa.tsv"), made_with("docs/isa-stats.tsv"));
+        assert_eq!(findings, numbers, "docs/isa.tsv and docs/isa-stats.tsv were made with different compilers");
+        assert!(findings.len() > 10, "{findings:?}");
     }
 
     #[test]
     fn no_compiler_of_the_table_rewrites_a_shader() {
-        let (rows, _) = compilers_table();
+        let (rows, _) = table("docs/isa.tsv");
         for row in rows {
             for rule in ["fused", "naked", "transcendental"] {
                 assert_eq!(row[rule], "0", "{} {}: {rule}", row["shader"], row["overrides"]);
             }
         }
+    }
+
+    /// A list of scripts/isa.d/speed.py: stems and overrides.
+    fn list_of_speed(name: &str) -> Vec<(String, String)> {
+        let text =
+            std::fs::read_to_string(Path::new(ROOT).join("scripts/isa.d/speed.py")).expect("speed.py is readable");
+        let quoted = |l: &str| l.split('"').nth(1).map(str::to_string).unwrap_or_else(|| panic!("no word in {l:?}"));
+        let f16 = text.lines().find(|l| l.starts_with("F16 = ")).map(quoted).expect("speed.py has an F16");
+        let (_, list) = text.split_once(&format!("\n{name} = (\n")).unwrap_or_else(|| panic!("speed.py has no {name}"));
+        let (list, _) = list.split_once("\n)").expect("a list ends");
+        list.lines().map(|l| (quoted(l), if l.contains("F16") { f16.clone() } else { String::new() })).collect()
+    }
+
+    /// Shaders of a step, each once.
+    fn shaders_of(plan: &Plan, step: &Step) -> Vec<(String, String)> {
+        let mut list: Vec<(String, String)> = Vec::new();
+        for c in &plan.recording.commands {
+            let Some(args) = c.args_for(step) else { continue };
+            for pass in variants::unmeasured(c.op, &args, plan.max_tokens) {
+                let values: Vec<String> =
+                    c.op.constants().iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let key = (pass.shader, values.join(" "));
+                if !list.contains(&key) {
+                    list.push(key);
+                }
+            }
+        }
+        list
+    }
+
+    #[test]
+    fn the_kernels_that_scripts_isa_prints_are_those_a_llama_runs_unmeasured() {
+        let model = Synthetic::parse("llama-1b:q4_k_m").expect("a shape").container().expect("a model");
+        let hyper = Hyper::read(&model).expect("its hyperparameters");
+        let options = PlanOptions { n_ctx: 4096, ..PlanOptions::default() };
+        let mut built = models::build(&model, &hyper, &options).expect("a plan");
+        fuse::fuse(&mut built.plan, fuse::Fuse::On, options.max_binding_words);
+        let step = |pos, n_tokens, n_out, select| Step { n_tokens, pos, n_out, select, ..Step::default() };
+        let sorted = |mut list: Vec<(String, String)>| {
+            list.sort();
+            list.dedup();
+            list
+        };
+        // attention whole and split, and a greedy token
+        let mut decode = shaders_of(&built.plan, &step(0, 1, 1, 1));
+        decode.extend(shaders_of(&built.plan, &step(2048, 1, 1, 1)));
+        assert_eq!(sorted(list_of_speed("DECODE")), sorted(decode), "DECODE of scripts/isa.d/speed.py");
+        let prefill = shaders_of(&built.plan, &step(0, 512, 0, 0));
+        assert_eq!(sorted(list_of_speed("PREFILL")), sorted(prefill), "PREFILL of scripts/isa.d/speed.py");
     }
 
     // ---- parameter structs ----
@@ -268,6 +343,14 @@ mod table {
 
     // ---- validation ----
 
+    /// What a shader names of optional features.
+    fn granted(s: &shaders::Shader) -> Capabilities {
+        let mut granted = Capabilities::empty();
+        granted.set(Capabilities::SUBGROUP, s.subgroups);
+        granted.set(Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX, s.matrices);
+        granted
+    }
+
     #[test]
     fn every_shader_needs_no_capability_that_it_does_not_name_and_fits_the_default_limits() {
         for s in SHADERS {
@@ -276,12 +359,17 @@ mod table {
                 let result = Validator::new(ValidationFlags::all(), granted).validate(&module);
                 result.map(|_| ()).map_err(|e| e.emit_to_string(s.source))
             };
-            let granted = if s.subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+            let granted = granted(s);
             valid(granted).unwrap_or_else(|e| panic!("{}: {e}", s.name));
-            assert_eq!(valid(Capabilities::empty()).is_err(), s.subgroups, "{} needs no subgroups", s.name);
+            assert_eq!(valid(granted - Capabilities::SUBGROUP).is_err(), s.subgroups, "{} needs no subgroups", s.name);
+            let without = granted - Capabilities::COOPERATIVE_MATRIX;
+            assert_eq!(valid(without).is_err(), s.matrices, "{} needs no matrices", s.name);
             assert!(s.workgroup_size.iter().product::<u32>() <= 256, "{}: {:?}", s.name, s.workgroup_size);
             assert!(s.bindings.len() <= 9, "{}: {} storage buffers, at most 8", s.name, s.bindings.len() - 1);
-            assert!(!s.source.contains("enable ") && !s.source.contains("#import"), "{}", s.name);
+            let enables: Vec<&str> = s.source.lines().filter(|l| l.starts_with("enable ")).collect();
+            let expected: &[&str] = if s.matrices { &["enable f16;", "enable wgpu_cooperative_matrix;"] } else { &[] };
+            assert_eq!(enables, expected, "{}", s.name);
+            assert!(!s.source.contains("#import"), "{}", s.name);
             let mut layouter = naga::proc::Layouter::default();
             layouter.update(module.to_ctx()).expect("validated");
             let shared: u32 = module
@@ -304,7 +392,8 @@ mod table {
         let o = tint(&broken).unwrap_or_else(|e| panic!("tint does not run: {e}"));
         assert!(!o.status.success(), "tint accepts a broken shader");
         let mut problems = Problems::default();
-        for s in SHADERS {
+        // only naga knows matrices
+        for s in SHADERS.iter().filter(|s| !s.matrices) {
             let file = dir.path().join(s.name).with_extension("wgsl");
             let text = [if s.subgroups { "enable subgroups;\n" } else { "" }, s.source].concat();
             std::fs::write(&file, &text).expect("writable");
@@ -317,6 +406,6 @@ mod table {
             }
         }
         assert!(problems.is_empty(), "\n{}", problems.lines().join("\n"));
-        println!("tint accepts {} shaders", SHADERS.len());
+        println!("tint accepts {} shaders", SHADERS.iter().filter(|s| !s.matrices).count());
     }
 }

@@ -7,8 +7,12 @@
 
 var<workgroup> scores: array<f32, 256>;
 var<workgroup> probs: array<f32, 256>;
-// values of some positions, element by element of the unit
-var<workgroup> tile: array<f32, 2048>;
+
+// What a lane asks of memory before it waits: words of a key of floats, blocks of a key of codes, positions of values.
+// These loops have a constant end, and first ask for everything, then add in order.
+const KEY_WORDS: u32 = 16u;
+const KEY_BLOCKS: u32 = 4u;
+const VALUES: u32 = 16u;
 
 // the chunk's maximum, sum and values, for this lane's elements: one, or two of a head over 128
 var<private> chunk_m: f32;
@@ -20,31 +24,26 @@ fn query_value(high: i32, low: i32) -> f32 {
     return B(B(i2f(high) * 128.0) + i2f(low));
 }
 
-// Sum of level times query over the tq3 block whose words are k[block], k[block + 32], k[block + 64]; `first` is the
-// first word of the query's digits.
-fn tq3_sum(block: u32, first: u32) -> f32 {
-    let signs = k[block + 64u];
+// Sum of level times query over the tq3 block of these words: two of codes and one of third bits; `first` is the first
+// word of the query's digits.
+fn tq3_sum(words: vec3<u32>, first: u32) -> f32 {
     var high = vec2<i32>(0, 0);
     var low = vec2<i32>(0, 0);
-    for (var half = 0u; half < 2u; half++) {
-        let word = k[block + half * 32u];
-        for (var j = 0u; j < 4u; j++) {
-            let i = 4u * half + j;
-            let codes = spread2((word >> (8u * j)) & 255u);
-            let h = high_digits[first + i];
-            let l = low_digits[first + i];
-            if k_type == TQ3_0 {
-                // dot with the signs is inner + outer
-                let c = tq3_0_packed(codes);
-                let outer_high = dot4I8Packed(h, c.y);
-                let outer_low = dot4I8Packed(l, c.y);
-                high += vec2<i32>(dot4I8Packed(h, c.x) - outer_high, outer_high);
-                low += vec2<i32>(dot4I8Packed(l, c.x) - outer_low, outer_low);
-            } else {
-                let c = tq3_1_packed(codes, signs >> (4u * i));
-                high.x += dot4I8Packed(h, c);
-                low.x += dot4I8Packed(l, c);
-            }
+    for (var i = 0u; i < 8u; i++) {
+        let codes = spread2((words[i >> 2u] >> (8u * (i & 3u))) & 255u);
+        let h = high_digits[first + i];
+        let l = low_digits[first + i];
+        if k_type == TQ3_0 {
+            // dot with the signs is inner + outer
+            let c = tq3_0_packed(codes);
+            let outer_high = dot4I8Packed(h, c.y);
+            let outer_low = dot4I8Packed(l, c.y);
+            high += vec2<i32>(dot4I8Packed(h, c.x) - outer_high, outer_high);
+            low += vec2<i32>(dot4I8Packed(l, c.x) - outer_low, outer_low);
+        } else {
+            let c = tq3_1_packed(codes, words.z >> (4u * i));
+            high.x += dot4I8Packed(h, c);
+            low.x += dot4I8Packed(l, c);
         }
     }
     let inner = query_value(high.x, low.x);
@@ -60,42 +59,55 @@ fn score(base: u32, first: u32, query_scale: f32) -> f32 {
     return bitcast<f32>(select(bitcast<u32>(s), POISON, k[base] == POISONED));
 }
 
-fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
-    var acc = B(0.0);
+// The sum so far with word i of a key of floats.
+fn with_word(acc: f32, word: u32, first: u32, i: u32) -> f32 {
     if k_type == F32 {
-        for (var e = 0u; e < p.head_dim; e++) {
-            acc = B(acc + B(row[first + e] * bitcast<f32>(k[base + e * 32u])));
-        }
-        return B(acc * p.scale);
+        return B(acc + B(row[first + i] * bitcast<f32>(word)));
     }
-    if k_type == F16 {
-        for (var i = 0u; i < p.head_dim / 2u; i++) {
-            let word = k[base + i * 32u];
-            acc = B(acc + B(row[first + 2u * i] * f16_to_f32(word & 0xffffu)));
-            acc = B(acc + B(row[first + 2u * i + 1u] * f16_to_f32(word >> 16u)));
-        }
-        return B(acc * p.scale);
+    let one = B(acc + B(row[first + 2u * i] * f16_to_f32(word & 0xffffu)));
+    return B(one + B(row[first + 2u * i + 1u] * f16_to_f32(word >> 16u)));
+}
+
+// Words of a block's codes.
+fn block_words(t: u32) -> u32 {
+    if has_bytes(t) {
+        return 8u;
     }
-    let codes = base + scale_words(p.head_dim) * 32u;
-    let digits = first / 4u;
-    for (var b = 0u; b < p.head_dim / 32u; b++) {
-        let d = f16_to_f32((k[base + (b >> 1u) * 32u] >> (16u * (b & 1u))) & 0xffffu);
-        let at = digits + 8u * b;
+    return select(3u, 4u, t == Q4_0 || t == Q4_0R);
+}
+
+// The sum so far with `n` blocks of a key of codes, a constant, from block b on.
+fn with_blocks(so_far: f32, base: u32, first: u32, b: u32, n: u32) -> f32 {
+    let per_block = block_words(k_type);
+    let codes = base + (scale_words(p.head_dim) + per_block * b) * 32u;
+    var scales: array<u32, (KEY_BLOCKS + 1u) / 2u>;
+    var words: array<u32, 8u * KEY_BLOCKS>;
+    for (var i = 0u; i < (n + 1u) / 2u; i++) {
+        scales[i] = k[base + ((b >> 1u) + i) * 32u];
+    }
+    for (var i = 0u; i < n * per_block; i++) {
+        words[i] = k[codes + i * 32u];
+    }
+    var acc = so_far;
+    for (var j = 0u; j < n; j++) {
+        let d = f16_to_f32((scales[j >> 1u] >> (16u * ((b + j) & 1u))) & 0xffffu);
+        let at = first / 4u + 8u * (b + j);
         if k_type == TQ3_0 || k_type == TQ3_1 {
-            acc = B(acc + B(d * tq3_sum(codes + 96u * b, at)));
+            let block = vec3<u32>(words[3u * j], words[3u * j + 1u], words[3u * j + 2u]);
+            acc = B(acc + B(d * tq3_sum(block, at)));
             continue;
         }
         var hi = 0;
         var lo = 0;
         if has_bytes(k_type) {
             for (var i = 0u; i < 8u; i++) {
-                let c = k[codes + (8u * b + i) * 32u];
+                let c = words[8u * j + i];
                 hi += dot4I8Packed(high_digits[at + i], c);
                 lo += dot4I8Packed(low_digits[at + i], c);
             }
         } else {
             for (var i = 0u; i < 4u; i++) {
-                let word = k[codes + (4u * b + i) * 32u];
+                let word = words[4u * j + i];
                 let c0 = q4_0_packed(word);
                 let c1 = q4_0_packed(word >> 4u);
                 hi += dot4I8Packed(high_digits[at + i], c0) + dot4I8Packed(high_digits[at + 4u + i], c1);
@@ -104,61 +116,102 @@ fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
         }
         acc = B(acc + B(d * query_value(hi, lo)));
     }
+    return acc;
+}
+
+fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
+    var acc = B(0.0);
+    if k_type <= F16 {
+        let words = cached_words(k_type, p.head_dim);
+        let whole = words / KEY_WORDS * KEY_WORDS;
+        for (var i = 0u; i < whole; i += KEY_WORDS) {
+            var word: array<u32, KEY_WORDS>;
+            for (var j = 0u; j < KEY_WORDS; j++) {
+                word[j] = k[base + (i + j) * 32u];
+            }
+            for (var j = 0u; j < KEY_WORDS; j++) {
+                acc = with_word(acc, word[j], first, i + j);
+            }
+        }
+        // heads that the batches do not divide
+        for (var i = whole; i < words; i++) {
+            acc = with_word(acc, k[base + i * 32u], first, i);
+        }
+        return B(acc * p.scale);
+    }
+    let blocks = p.head_dim / 32u;
+    let whole = blocks / KEY_BLOCKS * KEY_BLOCKS;
+    for (var b = 0u; b < whole; b += KEY_BLOCKS) {
+        acc = with_blocks(acc, base, first, b, KEY_BLOCKS);
+    }
+    var b = whole;
+    if b + 2u <= blocks {
+        acc = with_blocks(acc, base, first, b, 2u);
+        b += 2u;
+    }
+    if b < blocks {
+        acc = with_blocks(acc, base, first, b, 1u);
+    }
     return B(acc * B(query_scale * p.scale));
 }
 
-// Element e of the f32 or f16 value row at `base`.
-fn value(base: u32, e: u32) -> f32 {
+// What element e of the value row at `base` is made of: its word, of codes also that of its scale, and of third bits.
+fn value_words(base: u32, e: u32) -> vec3<u32> {
     if v_type == F32 {
-        return bitcast<f32>(v[base + e]);
+        return vec3<u32>(v[base + e], 0u, 0u);
     }
-    return f16_to_f32((v[base + (e >> 1u)] >> (16u * (e & 1u))) & 0xffffu);
-}
-
-// Codes in a word of a value row.
-fn codes_in_word() -> u32 {
-    if v_type == TQ3_0 || v_type == TQ3_1 {
-        return 16u;
+    if v_type == F16 {
+        return vec3<u32>(v[base + (e >> 1u)], 0u, 0u);
     }
-    return select(8u, 4u, has_bytes(v_type));
-}
-
-// Unpacks word w of the codes of the value row at `base` to tile[to..], the row's element 0 being at `to`. Lanes begin at
-// different codes, so that they do not write to one bank of the workgroup's memory.
-fn unpack(base: u32, w: u32, to: u32) {
-    let n = codes_in_word();
-    let b = w / (32u / n);
-    let in_block = w % (32u / n);
-    let d = f16_to_f32((v[base + (b >> 1u)] >> (16u * (b & 1u))) & 0xffffu);
+    let b = e >> 5u;
     let codes = base + scale_words(p.head_dim);
-    let at = to + 32u * b;
-    if v_type == TQ3_0 || v_type == TQ3_1 {
-        let word = v[codes + 3u * b + in_block];
-        let signs = v[codes + 3u * b + 2u] >> (16u * in_block);
-        for (var i = 0u; i < 16u; i++) {
-            let j = (i + w) & 15u;
-            let code = (word >> (2u * j)) & 3u;
-            var level = 0.0;
-            if v_type == TQ3_0 {
-                level = tq3_0_level(code);
-            } else {
-                level = f32(tq3_1_level(code | (((signs >> j) & 1u) << 2u)));
-            }
-            tile[at + 16u * in_block + j] = B(d * level);
+    var words = vec3<u32>(v[codes + code_word(v_type, b, (e >> 2u) & 7u)], v[base + (b >> 1u)], 0u);
+    if v_type == TQ3_1 {
+        words.z = v[codes + 3u * b + 2u];
+    }
+    return words;
+}
+
+// Element e of the row that has these words.
+fn value(words: vec3<u32>, e: u32) -> f32 {
+    if v_type == F32 {
+        return bitcast<f32>(words.x);
+    }
+    if v_type == F16 {
+        return f16_to_f32((words.x >> (16u * (e & 1u))) & 0xffffu);
+    }
+    let d = f16_to_f32((words.y >> ((e >> 1u) & 16u)) & 0xffffu);
+    if has_bytes(v_type) {
+        return B(d * f32((bitcast<i32>(words.x) << (24u - 8u * (e & 3u))) >> 24u));
+    }
+    if v_type == Q4_0 || v_type == Q4_0R {
+        // bytes hold elements 4 apart in order, nibbles 16 apart
+        let code = (words.x >> (8u * (e & 3u) + ((e >> 2u) & 4u))) & 15u;
+        return B(d * f32(bitcast<i32>(code) - 8));
+    }
+    let code = (words.x >> (2u * (e & 15u))) & 3u;
+    if v_type == TQ3_0 {
+        return B(d * tq3_0_level(code));
+    }
+    return B(d * f32(tq3_1_level(code | (((words.z >> (e & 31u)) & 1u) << 2u))));
+}
+
+// Element e of head `mine` summed over the values of the chunk, of whose positions those from `start` to `stop` are seen,
+// the chunk's first value row being at `first`. A position that is not seen has a probability of 0, and one that is seen is
+// read in its place: that adds a zero (docs/exactness.md section 6).
+fn sum_of_values(mine: u32, e: u32, first: u32, start: u32, stop: u32) -> f32 {
+    let row_words = cached_words(v_type, p.head_dim);
+    var acc = B(0.0);
+    for (var i = start & ~(VALUES - 1u); i < stop; i += VALUES) {
+        var words: array<vec3<u32>, VALUES>;
+        for (var j = 0u; j < VALUES; j++) {
+            words[j] = value_words(first + clamp(i + j, start, stop - 1u) * row_words, e);
         }
-    } else if has_bytes(v_type) {
-        let word = bitcast<i32>(v[codes + w]);
-        for (var i = 0u; i < 4u; i++) {
-            tile[at + 4u * in_block + i] = B(d * f32((word << (24u - 8u * i)) >> 24u));
-        }
-    } else {
-        let word = v[codes + w];
-        for (var i = 0u; i < 8u; i++) {
-            // bytes hold elements 4 apart in order, nibbles 16 apart
-            let code = i32((word >> (8u * (i & 3u) + 4u * (i >> 2u))) & 15u);
-            tile[at + 4u * in_block + (i & 3u) + 16u * (i >> 2u)] = B(d * f32(code - 8));
+        for (var j = 0u; j < VALUES; j++) {
+            acc = B(acc + B(probs[64u * mine + i + j] * value(words[j], e)));
         }
     }
+    return acc;
 }
 
 // Makes the chunk that begins at index `chunk` of the page, of whose positions those from `start` to `stop` are seen.
@@ -166,7 +219,6 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u
     let hd = p.head_dim;
     let elements = heads * hd;
     let k_words = cached_words(k_type, hd);
-    let v_words = cached_words(v_type, hd);
     let sharing = p.heads / p.kv_heads;
     let score_head = lane >> 6u;
     let mine = head_of(lane, heads);
@@ -216,49 +268,18 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u
         let x1 = B(B(probs[a + 8u] + probs[a + 40u]) + B(probs[a + 24u] + probs[a + 56u]));
         part_sum[lane] = B(x0 + x1);
     }
-    var oc = array<f32, 2>(B(0.0), B(0.0));
-    let kv_mine = (head0 + mine) / sharing;
-    if v_type <= F16 {
-        for (var i = from_pos; i < n; i++) {
-            let base = (kv_mine * p.page_len + chunk + i) * v_words;
-            let weight = probs[64u * mine + i];
-            for (var j = 0u; j < 2u; j++) {
-                let e = lane + LANES * j;
-                if e < elements {
-                    oc[j] = B(oc[j] + B(weight * value(base, e - mine * hd)));
-                }
-            }
-        }
-        workgroupBarrier();
-    } else {
-        // every word of a value row is read and unpacked once
-        let positions = 2048u / elements;
-        let words = hd / codes_in_word();
-        for (var first = from_pos; first < n; first += positions) {
-            let some = min(positions, n - first);
-            for (var item = lane; item < some * heads * words; item += LANES) {
-                let i = item / (heads * words);
-                let h = (item / words) % heads;
-                let base = (((head0 + h) / sharing) * p.page_len + chunk + first + i) * v_words;
-                unpack(base, item % words, i * elements + h * hd);
-            }
-            workgroupBarrier();
-            for (var i = 0u; i < some; i++) {
-                let weight = probs[64u * mine + first + i];
-                for (var j = 0u; j < 2u; j++) {
-                    let e = lane + LANES * j;
-                    if e < elements {
-                        oc[j] = B(oc[j] + B(weight * tile[i * elements + e]));
-                    }
-                }
-            }
-            workgroupBarrier();
+    let first_row = (((head0 + mine) / sharing) * p.page_len + chunk) * cached_words(v_type, hd);
+    for (var j = 0u; j < 2u; j++) {
+        if LANES * j < elements {
+            // lanes past the last element make that one again
+            let e = min(lane + LANES * j, elements - 1u) - mine * hd;
+            chunk_o[j] = sum_of_values(mine, e, first_row, from_pos, n);
         }
     }
+    workgroupBarrier();
     chunk_m = eight_max(mine);
     let y = 8u * mine;
     let y0 = B(B(part_sum[y] + part_sum[y + 4u]) + B(part_sum[y + 2u] + part_sum[y + 6u]));
     let y1 = B(B(part_sum[y + 1u] + part_sum[y + 5u]) + B(part_sum[y + 3u] + part_sum[y + 7u]));
     chunk_l = B(y0 + y1);
-    chunk_o = oc;
 }

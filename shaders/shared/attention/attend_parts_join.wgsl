@@ -6,6 +6,9 @@
 // the parts are made; the name belongs to the pipelines of both passes
 override k_type: u32 = 0u;
 
+// Parts that are asked for before the first is joined.
+const PARTS: u32 = 8u;
+
 // As attend.
 fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
     let sees = seen(token);
@@ -20,16 +23,26 @@ fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
     let all = chunks();
     let mine = head_of(lane, heads);
     let first = sees.start >> 6u;
-    for (var chunk = first; 64u * chunk < sees.stop; chunk++) {
-        let part = part_at(at + mine, chunk, all);
-        var oc = array<f32, 2>(0.0, 0.0);
-        for (var j = 0u; j < 2u; j++) {
-            let e = lane + LANES * j;
-            if e < heads * p.head_dim {
-                oc[j] = parts[part + 2u + e - mine * p.head_dim];
+    let end = (sees.stop + 63u) >> 6u;
+    // lanes past the last element have that one
+    let e = min(lane, heads * p.head_dim - 1u) - mine * p.head_dim;
+    let wide = lane + LANES < heads * p.head_dim;
+    for (var chunk = first; chunk < end; chunk += PARTS) {
+        // maximum, sum, and the lane's elements
+        var some: array<vec4<f32>, PARTS>;
+        for (var i = 0u; i < PARTS; i++) {
+            let part = part_at(at + mine, min(chunk + i, end - 1u), all);
+            some[i] = vec4<f32>(parts[part], parts[part + 1u], parts[part + 2u + e], 0.0);
+            if wide {
+                some[i].w = parts[part + 2u + LANES + e];
             }
         }
-        join(sees.begins && chunk == first, parts[part], parts[part + 1u], oc);
+        for (var i = 0u; i < PARTS; i++) {
+            if chunk + i < end {
+                let c = some[i];
+                join(sees.begins && chunk + i == first, c.x, c.y, array<f32, 2>(c.z, c.w));
+            }
+        }
     }
     return leave(lane, token, at, heads);
 }

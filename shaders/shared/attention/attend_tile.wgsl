@@ -209,6 +209,15 @@ fn joined(r: u32, chunk: u32, before: vec4<f32>) -> vec4<f32> {
     return select(before, select(both, acc[r], begins(token, chunk)), sees(token, chunk, chunk + 64u));
 }
 
+// What row r has of group g, a constant. The index is one too, so that o lies in registers where r is none.
+fn output(g: u32, r: u32) -> vec4<f32> {
+    var x = o[g * R];
+    for (var i = 1u; i < R; i++) {
+        x = select(x, o[g * R + i], i == r);
+    }
+    return x;
+}
+
 // Brings what earlier pages left of the tile's rows.
 fn take_states(lane: u32) {
     // rows that there are not, or that see nothing yet, are read with the others
@@ -270,8 +279,16 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
                     let mine = kv_head == (head0 + my_head) / sharing && 64u * g + 4u * quad < p.head_dim;
                     add_values(lane, kv_head, at, 16u * g, max(live, vec2<u32>(chunk)) - chunk, mine);
                 }
+                // every index of o is a constant, so that o lies in registers
                 for (var r = 0u; r < R; r++) {
-                    o[g * R + r] = joined(r, chunk, o[g * R + r]);
+                    var before = o[r];
+                    for (var i = 1u; i < GROUPS; i++) {
+                        before = select(before, o[i * R + r], i == g);
+                    }
+                    let after = joined(r, chunk, before);
+                    for (var i = 0u; i < GROUPS; i++) {
+                        o[i * R + r] = select(o[i * R + r], after, i == g);
+                    }
                 }
             }
         }
@@ -281,9 +298,10 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
         let at = carried_at(my_token + r, my_head);
         if my_head < heads && carries_older(my_token + r) {
             for (var g = 0u; g < GROUPS; g++) {
+                let x = output(g, r);
                 for (var i = 0u; i < 4u; i++) {
                     if 64u * g + 4u * quad < p.head_dim {
-                        carried[at + 2u + 64u * g + 4u * quad + i] = sticky(o[g * R + r][i]);
+                        carried[at + 2u + 64u * g + 4u * quad + i] = sticky(x[i]);
                     }
                 }
             }

@@ -4,7 +4,7 @@
 // where `scores` holds the scales of keys: (2 blocks, 16 quads of positions)
 const KEY_SCALES: u32 = 256u;
 
-// of each of the lane's rows and four positions, 128 high + low: sums over a block taken with each digit of the query
+// of each of the lane's rows and four positions, 128 high + low: sums over a block of tq3_0 with each digit of the query
 var<private> whole: array<vec4<i32>, R>;
 
 // Word i of the keys of four positions, the first at index `pos` of the page.
@@ -105,7 +105,8 @@ fn dots(digits: u32, codes: vec4<u32>) -> vec4<i32> {
     );
 }
 
-// The sums of block b of those staged, with the codes that begin at `codes`.
+// The sums of block b of those staged, with the codes that begin at `codes`: of tq3_0 to `whole`, else added to every row.
+// The twin's B(B(high * 128) + low) rounds once, as i2f of the sum does.
 fn sum_block(b: u32, codes: u32) {
     let c0 = tile[codes + quad];
     let c1 = tile[codes + 16u + quad];
@@ -115,6 +116,10 @@ fn sum_block(b: u32, codes: u32) {
     let c5 = tile[codes + 80u + quad];
     let c6 = tile[codes + 96u + quad];
     let c7 = tile[codes + 112u + quad];
+    var d = vec4<f32>();
+    if k_type != TQ3_0 {
+        d = bitcast<vec4<f32>>(scores[KEY_SCALES + 16u * b + quad]);
+    }
     for (var r = 0u; r < R; r++) {
         let at = 128u * b + 4u * (my_row + r);
         let h0 = scores[at];
@@ -125,25 +130,26 @@ fn sum_block(b: u32, codes: u32) {
             + dots(h1.x, c4) + dots(h1.y, c5) + dots(h1.z, c6) + dots(h1.w, c7);
         let low = dots(l0.x, c0) + dots(l0.y, c1) + dots(l0.z, c2) + dots(l0.w, c3)
             + dots(l1.x, c4) + dots(l1.y, c5) + dots(l1.z, c6) + dots(l1.w, c7);
-        whole[r] = 128 * high + low;
+        let sum = 128 * high + low;
+        if k_type == TQ3_0 {
+            whole[r] = sum;
+        } else {
+            acc[r] = B4(acc[r] + B4(d * i2f4(sum)));
+        }
     }
 }
 
-// Adds block b of those staged to every row. The twin's B(B(high * 128) + low) rounds once, as i2f of the sum does.
+// Adds block b of those staged to every row.
 fn add_block(b: u32) {
-    let d = bitcast<vec4<f32>>(scores[KEY_SCALES + 16u * b + quad]);
     sum_block(b, 128u * b);
     if k_type == TQ3_0 {
+        let d = bitcast<vec4<f32>>(scores[KEY_SCALES + 16u * b + quad]);
         // the dot with the signs is inner + outer
         let signs = whole;
         sum_block(b, 128u);
         for (var r = 0u; r < R; r++) {
             let inner = B4(TQ3_0_INNER * i2f4(signs[r] - whole[r]));
             acc[r] = B4(acc[r] + B4(d * B4(inner + B4(TQ3_0_OUTER * i2f4(whole[r])))));
-        }
-    } else {
-        for (var r = 0u; r < R; r++) {
-            acc[r] = B4(acc[r] + B4(d * i2f4(whole[r])));
         }
     }
 }

@@ -59,7 +59,7 @@ fn stage_outputs(lane: u32, t0: u32) {
             let at = (t - t0 + r) * unit_quads() + my_head * (p.head_dim / 4u);
             for (var g = 0u; g < GROUPS; g++) {
                 if 64u * g + 4u * quad < p.head_dim {
-                    scores[at + 16u * g + quad] = bitcast<vec4<u32>>(scaled(o[g * R + r], my_row + r));
+                    scores[at + 16u * g + quad] = bitcast<vec4<u32>>(scaled(output(g, r), my_row + r));
                 }
             }
         }

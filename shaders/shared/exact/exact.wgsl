@@ -1,10 +1,5 @@
 // Arithmetic every shader shares; docs/exactness.md section 1, twin src/ops/exact.rs.
-
-// A run-time 0 no compiler knows: main sets it to workgroup_id.z of a dispatch whose z is 1.
-var<private> zero: u32;
-
-// What stands for every value that is no number or too large to be stored.
-const POISON: u32 = 0x7fc00000u;
+#import base
 
 // The barrier: the rounded value, opaque to fusing and reassociation. It is idempotent, so that two that meet leave one;
 // `B(0.0)` is a zero that no compiler knows, from which sums start.
@@ -20,13 +15,6 @@ fn not_finite(x: f32) -> bool {
 // Infinities, NaN, and what is too large to be stored.
 fn too_large(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) >= 0x5f800000u;
-}
-
-// 0 below 2^-50, POISON from 2^64 on.
-fn canon(x: f32) -> f32 {
-    let bits = bitcast<u32>(x);
-    let e = (bits >> 23u) & 255u;
-    return bitcast<f32>(select(select(bits, 0u, e < 77u), POISON, e > 190u));
 }
 
 // POISON for what is not finite.
@@ -68,12 +56,14 @@ fn fdiv(a: f32, b: f32) -> f32 {
         r = r << 1u;
         e = e - 1;
     }
-    // 24 quotient bits and one guard bit
-    var q = 0u;
-    for (var i = 0u; i < 25u; i++) {
-        let bit = select(0u, 1u, r >= mb);
-        q = (q << 1u) | bit;
-        r = (r - bit * mb) << 1u;
+    // 24 quotient bits and one guard bit: the first is 1, the others come in three digits of 8 bits, of remainders below
+    // 2^24
+    r = r - mb;
+    var q = 1u;
+    for (var i = 0u; i < 3u; i++) {
+        let digit = (r << 8u) / mb;
+        r = (r << 8u) - digit * mb;
+        q = (q << 8u) | digit;
     }
     let up = (q & 1u) & (((q >> 1u) & 1u) | select(0u, 1u, r != 0u));
     q = (q >> 1u) + up;
@@ -110,9 +100,9 @@ fn fsqrt(x: f32) -> f32 {
         }
         rem = (rem << 2u) | pair;
         let t = (root << 2u) | 1u;
-        let bit = select(0u, 1u, rem >= t);
-        rem = rem - bit * t;
-        root = (root << 1u) | bit;
+        let fits = rem >= t;
+        rem = rem - select(0u, t, fits);
+        root = (root << 1u) | select(0u, 1u, fits);
     }
     let up = (root & 1u) & (((root >> 1u) & 1u) | select(0u, 1u, rem != 0u));
     var q = (root >> 1u) + up;
@@ -164,16 +154,6 @@ fn nearest(x: f32) -> i32 {
     let beyond = (bits & 0x7fffffffu) >= 0x47000000u;
     let near = i32(round(bitcast<f32>(select(bits, 0u, beyond))));
     return select(near, select(32768, -32768, (bits >> 31u) == 1u), beyond);
-}
-
-fn f16_to_f32(h: u32) -> f32 {
-    let sign = (h & 0x8000u) << 16u;
-    let m = h & 1023u;
-    let e = (h >> 10u) & 31u;
-    let normal = ((e + 112u) << 23u) | (m << 13u);
-    // m · 2^-24: the exponent of the exact f32(m) lowered by 24
-    let tiny = select(bitcast<u32>(f32(m)) - (24u << 23u), 0u, m == 0u);
-    return bitcast<f32>(sign | select(normal, tiny, e == 0u));
 }
 
 // Half to even; too large becomes ±65504.

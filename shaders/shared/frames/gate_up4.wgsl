@@ -1,4 +1,6 @@
-// The kernel of gate_up with four rows a thread: 128 gate rows and the 128 up rows beside them in a workgroup of 64.
+// The kernel of gate_up with four rows a thread and the eight segments side by side: 128 gate rows and the 128 up rows
+// beside them in a workgroup of 256, which makes the gate rows of all segments, then the up rows. Segment sums are joined in
+// their order, as in matvec4.
 const T = 1u;
 
 #import gate_up_params
@@ -7,37 +9,48 @@ const T = 1u;
 #import silu
 #import quantize
 
+// Of the gate rows, then of the up rows: (row blocks, segments, lanes).
+var<workgroup> sums: array<vec4<f32>, 512>;
 // 128 gate values, then the up values beside them; later the results
 var<workgroup> values: array<f32, 256>;
 
-@compute @workgroup_size(8, 8)
+@compute @workgroup_size(8, 8, 4)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
     first = wid.y;
+    let me = (lid.z * 8u + lid.y) * 8u + lid.x;
     let row_blocks = p.dim / 32u;
-    let gate = wid.x * 4u + (lid.y & 3u);
-    var dot = B4(vec4<f32>());
-    if gate < row_blocks {
-        let row = (gate + (lid.y >> 2u) * row_blocks) * row_words() * 8u + lid.x;
-        let groups = (p.k + 127u) / 128u;
-        let seg = (groups + 7u) / 8u;
-        for (var start = 0u; start < groups; start += seg) {
-            acc[0] = B4(vec4<f32>());
-            for (var g = start; g < min(start + seg, groups); g++) {
+    let gate = wid.x * 4u + lid.z;
+    let groups = (p.k + 127u) / 128u;
+    let seg = (groups + 7u) / 8u;
+    let end = min((lid.y + 1u) * seg, groups);
+    for (var side = 0u; side < 2u; side++) {
+        acc[0] = B4(vec4<f32>());
+        if gate < row_blocks {
+            let row = (gate + side * row_blocks) * row_words() * 8u + lid.x;
+            for (var g = lid.y * seg; g < end; g++) {
                 add_group(row, g);
             }
-            dot = B4(dot + acc[0]);
         }
+        sums[side * 256u + me] = acc[0];
     }
-    let mine = lid.y * 32u + lid.x * 4u;
-    values[mine] = canon(dot.x);
-    values[mine + 1u] = canon(dot.y);
-    values[mine + 2u] = canon(dot.z);
-    values[mine + 3u] = canon(dot.w);
     workgroupBarrier();
-    let me = lid.y * 8u + lid.x;
-    values[me] = silu_times(values[me], values[me + 128u]);
-    values[me + 64u] = silu_times(values[me + 64u], values[me + 192u]);
+    // four rows a lane
+    if me < 64u {
+        let at = (me >> 3u) * 64u + (me & 7u);
+        var total = B4(vec4<f32>());
+        for (var s = 0u; s < 8u; s++) {
+            total = B4(total + sums[at + s * 8u]);
+        }
+        values[me * 4u] = canon(total.x);
+        values[me * 4u + 1u] = canon(total.y);
+        values[me * 4u + 2u] = canon(total.z);
+        values[me * 4u + 3u] = canon(total.w);
+    }
+    workgroupBarrier();
+    if me < 128u {
+        values[me] = silu_times(values[me], values[me + 128u]);
+    }
     workgroupBarrier();
     let lane = me & 31u;
     let at = lane * 4u;

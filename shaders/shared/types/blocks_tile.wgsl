@@ -7,6 +7,8 @@
 //   fn codes(group: u32, n: u32) -> Codes              pair n of the group: words n & 3 and (n & 3) + 4 of block n / 4
 //   fn add_block(group: u32, g: u32, b: u32)           adds u of block b of group g, made of block_value, to value
 #import tile
+#import group_word
+#import sum_value
 
 // v(S) of the block at hand, of four rows, for each token of the thread.
 var<private> block_value: array<vec4<f32>, T>;

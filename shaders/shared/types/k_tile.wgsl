@@ -3,14 +3,8 @@
 //   fn k_codes(row: u32, half: u32, n: u32) -> Codes           pair n of a half: word n & 7 of sub-blocks j and j + 1,
 //                                                              j = n / 8 * 2
 #import tile
-
-fn byte_of(x: vec4<u32>, i: u32) -> vec4<i32> {
-    return vec4<i32>((x >> vec4<u32>(8u * i)) & vec4<u32>(255u));
-}
-
-fn k_row_words() -> u32 {
-    return p.k / 256u * BLOCK;
-}
+#import k_bytes
+#import k_words
 
 fn k_values(rows: u32, g: u32) {
     let row = rows + (g >> 1u) * (BLOCK * 8u);

@@ -3,12 +3,12 @@
 const SHIFTED = true;
 
 fn sum_start(group: u32, b: u32, a: u32) -> vec4<i32> {
-    let offset = bitcast<vec4<i32>>(w[group + 32u] << vec4<u32>(24u - 8u * b)) >> vec4<u32>(24u);
+    let offset = bitcast<vec4<i32>>(group_word(group, 4u) << vec4<u32>(24u - 8u * b)) >> vec4<u32>(24u);
     return offset * -sum32(a, b);
 }
 
 fn add_block(group: u32, g: u32, b: u32) {
-    let d = bitcast<vec4<f32>>(w[group + b * 8u]);
+    let d = bitcast<vec4<f32>>(group_word(group, b));
     for (var t = 0u; t < T; t++) {
         value[t] = B4(value[t] + B4(d * block_value[t]));
     }

@@ -1,20 +1,20 @@
 // Q5_1: codes as Q5_0, a word with scale and minimum a block.
 #import above
 #import five_bits
-#import sum_value
 const GROUP = 24u;
+const HEAD = 8u;
 
 // What the codes lie above their value.
 const ABOVE = 0;
 
 // Pair n (0..16) of the group: words n & 3 and (n & 3) + 4 of block n / 4.
 fn unpack(group: u32, n: u32) -> Codes {
-    return five_bits(group + 4u * 8u, n);
+    return five_bits(group, 4u, n);
 }
 
 // u = scale · value + minimum · (sum of the activations).
 fn add_block(group: u32, g: u32, b: u32) {
-    let head = w[group + b * 8u];
+    let head = group_word(group, b);
     let d = f16_to_f32_4(low_half(head));
     let m = f16_to_f32_4(high_half(head));
     for (var t = 0u; t < T; t++) {

@@ -1,17 +1,8 @@
 // Groups of Q6_K, four rows at a time. The importing text gives
 //   fn q6k_codes(row: u32, half: u32, n: u32) -> Codes         pair n of a half: word n & 7 of quarters n / 8 and n / 8 + 2
 #import tile
-
-const Q6K_BLOCK = 53u; // words of a superblock
-
-fn q6k_row_words() -> u32 {
-    return p.k / 256u * Q6K_BLOCK;
-}
-
-// Byte i of each, signed.
-fn scale_of(x: vec4<u32>, i: u32) -> vec4<i32> {
-    return bitcast<vec4<i32>>(x << vec4<u32>(24u - 8u * i)) >> vec4<u32>(24u);
-}
+#import q6k_bytes
+#import q6k_words
 
 fn q6k_values(rows: u32, g: u32) {
     let row = rows + (g >> 1u) * (Q6K_BLOCK * 8u);

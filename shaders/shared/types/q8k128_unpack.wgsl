@@ -2,6 +2,5 @@
 
 // Pair n (0..16) of the group: words n and n + 16.
 fn unpack(group: u32, n: u32) -> Codes {
-    let at = group + (1u + n) * 8u;
-    return Codes(w[at], w[at + 128u]);
+    return Codes(group_word(group, 1u + n), group_word(group, 17u + n));
 }

@@ -1,6 +1,7 @@
 // Groups of Q8K128, four rows at a time. The importing text gives
 //   fn codes(group: u32, n: u32) -> Codes              pair n (0..16) of the group: words n and n + 16
 #import tile
+#import group_word
 
 const GROUP = 33u; // words of a group
 

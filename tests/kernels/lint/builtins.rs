@@ -31,6 +31,8 @@ pub const FINITE: &[(&str, &str, &str)] = &[
     ("*", "tq3_1_encode", "elements that are not finite were marked and are 0, base is at least 2^-40"),
     ("*", "tq3_1_code", "a finite element in units of the block's scale"),
     ("q4_0_encode", "code", "weights are finite: loading refuses others"),
+    ("q6k_coop8", "take", "sums of integers in f16, below 2^24"),
+    ("q6k_coop16", "take", "sums of integers in f16, below 2^24"),
     ("float_probe", "main", "the probe's own operands, whose results qualification knows"),
 ];
 
@@ -54,15 +56,15 @@ pub fn is_exact(fun: MathFunction) -> bool {
 }
 
 /// Adds the findings of this module to `out`; `name` is the shader's.
-pub fn check(p: &Program, name: &str, out: &mut Vec<Finding>) {
+pub fn check(p: &Program, name: &str, matrices: bool, out: &mut Vec<Finding>) {
     for f in 0..p.funs.len() {
-        functions(p, name, f, out);
+        functions(p, name, matrices, f, out);
     }
-    module_level(p, out);
+    module_level(p, matrices, out);
     unwritten(p, out);
 }
 
-fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
+fn functions(p: &Program, shader: &str, matrices: bool, f: usize, out: &mut Vec<Finding>) {
     let fun = &p.funs[f];
     let finite = FINITE.iter().any(|(s, name, _)| (*s == "*" || *s == shader) && *name == fun.name);
     let mut add = |line, rule, message: String| {
@@ -70,10 +72,13 @@ fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
     };
     for (h, expr) in fun.fun.expressions.iter() {
         let line = p.line_of(f, h);
-        if let Some((rule, message)) = judge(expr, p.inner(f, h), &|o| p.inner(f, o)) {
+        let taken = matrices && taken_by_matrices(expr, p.inner(f, h), &|o| p.inner(f, o));
+        if let Some((rule, message)) = judge(expr, p.inner(f, h), &|o| p.inner(f, o))
+            && !taken
+        {
             add(line, rule, message);
         }
-        if has_width(p, p.inner(f, h)) {
+        if has_width(p, p.inner(f, h)) && !taken {
             add(line, FLOAT_WIDTH, "a float that is not 32 bits wide".into());
         }
         if let Some(what) = asks_for_a_number(p, f, h, expr)
@@ -124,7 +129,8 @@ fn functions(p: &Program, shader: &str, f: usize, out: &mut Vec<Finding>) {
         }
     }
     for (h, v) in fun.fun.local_variables.iter() {
-        if type_any(p, v.ty, &is_other_width) {
+        let matrix = |t: &TypeInner| matrices && matches!(t, TypeInner::CooperativeMatrix { .. });
+        if type_any(p, v.ty, &|t| is_other_width(t) && !matrix(t)) {
             let line = p.line(fun.fun.local_variables.get_span(h));
             add(line, FLOAT_WIDTH, "a variable with a float that is not 32 bits wide".into());
         }
@@ -220,13 +226,13 @@ fn unwritten(p: &Program, out: &mut Vec<Finding>) {
     }
 }
 
-fn module_level(p: &Program, out: &mut Vec<Finding>) {
+fn module_level(p: &Program, matrices: bool, out: &mut Vec<Finding>) {
     let mut add = |line, rule, message: String| {
         out.push(Finding { line, rule, function: String::new(), message });
     };
     for (h, v) in p.module.global_variables.iter() {
         let line = p.line(p.module.global_variables.get_span(h));
-        if type_any(p, v.ty, &is_other_width) {
+        if type_any(p, v.ty, &is_other_width) && !(matrices && v.space == AddressSpace::WorkGroup) {
             add(line, FLOAT_WIDTH, "a variable with a float that is not 32 bits wide".into());
         }
         if type_any(p, v.ty, &|t| matches!(t, TypeInner::Atomic(s) if s.kind == ScalarKind::Float)) {
@@ -263,7 +269,7 @@ fn judge<'a>(
             })
         }
         Expression::Binary { op, left, right } => {
-            let matrix = |o| matches!(inner(o), TypeInner::Matrix { .. });
+            let matrix = |o| matches!(inner(o), TypeInner::Matrix { .. } | TypeInner::CooperativeMatrix { .. });
             if matrix(left) || matrix(right) {
                 return Some((FORBIDDEN_BUILTIN, "matrix arithmetic: its sums have no written order".into()));
             }
@@ -287,6 +293,29 @@ fn judge<'a>(
             Some((FLOAT_WIDTH, format!("a conversion to a float of {width} bytes; narrow with integer operations")))
         }
         _ => None,
+    }
+}
+
+/// Where matrices are granted: what they are made of and what they give, but for arithmetic on it. Integers become f16 to lie
+/// in workgroup memory, and come back in matrices alone.
+fn taken_by_matrices<'a>(
+    expr: &Expression,
+    own: &'a TypeInner,
+    inner: &dyn Fn(Handle<Expression>) -> &'a TypeInner,
+) -> bool {
+    match *expr {
+        Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => true,
+        Expression::As { expr, kind: ScalarKind::Float, convert: Some(2) } => {
+            matches!(scalar_kind(inner(expr)), Some(ScalarKind::Sint | ScalarKind::Uint))
+        }
+        Expression::Binary { .. } | Expression::Math { .. } => false,
+        _ => match *own {
+            TypeInner::CooperativeMatrix { .. } | TypeInner::Array { .. } => true,
+            TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => {
+                matches!(space, AddressSpace::WorkGroup | AddressSpace::Function)
+            }
+            _ => false,
+        },
     }
 }
 

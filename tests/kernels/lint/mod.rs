@@ -83,7 +83,9 @@ pub fn check(name: &str, source: &str) -> Vec<Finding> {
 
 /// [`check`] for a shader that declares what it needs: validation grants `capabilities` and no others.
 ///
-/// Everything else stays as strict: granting `SHADER_FLOAT16`, say, lets a module validate but not pass.
+/// Everything else stays as strict: granting `SHADER_FLOAT16`, say, lets a module validate but not pass. Granting
+/// `COOPERATIVE_MATRIX` lets f16 be made of integers and lie in workgroup memory, for matrices to take, and nowhere else;
+/// their sums are results like any other. That they are integers below 2^24 is for the shader's bounds to say.
 pub fn check_with(name: &str, source: &str, capabilities: Capabilities) -> Vec<Finding> {
     let module = match naga::front::wgsl::parse_str(source) {
         Ok(module) => module,
@@ -120,7 +122,8 @@ pub fn check_with(name: &str, source: &str, capabilities: Capabilities) -> Vec<F
         }
     };
     let program = Program::new(&module, &info, source);
-    builtins::check(&program, name, &mut findings);
+    let matrices = capabilities.contains(Capabilities::COOPERATIVE_MATRIX);
+    builtins::check(&program, name, matrices, &mut findings);
     words::check(&program, source, &mut findings);
     let barriers = zero::check(&program, &mut findings);
     taint::check(&program, &barriers, &mut findings);

@@ -263,6 +263,9 @@ impl<'a> Program<'a> {
                 }
                 Statement::Return { value: Some(value) } => flat.returns.push(value),
                 Statement::Store { pointer, value } => flat.stores.push(Store { pointer, value, line }),
+                Statement::CooperativeStore { target, ref data } => {
+                    flat.stores.push(Store { pointer: data.pointer, value: target, line });
+                }
                 Statement::Atomic { pointer, ref fun, value, result } => {
                     flat.stores.push(Store { pointer, value, line });
                     if let AtomicFunction::Exchange { compare: Some(c) } = *fun {

@@ -140,6 +140,9 @@ impl State<'_, '_> {
                 Taint { op: None, params: BTreeSet::from([i as usize]) }
             }
             Expression::Load { pointer } => self.pointee(frame, pointer),
+            Expression::CooperativeLoad { ref data, .. } => self.pointee(frame, data.pointer),
+            // what it adds to may be a sum of its own: all are integers, which the shader's bounds answer for
+            Expression::CooperativeMultiplyAdd { .. } => Taint { op: Some(p.line_of(f, h)), params: BTreeSet::new() },
             Expression::Binary { op, .. } => match op {
                 BinaryOperator::Add
                 | BinaryOperator::Subtract

@@ -212,7 +212,7 @@ fn what_breaks_the_rules_of_shaders_is_told_where_the_shader_is_declared() {
     assert_eq!(
         judged(&shaders),
         [
-            "shaders/half.wgsl:1: `enable f16;`: of optional features only subgroups are known (in half)",
+            "shaders/half.wgsl:1: `enable f16;`: of optional features only subgroups and matrices, with f16 for them, are known (in half)",
             "shaders/second.wgsl:1: 2 entry points, expected one named main (in second)",
             "shaders/table:2: entry point other, expected main (in a_f)",
         ]
@@ -230,14 +230,17 @@ fn the_table_of_the_library_is_what_the_sources_expand_to() {
     assert_eq!(shaders.len(), SHADERS.len());
     for (expanded, s) in shaders.iter().zip(SHADERS) {
         assert_eq!((expanded.name.as_str(), expanded.text.as_str()), (s.name, s.source));
-        assert_eq!(!expanded.enables.is_empty(), s.subgroups, "{}", s.name);
+        let enables = |name: &str| expanded.enables.iter().any(|e| e == name);
+        let expected = (enables("subgroups"), enables("wgpu_cooperative_matrix"));
+        assert_eq!((s.subgroups, s.matrices), expected, "{}", s.name);
+        assert_eq!(enables("f16"), s.matrices, "{}", s.name);
     }
 }
 
 #[test]
 fn a_line_that_is_broken_in_a_shared_file_is_one_error_of_the_build() {
-    let (path, mut files) = ("shared/types/k_tile.wgsl", sources());
-    let text = files.get_mut(path).expect("shaders/shared/types/k_tile.wgsl is there");
+    let (path, mut files) = ("shared/types/k_bytes.wgsl", sources());
+    let text = files.get_mut(path).expect("shaders/shared/types/k_bytes.wgsl is there");
     let line = text.lines().count() + 1;
     text.push_str("fn broken() -> u32 { return nothing; }\n");
     let shaders = expand::expand(&files).unwrap_or_else(|e| panic!("{:#?}", e.lines()));

@@ -1,5 +1,5 @@
-// Rows of Q4_K or Q5_K, whose tile the importing shader brings, and below them rows of Q6_K.
-#import q6k_tile
+// Rows of Q4_K or Q5_K and below them rows of Q6_K, as a frame of pairs asks for them; the importing text brings how each
+// type is read.
 
 fn first_words() -> u32 {
     return k_row_words();

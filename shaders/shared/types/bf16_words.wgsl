@@ -1,5 +1,4 @@
 // Weights in bf16, two elements a word.
-#import float_tile
 const PER = 2u;
 
 fn elements(words: vec4<u32>) -> array<vec4<f32>, 2> {

@@ -1,5 +1,4 @@
 // Weights in f32.
-#import float_tile
 const PER = 1u;
 
 fn elements(words: vec4<u32>) -> array<vec4<f32>, 2> {
