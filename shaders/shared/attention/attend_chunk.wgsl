@@ -8,11 +8,12 @@
 var<workgroup> scores: array<f32, 256>;
 var<workgroup> probs: array<f32, 256>;
 
-// What a lane asks of memory before it waits: words of a key of floats, blocks of a key of codes, positions of values.
+// What a lane asks of memory before it waits, at most: words of a key of floats, blocks of a key of codes, positions of
+// values, which are half as many where a value takes words of codes and of scales.
 // These loops have a constant end, and first ask for everything, then add in order.
-const KEY_WORDS: u32 = 16u;
+const KEY_WORDS: u32 = 32u;
 const KEY_BLOCKS: u32 = 4u;
-const VALUES: u32 = 16u;
+const VALUES: u32 = 32u;
 
 // the chunk's maximum, sum and values, for this lane's elements: one, or two of a head over 128
 var<private> chunk_m: f32;
@@ -66,6 +67,19 @@ fn with_word(acc: f32, word: u32, first: u32, i: u32) -> f32 {
     }
     let one = B(acc + B(row[first + 2u * i] * f16_to_f32(word & 0xffffu)));
     return B(one + B(row[first + 2u * i + 1u] * f16_to_f32(word >> 16u)));
+}
+
+// The sum so far with `n` words of a key of floats, a constant, from word i on.
+fn with_words(so_far: f32, base: u32, first: u32, i: u32, n: u32) -> f32 {
+    var word: array<u32, KEY_WORDS>;
+    for (var j = 0u; j < n; j++) {
+        word[j] = k[base + (i + j) * 32u];
+    }
+    var acc = so_far;
+    for (var j = 0u; j < n; j++) {
+        acc = with_word(acc, word[j], first, i + j);
+    }
+    return acc;
 }
 
 // Words of a block's codes.
@@ -125,16 +139,15 @@ fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
         let words = cached_words(k_type, p.head_dim);
         let whole = words / KEY_WORDS * KEY_WORDS;
         for (var i = 0u; i < whole; i += KEY_WORDS) {
-            var word: array<u32, KEY_WORDS>;
-            for (var j = 0u; j < KEY_WORDS; j++) {
-                word[j] = k[base + (i + j) * 32u];
-            }
-            for (var j = 0u; j < KEY_WORDS; j++) {
-                acc = with_word(acc, word[j], first, i + j);
-            }
+            acc = with_words(acc, base, first, i, KEY_WORDS);
         }
         // heads that the batches do not divide
-        for (var i = whole; i < words; i++) {
+        var rest = whole;
+        if rest + KEY_WORDS / 2u <= words {
+            acc = with_words(acc, base, first, rest, KEY_WORDS / 2u);
+            rest += KEY_WORDS / 2u;
+        }
+        for (var i = rest; i < words; i++) {
             acc = with_word(acc, k[base + i * 32u], first, i);
         }
         return B(acc * p.scale);
@@ -202,12 +215,13 @@ fn value(words: vec3<u32>, e: u32) -> f32 {
 fn sum_of_values(mine: u32, e: u32, first: u32, start: u32, stop: u32) -> f32 {
     let row_words = cached_words(v_type, p.head_dim);
     var acc = B(0.0);
-    for (var i = start & ~(VALUES - 1u); i < stop; i += VALUES) {
+    let many = select(VALUES / 2u, VALUES, v_type <= F16);
+    for (var i = start & ~(many - 1u); i < stop; i += many) {
         var words: array<vec3<u32>, VALUES>;
-        for (var j = 0u; j < VALUES; j++) {
+        for (var j = 0u; j < many; j++) {
             words[j] = value_words(first + clamp(i + j, start, stop - 1u) * row_words, e);
         }
-        for (var j = 0u; j < VALUES; j++) {
+        for (var j = 0u; j < many; j++) {
             acc = B(acc + B(probs[64u * mine + i + j] * value(words[j], e)));
         }
     }

@@ -22,9 +22,9 @@ var<private> first: u32;
 
 #import dots
 
-// v(S) digit by digit, low first: before is what the digits below gave.
-fn add_digit(digit: u32, sum: vec4<i32>, before: vec4<f32>) -> vec4<f32> {
-    let v = i2f4(sum);
+// v(S) digit by digit, low first: v is that of this digit, before what the digits below gave. A sum below 2^24 is a float
+// as it is; i2f4 is for those that may be greater.
+fn add_digit(digit: u32, v: vec4<f32>, before: vec4<f32>) -> vec4<f32> {
     if digit == 0u {
         return v;
     }

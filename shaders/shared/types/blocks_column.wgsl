@@ -40,8 +40,8 @@ fn add_two(group: u32, g: u32, b: u32) {
     var next: vec4<f32>;
     for (var digit = 0u; digit < p.digits; digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
-        v = join_digit(digit, block_sum(group, b, a), v);
-        next = join_digit(digit, block_sum(group, b + 1u, a), next);
+        v = join_digit(digit, vec4<f32>(block_sum(group, b, a)), v);
+        next = join_digit(digit, vec4<f32>(block_sum(group, b + 1u, a)), next);
     }
     block_value[0] = v;
     add_block(group, g, b);

@@ -38,7 +38,7 @@ fn group_values(row: u32, g: u32) {
                 }
             }
             for (var t = 0u; t < T; t++) {
-                block_value[t] = add_digit(digit, s[t], block_value[t]);
+                block_value[t] = add_digit(digit, vec4<f32>(s[t]), block_value[t]);
             }
         }
         add_block(group, g, b);

@@ -28,17 +28,17 @@ fn fetch(row: u32, half: u32, start: u32, end: u32) {
     }
 }
 
-// Sum of scale · dot over sub-blocks j and j + 1, the block of activations at a.
+// Sum of scale · dot over sub-blocks j and j + 1 and what it lies above that (sum_start), the block of activations at a.
 fn scaled_dots(row: u32, half: u32, j: u32, a: u32, scales: vec4<u32>) -> vec4<i32> {
-    var even = vec4<i32>();
-    var odd = vec4<i32>();
+    var even = vec4<i32>(DOT_ABOVE);
+    var odd = vec4<i32>(DOT_ABOVE);
     for (var i = 0u; i < 8u; i++) {
         let c = unpack(row, half, 4u * j + i);
         let at = a + 1u + 8u * j + i;
         even += dots(c.low, act_word(at));
         odd += dots(c.high, act_word(at + 8u));
     }
-    return byte_of(scales, j) * even + byte_of(scales, j + 1u) * odd;
+    return scaled(scales, j, even) + scaled(scales, j + 1u, odd);
 }
 
 fn k_values(rows: u32, g: u32) {
@@ -61,6 +61,8 @@ fn k_values(rows: u32, g: u32) {
         | (((u1 >> vec4<u32>(6u)) & vec4<u32>(0x03030303u)) << vec4<u32>(4u));
     let scales = select(scales_high, u0 & vec4<u32>(0x3f3f3f3fu), first_half);
     let minima = select(minima_high, u1 & vec4<u32>(0x3f3f3f3fu), first_half);
+    let above = sum_start(scales, DOT_ABOVE);
+    let minima_above = sum_start(minima, SUM_ABOVE);
     var vs: vec4<f32>;
     var vm: vec4<f32>;
     for (var digit = 0u; digit < p.digits; digit++) {
@@ -68,17 +70,17 @@ fn k_values(rows: u32, g: u32) {
         if !AT_ONCE {
             fetch(row, half, 0u, 8u);
         }
-        var s = scaled_dots(row, half, 0u, a, scales);
+        var s = above + scaled_dots(row, half, 0u, a, scales);
         if !AT_ONCE {
             fetch(row, half, 8u, 16u);
         }
         s += scaled_dots(row, half, 2u, a, scales);
-        var m = vec4<i32>();
+        var m = minima_above;
         for (var j = 0u; j < 4u; j++) {
-            m += byte_of(minima, j) * sum32(a, j);
+            m += lowered(minima, j, a);
         }
-        vs = join_digit(digit, s, vs);
-        vm = join_digit(digit, m, vm);
+        vs = join_digit(digit, scales_value(s), vs);
+        vm = join_digit(digit, minima_value(m), vm);
     }
     let d = f16_to_f32_4(low_half(dw));
     let dmin = f16_to_f32_4(high_half(dw));

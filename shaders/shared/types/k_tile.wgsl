@@ -20,14 +20,24 @@ fn k_values(rows: u32, g: u32) {
         minima = ((u2 >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu))
             | (((u1 >> vec4<u32>(6u)) & vec4<u32>(0x03030303u)) << vec4<u32>(4u));
     }
+    let above = sum_start(scales, DOT_ABOVE);
+    let minima_above = sum_start(minima, SUM_ABOVE);
     var vs: array<vec4<f32>, T>;
     var vm: array<vec4<f32>, T>;
     for (var digit = 0u; digit < p.digits; digit++) {
         var s: array<vec4<i32>, T>;
         var m: array<vec4<i32>, T>;
+        for (var t = 0u; t < T; t++) {
+            s[t] = above;
+            m[t] = minima_above;
+        }
         for (var j = 0u; j < 4u; j += 2u) {
             var even: array<vec4<i32>, T>;
             var odd: array<vec4<i32>, T>;
+            for (var t = 0u; t < T; t++) {
+                even[t] = vec4<i32>(DOT_ABOVE);
+                odd[t] = vec4<i32>(DOT_ABOVE);
+            }
             for (var i = 0u; i < 8u; i++) {
                 let c = k_codes(row, half, 4u * j + i);
                 for (var t = 0u; t < T; t++) {
@@ -38,13 +48,13 @@ fn k_values(rows: u32, g: u32) {
             }
             for (var t = 0u; t < T; t++) {
                 let a = act_at(t, g) + digit * ACT_BLOCK_WORDS;
-                s[t] += byte_of(scales, j) * even[t] + byte_of(scales, j + 1u) * odd[t];
-                m[t] += byte_of(minima, j) * sum32(a, j) + byte_of(minima, j + 1u) * sum32(a, j + 1u);
+                s[t] += scaled(scales, j, even[t]) + scaled(scales, j + 1u, odd[t]);
+                m[t] += lowered(minima, j, a) + lowered(minima, j + 1u, a);
             }
         }
         for (var t = 0u; t < T; t++) {
-            vs[t] = add_digit(digit, s[t], vs[t]);
-            vm[t] = add_digit(digit, m[t], vm[t]);
+            vs[t] = add_digit(digit, scales_value(s[t]), vs[t]);
+            vm[t] = add_digit(digit, minima_value(m[t]), vm[t]);
         }
     }
     let dw = w[row];

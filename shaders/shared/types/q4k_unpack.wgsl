@@ -2,6 +2,7 @@
 const BLOCK = 36u;
 // The word of a superblock that the codes start at.
 const CODES = 4u;
+const SMALL = true;
 
 // Pair n (0..16) of the half superblock: word n & 7 of sub-blocks j and j + 1, j = n / 8 * 2.
 fn unpack(row: u32, half: u32, n: u32) -> Codes {

@@ -58,7 +58,7 @@ fn q6k_values(rows: u32, g: u32) {
         fetch_nibbles(row, half, 1u);
         s += scaled_part(row, half, 1u, 0u, a, scales);
         s += scaled_part(row, half, 1u, 1u, a, scales);
-        v = join_digit(digit, s, v);
+        v = join_digit(digit, i2f4(s), v);
     }
     value[0] = B4(f16_to_f32_4(low_half(dw)) * v);
 }

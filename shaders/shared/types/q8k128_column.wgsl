@@ -30,7 +30,7 @@ fn group_values(row: u32, g: u32) {
         var s = half_sum(group, 0u, a);
         fetch_codes(group, 16u);
         s += half_sum(group, 16u, a);
-        v = join_digit(digit, s, v);
+        v = join_digit(digit, vec4<f32>(s), v);
     }
     value[0] = B4(bitcast<vec4<f32>>(group_word(group, 0u)) * v);
 }

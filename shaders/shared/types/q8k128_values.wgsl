@@ -22,7 +22,7 @@ fn group_values(row: u32, g: u32) {
             }
         }
         for (var t = 0u; t < T; t++) {
-            v[t] = add_digit(digit, s[t], v[t]);
+            v[t] = add_digit(digit, vec4<f32>(s[t]), v[t]);
         }
     }
     let d = bitcast<vec4<f32>>(w[block]);
