@@ -142,6 +142,11 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
+/// A GPU of Qualcomm's, by its vendor's number or, where a backend has none, its name.
+fn is_adreno(info: &wgpu::AdapterInfo) -> bool {
+    info.vendor == 0x5143 || info.name.to_lowercase().contains("adreno")
+}
+
 /// Opens a device with everything the adapter allows (of optional features, mapping what lies in main memory,
 /// subgroups, matrices of sizes that kernels are made for and, where something is kept between runs, pipeline caches are
 /// asked for) and qualifies it.
@@ -193,7 +198,8 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
     let loops = options.loops;
     let optional = Optional { subgroups, ..Optional::default() };
-    let capabilities = Capabilities { in_place, parallel, hardware, optional, loops };
+    let few_registers = is_adreno(&info);
+    let capabilities = Capabilities { in_place, parallel, hardware, few_registers, optional, loops };
     let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let remembered = gpu.memory.exact() && options.tune == Tune::Auto && loops == Loops::default();

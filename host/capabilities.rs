@@ -38,6 +38,9 @@ pub(super) struct Capabilities {
     pub parallel: bool,
     /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
     pub hardware: bool,
+    /// has not the registers for the codes of four blocks fetched ahead: Adreno, whose compiler spills them
+    /// (docs/isa-stats.tsv)
+    pub few_registers: bool,
     /// what shaders may use of what not every device has
     pub optional: Optional,
     /// how the loops of its shaders are made

@@ -302,13 +302,20 @@ pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize>
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
-/// Before anything is measured: four rows a lane for one token (codes fetched ahead only where memory is waited for, not by
-/// software), small tiles for a few and tiles for many; of attention tiles for many, and split for few where the device
-/// has more cores than a token has heads (see [`splits`] for the depth).
+/// Whether codes of a type are fetched ahead for one token: where memory is waited for and there are registers for them.
+fn fetches_ahead(t: BlockType, room: Room) -> bool {
+    let four_blocks = !t.is_float() && t.elems() == 32;
+    room.capabilities.hardware && !(four_blocks && room.capabilities.few_registers)
+}
+
+/// Before anything is measured: four rows a lane for one token (see [`fetches_ahead`]), small tiles for a few and tiles for
+/// many; of attention tiles for many, and split for few where the device has more cores than a token has heads (see
+/// [`splits`] for the depth).
 fn untuned(op: Op, args: &Args, room: Room) -> Choice {
     match op {
-        Op::Matvec(_) | Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
-        Op::GateUp(_) => [if room.capabilities.hardware { 1 } else { 2 }; CLASSES.len()],
+        Op::Matvec(t) => [if fetches_ahead(t, room) { 1 } else { 4 }, 3, 2],
+        Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
+        Op::GateUp(t) => [if fetches_ahead(t, room) { 1 } else { 2 }; CLASSES.len()],
         _ => {
             let place = |name| of(op).iter().position(|v| v.name == name && v.serves(args, room));
             let few = if room.capabilities.hardware { place("split").unwrap_or(0) } else { 0 };
@@ -385,7 +392,8 @@ pub fn defaults(op: Op) -> Vec<String> {
 fn unknown(hardware: bool, max_tokens: usize) -> Room {
     let loops = Default::default();
     let optional = Optional { subgroups: true, ..Optional::default() };
-    let capabilities = Capabilities { in_place: false, parallel: true, hardware, optional, loops };
+    let capabilities =
+        Capabilities { in_place: false, parallel: true, hardware, few_registers: false, optional, loops };
     Room { capabilities, max_tokens, max_binding: u64::MAX }
 }
 
@@ -467,7 +475,8 @@ mod tests {
     fn room(hardware: bool, subgroups: bool) -> Room {
         let loops = Default::default();
         let optional = Optional { subgroups, ..Optional::default() };
-        let capabilities = Capabilities { in_place: false, parallel: true, hardware, optional, loops };
+        let capabilities =
+            Capabilities { in_place: false, parallel: true, hardware, few_registers: false, optional, loops };
         Room { capabilities, max_tokens: 100, max_binding: 1 << 27 }
     }
 
@@ -551,6 +560,14 @@ mod tests {
         }
         assert_eq!(names(Op::GateUp(BlockType::Q4_K), true), ["matvec4"; 3]);
         assert_eq!(names(Op::GateUp(BlockType::Q4_K), false), ["lean"; 3]);
+        // four blocks of 32 are more than few registers hold
+        let mut few = room(true, false);
+        few.capabilities.few_registers = true;
+        let first = |op| of(op)[untuned(op, &args, few)[0]].name;
+        for (t, name) in [(BlockType::Q8_0, "lean"), (BlockType::Q4_K, "matvec4"), (BlockType::F16, "matvec4")] {
+            assert_eq!(first(Op::Matvec(t)), name, "{t:?}");
+        }
+        assert_eq!([BlockType::Q4_1, BlockType::Q6_K].map(|t| first(Op::GateUp(t))), ["lean", "matvec4"]);
     }
 
     #[test]
