@@ -1,6 +1,7 @@
 //! `GpuDevice`: the `Device` trait over wgpu.
 
 use super::capabilities::Capabilities;
+use super::encoded::{Back, Encoded};
 use super::faults::{Faults, HostError, one_line};
 use super::options::{GpuOptions, Tune};
 use super::pipeline_cache::PipelineCache;
@@ -8,7 +9,6 @@ use super::program::{AHEAD, Place, Program, SLOT};
 use super::store::Memory;
 use super::variants::Variant;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
-use crate::ops::top_k::PAIR;
 use crate::record::{Args, Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use crate::stop::Stop;
 use anyhow::Context;
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
-const WORK_PER_SUBMIT: u64 = 1 << 34;
+pub(super) const WORK_PER_SUBMIT: u64 = 1 << 34;
 
 /// Seconds without an answer after which the device is given up.
 const PATIENCE: u64 = 600;
@@ -48,11 +48,13 @@ pub struct GpuDevice {
     pub(super) program: Option<Program>,
     /// grows to the largest buffer read by `read`
     staging: Option<wgpu::Buffer>,
-    stats: Stats,
+    pub(super) stats: Stats,
     pub(super) stop: Stop,
     under_way: VecDeque<UnderWay>,
-    /// steps submitted so far
-    submitted: usize,
+    /// steps that select submitted so far
+    pub(super) submitted: usize,
+    /// what is likely to be the next step's commands
+    pub(super) encoded: Option<Encoded>,
     /// commands of the step that is run one by one, and their parameters
     begun: Vec<(usize, Args)>,
 }
@@ -90,6 +92,7 @@ impl GpuDevice {
             stop,
             under_way,
             submitted,
+            encoded: None,
             begun: Vec::new(),
         }
     }
@@ -106,6 +109,7 @@ impl GpuDevice {
         self.program = None;
         self.staging = None;
         self.under_way.clear();
+        self.encoded = None;
         self.begun.clear();
     }
 
@@ -199,10 +203,10 @@ impl GpuDevice {
     }
 
     /// A new encoder. For a step that follows another, the best id of that one is copied over its own first.
-    fn encoder(&self, step: &Step) -> Result<wgpu::CommandEncoder, HostError> {
+    pub(super) fn encoder(&self, follow: Option<BufId>) -> Result<wgpu::CommandEncoder, HostError> {
         let program = self.program()?;
         let mut encoder = self.device.create_command_encoder(&Default::default());
-        if let Some(id) = step.follow {
+        if let Some(id) = follow {
             let selected = program.plan.selected.expect("a step that follows another asks for a plan that selects");
             let ((from, best), (to, at)) = (program.place(selected), program.place(id));
             encoder.copy_buffer_to_buffer(from, best + 4, to, at, 4);
@@ -211,7 +215,7 @@ impl GpuDevice {
     }
 
     /// Encodes commands into as few submits as the work cap allows; the encoder left open is returned.
-    fn encode(
+    pub(super) fn encode(
         &self,
         mut encoder: wgpu::CommandEncoder,
         active: &[(usize, Args)],
@@ -227,9 +231,7 @@ impl GpuDevice {
             }
             {
                 let mut pass = encoder.begin_compute_pass(&Default::default());
-                for (i, args) in &rest[..n] {
-                    program.dispatch(&mut pass, *i, args);
-                }
+                program.dispatches(&rest[..n]).iter().for_each(|d| program.encode(&mut pass, d));
             }
             rest = &rest[n..];
             if !rest.is_empty() {
@@ -244,23 +246,17 @@ impl GpuDevice {
     async fn run_step(&mut self, step: &Step) -> anyhow::Result<Vec<f32>> {
         let started = std::time::Instant::now();
         let active = self.write_arena(step)?;
-        let mut encoder = self.encode(self.encoder(step)?, &active)?;
-        self.stats.steps += 1;
-        let program = self.program.as_ref().expect("write_arena checked it");
-        self.stats.commands += program.dispatches(&active);
-        let bytes = (step.n_out * program.plan.vocab * 4) as u64;
-        if bytes == 0 {
-            self.queue.submit([encoder.finish()]);
+        let back = Back::logits(step.n_out, self.program()?.plan.vocab);
+        let buffer = self.commands_of(step, &active, back)?;
+        self.queue.submit([buffer]);
+        self.stats.host += started.elapsed();
+        let Back::Logits(bytes) = back else {
             self.wait().await?;
             return Ok(Vec::new());
-        }
-        let logits = program.plan.logits.expect("a step that wants logits is of a plan that has them");
-        let (logits, _) = program.place(logits);
-        encoder.copy_buffer_to_buffer(logits, 0, &program.logits_staging, 0, bytes);
-        self.queue.submit([encoder.finish()]);
-        self.stats.host += started.elapsed();
+        };
+        self.encode_ahead(step)?;
         self.stats.read_back += bytes;
-        let words = self.map(&program.logits_staging, bytes, None).await?;
+        let words = self.map(&self.program()?.logits_staging, bytes, None).await?;
         Ok(words.into_iter().map(f32::from_bits).collect())
     }
 
@@ -269,20 +265,13 @@ impl GpuDevice {
         assert!(self.under_way.len() < AHEAD, "{} steps are under way, at most {AHEAD}", self.under_way.len() + 1);
         assert!(step.n_out == 1 && step.select > 0, "{} of {} rows selected", step.select, step.n_out);
         let active = self.write_arena(step)?;
-        let mut encoder = self.encode(self.encoder(step)?, &active)?;
-        let program = self.program()?;
-        let dispatches = program.dispatches(&active);
-        let selected = program.plan.selected.ok_or_else(|| HostError::Device("the plan selects nothing".into()))?;
-        let (slot, words) = (self.submitted % AHEAD, step.select * PAIR);
-        let (from, at) = program.place(selected);
-        encoder.copy_buffer_to_buffer(from, at, &program.selected_staging[slot], 0, words as u64 * 4);
-        let index = self.queue.submit([encoder.finish()]);
+        let (slot, words) = (self.submitted % AHEAD, step.select * Best::WORDS);
+        let buffer = self.commands_of(step, &active, Back::Selected { slot, words })?;
+        let index = self.queue.submit([buffer]);
         self.under_way.push_back(UnderWay { slot, words, index });
         self.submitted += 1;
-        self.stats.steps += 1;
-        self.stats.commands += dispatches;
         self.stats.host += started.elapsed();
-        Ok(())
+        Ok(self.encode_ahead(step)?)
     }
 
     async fn collect_step(&mut self, best: &mut Vec<Best>) -> anyhow::Result<()> {
@@ -298,7 +287,7 @@ impl GpuDevice {
     async fn begin_step(&mut self, step: &Step) -> anyhow::Result<()> {
         self.begun = self.write_arena(step)?;
         if step.follow.is_some() {
-            self.queue.submit([self.encoder(step)?.finish()]);
+            self.queue.submit([self.encoder(step.follow)?.finish()]);
         }
         Ok(())
     }
@@ -396,7 +385,7 @@ impl GpuDevice {
 }
 
 /// A rough count of multiply-adds.
-fn work_of(args: &Args) -> u64 {
+pub(super) fn work_of(args: &Args) -> u64 {
     match args {
         Args::Linear(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
         Args::LinearPair(p) => u64::from(p.rows) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),

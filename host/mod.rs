@@ -3,8 +3,10 @@
 //! No wgpu type leaves this room. Nothing here knows a model: it runs the commands of a `record::Plan`.
 
 mod adapters;
+mod ahead;
 mod capabilities;
 mod device;
+mod encoded;
 pub mod expand;
 mod faults;
 mod limits;

@@ -4,6 +4,7 @@ use super::module::Loops;
 use super::store::Store;
 use super::variants::Forced;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Choices made when a device is opened.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +15,9 @@ pub struct GpuOptions {
     pub variants: Vec<Forced>,
     /// whether the other variants are measured when a plan is loaded
     pub tune: Tune,
+    /// how long work that is timed lasts at least: 3 ms where it is not said (tests that measure thousands of plans and ask
+    /// for no good choice say less)
+    pub timed: Option<Duration>,
     /// where measurements, the adapter's qualification and the driver's pipelines are kept
     pub store: Option<Arc<dyn Store>>,
     /// how weights get into their buffers

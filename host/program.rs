@@ -58,6 +58,15 @@ enum Pass {
     Before,
 }
 
+/// A dispatch of a command. What its parameters are is no part of it: the arena has them.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Dispatch {
+    command: usize,
+    variant: usize,
+    pass: Pass,
+    groups: [u32; 3],
+}
+
 pub(super) struct Program {
     pub plan: Plan,
     pub places: Vec<Place>,
@@ -273,20 +282,33 @@ impl Program {
         first.map(|p| p.page_len as usize).max().unwrap_or(0)
     }
 
-    /// Dispatches that a step's commands take.
-    pub fn dispatches(&self, active: &[(usize, Args)]) -> u64 {
-        let of = |&(i, args): &(usize, Args)| passes(self.plan.recording.commands[i].op, self.chosen(i, &args)).len();
-        active.iter().map(|c| of(c) as u64).sum()
+    /// The dispatches of a step's commands, with the variants chosen for them.
+    pub fn dispatches(&self, active: &[(usize, Args)]) -> Vec<Dispatch> {
+        let mut dispatches = Vec::with_capacity(active.len() + active.len() / 8);
+        for (command, args) in active {
+            self.dispatches_of(*command, args, self.chosen(*command, args), |d| dispatches.push(d));
+        }
+        dispatches
     }
 
-    /// Encodes one command with the variant chosen for it.
-    pub fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args) {
-        let variant = self.chosen(command, args);
-        self.kinds[self.commands[command].kind].ran.fetch_or(1 << variant, Ordering::Relaxed);
-        self.dispatch_variant(pass, command, args, variant);
+    /// The dispatches of one command with a variant.
+    pub fn dispatches_of(&self, command: usize, args: &Args, variant: usize, mut each: impl FnMut(Dispatch)) {
+        let op = self.kinds[self.commands[command].kind].op;
+        let v = &variants::of(op)[variant];
+        for &pass in passes(op, variant) {
+            let groups = if pass == Pass::Before { v.groups_before(args) } else { v.groups(args) };
+            each(Dispatch { command, variant, pass, groups });
+        }
     }
 
-    /// What [`Program::dispatch`] has encoded, as `--variant` names it.
+    /// Keeps in mind which variants a step ran, for [`Program::ran`].
+    pub fn note(&self, dispatches: &[Dispatch]) {
+        for d in dispatches {
+            self.kinds[self.commands[d.command].kind].ran.fetch_or(1 << d.variant, Ordering::Relaxed);
+        }
+    }
+
+    /// What steps have run, as `--variant` names it.
     pub fn ran(&self) -> Vec<String> {
         let of = |kind: &Kind| -> Vec<String> {
             let (op, ran) = (kind.op, kind.ran.load(Ordering::Relaxed));
@@ -299,27 +321,20 @@ impl Program {
         all
     }
 
-    /// Encodes one command with a variant.
-    pub fn dispatch_variant(&self, pass: &mut wgpu::ComputePass<'_>, command: usize, args: &Args, variant: usize) {
-        let c = &self.commands[command];
+    /// Encodes a dispatch.
+    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, d: &Dispatch) {
+        let c = &self.commands[d.command];
         let kind = &self.kinds[c.kind];
-        let v = &variants::of(kind.op)[variant];
-        for which in passes(kind.op, variant) {
-            let ([x, y, z], group) = match (which, &c.two) {
-                (Pass::Before, Some([before, _])) => (v.groups_before(args), before),
-                (Pass::Last, Some([_, last])) if v.before().is_some() => (v.groups(args), last),
-                _ => (v.groups(args), &c.bind_group),
-            };
-            pass.set_pipeline(kind.pipeline(
-                &self.device,
-                self.cache.as_ref(),
-                self.room.capabilities.loops,
-                variant,
-                *which,
-            ));
-            pass.set_bind_group(0, group, &[]);
-            pass.dispatch_workgroups(x, y, z);
-        }
+        let group = match (d.pass, &c.two) {
+            (Pass::Before, Some([before, _])) => before,
+            (Pass::Last, Some([_, last])) if variants::of(kind.op)[d.variant].before().is_some() => last,
+            _ => &c.bind_group,
+        };
+        let loops = self.room.capabilities.loops;
+        pass.set_pipeline(kind.pipeline(&self.device, self.cache.as_ref(), loops, d.variant, d.pass));
+        pass.set_bind_group(0, group, &[]);
+        let [x, y, z] = d.groups;
+        pass.dispatch_workgroups(x, y, z);
     }
 
     pub fn place(&self, id: BufId) -> (&wgpu::Buffer, u64) {

@@ -21,7 +21,8 @@ const BUDGET: Duration = Duration::from_secs(4);
 const ROTATION: usize = 32;
 const LEAST: usize = 4;
 
-/// How long work that is timed should last: to submit it and to hear that it is done takes some 0.1 ms.
+/// How long work that is timed should last, if the options do not say: to submit it and to hear that it is done takes some
+/// 0.1 ms.
 const ENOUGH: Duration = Duration::from_millis(3);
 
 /// Dispatches of one submit, at most.
@@ -255,7 +256,7 @@ impl GpuDevice {
             }
             rounds += 1;
             let fastest = best.iter().min().copied().unwrap_or(Duration::MAX);
-            let more = lasting(dispatches, fastest);
+            let more = lasting(self.options.timed.unwrap_or(ENOUGH), dispatches, fastest);
             if rounds == 1 && more > dispatches {
                 // what took too little time is measured anew, unless it is far behind
                 (dispatches, rounds) = (more, 0);
@@ -277,8 +278,9 @@ impl GpuDevice {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         {
             let mut pass = encoder.begin_compute_pass(&Default::default());
+            let program = self.program()?;
             for (i, args) in commands.iter().cycle().take(dispatches) {
-                self.program()?.dispatch_variant(&mut pass, *i, args, variant);
+                program.dispatches_of(*i, args, variant, |d| program.encode(&mut pass, &d));
             }
         }
         self.queue.submit([encoder.finish()]);
@@ -287,9 +289,9 @@ impl GpuDevice {
     }
 }
 
-/// Dispatches that last [`ENOUGH`], where one takes a time; no fewer than some, and at most [`MOST`].
-fn lasting(least: usize, each: Duration) -> usize {
-    let dispatches = (ENOUGH.as_secs_f64() / each.as_secs_f64().max(1e-9)).ceil() as usize;
+/// Dispatches that last as long as is `enough`, where one takes a time; no fewer than some, and at most [`MOST`].
+fn lasting(enough: Duration, least: usize, each: Duration) -> usize {
+    let dispatches = (enough.as_secs_f64() / each.as_secs_f64().max(1e-9)).ceil() as usize;
     dispatches.clamp(least, MOST.max(least))
 }
 
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn work_is_repeated_until_it_lasts() {
-        let of = |least, micros| lasting(least, Duration::from_micros(micros));
+        let of = |least, micros| lasting(ENOUGH, least, Duration::from_micros(micros));
         assert_eq!(of(4, 1000), 4);
         assert_eq!(of(4, 90_000), 4);
         assert_eq!(of(4, 100), 30);
@@ -307,5 +309,6 @@ mod tests {
         assert_eq!(of(32, 1), MOST);
         assert_eq!(of(1, 0), MOST);
         assert_eq!(of(2 * MOST, 1), 2 * MOST);
+        assert_eq!(lasting(Duration::ZERO, 4, Duration::from_micros(1)), 4);
     }
 }

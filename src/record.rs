@@ -605,7 +605,9 @@ pub struct Stats {
     pub commands: u64,
     /// bytes the steps handed back
     pub read_back: u64,
-    /// time the host spent on steps outside waiting for the device; zero where host and device are one
+    /// steps whose commands had been encoded while the step before was under way
+    pub encoded_ahead: u64,
+    /// time the host spent on steps while the device had nothing to do for them; zero where host and device are one
     pub host: std::time::Duration,
 }
 

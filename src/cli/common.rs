@@ -329,7 +329,7 @@ impl EngineArgs {
             Ok("counted") => host::Loops::Counted,
             _ => host::Loops::Plain,
         };
-        host::GpuOptions { max_binding: None, variants, tune, store, upload, loops }
+        host::GpuOptions { max_binding: None, variants, tune, timed: None, store, upload, loops }
     }
 }
 

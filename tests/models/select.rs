@@ -204,6 +204,36 @@ mod gpu {
     use super::*;
 
     #[test]
+    fn commands_of_a_token_are_encoded_while_the_one_before_is_under_way() {
+        let (c, h) = embedded();
+        let prompt = prompt(None, h.vocab, 60);
+        let top40 = SamplerOptions { temperature: 0.8, ..GREEDY };
+        let runs = [(&GREEDY, Reads::Logits), (&GREEDY, Reads::Best), (&top40, Reads::Best), (&GREEDY, Reads::Ahead)];
+        for mut device in common::gpus() {
+            block_on(async {
+                let mut session = Session::new(&mut device, &c, &h, options(96, CacheType::F16), |_| {}).await?;
+                for (sampler, reads) in runs {
+                    session.device().take_stats();
+                    generate(&mut session, sampler, reads, &prompt, 10, false).await?;
+                    let stats = session.device().take_stats();
+                    // four steps of the prompt and nine tokens; of those that follow not the first, since no step of the
+                    // prompt follows one
+                    let tokens = if reads == Reads::Ahead { 8 } else { 9 };
+                    assert_eq!((stats.steps, stats.encoded_ahead), (13, tokens), "{reads:?}");
+                    // a step of another kind between: what was encoded for a token is thrown away
+                    for n in [3, 1, 1, 2, 1] {
+                        session.feed(&prompt[..n], Want::Last, |_, _| Ok(())).await?;
+                    }
+                    let stats = session.device().take_stats();
+                    assert_eq!((stats.steps, stats.encoded_ahead), (5, 3), "{reads:?}");
+                }
+                anyhow::Ok(())
+            })
+            .unwrap_or_else(|e| panic!("{e:#}"));
+        }
+    }
+
+    #[test]
     fn a_token_costs_a_few_bytes_of_read_back() {
         let (c, h) = embedded();
         let prompt = prompt(None, h.vocab, 5);
