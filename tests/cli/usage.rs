@@ -213,7 +213,8 @@ mod gpu {
         for index in super::super::adapters() {
             let dir = folder();
             let file = put(dir.path(), "file", b"x");
-            let ran = isobit(&["run", "-p", "hi", "-n", "1", "--device", &index, "--cache-dir", &file]).ok();
+            let args = ["run", "-p", "hi", "-n", "1", "--tune", "auto", "--device", &index, "--cache-dir", &file];
+            let ran = isobit(&args).ok();
             let warned = ran.err.lines().filter(|l| l.starts_with("warning:") && l.contains(&file)).count();
             assert_eq!(warned, 1, "{ran:?}");
         }
