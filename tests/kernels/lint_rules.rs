@@ -242,6 +242,21 @@ fn f16_is_reported() {
 }
 
 #[test]
+fn an_index_into_a_copy_of_an_array_is_reported_and_one_into_a_variable_is_not() {
+    let source = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n\
+         var<private> sums: array<u32, 4>;\n\
+         @compute @workgroup_size(1)\n\
+         fn main(@builtin(local_invocation_id) lid: vec3<u32>) {\n\
+         let copy = sums;\n\
+         var own = copy;\n\
+         sums[lid.x] = 1u;\n\
+         y[0] = copy[lid.x]; // <- array-value\n\
+         y[1] = copy[1] + own[lid.x] + sums[lid.y];\n\
+         }\n";
+    compare(source, &check("planted", source));
+}
+
+#[test]
 fn f16_in_a_buffer_is_reported() {
     let source = "enable f16;\n\
          @group(0) @binding(0) var<storage, read_write> h: array<vec2<f16>>; // <- float-width\n\

@@ -8,12 +8,13 @@
 var<workgroup> scores: array<f32, 256>;
 var<workgroup> probs: array<f32, 256>;
 
-// What a lane asks of memory before it waits, at most: words of a key of floats, blocks of a key of codes, positions of
-// values, which are half as many where a value takes words of codes and of scales.
-// These loops have a constant end, and first ask for everything, then add in order.
-const KEY_WORDS: u32 = 32u;
+// What a lane asks of memory before it waits: two batches of words of a key of floats, blocks of a key of codes, two batches
+// of positions of values of floats, and one where a value takes words of codes and of scales.
+// These loops have a constant end, which no compiler finds too far to unroll, and first ask for everything, then add in
+// order.
+const KEY_WORDS: u32 = 16u;
 const KEY_BLOCKS: u32 = 4u;
-const VALUES: u32 = 32u;
+const VALUES: u32 = 16u;
 
 // the chunk's maximum, sum and values, for this lane's elements: one, or two of a head over 128
 var<private> chunk_m: f32;
@@ -69,15 +70,21 @@ fn with_word(acc: f32, word: u32, first: u32, i: u32) -> f32 {
     return B(one + B(row[first + 2u * i + 1u] * f16_to_f32(word >> 16u)));
 }
 
-// The sum so far with `n` words of a key of floats, a constant, from word i on.
-fn with_words(so_far: f32, base: u32, first: u32, i: u32, n: u32) -> f32 {
-    var word: array<u32, KEY_WORDS>;
-    for (var j = 0u; j < n; j++) {
-        word[j] = k[base + (i + j) * 32u];
+// A batch of words of a key of floats, from word i on.
+fn key_words(base: u32, i: u32) -> array<u32, KEY_WORDS> {
+    var words: array<u32, KEY_WORDS>;
+    for (var j = 0u; j < KEY_WORDS; j++) {
+        words[j] = k[base + (i + j) * 32u];
     }
+    return words;
+}
+
+// The sum so far with a batch, from word i of the key on.
+fn with_words(so_far: f32, batch: array<u32, KEY_WORDS>, first: u32, i: u32) -> f32 {
+    var words = batch;
     var acc = so_far;
-    for (var j = 0u; j < n; j++) {
-        acc = with_word(acc, word[j], first, i + j);
+    for (var j = 0u; j < KEY_WORDS; j++) {
+        acc = with_word(acc, words[j], first, i + j);
     }
     return acc;
 }
@@ -137,15 +144,18 @@ fn sum_of_products(base: u32, first: u32, query_scale: f32) -> f32 {
     var acc = B(0.0);
     if k_type <= F16 {
         let words = cached_words(k_type, p.head_dim);
-        let whole = words / KEY_WORDS * KEY_WORDS;
-        for (var i = 0u; i < whole; i += KEY_WORDS) {
-            acc = with_words(acc, base, first, i, KEY_WORDS);
+        let whole = words / (2u * KEY_WORDS) * (2u * KEY_WORDS);
+        for (var i = 0u; i < whole; i += 2u * KEY_WORDS) {
+            let one = key_words(base, i);
+            let other = key_words(base, i + KEY_WORDS);
+            acc = with_words(acc, one, first, i);
+            acc = with_words(acc, other, first, i + KEY_WORDS);
         }
-        // heads that the batches do not divide
+        // heads that two batches do not divide
         var rest = whole;
-        if rest + KEY_WORDS / 2u <= words {
-            acc = with_words(acc, base, first, rest, KEY_WORDS / 2u);
-            rest += KEY_WORDS / 2u;
+        if rest + KEY_WORDS <= words {
+            acc = with_words(acc, key_words(base, rest), first, rest);
+            rest += KEY_WORDS;
         }
         for (var i = rest; i < words; i++) {
             acc = with_word(acc, k[base + i * 32u], first, i);
@@ -209,20 +219,40 @@ fn value(words: vec3<u32>, e: u32) -> f32 {
     return B(d * f32(tq3_1_level(code | (((words.z >> (e & 31u)) & 1u) << 2u))));
 }
 
+// The words of element e at a batch of positions from i on.
+fn batch_of_values(first: u32, i: u32, start: u32, stop: u32, e: u32) -> array<vec3<u32>, VALUES> {
+    let row_words = cached_words(v_type, p.head_dim);
+    var words: array<vec3<u32>, VALUES>;
+    for (var j = 0u; j < VALUES; j++) {
+        words[j] = value_words(first + clamp(i + j, start, stop - 1u) * row_words, e);
+    }
+    return words;
+}
+
+// The sum so far with a batch.
+fn with_values(so_far: f32, batch: array<vec3<u32>, VALUES>, mine: u32, e: u32, i: u32) -> f32 {
+    var words = batch;
+    var acc = so_far;
+    for (var j = 0u; j < VALUES; j++) {
+        acc = B(acc + B(probs[64u * mine + i + j] * value(words[j], e)));
+    }
+    return acc;
+}
+
 // Element e of head `mine` summed over the values of the chunk, of whose positions those from `start` to `stop` are seen,
 // the chunk's first value row being at `first`. A position that is not seen has a probability of 0, and one that is seen is
 // read in its place: that adds a zero (docs/exactness.md section 6).
 fn sum_of_values(mine: u32, e: u32, first: u32, start: u32, stop: u32) -> f32 {
-    let row_words = cached_words(v_type, p.head_dim);
     var acc = B(0.0);
-    let many = select(VALUES / 2u, VALUES, v_type <= F16);
+    let many = select(VALUES, 2u * VALUES, v_type <= F16);
     for (var i = start & ~(many - 1u); i < stop; i += many) {
-        var words: array<vec3<u32>, VALUES>;
-        for (var j = 0u; j < many; j++) {
-            words[j] = value_words(first + clamp(i + j, start, stop - 1u) * row_words, e);
-        }
-        for (var j = 0u; j < many; j++) {
-            acc = B(acc + B(probs[64u * mine + i + j] * value(words[j], e)));
+        let one = batch_of_values(first, i, start, stop, e);
+        if many == VALUES {
+            acc = with_values(acc, one, mine, e, i);
+        } else {
+            let other = batch_of_values(first, i + VALUES, start, stop, e);
+            acc = with_values(acc, one, mine, e, i);
+            acc = with_values(acc, other, mine, e, i + VALUES);
         }
     }
     return acc;

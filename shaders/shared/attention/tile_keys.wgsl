@@ -4,9 +4,6 @@
 // where `scores` holds the scales of keys: (2 blocks, 16 quads of positions)
 const KEY_SCALES: u32 = 256u;
 
-// of each of the lane's rows and four positions, 128 high + low: sums over a block of tq3_0 with each digit of the query
-var<private> whole: array<vec4<i32>, R>;
-
 // Word i of the keys of four positions, the first at index `pos` of the page.
 fn key_words(kv_head: u32, pos: u32, i: u32) -> vec4<u32> {
     let words = cached_words(k_type, p.head_dim);
@@ -105,51 +102,56 @@ fn dots(digits: u32, codes: vec4<u32>) -> vec4<i32> {
     );
 }
 
-// The sums of block b of those staged, with the codes that begin at `codes`: of tq3_0 to `whole`, else added to every row.
-// The twin's B(B(high * 128) + low) rounds once, as i2f of the sum does.
-fn sum_block(b: u32, codes: u32) {
-    let c0 = tile[codes + quad];
-    let c1 = tile[codes + 16u + quad];
-    let c2 = tile[codes + 32u + quad];
-    let c3 = tile[codes + 48u + quad];
-    let c4 = tile[codes + 64u + quad];
-    let c5 = tile[codes + 80u + quad];
-    let c6 = tile[codes + 96u + quad];
-    let c7 = tile[codes + 112u + quad];
-    var d = vec4<f32>();
-    if k_type != TQ3_0 {
-        d = bitcast<vec4<f32>>(scores[KEY_SCALES + 16u * b + quad]);
-    }
-    for (var r = 0u; r < R; r++) {
-        let at = 128u * b + 4u * (my_row + r);
-        let h0 = scores[at];
-        let h1 = scores[at + 1u];
-        let l0 = scores[at + 2u];
-        let l1 = scores[at + 3u];
-        let high = dots(h0.x, c0) + dots(h0.y, c1) + dots(h0.z, c2) + dots(h0.w, c3)
-            + dots(h1.x, c4) + dots(h1.y, c5) + dots(h1.z, c6) + dots(h1.w, c7);
-        let low = dots(l0.x, c0) + dots(l0.y, c1) + dots(l0.z, c2) + dots(l0.w, c3)
-            + dots(l1.x, c4) + dots(l1.y, c5) + dots(l1.z, c6) + dots(l1.w, c7);
-        let sum = 128 * high + low;
-        if k_type == TQ3_0 {
-            whole[r] = sum;
-        } else {
-            acc[r] = B4(acc[r] + B4(d * i2f4(sum)));
-        }
-    }
+// The codes of a block of four positions, four elements a word.
+struct Block {
+    c0: vec4<u32>,
+    c1: vec4<u32>,
+    c2: vec4<u32>,
+    c3: vec4<u32>,
+    c4: vec4<u32>,
+    c5: vec4<u32>,
+    c6: vec4<u32>,
+    c7: vec4<u32>,
+}
+
+fn block_at(codes: u32) -> Block {
+    let at = codes + quad;
+    return Block(
+        tile[at], tile[at + 16u], tile[at + 32u], tile[at + 48u],
+        tile[at + 64u], tile[at + 80u], tile[at + 96u], tile[at + 112u],
+    );
+}
+
+// 128 high + low: the sums of a row over a block with each digit of the query, which begin at `at`. The twin's
+// B(B(high * 128) + low) rounds once, as i2f of the sum does.
+fn row_sum(at: u32, c: Block) -> vec4<i32> {
+    let h0 = scores[at];
+    let h1 = scores[at + 1u];
+    let l0 = scores[at + 2u];
+    let l1 = scores[at + 3u];
+    let high = dots(h0.x, c.c0) + dots(h0.y, c.c1) + dots(h0.z, c.c2) + dots(h0.w, c.c3)
+        + dots(h1.x, c.c4) + dots(h1.y, c.c5) + dots(h1.z, c.c6) + dots(h1.w, c.c7);
+    let low = dots(l0.x, c.c0) + dots(l0.y, c.c1) + dots(l0.z, c.c2) + dots(l0.w, c.c3)
+        + dots(l1.x, c.c4) + dots(l1.y, c.c5) + dots(l1.z, c.c6) + dots(l1.w, c.c7);
+    return 128 * high + low;
 }
 
 // Adds block b of those staged to every row.
 fn add_block(b: u32) {
-    sum_block(b, 128u * b);
+    let d = bitcast<vec4<f32>>(scores[KEY_SCALES + 16u * b + quad]);
+    let codes = block_at(128u * b);
     if k_type == TQ3_0 {
-        let d = bitcast<vec4<f32>>(scores[KEY_SCALES + 16u * b + quad]);
-        // the dot with the signs is inner + outer
-        let signs = whole;
-        sum_block(b, 128u);
+        // one block is staged; the dot with the signs is inner + outer
+        let on_outer = block_at(128u);
         for (var r = 0u; r < R; r++) {
-            let inner = B4(TQ3_0_INNER * i2f4(signs[r] - whole[r]));
-            acc[r] = B4(acc[r] + B4(d * B4(inner + B4(TQ3_0_OUTER * i2f4(whole[r])))));
+            let signs = row_sum(4u * (my_row + r), codes);
+            let outer = row_sum(4u * (my_row + r), on_outer);
+            let inner = B4(TQ3_0_INNER * i2f4(signs - outer));
+            acc[r] = B4(acc[r] + B4(d * B4(inner + B4(TQ3_0_OUTER * i2f4(outer)))));
+        }
+    } else {
+        for (var r = 0u; r < R; r++) {
+            acc[r] = B4(acc[r] + B4(d * i2f4(row_sum(128u * b + 4u * (my_row + r), codes))));
         }
     }
 }

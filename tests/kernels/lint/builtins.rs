@@ -8,8 +8,8 @@ use naga::{AddressSpace, BinaryOperator, Expression, Handle, Literal, MathFuncti
 
 use super::program::{Program, Root, scalar_kind, value_operands};
 use super::{
-    ATOMIC_ORDER, FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_IDENTITY, FLOAT_LITERAL, FLOAT_SUBGROUP, FLOAT_WIDTH,
-    FORBIDDEN_BUILTIN, Finding, NOT_FINITE, WORKGROUP_UNWRITTEN,
+    ARRAY_VALUE, ATOMIC_ORDER, FLOAT_ATOMIC, FLOAT_DIVISION, FLOAT_IDENTITY, FLOAT_LITERAL, FLOAT_SUBGROUP,
+    FLOAT_WIDTH, FORBIDDEN_BUILTIN, Finding, NOT_FINITE, WORKGROUP_UNWRITTEN,
 };
 
 /// Where min, max, clamp and rounding of floats, their comparisons and their conversions to integers may stand: shader
@@ -278,6 +278,9 @@ fn judge<'a>(
                 .then(|| (FLOAT_DIVISION, "float division is not correctly rounded everywhere; use fdiv".into()))
         }
         Expression::Derivative { .. } => Some((FORBIDDEN_BUILTIN, "a derivative".into())),
+        Expression::Access { base, .. } if matches!(inner(base), TypeInner::Array { .. }) => {
+            Some((ARRAY_VALUE, "an index into a copy of an array; index a variable, or make it a struct".into()))
+        }
         Expression::ImageSample { .. } => {
             Some((FORBIDDEN_BUILTIN, "texture sampling: filtering has no fixed precision".into()))
         }

@@ -45,6 +45,9 @@ pub const FLOAT_LITERAL: &str = "float-literal";
 pub const FLOAT_IDENTITY: &str = "float-identity";
 /// An operation whose answer for infinities and NaN is the compiler's, outside the functions listed for it.
 pub const NOT_FINITE: &str = "not-finite";
+/// An array taken out of a variable whole and then indexed by a number that is not constant: compilers of SPIR-V and GLSL
+/// make a copy of it, which Mesa has been seen to take for the variable itself, with what was written to that later.
+pub const ARRAY_VALUE: &str = "array-value";
 /// Workgroup memory that nothing writes.
 pub const WORKGROUP_UNWRITTEN: &str = "workgroup-unwritten";
 /// A rounded float result reaches another float add, subtract or multiply without a barrier.
