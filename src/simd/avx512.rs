@@ -1,5 +1,6 @@
 //! The vector operations with AVX-512 (F, BW, VL, DQ) and VNNI: sixteen rows to a register.
 
+use super::kernels::panel::Bytes;
 use super::lanes::{Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
@@ -155,5 +156,16 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     fn store(self, a: __m512, to: &mut [f32; ROW_BLOCK], part: usize) {
         let to = &mut to[part * 16..part * 16 + 16];
         intrinsics!(_mm512_storeu_ps(to.as_mut_ptr(), a))
+    }
+}
+
+impl<const NEAR: bool> Bytes for Avx512<NEAR> {
+    #[inline(always)]
+    fn dot_above(self, acc: __m512i, a: u32, w: __m512i) -> __m512i {
+        intrinsics!(_mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), w))
+    }
+    #[inline(always)]
+    fn xor(self, a: __m512i, mask: u32) -> __m512i {
+        intrinsics!(_mm512_xor_si512(a, _mm512_set1_epi32(mask as i32)))
     }
 }

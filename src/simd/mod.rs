@@ -13,6 +13,8 @@ mod encode_k;
 pub mod fused;
 mod kernels;
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod many;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 mod pair;
 pub mod peak;
@@ -206,6 +208,14 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             let words = n_tokens * act_words(k, digits);
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
+            #[cfg(target_arch = "x86_64")]
+            if level == Level::Avx512 && digits == 1 && n_tokens >= many::TOKENS {
+                let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
+                // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
+                if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) }.is_some() {
+                    return;
+                }
+            }
             let job = QuantisedJob { level, w, act, k, digits };
             parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
@@ -380,21 +390,29 @@ impl Out {
     /// # Safety
     ///
     /// The rows of this token lie within y, and no other thread accesses them meanwhile.
-    #[inline]
+    #[inline(always)]
     unsafe fn put(&self, token: usize, row_block: usize, values: &[f32; ROW_BLOCK]) {
         let row = row_block * ROW_BLOCK;
         let count = ROW_BLOCK.min(self.rows - row);
-        let at = token * self.stride + self.offset + row;
-        if self.residual {
+        let y = self.y.wrapping_add(token * self.stride + self.offset + row);
+        if count == ROW_BLOCK {
+            // of a known length: vectors instead of a call for each
             // SAFETY: the caller's promise.
-            let y = unsafe { std::slice::from_raw_parts_mut(self.y.add(at), count) };
-            for (y, v) in y.iter_mut().zip(values) {
-                *y = canon(*y + v);
+            let y = unsafe { &mut *y.cast::<[f32; ROW_BLOCK]>() };
+            if self.residual {
+                for l in 0..ROW_BLOCK {
+                    y[l] = canon(y[l] + values[l]);
+                }
+            } else {
+                *y = *values;
             }
             return;
         }
         // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.y.add(at), count) }
+        let y = unsafe { std::slice::from_raw_parts_mut(y, count) };
+        for (y, v) in y.iter_mut().zip(values) {
+            *y = if self.residual { canon(*y + v) } else { *v };
+        }
     }
 }
 
