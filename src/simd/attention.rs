@@ -72,18 +72,17 @@ struct Carried {
 impl Carried {
     const NONE: Carried = Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false };
 
-    /// What a row brings to this page.
+    /// What a row brings to this page, in the place of [`Carried::NONE`].
     #[inline(always)]
-    fn new(p: &AttentionParams, row: &Row, hd: usize) -> Carried {
+    fn start(&mut self, p: &AttentionParams, row: &Row, hd: usize) {
         let query = p.pos as usize + row.row / p.heads as usize;
         let sees = p.sees(query);
-        let mut c = Carried { from: sees.start, to: sees.end, fresh: p.begins(query), ..Carried::NONE };
-        if !sees.is_empty() && !c.fresh {
+        (self.from, self.to, self.fresh) = (sees.start, sees.end, p.begins(query));
+        if !sees.is_empty() && !self.fresh {
             let state = &row.state[..hd + 2];
-            (c.m, c.l) = (state[0], state[1]);
-            c.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
+            (self.m, self.l) = (state[0], state[1]);
+            self.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
         }
-        c
     }
 
     /// The positions of the chunk that the row sees, counted from the chunk's first.
@@ -123,8 +122,8 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let (mut from, mut to) = (usize::MAX, 0);
     for t in 0..T {
         q[t] = rows[t].q;
-        let c = Carried::new(p, &rows[t], hd);
-        carried[t] = c;
+        let c = &mut carried[t];
+        c.start(p, &rows[t], hd);
         if c.from >= c.to {
             continue;
         }
@@ -322,7 +321,10 @@ fn tile_avx512<const T: usize, const U: usize, const W: usize>(page: Page, rows:
 fn block_avx512(page: Page, rows: &mut [Row]) {
     // SAFETY: this function's own target features.
     let v = unsafe { Avx512::new() };
-    block::block(v, page, rows);
+    match page.p.head_dim {
+        ..=64 => block::block::<_, 64>(v, page, rows),
+        _ => block::block::<_, { block::HEAD }>(v, page, rows),
+    }
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -662,18 +662,34 @@ pub(super) fn greatest<const N: usize>(v: &mut [i32; N]) -> i32 {
     v[0]
 }
 
+/// How a level finds the greatest magnitude of a group.
+pub(super) trait Amax: Copy {
+    /// Its bits, by which infinities and NaN are above the numbers.
+    fn amax(self, x: &[f32; GROUP]) -> u32;
+}
+
+/// As compilers make it.
+#[derive(Clone, Copy)]
+pub(super) struct Halving;
+
+impl Amax for Halving {
+    #[inline(always)]
+    fn amax(self, x: &[f32; GROUP]) -> u32 {
+        let mut most = [0i32; GROUP];
+        for i in 0..GROUP {
+            most[i] = x[i].to_bits() as i32 & i32::MAX;
+        }
+        greatest(&mut most) as u32
+    }
+}
+
 /// `ops::act_quantize` of one group: `x` its elements, zeros where the row has ended; `blocks` one or two blocks.
 #[inline(always)]
-pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
+pub(super) fn quantise_group(by: impl Amax, x: &[f32; GROUP], blocks: &mut [ActBlock]) {
     use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 
     let limit = if blocks.len() == 1 { 127 } else { 127 * 128 };
-    // for magnitudes the order of f32 is the order of their bits
-    let mut most = [0i32; GROUP];
-    for i in 0..GROUP {
-        most[i] = x[i].to_bits() as i32 & i32::MAX;
-    }
-    let d = fdiv(f32::from_bits(greatest(&mut most) as u32), limit as f32);
+    let d = fdiv(f32::from_bits(by.amax(x)), limit as f32);
     if d < SCALE_MIN || not_finite(d) {
         let scale = if not_finite(d) { d.to_bits() } else { 0 };
         blocks.iter_mut().for_each(|block| {

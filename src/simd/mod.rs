@@ -257,23 +257,23 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { quantise_groups_avx512(x, k, digits, first, blocks) },
         // the other levels' instructions are always on for their targets
-        _ => quantise_groups(x, k, digits, first, blocks),
+        _ => quantise_groups(kernels::Halving, x, k, digits, first, blocks),
     };
     team::chunks_mut(blocks, digits, TASK, run);
 }
 
 /// The groups from `first` on, of all tokens' groups in one row.
 #[inline(always)]
-fn quantise_groups(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
+fn quantise_groups(by: impl kernels::Amax, x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
     for (i, blocks) in blocks.chunks_exact_mut(digits).enumerate() {
         let (token, g) = ((first + i) / groups(k), (first + i) % groups(k));
         let x = &x[token * k..][..k][g * GROUP..];
         match x.first_chunk() {
-            Some(x) => kernels::quantise_group(x, blocks),
+            Some(x) => kernels::quantise_group(by, x, blocks),
             None => {
                 let mut padded = [0.0; GROUP];
                 padded[..x.len()].copy_from_slice(x);
-                kernels::quantise_group(&padded, blocks);
+                kernels::quantise_group(by, &padded, blocks);
             }
         }
     }
@@ -282,13 +282,15 @@ fn quantise_groups(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mu
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 fn quantise_groups_avx2(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
-    quantise_groups(x, k, digits, first, blocks);
+    quantise_groups(kernels::Halving, x, k, digits, first, blocks);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn quantise_groups_avx512(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
-    quantise_groups(x, k, digits, first, blocks);
+    // SAFETY: this function's own target features.
+    let v = unsafe { avx512::Avx512::new() };
+    quantise_groups(v, x, k, digits, first, blocks);
 }
 
 /// `ops::row_quantize` with the same bits, on the current team, a task for each token.

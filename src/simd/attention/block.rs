@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 pub(super) const ROWS: usize = 4 * TILE;
 
 /// Elements of the largest head that is taken, so that a chunk stays in the second-level cache beside the queries.
-const HEAD: usize = 128;
+pub(super) const HEAD: usize = 128;
 
 /// Vectors of positions, and of elements, at a time: with a tile's rows as many sums as half the registers.
 const WIDE: usize = 2;
@@ -48,17 +48,17 @@ pub(super) fn takes((kt, vt): (CacheType, CacheType), p: &AttentionParams) -> bo
 
 /// A chunk of floats: keys position by position of each element, values element by element of each position.
 #[repr(align(64))]
-struct Chunk {
-    keys: [[f32; CHUNK]; HEAD],
-    values: [[f32; HEAD]; CHUNK],
+struct Chunk<const H: usize> {
+    keys: [[f32; CHUNK]; H],
+    values: [[f32; H]; CHUNK],
 }
 
-/// Rows that share a key-value head, in whole tiles, at most [`ROWS`] of them.
+/// Rows that share a key-value head, in whole tiles, at most [`ROWS`] of them. `H`: room for that many elements a head.
 #[inline(always)]
-pub(super) fn block<V: Most>(v: V, page: Page, rows: &mut [Row]) {
+pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row]) {
     let Page { types: (kt, vt), p, k, v: values } = page;
     let (hd, positions) = (p.head_dim as usize, p.page_len as usize);
-    assert!(rows.len() <= ROWS && rows.len().is_multiple_of(TILE) && takes(page.types, p));
+    assert!(rows.len() <= ROWS && rows.len().is_multiple_of(TILE) && takes(page.types, p) && hd <= H);
     let kv_head = rows[0].row % p.heads as usize / (p.heads / p.kv_heads) as usize;
     let (kwords, vwords) = (words(kt, hd), words(vt, hd));
     let (keys, _) = k[kv_head * positions * kwords..][..positions * kwords].as_chunks::<BLOCK>();
@@ -66,11 +66,11 @@ pub(super) fn block<V: Most>(v: V, page: Page, rows: &mut [Row]) {
 
     let mut carried = [Carried::NONE; ROWS];
     // queries of a tile side by side
-    let mut queries = [[[0f32; TILE]; HEAD]; ROWS / TILE];
+    let mut queries = [[[0f32; TILE]; H]; ROWS / TILE];
     let (mut from, mut to) = (usize::MAX, 0);
     for (i, row) in rows.iter().enumerate() {
-        let c = Carried::new(p, row, hd);
-        carried[i] = c;
+        let c = &mut carried[i];
+        c.start(p, row, hd);
         if c.from < c.to {
             (from, to) = (from.min(c.from), to.max(c.to));
         }
@@ -79,7 +79,7 @@ pub(super) fn block<V: Most>(v: V, page: Page, rows: &mut [Row]) {
         }
     }
 
-    let mut floats = Chunk { keys: [[0.0; CHUNK]; HEAD], values: [[0.0; HEAD]; CHUNK] };
+    let mut floats = Chunk { keys: [[0.0; CHUNK]; H], values: [[0.0; H]; CHUNK] };
     let mut s = [[0f32; CHUNK]; TILE];
     let mut probs = [[0f32; CHUNK]; TILE];
     let mut oc = [Carried::NONE.o; TILE];
@@ -146,7 +146,7 @@ pub(super) fn block<V: Most>(v: V, page: Page, rows: &mut [Row]) {
 }
 
 #[inline(always)]
-fn widen_keys<V: Lanes>(v: V, t: CacheType, keys: &[Word], to: &mut [[f32; CHUNK]; HEAD]) {
+fn widen_keys<V: Lanes>(v: V, t: CacheType, keys: &[Word], to: &mut [[f32; CHUNK]]) {
     let n = keys.len() / 2;
     for half in 0..2 {
         for (i, word) in keys[half * n..][..n].iter().enumerate() {
@@ -230,11 +230,11 @@ fn all_probabilities<V: Most>(v: V, s: &[f32; CHUNK], scale: f32, p: &mut [f32; 
 
 /// Sum over positions, in order, of p · v, for the rows of a tile.
 #[inline(always)]
-fn weigh<V: RowLanes>(
+fn weigh<V: RowLanes, const H: usize>(
     v: V,
     hd: usize,
     (from, to): (usize, usize),
-    values: &[[f32; HEAD]; CHUNK],
+    values: &[[f32; H]; CHUNK],
     p: &[[f32; CHUNK]; TILE],
     o: &mut [super::Head; TILE],
 ) {
