@@ -104,7 +104,6 @@ struct Page<'a> {
 /// `T` rows that share a key-value head. `U`: vectors of positions at a time, `W`: of elements; as many as leave the
 /// sums in registers.
 #[inline(always)]
-#[expect(clippy::too_many_lines, reason = "it is section 6 of docs/exactness.md, top to bottom")]
 fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page: Page, rows: &mut [Row; T]) {
     let Page { types: (kt, vt), p, k, v: values } = page;
     let hd = p.head_dim as usize;
