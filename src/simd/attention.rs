@@ -9,19 +9,22 @@
 //! Everything is forced inline, so that it is compiled with the instructions of the level that calls it. For the same
 //! reason there are no closures in the kernels.
 
+#[cfg(target_arch = "x86_64")]
+mod block;
 mod keys;
 pub(super) mod rotate;
 mod values;
 
 use super::Level;
 use super::elementwise::{fexp, tree_sum};
+use super::kernels::greatest;
 use super::portable::Portable;
 use super::rows::{MAX_HEAD, RowLanes};
 use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, fdiv, flush, greater, ordered, sticky};
-use keys::{Digits, coded_scores, float_scores, max_of};
+use keys::{Digits, coded_scores, float_scores};
 use values::{Rows, weigh};
 
 #[cfg(target_arch = "aarch64")]
@@ -66,6 +69,29 @@ struct Carried {
     fresh: bool,
 }
 
+impl Carried {
+    const NONE: Carried = Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false };
+
+    /// What a row brings to this page, in the place of [`Carried::NONE`].
+    #[inline(always)]
+    fn start(&mut self, p: &AttentionParams, row: &Row, hd: usize) {
+        let query = p.pos as usize + row.row / p.heads as usize;
+        let sees = p.sees(query);
+        (self.from, self.to, self.fresh) = (sees.start, sees.end, p.begins(query));
+        if !sees.is_empty() && !self.fresh {
+            let state = &row.state[..hd + 2];
+            (self.m, self.l) = (state[0], state[1]);
+            self.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
+        }
+    }
+
+    /// The positions of the chunk that the row sees, counted from the chunk's first.
+    #[inline(always)]
+    fn within(&self, chunk: usize) -> (usize, usize) {
+        (self.from.saturating_sub(chunk).min(CHUNK), self.to.saturating_sub(chunk).min(CHUNK))
+    }
+}
+
 /// What all rows of a command share.
 #[derive(Clone, Copy)]
 struct Page<'a> {
@@ -78,7 +104,6 @@ struct Page<'a> {
 /// `T` rows that share a key-value head. `U`: vectors of positions at a time, `W`: of elements; as many as leave the
 /// sums in registers.
 #[inline(always)]
-#[expect(clippy::too_many_lines, reason = "it is section 6 of docs/exactness.md, top to bottom")]
 fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page: Page, rows: &mut [Row; T]) {
     let Page { types: (kt, vt), p, k, v: values } = page;
     let hd = p.head_dim as usize;
@@ -91,25 +116,17 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut q: [&[f32]; T] = [&[]; T];
     let mut digits = [Digits::ZERO; T];
     let mut scale = [p.scale; T];
-    let mut carried =
-        [Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false }; T];
+    let mut carried = [Carried::NONE; T];
     // the positions that any row sees; of each, some row does, since tokens of a tile are neighbours
     let (mut from, mut to) = (usize::MAX, 0);
     for t in 0..T {
         q[t] = rows[t].q;
         let c = &mut carried[t];
-        let query = p.pos as usize + rows[t].row / p.heads as usize;
-        let sees = p.sees(query);
-        (c.from, c.to, c.fresh) = (sees.start, sees.end, p.begins(query));
-        if sees.is_empty() {
+        c.start(p, &rows[t], hd);
+        if c.from >= c.to {
             continue;
         }
         (from, to) = (from.min(c.from), to.max(c.to));
-        if !c.fresh {
-            let state = &rows[t].state[..hd + 2];
-            (c.m, c.l) = (state[0], state[1]);
-            c.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
-        }
         if !matches!(kt, CacheType::F32 | CacheType::F16) {
             let mut rotated = [0f32; MAX_HEAD];
             let q = &mut rotated[..hd];
@@ -153,8 +170,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         }
         let (mut mc, mut live) = ([0f32; T], [(0, 0); T]);
         for t in 0..T {
-            let within = |pos: usize| pos.saturating_sub(chunk).min(CHUNK);
-            live[t] = (within(carried[t].from), within(carried[t].to));
+            live[t] = carried[t].within(chunk);
             mc[t] = probabilities(s[t].as_flattened(), scale[t], &poisoned, live[t], &mut probs[t]);
         }
         let first = from.saturating_sub(chunk);
@@ -180,34 +196,41 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     }
 
     for t in 0..T {
-        let Row { row, state, out, .. } = &mut rows[t];
-        let query = p.pos as usize + *row / p.heads as usize;
-        let c = &carried[t];
-        let o = &c.o.as_flattened()[..hd];
-        let leaves = p.leaves(query);
-        if c.from >= c.to {
-            continue;
-        } else if leaves == Leaves::Output {
-            let inv = fdiv(1.0, c.l);
-            for (out, o) in out.iter_mut().zip(o) {
-                *out = canon(o * inv);
-            }
-            rotate::unrotate(v, vt, out);
-            for out in out.iter_mut() {
-                *out = canon(*out);
-            }
-        } else {
-            (state[0], state[1]) = (c.m, sticky(c.l));
-            let state = &mut state[2..hd + 2];
-            for (state, o) in state.iter_mut().zip(o) {
-                *state = sticky(*o);
-            }
-            if leaves == Leaves::Unrotated {
-                rotate::unrotate(v, vt, state);
-                for o in state.iter_mut() {
-                    *o = canon(*o);
-                }
-            }
+        finish(v, vt, p, &carried[t], &mut rows[t]);
+    }
+}
+
+/// Leaves what a row has come to: its output, or what it carries to the next page.
+#[inline(always)]
+fn finish<V: RowLanes>(v: V, vt: CacheType, p: &AttentionParams, c: &Carried, row: &mut Row) {
+    let hd = p.head_dim as usize;
+    let Row { row, state, out, .. } = row;
+    let query = p.pos as usize + *row / p.heads as usize;
+    let o = &c.o.as_flattened()[..hd];
+    let leaves = p.leaves(query);
+    if c.from >= c.to {
+        return;
+    }
+    if leaves == Leaves::Output {
+        let inv = fdiv(1.0, c.l);
+        for (out, o) in out.iter_mut().zip(o) {
+            *out = canon(o * inv);
+        }
+        rotate::unrotate(v, vt, out);
+        for out in out.iter_mut() {
+            *out = canon(*out);
+        }
+        return;
+    }
+    (state[0], state[1]) = (c.m, sticky(c.l));
+    let state = &mut state[2..hd + 2];
+    for (state, o) in state.iter_mut().zip(o) {
+        *state = sticky(*o);
+    }
+    if leaves == Leaves::Unrotated {
+        rotate::unrotate(v, vt, state);
+        for o in state.iter_mut() {
+            *o = canon(*o);
         }
     }
 }
@@ -233,7 +256,7 @@ fn probabilities(
         scaled[i] = if i >= from && i < to { x } else { f32::MIN };
         most[i] = ordered(scaled[i].to_bits() as i32);
     }
-    let mc = f32::from_bits(ordered(max_of(&mut most)) as u32);
+    let mc = f32::from_bits(ordered(greatest(&mut most)) as u32);
     // a poisoned score is the maximum
     let bad = mc.to_bits() == POISON.to_bits();
     for i in 0..CHUNK {
@@ -248,22 +271,30 @@ fn probabilities(
 /// Joins a chunk's (m, l, o) to those of the chunks before it.
 #[inline(always)]
 fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize) {
+    let m = greater(c.m, mc);
+    let factors = (flush(fexp(c.m - m)), flush(fexp(mc - m)));
+    join_by(c, (m, mc), factors, probs, oc, hd);
+}
+
+/// The same, with the new maximum and what the two exponentials have come to.
+#[inline(always)]
+fn join_by(c: &mut Carried, (m, mc): (f32, f32), (a, b): (f32, f32), probs: &mut [f32; CHUNK], oc: &Head, hd: usize) {
     let lc = tree_sum(probs);
+    let blocks = hd.div_ceil(BLOCK);
     if c.fresh {
-        (c.m, c.l, c.o, c.fresh) = (mc, lc, *oc, false);
+        (c.m, c.l, c.fresh) = (mc, lc, false);
+        c.o[..blocks].copy_from_slice(&oc[..blocks]);
         return;
     }
-    let new = greater(c.m, mc);
-    let bad = new.to_bits() == POISON.to_bits();
-    let (a, b) = (flush(fexp(c.m - new)), flush(fexp(mc - new)));
+    let bad = m.to_bits() == POISON.to_bits();
     let (a, b) = if bad { (POISON, POISON) } else { (a, b) };
     c.l = c.l * a + lc * b;
-    for (o, oc) in c.o[..hd.div_ceil(BLOCK)].iter_mut().zip(oc) {
+    for (o, oc) in c.o[..blocks].iter_mut().zip(oc) {
         for l in 0..BLOCK {
             o[l] = canon(o[l] * a) + canon(oc[l] * b);
         }
     }
-    c.m = new;
+    c.m = m;
 }
 
 // ---------------------------------------------------------------- levels
@@ -282,6 +313,17 @@ fn tile_avx512<const T: usize, const U: usize, const W: usize>(page: Page, rows:
     // SAFETY: this function's own target features.
     let v = unsafe { Avx512::new() };
     tile::<_, T, U, W>(v, page, rows);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn block_avx512(page: Page, rows: &mut [Row]) {
+    // SAFETY: this function's own target features.
+    let v = unsafe { Avx512::new() };
+    match page.p.head_dim {
+        ..=64 => block::block::<_, 64>(v, page, rows),
+        _ => block::block::<_, { block::HEAD }>(v, page, rows),
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -306,6 +348,12 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     let rows = {
         let wide = if level == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
         let (eights, rest) = rows.split_at_mut(wide);
+        let blocks = if block::takes(page.types, page.p) { wide / TILE } else { 0 };
+        let (blocks, eights) = eights.split_at_mut(if blocks > 1 { wide } else { 0 });
+        for rows in blocks.chunks_mut(block::ROWS) {
+            // SAFETY: the caller checked that the level is available.
+            unsafe { block_avx512(page, rows) }
+        }
         for rows in eights.as_chunks_mut::<TILE>().0 {
             // SAFETY: the caller checked that the level is available.
             unsafe { tile_avx512::<8, 2, 2>(page, rows) }
@@ -434,7 +482,7 @@ pub fn attention(
 ) {
     check(level, types, p, k, v);
     let (hd, heads, kv_heads) = (p.head_dim as usize, p.heads as usize, p.kv_heads as usize);
-    let (sharing, n) = (heads / kv_heads, p.n_tokens as usize * heads);
+    let n = p.n_tokens as usize * heads;
     if n == 0 {
         return;
     }
@@ -443,26 +491,47 @@ pub fn attention(
 
     let page = Page { types, p, k, v };
     let per_head = n / kv_heads;
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512 && block::takes(types, p) && kv_heads * (per_head / block::ROWS) >= 4 * team::threads() {
+        return deal::<{ block::ROWS }>(level, page, (per_head, block::ROWS), q, &state, &out, carries);
+    }
     // a smaller tile costs more work in all, so only as small as it takes to give every thread some
     let mut size = TILE;
     while size > 1 && kv_heads * per_head.div_ceil(size) < team::threads() {
         size /= 2;
     }
+    deal::<TILE>(level, page, (per_head, size), q, &state, &out, carries);
+}
+
+/// Deals the rows of every key-value head, `per_head` of them, out by `size`, at most `MOST`. `out` has all rows, and so has
+/// `state` where it `carries` any.
+fn deal<const MOST: usize>(
+    level: Level,
+    page: Page,
+    (per_head, size): (usize, usize),
+    q: &[f32],
+    state: &Rest,
+    out: &Rest,
+    carries: bool,
+) {
+    let p = page.p;
+    let (hd, heads, kv_heads) = (p.head_dim as usize, p.heads as usize, p.kv_heads as usize);
+    let sharing = heads / kv_heads;
     let tiles = per_head.div_ceil(size);
     team::for_each(kv_heads * tiles, |task| {
         // late tokens first: they see most, and a thread should not meet them last
         let (kv_head, end) = (task / tiles, per_head - task % tiles * size);
         let row = |i: usize| (end - 1 - i) / sharing * heads + kv_head * sharing + (end - 1 - i) % sharing;
         let each = |row: usize| {
-            // SAFETY: every row belongs to one task, rows lie side by side in `out` (checked above) and in `state` where it
-            // carries them, and both are exclusively borrowed by this function.
+            // SAFETY: every row belongs to one task, rows lie side by side in `out` and in `state` where it carries
+            // them, as `attention` checked, which borrows both exclusively.
             let (out, state) = unsafe {
                 let state = if carries { state.row(row, hd + 2) } else { &mut [] };
                 (out.row(row, hd), state)
             };
             Row { row, q: &q[row * hd..][..hd], state, out }
         };
-        let mut rows: [Row; TILE] = std::array::from_fn(|i| match i < size.min(end) {
+        let mut rows: [Row; MOST] = std::array::from_fn(|i| match i < size.min(end) {
             true => each(row(i)),
             false => Row { row: 0, q: &[], state: &mut [], out: &mut [] },
         });

@@ -1,8 +1,10 @@
 //! The vector operations with AVX-512 (F, BW, VL, DQ) and VNNI: sixteen rows to a register.
 
+use super::kernels::Amax;
+use super::kernels::panel::Bytes;
 use super::lanes::{Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
-use crate::ops::linear::ROW_BLOCK;
+use crate::ops::linear::{GROUP, ROW_BLOCK};
 use std::arch::x86_64::*;
 
 /// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI. `NEAR`: weights are asked for as data like any other (`prefetch`).
@@ -155,5 +157,31 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     fn store(self, a: __m512, to: &mut [f32; ROW_BLOCK], part: usize) {
         let to = &mut to[part * 16..part * 16 + 16];
         intrinsics!(_mm512_storeu_ps(to.as_mut_ptr(), a))
+    }
+}
+
+impl<const NEAR: bool> Bytes for Avx512<NEAR> {
+    #[inline(always)]
+    fn dot_above(self, acc: __m512i, a: u32, w: __m512i) -> __m512i {
+        intrinsics!(_mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), w))
+    }
+    #[inline(always)]
+    fn xor(self, a: __m512i, mask: u32) -> __m512i {
+        intrinsics!(_mm512_xor_si512(a, _mm512_set1_epi32(mask as i32)))
+    }
+}
+
+impl<const NEAR: bool> Amax for Avx512<NEAR> {
+    #[inline(always)]
+    fn amax(self, x: &[f32; GROUP]) -> u32 {
+        let (vectors, _) = x.as_chunks::<16>();
+        intrinsics!({
+            let mut most = _mm512_setzero_si512();
+            for v in vectors {
+                let magnitudes = _mm512_and_si512(_mm512_loadu_si512(v.as_ptr().cast()), _mm512_set1_epi32(i32::MAX));
+                most = _mm512_max_epi32(most, magnitudes);
+            }
+            _mm512_reduce_max_epi32(most) as u32
+        })
     }
 }

@@ -48,21 +48,24 @@ pub fn norm_quantize(level: Level, p: &NormQuantizeParams, x: &[f32], w: &[f32],
 
 /// `ops::swiglu_quantize`: `gate_up` `[token][gate, up][dim]`, `act` `[token]` blocks.
 pub fn swiglu_quantize(level: Level, p: &SwigluQuantizeParams, gate_up: &[f32], act: &mut [u32]) {
-    /// Groups of one task, at least.
+    /// Groups of one task, at least, and taken at once, at most.
     const TASK: usize = 8;
 
     let (dim, digits) = (p.dim as usize, p.digits as usize);
     let words = digits * ACT_BLOCK_WORDS;
     team::chunks_mut(&mut act[..p.n_tokens as usize * act_words(dim, digits)], words, TASK, |first, act| {
-        for (i, block) in act.chunks_exact_mut(words).enumerate() {
-            let (t, g) = ((first + i) / groups(dim), (first + i) % groups(dim));
+        let mut mid = [0f32; TASK * GROUP];
+        let (mut at, end) = (first, first + act.len() / words);
+        while at < end {
+            let (t, g) = (at / groups(dim), at % groups(dim));
+            let n = (groups(dim) - g).min(end - at).min(TASK);
             let (gate, up) = gate_up[2 * t * dim..][..2 * dim].split_at(dim);
-            let at = g * GROUP..dim.min((g + 1) * GROUP);
-            let mut mid = [0f32; GROUP];
-            let mid = &mut mid[..at.len()];
-            swiglu(level, &gate[at.clone()], &up[at], mid);
+            let elements = g * GROUP..dim.min((g + n) * GROUP);
+            let mid = &mut mid[..elements.len()];
+            swiglu(level, &gate[elements.clone()], &up[elements], mid);
             let q = ActQuantizeParams { n_tokens: 1, k: mid.len() as u32, digits: p.digits };
-            act_quantize(level, &q, mid, block);
+            act_quantize(level, &q, mid, &mut act[(at - first) * words..][..n * words]);
+            at += n;
         }
     });
 }

@@ -145,9 +145,13 @@ macro_rules! sums {
 }
 
 mod four_blocks;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod panel;
 mod whole_rows;
 
 pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
+#[cfg(target_arch = "x86_64")]
+pub(super) use panel::with_panels;
 pub(super) use whole_rows::{W8A8, quantise_row};
 
 /// Bytes of a cache line.
@@ -643,21 +647,49 @@ fn round_away(x: f32) -> i32 {
     (code ^ sign) - sign
 }
 
+/// The greatest, in place: by halves, which compilers make vectors of.
+#[inline(always)]
+pub(super) fn greatest<const N: usize>(v: &mut [i32; N]) -> i32 {
+    const { assert!(N.is_power_of_two()) }
+    let mut s = N / 2;
+    while s > 0 {
+        let (low, high) = v.split_at_mut(s);
+        for l in 0..s {
+            low[l] = low[l].max(high[l]);
+        }
+        s /= 2;
+    }
+    v[0]
+}
+
+/// How a level finds the greatest magnitude of a group.
+pub(super) trait Amax: Copy {
+    /// Its bits, by which infinities and NaN are above the numbers.
+    fn amax(self, x: &[f32; GROUP]) -> u32;
+}
+
+/// As compilers make it.
+#[derive(Clone, Copy)]
+pub(super) struct Halving;
+
+impl Amax for Halving {
+    #[inline(always)]
+    fn amax(self, x: &[f32; GROUP]) -> u32 {
+        let mut most = [0i32; GROUP];
+        for i in 0..GROUP {
+            most[i] = x[i].to_bits() as i32 & i32::MAX;
+        }
+        greatest(&mut most) as u32
+    }
+}
+
 /// `ops::act_quantize` of one group: `x` its elements, zeros where the row has ended; `blocks` one or two blocks.
 #[inline(always)]
-pub(super) fn quantise_group(x: &[f32; GROUP], blocks: &mut [ActBlock]) {
+pub(super) fn quantise_group(by: impl Amax, x: &[f32; GROUP], blocks: &mut [ActBlock]) {
     use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 
     let limit = if blocks.len() == 1 { 127 } else { 127 * 128 };
-    // for magnitudes the order of f32 is the order of their bits
-    let mut amax = [0u32; 16];
-    for i in 0..GROUP / 16 {
-        for l in 0..16 {
-            amax[l] = amax[l].max(x[16 * i + l].to_bits() & 0x7fff_ffff);
-        }
-    }
-    let amax = amax.into_iter().fold(0, u32::max);
-    let d = fdiv(f32::from_bits(amax), limit as f32);
+    let d = fdiv(f32::from_bits(by.amax(x)), limit as f32);
     if d < SCALE_MIN || not_finite(d) {
         let scale = if not_finite(d) { d.to_bits() } else { 0 };
         blocks.iter_mut().for_each(|block| {

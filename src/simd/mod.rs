@@ -13,6 +13,8 @@ mod encode_k;
 pub mod fused;
 mod kernels;
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod many;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 mod pair;
 pub mod peak;
@@ -206,6 +208,14 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
             let words = n_tokens * act_words(k, digits);
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
+            #[cfg(target_arch = "x86_64")]
+            if level == Level::Avx512 && digits == 1 && n_tokens >= many::TOKENS {
+                let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
+                // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
+                if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) }.is_some() {
+                    return;
+                }
+            }
             let job = QuantisedJob { level, w, act, k, digits };
             parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
@@ -247,23 +257,23 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { quantise_groups_avx512(x, k, digits, first, blocks) },
         // the other levels' instructions are always on for their targets
-        _ => quantise_groups(x, k, digits, first, blocks),
+        _ => quantise_groups(kernels::Halving, x, k, digits, first, blocks),
     };
     team::chunks_mut(blocks, digits, TASK, run);
 }
 
 /// The groups from `first` on, of all tokens' groups in one row.
 #[inline(always)]
-fn quantise_groups(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
+fn quantise_groups(by: impl kernels::Amax, x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
     for (i, blocks) in blocks.chunks_exact_mut(digits).enumerate() {
         let (token, g) = ((first + i) / groups(k), (first + i) % groups(k));
         let x = &x[token * k..][..k][g * GROUP..];
         match x.first_chunk() {
-            Some(x) => kernels::quantise_group(x, blocks),
+            Some(x) => kernels::quantise_group(by, x, blocks),
             None => {
                 let mut padded = [0.0; GROUP];
                 padded[..x.len()].copy_from_slice(x);
-                kernels::quantise_group(&padded, blocks);
+                kernels::quantise_group(by, &padded, blocks);
             }
         }
     }
@@ -272,13 +282,15 @@ fn quantise_groups(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mu
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 fn quantise_groups_avx2(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
-    quantise_groups(x, k, digits, first, blocks);
+    quantise_groups(kernels::Halving, x, k, digits, first, blocks);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn quantise_groups_avx512(x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
-    quantise_groups(x, k, digits, first, blocks);
+    // SAFETY: this function's own target features.
+    let v = unsafe { avx512::Avx512::new() };
+    quantise_groups(v, x, k, digits, first, blocks);
 }
 
 /// `ops::row_quantize` with the same bits, on the current team, a task for each token.
@@ -380,21 +392,29 @@ impl Out {
     /// # Safety
     ///
     /// The rows of this token lie within y, and no other thread accesses them meanwhile.
-    #[inline]
+    #[inline(always)]
     unsafe fn put(&self, token: usize, row_block: usize, values: &[f32; ROW_BLOCK]) {
         let row = row_block * ROW_BLOCK;
         let count = ROW_BLOCK.min(self.rows - row);
-        let at = token * self.stride + self.offset + row;
-        if self.residual {
+        let y = self.y.wrapping_add(token * self.stride + self.offset + row);
+        if count == ROW_BLOCK {
+            // of a known length: vectors instead of a call for each
             // SAFETY: the caller's promise.
-            let y = unsafe { std::slice::from_raw_parts_mut(self.y.add(at), count) };
-            for (y, v) in y.iter_mut().zip(values) {
-                *y = canon(*y + v);
+            let y = unsafe { &mut *y.cast::<[f32; ROW_BLOCK]>() };
+            if self.residual {
+                for l in 0..ROW_BLOCK {
+                    y[l] = canon(y[l] + values[l]);
+                }
+            } else {
+                *y = *values;
             }
             return;
         }
         // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.y.add(at), count) }
+        let y = unsafe { std::slice::from_raw_parts_mut(y, count) };
+        for (y, v) in y.iter_mut().zip(values) {
+            *y = if self.residual { canon(*y + v) } else { *v };
+        }
     }
 }
 

@@ -291,6 +291,27 @@ fn one_thread_and_three_give_the_same_command() {
 }
 
 #[test]
+fn many_rows_over_a_cache_of_floats_equal_the_twin() {
+    // one thread, so that however many cores there are rows are taken in blocks
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let kv_heads = 2;
+    for (head_dim, sharing, wild) in [(32, 4, false), (64, 3, true), (96, 1, false), (128, 2, true), (64, 8, false)] {
+        let mut random = Random(60 + head_dim as u64);
+        let keys = random.rows(204 * kv_heads, head_dim, wild);
+        let values = random.rows(204 * kv_heads, head_dim, wild);
+        let q = random.rows(70 * kv_heads * sharing, head_dim, wild);
+        for types in pairs(head_dim).into_iter().filter(|&(k, v)| k.words(64) >= Some(32) && v.words(64) >= Some(32)) {
+            for pages in [(1, 256), (4, 64)] {
+                let cache = Cache::new(types, (kv_heads, head_dim), pages, &keys, &values);
+                for pos in [0, 100, 134] {
+                    pool.install(|| compare(&cache, (sharing, pos, 70), &q));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn values_that_overflow_are_cached_as_numbers_beside_marked_keys_and_a_token_before_them_does_not_see_them() {
     let (types, head_dim) = ((CacheType::F16, CacheType::F32), 64);
     let mut random = Random(21);

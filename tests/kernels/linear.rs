@@ -132,7 +132,8 @@ struct Case {
     act: Vec<u32>,
 }
 
-const MAX_TOKENS: usize = 13;
+/// More than are taken one tile after the other where a row block is unpacked first, and no whole number of tiles.
+const MAX_TOKENS: usize = 18;
 
 impl Case {
     fn new(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usize, digits: usize) -> Case {
@@ -217,7 +218,7 @@ fn every_level_gives_the_words_of_the_twin() {
                 for &digits in digit_choices(t) {
                     for fill in [Fill::Random, Fill::Extreme] {
                         let case = Case::new(&mut random, fill, t, k, rows, digits);
-                        for n_tokens in [1, 2, 5, 9, 13] {
+                        for n_tokens in [1, 2, 5, 9, MAX_TOKENS] {
                             let want = case.twin(n_tokens);
                             for &level in &levels {
                                 let got = case.simd(level, n_tokens);
@@ -247,6 +248,49 @@ fn the_number_of_threads_and_the_cut_of_tokens_change_no_bit() {
             for level in Level::available() {
                 let got = pool.install(|| case.simd(level, MAX_TOKENS));
                 assert!(same_bits(&got, &want), "{} {} on {threads} threads", case.name(), level.name());
+            }
+        }
+    }
+}
+
+/// Rows so long that a segment is unpacked in pieces, and more tokens than one task takes.
+#[test]
+fn long_rows_and_many_tokens_are_the_same_at_every_level() {
+    let (k, rows, n) = (8448, 45, 270);
+    let mut random = Random(27);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    for t in BlockType::ALL.into_iter().filter(|t| !is_float(*t) && !t.meets_rows()) {
+        for fill in [Fill::Random, Fill::Extreme] {
+            let bytes = file_rows(&mut random, fill, t, k, rows);
+            let mut w = vec![0; packed_words(t, rows, k)];
+            pack_rows(t, k, rows, &bytes, &mut w).unwrap();
+            let x = activations(&mut random, fill, n * k);
+            let act = quantised(t, 1, &x, k);
+            let params = |n: usize| LinearParams {
+                n_tokens: n as u32,
+                k: k as u32,
+                rows: rows as u32,
+                digits: 1,
+                y_stride: rows as u32,
+                y_offset: 0,
+                residual: 0,
+            };
+            let run = |level: Level, n: usize| {
+                let p = params(n);
+                let mut y = vec![0.0; n * rows];
+                pool.install(|| simd::matvec(level, packed_type(t), &p, &w, Act::Blocks(&act), &mut y));
+                y
+            };
+            // of some tokens the twin's words, of all of them those of the plainest level
+            let mut want = vec![0.0; 2 * rows];
+            twin(t, &params(2), &w, &act, &x, &mut want);
+            let plain = run(Level::Portable, n);
+            assert!(same_bits(&plain[..2 * rows], &want), "{} {fill:?}: portable differs from the twin", t.name());
+            for level in Level::available() {
+                for n in [n, 75, 16] {
+                    let got = run(level, n);
+                    assert!(same_bits(&got, &plain[..n * rows]), "{} {fill:?}, {n} tokens, {level:?}", t.name());
+                }
             }
         }
     }

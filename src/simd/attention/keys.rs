@@ -6,6 +6,7 @@ use super::{BLOCK, MAX_HEAD, Scores};
 use crate::ops::attention::CHUNK;
 use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER};
+use crate::simd::kernels::greatest;
 use crate::simd::lanes::{Lanes, Word};
 
 // ---------------------------------------------------------------- queries
@@ -41,7 +42,7 @@ impl Digits {
                 most[l] = most[l].max(x[l].to_bits() as i32 & i32::MAX);
             }
         }
-        let d = fdiv(f32::from_bits(max_of(&mut most) as u32), 16256.0);
+        let d = fdiv(f32::from_bits(greatest(&mut most) as u32), 16256.0);
         let mut r = Digits::ZERO;
         if d < SCALE_MIN {
             return r;
@@ -111,21 +112,6 @@ fn pairs(codes: &[i32; BLOCK], transposed: bool) -> [[u32; 2]; BLOCK / 4] {
         out[i] = [half(0) | half(2) << 16, half(1) | half(3) << 16];
     }
     out
-}
-
-/// The largest, in place.
-#[inline(always)]
-pub(super) fn max_of<const N: usize>(v: &mut [i32; N]) -> i32 {
-    const { assert!(N.is_power_of_two()) }
-    let mut s = N / 2;
-    while s > 0 {
-        let (low, high) = v.split_at_mut(s);
-        for l in 0..s {
-            low[l] = low[l].max(high[l]);
-        }
-        s /= 2;
-    }
-    v[0]
 }
 
 // ---------------------------------------------------------------- scores

@@ -158,7 +158,7 @@ fn five_bit_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
 
 /// The words of fifth bits and of nibbles of a group, which begin at word `at`.
 #[inline(always)]
-fn five_bits(block: &[Word], at: usize) -> (&[Word; 4], &[Word; 16]) {
+pub(super) fn five_bits(block: &[Word], at: usize) -> (&[Word; 4], &[Word; 16]) {
     let (high, nibbles) = block[at..].split_first_chunk().expect("4 words of fifth bits");
     (high, nibbles.first_chunk().expect("16 words of nibbles"))
 }
