@@ -350,11 +350,13 @@ fn parallel(
     let pieces = n_tokens.div_ceil(tokens);
     // pieces of equal length, in whole tiles
     let tokens = n_tokens.div_ceil(pieces).next_multiple_of(TOKENS);
-    team::for_each(row_blocks.div_ceil(rows) * pieces, |task| {
-        let (i, j) = (task / pieces, task % pieces);
-        let tokens = (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens);
-        for b in i * rows..row_blocks.min((i + 1) * rows) {
-            f(b, tokens.clone());
+    // a task is one row block and one piece; those of ROWS row blocks with the same piece lie side by side
+    team::batches(row_blocks * pieces, rows, |tasks| {
+        for task in tasks {
+            let (first, at) = (task / (rows * pieces) * rows, task % (rows * pieces));
+            let beside = rows.min(row_blocks - first);
+            let (b, j) = (first + at % beside, at / beside);
+            f(b, (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens));
         }
     });
 }
