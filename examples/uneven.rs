@@ -35,6 +35,13 @@ struct Cli {
     rounds: u32,
 }
 
+/// The value below which this part of some values lies.
+fn at(values: &[f64], part: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * part).round() as usize]
+}
+
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let path = PathBuf::from(&cli.model);
@@ -83,20 +90,17 @@ fn main() -> anyhow::Result<()> {
             if steps == 0 {
                 continue;
             }
-            let of = |f: &dyn Fn(&([f64; 2], [f64; 2])) -> f64| -> Vec<f64> { runs.iter().map(f).collect() };
+            let even: Vec<f64> = runs.iter().map(|(even, _)| even[i]).collect();
+            let slow: Vec<f64> = runs.iter().map(|(_, slow)| slow[i]).collect();
+            let ratios: Vec<f64> = even.iter().zip(&slow).map(|(even, slow)| slow / even).collect();
             let ms = 1e3 / f64::from(steps);
-            let at = |mut list: Vec<f64>, part: f64| {
-                list.sort_by(f64::total_cmp);
-                list[((list.len() - 1) as f64 * part).round() as usize]
-            };
-            let ratio = |part| at(of(&|(even, slow)| slow[i] / even[i]), part);
             println!(
                 "| {times} | {step} | {:.3} | {:.3} | {:.3} ({:.3} to {:.3}) | {lost:.3} |",
-                at(of(&|(even, _)| even[i]), 0.5) * ms,
-                at(of(&|(_, slow)| slow[i]), 0.5) * ms,
-                ratio(0.5),
-                ratio(0.25),
-                ratio(0.75),
+                at(&even, 0.5) * ms,
+                at(&slow, 0.5) * ms,
+                at(&ratios, 0.5),
+                at(&ratios, 0.25),
+                at(&ratios, 0.75),
             );
         }
     }
