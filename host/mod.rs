@@ -25,6 +25,7 @@ mod tune;
 mod upload;
 pub mod variants;
 
+pub use crate::store::Store;
 pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, native_adapters};
 pub use device::GpuDevice;
 pub use faults::HostError;
@@ -32,7 +33,6 @@ pub use limits::limits;
 pub use module::Loops;
 pub use options::{GpuOptions, Tune, Upload};
 pub use qualify::Verdict;
-pub use store::Store;
 
 /// The version of wgpu this was built with.
 pub const WGPU_VERSION: &str = env!("ISOBIT_WGPU_VERSION");

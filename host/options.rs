@@ -1,8 +1,9 @@
 //! What a caller chooses when a device is opened.
 
 use super::module::Loops;
-use super::store::Store;
 use super::variants::Forced;
+use crate::store::Store;
+pub use crate::store::Tune;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,18 +25,6 @@ pub struct GpuOptions {
     pub upload: Upload,
     /// whether loops of shaders carry wgpu's counters
     pub loops: Loops,
-}
-
-/// Whether variants are measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Tune {
-    /// neither measured nor read from the store
-    #[default]
-    Off,
-    /// measured anew
-    Now,
-    /// measured where the store does not know the shape
-    Auto,
 }
 
 /// How weights get into their buffers.

@@ -4,7 +4,8 @@
 //! what it gave. A file that is not, to the bit, costs one warning and the time to compile; no run fails for it.
 
 use super::faults::one_line;
-use super::store::{self, Store};
+use super::store;
+use crate::store::Store;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 

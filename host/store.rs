@@ -5,23 +5,12 @@
 
 use super::shaders::{SHADERS, code};
 use super::variants::CLASSES;
+pub(super) use crate::store::name;
+use crate::store::{Store, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// Keeps small files between runs of the program; the command line gives one that writes to the user's cache directory.
-pub trait Store: fmt::Debug + Send + Sync {
-    /// The bytes of a name, if there are any.
-    fn get(&self, name: &str) -> Option<Vec<u8>>;
-    /// Replaces the bytes of a name, at once or not at all. What cannot be written is lost, with a warning.
-    fn put(&self, name: &str, bytes: &[u8]);
-    /// Warns the user in one line.
-    fn warn(&self, line: &str);
-    /// Tells the user in one line what takes time now.
-    fn tell(&self, line: &str);
-}
 
 /// What is remembered of one adapter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -127,15 +116,6 @@ pub(super) fn about(adapter: &wgpu::AdapterInfo) -> String {
         env!("CARGO_PKG_VERSION"),
         &hex(&shaders.finalize())[..16],
     )
-}
-
-/// What a store calls the file of a kind that is about something.
-pub(super) fn name(kind: &str, about: &str, ending: &str) -> String {
-    format!("{kind}-{}.{ending}", &hex(&Sha256::digest(about))[..16])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The CPU device: runs a plan with the twins, or with the SIMD code that gives the same bits.
 
+pub mod choice;
+mod tune;
+
 use crate::blocks::BlockType;
 use crate::ops;
 use crate::ops::add::AddParams;
@@ -16,12 +19,19 @@ use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
 use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Job, Plan, Stats, Step, WeightSource};
 use crate::simd::team::{self, Team};
-use crate::simd::{self, Act, Level, Words, fused};
+use crate::simd::{self, Act, Kernel, Level, Words, fused};
 use crate::stop::{Interrupted, Stop};
+use choice::{Found, Way};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
+pub use tune::Tuning;
+
+/// Tokens from which on a step is one of many: shorter ones run a token at a time.
+const MANY: usize = 4;
 
 /// Choices made when the device is made.
 #[derive(Clone, Copy, Debug)]
@@ -55,10 +65,25 @@ impl ThreadsError {
     }
 }
 
+/// How steps run: the twins where there is no kernel.
+#[derive(Clone)]
+struct Runs {
+    kernel: Option<Kernel>,
+    team: Arc<Team>,
+}
+
 /// The CPU with a loaded plan.
 pub struct CpuDevice {
     options: CpuOptions,
     team: Arc<Team>,
+    tuning: Tuning,
+    /// ways that were asked for
+    asked: Option<(Way, Way)>,
+    /// what the tuner chose for the plan
+    found: Option<Found>,
+    /// how steps of few tokens run, and of many
+    few: Runs,
+    many: Runs,
     plan: Plan,
     buffers: Vec<Words>,
     stats: Stats,
@@ -73,9 +98,15 @@ impl CpuDevice {
     /// Starts the worker threads.
     pub fn new(options: CpuOptions) -> anyhow::Result<CpuDevice> {
         let team = Team::new(options.threads).map_err(|e| ThreadsError::new(options.threads, e))?;
+        let rule = Runs { kernel: options.level.map(Kernel::from), team: team.clone() };
         Ok(CpuDevice {
             options,
             team,
+            tuning: Tuning::default(),
+            asked: None,
+            found: None,
+            few: rule.clone(),
+            many: rule,
             plan: Plan::default(),
             buffers: Vec::new(),
             stats: Stats::default(),
@@ -88,6 +119,56 @@ impl CpuDevice {
     /// The threads that commands run on, for who measures beside them.
     pub fn team(&self) -> &Arc<Team> {
         &self.team
+    }
+
+    /// From the next plan on, measures as it says how steps run best. Without, they run as the rules say.
+    pub fn tune(&mut self, tuning: Tuning) {
+        self.tuning = tuning;
+    }
+
+    /// What the tuner chose for the loaded plan; `None` where it was not asked, or there was nothing to choose.
+    pub fn found(&self) -> Option<&Found> {
+        self.found.as_ref()
+    }
+
+    /// From the next plan on, runs steps of few tokens and of many in these ways, whatever is measured. Loading fails where
+    /// the threads cannot be started. Panics in a step when this CPU does not have a level.
+    pub fn run_as(&mut self, few: Way, many: Way) {
+        self.asked = Some((few, many));
+    }
+
+    /// Chooses how steps of the loaded plan run.
+    fn choose(&mut self) -> anyhow::Result<()> {
+        let rule = Runs { kernel: self.options.level.map(Kernel::from), team: self.team.clone() };
+        (self.found, self.few, self.many) = (None, rule.clone(), rule.clone());
+        let Some(kernel) = rule.kernel else { return Ok(()) };
+        let way = Way { kernel, threads: self.team.threads() };
+        let mut teams = BTreeMap::from([(way.threads, self.team.clone())]);
+        let ways = match self.asked {
+            Some(asked) => asked,
+            None => {
+                let loaded = (&self.plan, &self.buffers[..]);
+                self.found = tune::tune(&self.tuning, loaded, way, &mut teams, &self.stop)?;
+                self.found.as_ref().map_or((way, way), |found| (found.few.way, found.many.way))
+            }
+        };
+        let mut runs = |way: Way| -> Result<Runs, ThreadsError> {
+            let team = match teams.entry(way.threads) {
+                Entry::Occupied(team) => team.get().clone(),
+                Entry::Vacant(place) => {
+                    let team = Team::new(way.threads).map_err(|e| ThreadsError::new(way.threads, e))?;
+                    place.insert(team).clone()
+                }
+            };
+            Ok(Runs { kernel: Some(way.kernel), team })
+        };
+        (self.few, self.many) = (runs(ways.0)?, runs(ways.1)?);
+        Ok(())
+    }
+
+    /// How a step runs.
+    fn runs(&self, step: &Step) -> &Runs {
+        if step.n_tokens < MANY { &self.few } else { &self.many }
     }
 
     /// Words of all buffers together.
@@ -114,7 +195,8 @@ impl CpuDevice {
     fn command(&mut self, index: usize, step: &Step) {
         let command = &self.plan.recording.commands[index];
         if let Some(args) = command.args_for(step) {
-            run(self.options.level, command, &args, &mut self.buffers, &self.stop);
+            let kernel = if step.n_tokens < MANY { self.few.kernel } else { self.many.kernel };
+            run(kernel, command, &args, &mut self.buffers, &self.stop);
             self.stats.commands += 1;
         }
     }
@@ -128,7 +210,7 @@ impl CpuDevice {
 
     /// Commands of the step, on the team. Looks at the flag after each: its loops leave tasks out where the flag is up.
     fn commands(&mut self, indices: Range<usize>, step: &Step) -> Result<(), Interrupted> {
-        let (team, stop) = (self.team.clone(), self.stop.clone());
+        let (team, stop) = (self.runs(step).team.clone(), self.stop.clone());
         team.install_until(&stop, || {
             for i in indices {
                 self.command(i, step);
@@ -151,7 +233,7 @@ const BINDS: usize = 16;
 const OUTPUTS: usize = 4;
 
 /// Takes the written buffers out of the list, runs the operation, and puts them back.
-fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Words], stop: &Stop) {
+fn run(kernel: Option<Kernel>, command: &Command, args: &Args, buffers: &mut [Words], stop: &Stop) {
     let job = command.op.with(args).unwrap_or_else(|| panic!("{} has {args:?}", command.title()));
     let outputs = command.outputs();
     let read = &command.binds[..command.binds.len() - outputs.len()];
@@ -165,9 +247,9 @@ fn run(level: Option<Level>, command: &Command, args: &Args, buffers: &mut [Word
         *input = &buffers[id];
     }
     let (inputs, written) = (&inputs[..read.len()], &mut out[..outputs.len()]);
-    let cut = level.is_none() && stop.may_be_asked() && by_token(job, inputs, written, stop);
+    let cut = kernel.is_none() && stop.may_be_asked() && by_token(job, inputs, written, stop);
     if !cut {
-        operation(level, job, inputs, written);
+        operation(kernel, job, inputs, written);
     }
     for (&id, words) in outputs.iter().zip(out) {
         buffers[id] = words;
@@ -255,7 +337,8 @@ fn rows_mut(words: &mut [u32], n: u32, width: u32) -> &mut [f32] {
 }
 
 #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
-fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words]) {
+fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Words]) {
+    let level = kernel.map(|k| k.level);
     match job {
         Job::Encode(t, p) => ops::encode::encode(t, p, floats(inputs[0]), &mut out[0]),
         Job::Embed(t, p) => {
@@ -265,7 +348,7 @@ fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words
                 (twins(t).embed)(&EmbedParams { n_tokens, ..*p }, &inputs[0][first..], inputs[1], x);
             });
         }
-        Job::Matvec(t, p) => matvec(level, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0])),
+        Job::Matvec(t, p) => matvec(kernel, t, p, inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0])),
         Job::ActQuantize(p) => match level {
             Some(level) => simd::act_quantize(level, p, floats(inputs[0]), &mut out[0]),
             None => ops::act_quantize::act_quantize(p, floats(inputs[0]), &mut out[0]),
@@ -401,23 +484,23 @@ fn operation(level: Option<Level>, job: Job, inputs: &[&[u32]], out: &mut [Words
         }
         Job::MatvecPair(a, b, p) => {
             let (w, act, y) = (inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
-            match level {
-                Some(level) => fused::matvec_pair(level, (a, b), p, w, act, y),
+            match kernel {
+                Some(kernel) => fused::matvec_pair(kernel, (a, b), p, w, act, y),
                 None => ops::matvec_pair::matvec_pair((a, b), p, w, act, y),
             }
         }
-        Job::GateUp(t, p) => match level {
-            Some(level) => fused::gate_up(level, t, p, inputs[0], inputs[1], &mut out[0]),
+        Job::GateUp(t, p) => match kernel {
+            Some(kernel) => fused::gate_up(kernel, t, p, inputs[0], inputs[1], &mut out[0]),
             None => ops::gate_up::gate_up(t, p, inputs[0], inputs[1], &mut out[0]),
         },
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }
 }
 
-fn matvec(level: Option<Level>, t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
-    match level {
-        Some(level) if t.is_float() => simd::matvec(level, t, p, w, Act::Floats(floats(act)), y),
-        Some(level) => simd::matvec(level, t, p, w, Act::Blocks(act), y),
+fn matvec(kernel: Option<Kernel>, t: BlockType, p: &LinearParams, w: &[u32], act: &[u32], y: &mut [f32]) {
+    match kernel {
+        Some(kernel) if t.is_float() => simd::matvec(kernel, t, p, w, Act::Floats(floats(act)), y),
+        Some(kernel) => simd::matvec(kernel, t, p, w, Act::Blocks(act), y),
         None => (twins(t).matvec)(p, w, act, y),
     }
 }
@@ -461,9 +544,14 @@ impl Drop for Packers {
 
 impl Device for CpuDevice {
     fn info(&self) -> DeviceInfo {
-        let level = self.options.level.map_or("scalar", Level::name);
+        let level = |runs: &Runs| runs.kernel.map_or("scalar", |k| k.level.name());
+        let apart = if level(&self.few) == level(&self.many) {
+            String::new()
+        } else {
+            format!(" for one token, {} for many", level(&self.many))
+        };
         DeviceInfo {
-            name: format!("CPU ({level}, {} threads)", self.team.threads()),
+            name: format!("CPU ({}{apart}, {} threads)", level(&self.few), self.team.threads()),
             max_binding_words: self.options.max_binding.map_or(usize::MAX / 8, |b| (b / 4) as usize),
         }
     }
@@ -495,7 +583,7 @@ impl Device for CpuDevice {
             }
             self.buffers = buffers;
             self.plan = plan;
-            Ok(())
+            self.choose()
         }
         .boxed_local()
     }
@@ -575,6 +663,9 @@ mod tests {
     use crate::models::{Hyper, PlanOptions};
     use crate::ops::cache::CacheType;
     use crate::record::{BufDecl, Role};
+    use crate::simd::Fetch;
+    use crate::store::{Store, Tune};
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
@@ -619,15 +710,26 @@ mod tests {
         cache: CacheType,
         n: u32,
     ) -> anyhow::Result<(Vec<u32>, u64)> {
+        let mut device = CpuDevice::new(CpuOptions { level, threads: 2, max_binding: None })?;
+        logits_on(&mut device, model, stop, cache, n)
+    }
+
+    /// [`logits`] on a device.
+    fn logits_on(
+        device: &mut CpuDevice,
+        model: &str,
+        stop: Stop,
+        cache: CacheType,
+        n: u32,
+    ) -> anyhow::Result<(Vec<u32>, u64)> {
         let c = Synthetic::parse(model).map_err(anyhow::Error::msg)?.container()?;
         let h = Hyper::read(&c)?;
-        let mut device = CpuDevice::new(CpuOptions { level, threads: 2, max_binding: None })?;
         let (k_type, v_type, ubatch, max_binding_words) = (cache, cache, n as usize, 1 << 16);
         let plan =
             PlanOptions { n_ctx: 128, ubatch, max_out: 2, k_type, v_type, max_binding_words, ..PlanOptions::default() };
         let options = SessionOptions { plan, memory: None, fuse: Fuse::On };
         futures::executor::block_on(async {
-            let mut session = Session::new(&mut device, &c, &h, options, |_| ()).await?;
+            let mut session = Session::new(device, &c, &h, options, |_| ()).await?;
             session.device().set_stop(stop);
             let mut words = Vec::new();
             for (ids, from) in [((0..n).collect::<Vec<u32>>(), n as usize - 2), (vec![7], 0)] {
@@ -658,6 +760,99 @@ mod tests {
             let of = |stop| logits(model, level, stop, cache, n).unwrap_or_else(|e| panic!("{model}: {e:#}"));
             assert_eq!(of(Stop::new()), of(Stop::default()), "{model} {cache:?} {level:?}");
         }
+    }
+
+    #[test]
+    fn no_way_to_run_changes_a_bit() {
+        let f16 = CacheType::F16;
+        for model in ["llama-tiny:q4_k_m", "llama-tiny:q8_0", "qwen2-tiny:q5_1", "llama-tiny:f16"] {
+            let want = logits(model, None, Stop::default(), f16, 9).unwrap();
+            for level in Level::available() {
+                for (once, kib, threads) in [(true, 6, 1), (false, 12, 2), (true, 24, 3), (false, 48, 5)] {
+                    let kernel = Kernel { level, fetch: Fetch { once, ahead: kib << 10 } };
+                    let (one, other) =
+                        (Way { kernel, threads }, Way { kernel: Kernel::from(Level::Portable), threads: 2 });
+                    for (few, many) in [(one, other), (other, one)] {
+                        let mut device = CpuDevice::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
+                        device.run_as(few, many);
+                        let got = logits_on(&mut device, model, Stop::default(), f16, 9).unwrap();
+                        assert_eq!(got, want, "{model}: {} and {}", few.title(), many.title());
+                    }
+                }
+            }
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<BTreeMap<String, Vec<u8>>>);
+
+    impl Store for Kept {
+        fn get(&self, name: &str) -> Option<Vec<u8>> {
+            self.0.lock().unwrap().get(name).cloned()
+        }
+        fn put(&self, name: &str, bytes: &[u8]) {
+            self.0.lock().unwrap().insert(name.into(), bytes.into());
+        }
+        fn warn(&self, line: &str) {
+            panic!("{line}");
+        }
+        fn tell(&self, _: &str) {}
+    }
+
+    #[test]
+    fn what_the_tuner_found_is_used_until_it_is_plainly_wrong_and_changes_no_bit() {
+        let kept = Arc::new(Kept::default());
+        // 8 MB of weights and more
+        let model = "llama-58m:q4_0";
+        let run = |when, level_is_forced| {
+            let mut device = CpuDevice::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
+            let store = Some(kept.clone() as Arc<dyn Store>);
+            device.tune(Tuning { when, store, level_is_forced, threads_are_forced: true, ..Tuning::default() });
+            let got = logits_on(&mut device, model, Stop::default(), CacheType::F16, 9).unwrap();
+            (got, device.found().cloned())
+        };
+        let pages = || kept.0.lock().unwrap().clone();
+        let (want, none) = run(Tune::Off, false);
+        assert_eq!((none, pages().len()), (None, 0));
+        let others = Level::available().into_iter().filter(|l| *l != Level::Portable).count().saturating_sub(1);
+        // the neighbours of a test may leave it too little time, and slow a load down by more than it allows
+        let complete = |found: &Option<Found>| found.as_ref().is_some_and(|f| f.many.against.len() == others);
+        let first = (0..9).map(|_| run(Tune::Now, false)).find(|(_, found)| complete(found));
+        let (got, first) = first.expect("every level is measured");
+        assert!(first.is_some() && pages().len() == 1);
+        assert_eq!(got, want);
+        // a load that measures leaves another page
+        let load = |_| (pages(), run(Tune::Auto, false));
+        let again = (0..9).map(load).find(|(before, _)| *before == pages());
+        let (_, (got, found)) = again.expect("what is remembered is used");
+        assert!(found.is_some());
+        assert_eq!(got, want);
+        // another time than the weights take
+        let (name, bytes) = pages().pop_first().unwrap();
+        let mut wrong: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let kinds = wrong["choices"].as_object_mut().unwrap();
+        for side in kinds.values_mut().flat_map(|sides| sides.as_array_mut().unwrap()) {
+            side["us_per_mib"] = 1e9.into();
+            side["level"] = "portable".into();
+        }
+        kept.put(&name, &serde_json::to_vec(&wrong).unwrap());
+        let (got, found) = (0..5).map(|_| run(Tune::Auto, false)).find(|(_, found)| found.is_some()).unwrap();
+        assert_eq!(got, want);
+        assert!(found.unwrap().many.us_per_mib < 1e8);
+        assert!(!String::from_utf8(pages()[&name].clone()).unwrap().contains("1000000000"));
+        // what is forced has a place of its own in the page
+        let (got, forced) = (0..5).map(|_| run(Tune::Now, true)).find(|(_, found)| found.is_some()).unwrap();
+        assert_eq!((got, forced.unwrap().few.way.kernel.level), (want, Level::detect()));
+        let text = String::from_utf8(pages()[&name].clone()).unwrap();
+        assert_eq!(text.matches(" MiB, 8 bits").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_small_model_is_not_measured() {
+        let mut device = CpuDevice::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
+        device.tune(Tuning { when: Tune::Now, ..Tuning::default() });
+        logits_on(&mut device, "llama-tiny", Stop::default(), CacheType::F16, 9).unwrap();
+        assert_eq!(device.found(), None);
     }
 
     #[test]

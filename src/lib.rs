@@ -90,7 +90,8 @@ pub mod internals {
     //! - [`blocks`]: block layouts of the weight formats, their decoders and encoders, and packing for the kernels
     //! - [`ops`]: one plain Rust twin per operation; `ops::exact` holds the arithmetic every twin and shader shares
     //! - [`simd`]: the same operations per instruction set, bit-equal to the twins
-    //! - [`limits`]: what this machine can do at most, measured
+    //! - [`limits`]: what this machine can do at most, measured, and what the system tells of it
+    //! - [`store`]: small files kept between runs, given by whoever opens a device
     //! - [`record`]: a model's work as data (`Recording`), and the `Device` trait that runs it
     //! - [`fuse`]: fewer commands for the same bits
     //! - [`cases`]: small runs of every operation, for tests and timing
@@ -125,6 +126,7 @@ pub mod internals {
     pub mod simd;
     pub mod stats;
     pub mod stop;
+    pub mod store;
     pub mod study;
 
     #[cfg(feature = "gpu")]
@@ -149,3 +151,4 @@ pub use models::Recent;
 pub use ops::cache::CacheType;
 pub use record::Stats;
 pub use stop::Stop;
+pub use store::{Store, Tune};

@@ -113,7 +113,7 @@ pub struct Kernels {
     pub fuse: String,
     /// the variants forced, `matmul` or `q4k_matvec=matmul`, separated by commas; empty: none
     pub variant: String,
-    /// when kernels are measured against each other: `auto`, `now`, `off`; empty on the CPU, which has no choice
+    /// when kernels are measured against each other: `auto`, `now`, `off`
     pub tune: String,
 }
 

@@ -303,8 +303,8 @@ impl<'a> Run<'a> {
         let maker = Maker::new(&title, about.as_ref());
         let mut kernels = engine.kernels.row();
         if about.is_none() {
-            // choices among the kernels of a GPU
-            (kernels.variant, kernels.tune) = Default::default();
+            // variants are a GPU's
+            kernels.variant = Default::default();
         }
         let facts = match about {
             Some(about) => schema::Device {

@@ -12,11 +12,13 @@ use crate::generate::SessionOptions;
 use crate::host;
 use crate::models::{self, Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
+use crate::store::{Store, Tune};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No device of that name, or none that is exact: exit 3.
@@ -164,7 +166,7 @@ pub struct KernelArgs {
     /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
     #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
     pub fuse: Fuse,
-    /// When GPU kernels are measured against each other: auto (at new shapes), now, off
+    /// When kernels are measured against each other: auto (at new shapes), now, off
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
     #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
     pub tune: TuneWhen,
@@ -218,6 +220,23 @@ pub struct EngineArgs {
 }
 
 impl KernelArgs {
+    /// When kernels are measured.
+    fn tune(&self) -> Tune {
+        match self.tune {
+            TuneWhen::Auto => Tune::Auto,
+            TuneWhen::Now => Tune::Now,
+            TuneWhen::Off => Tune::Off,
+        }
+    }
+
+    /// Where that is kept.
+    fn store(&self) -> Option<Arc<dyn Store>> {
+        match self.tune {
+            TuneWhen::Off => None,
+            _ => super::store::open(self.cache_dir.as_deref()),
+        }
+    }
+
     /// For rows of a benchmark.
     pub fn row(&self) -> Kernels {
         let fuse = match self.fuse {
@@ -298,6 +317,8 @@ impl EngineArgs {
             threads: self.threads,
             max_binding: self.max_binding,
             stop: interrupt::stop().clone(),
+            tune: self.kernels.tune(),
+            store: self.kernels.store(),
             #[cfg(feature = "gpu")]
             gpu: self.gpu(None),
         };
@@ -310,15 +331,7 @@ impl EngineArgs {
         // of several words the last that serves is taken
         let words = fallback.into_iter().chain(self.kernels.variants.iter().map(String::as_str));
         let variants = words.filter_map(|s| host::variants::Forced::parse(s).ok()).collect();
-        let tune = match self.kernels.tune {
-            TuneWhen::Auto => host::Tune::Auto,
-            TuneWhen::Now => host::Tune::Now,
-            TuneWhen::Off => host::Tune::Off,
-        };
-        let store = match tune {
-            host::Tune::Off => None,
-            _ => super::store::open(self.kernels.cache_dir.as_deref()),
-        };
+        let (tune, store) = (self.kernels.tune(), self.kernels.store());
         // for finding out what is wrong with a driver, and for measuring
         let upload = match std::env::var("ISOBIT_UPLOAD").as_deref() {
             Ok("staged") => host::Upload::Staged,

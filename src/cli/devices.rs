@@ -3,6 +3,8 @@
 use super::common::{self, Load};
 use super::inspect::{cache_bytes, cells, recent_bytes, size};
 use super::one_line;
+use super::store;
+use crate::cpu::choice::{Chosen, Memory};
 use crate::cpu::{CpuDevice, CpuOptions};
 use crate::limits::total_memory;
 use crate::models::Hyper;
@@ -26,6 +28,9 @@ pub struct DevicesArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Where measurements are kept between runs
+    #[arg(long, hide = true, value_name = "DIR", env = "ISOBIT_CACHE_DIR", hide_env_values = true)]
+    cache_dir: Option<PathBuf>,
 }
 
 pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
@@ -42,10 +47,26 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
             CacheType::ALL.iter().map(|t| (t.name(), t.words(TABLE_HEAD).map(bytes))).collect()
         }
     };
+    let tuned = Memory::open(store::open(a.cache_dir.as_deref())).all();
     let adapters = adapters();
     let mut out = std::io::stdout().lock();
     if a.json {
-        let mut v = serde_json::json!({ "cpu": { "name": cpu, "levels": levels, "memory": total_memory() }, "adapters": adapters });
+        let side = |c: &Chosen| {
+            let against: serde_json::Map<_, _> = c.against.iter().map(|(n, r)| (n.clone(), (*r).into())).collect();
+            serde_json::json!({
+                "level": c.way.kernel.level.name(),
+                "prefetch": c.way.kernel.fetch.name(),
+                "threads": c.way.threads,
+                "us_per_mib": c.us_per_mib,
+                "against": against,
+            })
+        };
+        let tuned: serde_json::Map<_, _> = tuned
+            .iter()
+            .map(|(kind, f)| (kind.clone(), serde_json::json!({ "few": side(&f.few), "many": side(&f.many) })))
+            .collect();
+        let cpu = serde_json::json!({ "name": cpu, "levels": levels, "memory": total_memory(), "tuned": tuned });
+        let mut v = serde_json::json!({ "cpu": cpu, "adapters": adapters });
         let key = if hyper.is_some() { "cache_bytes_per_token" } else { "cache_bytes_per_1024_values" };
         v[key] = cache.iter().map(|(n, b)| (n.to_string(), (*b).into())).collect::<serde_json::Map<_, _>>().into();
         if let Some(h) = &hyper {
@@ -60,6 +81,9 @@ pub fn run(a: DevicesArgs) -> anyhow::Result<ExitCode> {
         levels.join(", "),
         total_memory().map_or("unknown".into(), size)
     )?;
+    for (kind, found) in &tuned {
+        writeln!(out, "   measured with {kind}: {}", found.title())?;
+    }
     if adapters.is_empty() {
         writeln!(out, "no GPU adapter; --device cpu always works")?;
     }

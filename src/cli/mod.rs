@@ -21,7 +21,6 @@ mod run;
 mod shaders;
 mod slim;
 mod stdout;
-#[cfg(feature = "gpu")]
 mod store;
 mod system;
 mod tokenize;

@@ -5,7 +5,7 @@
 use super::interrupt;
 use super::notes::note;
 use crate::formats::output;
-use crate::host::Store;
+use crate::store::Store;
 use etcetera::BaseStrategy;
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -3,14 +3,16 @@
 //! What is named `cpu` never looks for adapters, and what is found among the native interfaces never starts GL.
 
 use super::error::{Error, Place, at};
-use crate::cpu::{CpuDevice, CpuOptions};
+use crate::cpu::{CpuDevice, CpuOptions, Tuning};
 #[cfg(feature = "gpu")]
 use crate::host;
 use crate::limits;
 use crate::record;
-use crate::simd::Level;
+use crate::simd::{Fetch, Level};
 use crate::stop::Stop;
+use crate::store::{Store, Tune};
 use std::fmt;
+use std::sync::Arc;
 
 /// Choices made when a device is opened. None of them changes a bit of a result.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,10 @@ pub struct DeviceOptions {
     pub max_binding: Option<u64>,
     /// a flag that ends loading and steps early, wherever they are, with [`Error::Interrupted`]
     pub stop: Stop,
+    /// whether the CPU measures how steps run best when a plan is loaded; by default it does not
+    pub tune: Tune,
+    /// where what it found is kept between runs
+    pub store: Option<Arc<dyn Store>>,
     /// those of adapters; by default kernels are not measured and nothing is kept between runs. Its `max_binding` is not
     /// looked at
     #[cfg(feature = "gpu")]
@@ -159,6 +165,13 @@ impl Devices {
         let DeviceOptions { threads, max_binding, .. } = self.options;
         let mut cpu = CpuDevice::new(CpuOptions { level, threads, max_binding }).map_err(at(Place::Device))?;
         record::Device::set_stop(&mut cpu, self.options.stop.clone());
+        cpu.tune(Tuning {
+            when: self.options.tune,
+            store: self.options.store.clone(),
+            level_is_forced: word != "cpu" || Level::is_forced(),
+            fetch_is_forced: Fetch::is_forced(),
+            threads_are_forced: threads > 0,
+        });
         Ok(Some(Device::custom(Box::new(cpu), true)))
     }
 }

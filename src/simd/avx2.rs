@@ -1,29 +1,30 @@
 //! The vector operations with AVX2 and F16C: eight rows to a register.
 
-use super::lanes::{Lanes, Word};
+use super::lanes::{AHEAD, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::x86_64::*;
 
-/// Proof that this CPU has AVX2 and F16C. `NEAR`: weights are asked for as data like any other (`prefetch`).
+/// Proof that this CPU has AVX2 and F16C. `NEAR`: weights are asked for as data like any other (`prefetch`);
+/// how many bytes ahead is what is in it.
 #[derive(Clone, Copy)]
-pub(super) struct Avx2<const NEAR: bool = false>(());
+pub(super) struct Avx2<const NEAR: bool = false>(usize);
 
 impl Avx2 {
     /// # Safety
     ///
     /// This CPU has AVX2 and F16C.
     pub(super) const unsafe fn new() -> Avx2 {
-        Avx2(())
+        Avx2(AHEAD)
     }
 }
 
-impl Avx2<true> {
+impl<const NEAR: bool> Avx2<NEAR> {
     /// # Safety
     ///
     /// As for `new`.
-    pub(super) const unsafe fn near() -> Avx2<true> {
-        Avx2(())
+    pub(super) const unsafe fn asking(ahead: usize) -> Avx2<NEAR> {
+        Avx2(ahead)
     }
 }
 
@@ -110,6 +111,10 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
     #[inline(always)]
     fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
         intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
+    }
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        self.0
     }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {

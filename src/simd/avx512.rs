@@ -2,30 +2,31 @@
 
 use super::kernels::Amax;
 use super::kernels::panel::Bytes;
-use super::lanes::{Lanes, Word};
+use super::lanes::{AHEAD, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
 use std::arch::x86_64::*;
 
-/// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI. `NEAR`: weights are asked for as data like any other (`prefetch`).
+/// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI. `NEAR`: weights are asked for as data like any other (`prefetch`);
+/// how many bytes ahead is what is in it.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512<const NEAR: bool = false>(());
+pub(super) struct Avx512<const NEAR: bool = false>(usize);
 
 impl Avx512 {
     /// # Safety
     ///
     /// This CPU has AVX-512 F, BW, VL, DQ and VNNI.
     pub(super) const unsafe fn new() -> Avx512 {
-        Avx512(())
+        Avx512(AHEAD)
     }
 }
 
-impl Avx512<true> {
+impl<const NEAR: bool> Avx512<NEAR> {
     /// # Safety
     ///
     /// As for `new`.
-    pub(super) const unsafe fn near() -> Avx512<true> {
-        Avx512(())
+    pub(super) const unsafe fn asking(ahead: usize) -> Avx512<NEAR> {
+        Avx512(ahead)
     }
 }
 
@@ -105,6 +106,10 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
         intrinsics!(_mm512_dpwssd_epi32(acc, w, _mm512_set1_epi32(a as i32)))
     }
 
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        self.0
+    }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
         intrinsics!(if NEAR {

@@ -19,13 +19,13 @@ impl AvxVnni {
     }
 }
 
-impl AvxVnni<true> {
+impl<const NEAR: bool> AvxVnni<NEAR> {
     /// # Safety
     ///
     /// As for `new`.
-    pub(super) const unsafe fn near() -> AvxVnni<true> {
+    pub(super) const unsafe fn asking(ahead: usize) -> AvxVnni<NEAR> {
         // SAFETY: the caller's promise.
-        AvxVnni(unsafe { Avx2::near() })
+        AvxVnni(unsafe { Avx2::asking(ahead) })
     }
 }
 
@@ -101,6 +101,10 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
     #[inline(always)]
     fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
         intrinsics!(_mm256_dpwssd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        self.0.ahead()
     }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {

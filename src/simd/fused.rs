@@ -2,7 +2,7 @@
 //! cache. No order changes, so the bits are those of the commands they replace.
 
 use super::{
-    Act, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, rope, swiglu, team,
+    Act, Kernel, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, rope, swiglu, team,
 };
 use crate::blocks::BlockType;
 use crate::ops::act_quantize::ActQuantizeParams;
@@ -72,24 +72,24 @@ pub fn swiglu_quantize(level: Level, p: &SwigluQuantizeParams, gate_up: &[f32], 
 
 /// `ops::matvec_pair`: `w` packed rows of both types, `act` blocks, `y` `[token]` rows `y_stride` apart.
 pub fn matvec_pair(
-    level: Level,
+    kernel: impl Into<Kernel>,
     (first, second): (BlockType, BlockType),
     p: &LinearPairParams,
     w: &[u32],
     act: &[u32],
     y: &mut [f32],
 ) {
-    let (a, b, at) = p.parts(first);
-    matvec(level, first, &a, &w[..at], Act::Blocks(act), y);
-    matvec(level, second, &b, &w[at..], Act::Blocks(act), y);
+    let ((a, b, at), kernel) = (p.parts(first), kernel.into());
+    matvec(kernel, first, &a, &w[..at], Act::Blocks(act), y);
+    matvec(kernel, second, &b, &w[at..], Act::Blocks(act), y);
 }
 
 /// `ops::gate_up`: `w` packed gate rows, then up rows; `act` blocks of the input, `mid` of the result.
-pub fn gate_up(level: Level, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u32], mid: &mut [u32]) {
-    let l = p.linear();
+pub fn gate_up(kernel: impl Into<Kernel>, t: BlockType, p: &GateUpParams, w: &[u32], act: &[u32], mid: &mut [u32]) {
+    let (l, kernel) = (p.linear(), kernel.into());
     with_scratch((p.n_tokens * l.y_stride) as usize, |y| {
-        matvec(level, t, &l, w, Act::Blocks(act), y);
-        swiglu_quantize(level, &p.swiglu(), y, mid);
+        matvec(kernel, t, &l, w, Act::Blocks(act), y);
+        swiglu_quantize(kernel.level, &p.swiglu(), y, mid);
     });
 }
 

@@ -157,9 +157,6 @@ pub(super) use whole_rows::{W8A8, quantise_row};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time.
-const AHEAD: usize = 12 << 10;
-
 /// Weights that will be needed, asked for evenly over the 32 steps of a group. With few tokens a kernel waits for memory,
 /// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets.
 #[derive(Clone, Copy)]
@@ -171,8 +168,8 @@ pub(super) struct Next {
 impl Next {
     /// For part `part` of the group that begins at word `word` of `w`: `lines` cache lines.
     #[inline(always)]
-    fn new(w: &[Word], word: usize, part: usize, lines: usize) -> Next {
-        let bytes = word * size_of::<Word>() + part * lines * LINE + AHEAD;
+    fn new<V: Lanes>(v: V, w: &[Word], word: usize, part: usize, lines: usize) -> Next {
+        let bytes = word * size_of::<Word>() + part * lines * LINE + v.ahead();
         Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
     }
 
@@ -515,6 +512,7 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
                 let next = Next::new(
+                    v,
                     w,
                     g * <F as Quantised>::WORDS / <F as Quantised>::GROUPS,
                     part,

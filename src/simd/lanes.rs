@@ -8,6 +8,9 @@ use crate::ops::linear::ROW_BLOCK;
 /// One word of a packed row block: the same word of 32 rows.
 pub(super) type Word = [u32; ROW_BLOCK];
 
+/// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time.
+pub(super) const AHEAD: usize = 12 << 10;
+
 /// A vector instruction set. A value of the type is the proof that this CPU has it, which is what makes the methods safe.
 pub(super) trait Lanes: Copy {
     /// Lanes of one vector; divides 32.
@@ -50,6 +53,11 @@ pub(super) trait Lanes: Copy {
     /// acc + the two products of signed halves of `w` and of `a`.
     fn dot_halves(self, acc: Self::I, w: Self::I, a: u32) -> Self::I;
 
+    /// Bytes between the weights in use and those that kernels ask for.
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        AHEAD
+    }
     /// Asks for the cache line at `from`, which may lie anywhere; a hint.
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}

@@ -4,6 +4,7 @@
 use super::avx512::Avx512;
 use super::kernels::ActBlock;
 use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block};
+use super::lanes::AHEAD;
 use super::lanes::Word;
 use super::{Out, team};
 use std::cell::Cell;
@@ -91,7 +92,7 @@ impl Job<'_> {
         out: &Out,
     ) {
         // SAFETY: this function's own target features.
-        let v = unsafe { Avx512::near() };
+        let v = unsafe { Avx512::<true>::asking(AHEAD) };
         let per_row = self.groups.div_ceil(F::GROUPS) * F::WORDS;
         let mut sums = [Sums::ZERO; MOST];
         let sums = &mut sums[..tokens.len().next_multiple_of(TILE)];

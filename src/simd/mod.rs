@@ -19,7 +19,6 @@ mod many;
 mod pair;
 pub mod peak;
 mod portable;
-#[cfg(target_arch = "x86_64")]
 mod prefetch;
 mod rows;
 pub mod team;
@@ -48,6 +47,7 @@ pub use cache::{cache_write_k, cache_write_v};
 pub use elementwise::{rms_norm_row, rope, swiglu};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
+pub use prefetch::{Fetch, cpu_title};
 use std::ops::Range;
 use std::sync::OnceLock;
 pub use top_k::top_k;
@@ -98,6 +98,11 @@ impl Level {
                 best
             })
         })
+    }
+
+    /// Whether `ISOBIT_SIMD` names a level.
+    pub fn is_forced() -> bool {
+        std::env::var_os(LEVEL_VARIABLE).is_some_and(|v| !v.is_empty())
     }
 
     /// What [`Level::detect`] gives, or why `ISOBIT_SIMD` asks for it in vain.
@@ -170,6 +175,22 @@ impl Level {
     }
 }
 
+/// What decides how the linear operations run, and no bit of what they give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kernel {
+    /// the instruction set
+    pub level: Level,
+    /// how weights are asked for
+    pub fetch: Fetch,
+}
+
+impl From<Level> for Kernel {
+    /// A level, asking as the rule for this CPU says.
+    fn from(level: Level) -> Kernel {
+        Kernel { level, fetch: Fetch::detect() }
+    }
+}
+
 /// What the weights are multiplied with.
 #[derive(Clone, Copy, Debug)]
 pub enum Act<'a> {
@@ -184,7 +205,8 @@ pub enum Act<'a> {
 ///
 /// `w` is packed (`blocks::pack`); `y` holds the tokens `y_stride` apart. Panics when a length does not fit, when `t` is
 /// not a packed type, when `act` is of the wrong kind, or when this CPU does not have `level`.
-pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act, y: &mut [f32]) {
+pub fn matvec(kernel: impl Into<Kernel>, t: BlockType, p: &LinearParams, w: &[u32], act: Act, y: &mut [f32]) {
+    let Kernel { level, fetch } = kernel.into();
     let (n_tokens, k, rows, digits) = (p.n_tokens as usize, p.k as usize, p.rows as usize, p.digits as usize);
     let (stride, offset) = (p.y_stride as usize, p.y_offset as usize);
     assert!(level.is_available(), "matvec: this CPU does not have {}", level.name());
@@ -216,7 +238,7 @@ pub fn matvec(level: Level, t: BlockType, p: &LinearParams, w: &[u32], act: Act,
                     return;
                 }
             }
-            let job = QuantisedJob { level, w, act, k, digits };
+            let job = QuantisedJob { level, fetch, w, act, k, digits };
             parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
@@ -362,11 +384,13 @@ fn parallel(
     let pieces = n_tokens.div_ceil(tokens);
     // pieces of equal length, in whole tiles
     let tokens = n_tokens.div_ceil(pieces).next_multiple_of(TOKENS);
-    team::for_each(row_blocks.div_ceil(rows) * pieces, |task| {
-        let (i, j) = (task / pieces, task % pieces);
-        let tokens = (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens);
-        for b in i * rows..row_blocks.min((i + 1) * rows) {
-            f(b, tokens.clone());
+    // a task is one row block and one piece; those of ROWS row blocks with the same piece lie side by side
+    team::batches(row_blocks * pieces, rows, |tasks| {
+        for task in tasks {
+            let (first, at) = (task / (rows * pieces) * rows, task % (rows * pieces));
+            let beside = rows.min(row_blocks - first);
+            let (b, j) = (first + at % beside, at / beside);
+            f(b, (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens));
         }
     });
 }
@@ -421,6 +445,8 @@ impl Out {
 /// A matrix with quantised weights and its activations.
 struct QuantisedJob<'a> {
     level: Level,
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the other levels ask in one way"))]
+    fetch: Fetch,
     w: &'a [Word],
     act: &'a [ActBlock],
     k: usize,
@@ -475,13 +501,13 @@ impl QuantisedJob<'_> {
             Level::Portable => F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(w, act, groups, seg) },
+            Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(self.fetch, w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni => unsafe { quantised_avxvnni::<F, T, D>(w, act, groups, seg) },
+            Level::AvxVnni => unsafe { quantised_avxvnni::<F, T, D>(self.fetch, w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(w, act, groups, seg) },
+            Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(self.fetch, w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "aarch64")]
             Level::Neon => unsafe { quantised_neon::<F, T, D>(w, act, groups, seg) },
@@ -505,14 +531,15 @@ impl QuantisedJob<'_> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 fn quantised_avx2<F: Matrix, const T: usize, const D: usize>(
+    fetch: Fetch,
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let (v, near) = unsafe { (avx2::Avx2::new(), avx2::Avx2::near()) };
-    match kernels::few::<T, D>() && !prefetch::once() {
+    let (v, near) = unsafe { (avx2::Avx2::<false>::asking(fetch.ahead), avx2::Avx2::<true>::asking(fetch.ahead)) };
+    match kernels::few::<T, D>() && !fetch.once {
         true => F::tile::<_, T, D, 4>(near, w, act, groups, seg),
         false => F::tile::<_, T, D, 4>(v, w, act, groups, seg),
     }
@@ -521,17 +548,19 @@ fn quantised_avx2<F: Matrix, const T: usize, const D: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avxvnni")]
 fn quantised_avxvnni<F: Matrix, const T: usize, const D: usize>(
+    fetch: Fetch,
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let (v, near) = unsafe { (avxvnni::AvxVnni::new(), avxvnni::AvxVnni::near()) };
+    let (v, near) =
+        unsafe { (avxvnni::AvxVnni::<false>::asking(fetch.ahead), avxvnni::AvxVnni::<true>::asking(fetch.ahead)) };
     if T == 4 && D == 1 && F::PAIRED {
         return F::tile::<_, T, D, 2>(pair::Pair(v), w, act, groups, seg);
     }
-    match kernels::few::<T, D>() && !prefetch::once() {
+    match kernels::few::<T, D>() && !fetch.once {
         true => F::tile::<_, T, D, 4>(near, w, act, groups, seg),
         false => F::tile::<_, T, D, 4>(v, w, act, groups, seg),
     }
@@ -540,14 +569,16 @@ fn quantised_avxvnni<F: Matrix, const T: usize, const D: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn quantised_avx512<F: Matrix, const T: usize, const D: usize>(
+    fetch: Fetch,
     w: &[Word],
     act: &[ActBlock],
     groups: usize,
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let (v, near) = unsafe { (avx512::Avx512::new(), avx512::Avx512::near()) };
-    let near_asked = kernels::few::<T, D>() && !prefetch::once();
+    let (v, near) =
+        unsafe { (avx512::Avx512::<false>::asking(fetch.ahead), avx512::Avx512::<true>::asking(fetch.ahead)) };
+    let near_asked = kernels::few::<T, D>() && !fetch.once;
     if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
         return match near_asked {
             true => F::tile::<_, T, D, 1>(pair::Pair(near), w, act, groups, seg),

@@ -73,6 +73,10 @@ impl<V: Lanes> Lanes for Pair<V> {
     }
 
     #[inline(always)]
+    fn ahead(self) -> usize {
+        self.0.ahead()
+    }
+    #[inline(always)]
     fn prefetch(self, from: *const u8) {
         self.0.prefetch(from);
     }

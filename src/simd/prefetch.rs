@@ -1,35 +1,76 @@
-//! How weights that will be needed are asked for on x86-64. Changes no bit, only how long a token takes.
+//! How weights that will be needed are asked for, and which CPU it is asked of. Changes no bit, only how long a token takes.
 //!
 //! Every weight is read once a token, so the hint for data that is read once (`prefetchnta`) looks right. What it does is
 //! the CPU's affair. Measured, decode of 58 M and 1.1 B parameters: 2 to 5 % faster than `prefetcht0` on AMD Zen 5; on
 //! Zen 4 no slower, as far as a noisy machine could tell; two to four times slower on an Intel Xeon with a large shared
-//! cache that is not inclusive, where every token then reads memory (`docs/performance.md`). So AMD's recent families use
-//! it, and nobody else.
+//! cache that is not inclusive, where every token then reads memory (`docs/performance.md`). So as a rule AMD's recent
+//! families use it, and nobody else; `cpu::tune` measures. The levels of x86-64 do as they are told here, those of other
+//! architectures ask in one way.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use super::lanes::AHEAD;
+use std::sync::OnceLock;
 
 /// AMD's families of Zen 4 (and Zen 3, which was not measured) and Zen 5.
 const ZEN: [u32; 2] = [0x19, 0x1a];
 
-/// Whether weights are asked for as data that is read once. `ISOBIT_PREFETCH=once|near` forces it, for measuring.
-#[inline(always)]
-pub(super) fn once() -> bool {
-    /// 0: not known yet, 1: near, 2: once
-    static CHOSEN: AtomicU8 = AtomicU8::new(0);
-    #[cold]
-    #[inline(never)]
-    fn find() -> bool {
-        let once = choose(std::env::var("ISOBIT_PREFETCH").ok().as_deref(), cpu());
-        CHOSEN.store(if once { 2 } else { 1 }, Ordering::Relaxed);
-        once
+/// The environment variable that forces how weights are asked for.
+const VARIABLE: &str = "ISOBIT_PREFETCH";
+
+/// How weights that will be needed are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetch {
+    /// as data that is read once, not as data like any other
+    pub once: bool,
+    /// bytes between the weights in use and those asked for
+    pub ahead: usize,
+}
+
+impl Fetch {
+    /// Distances worth trying, in KiB.
+    pub const DISTANCES: [usize; 4] = [6, 12, 24, 48];
+
+    /// What the rule says for this CPU, or `ISOBIT_PREFETCH`: `once` or `near`, and a distance in KiB behind a colon where
+    /// it is not to be 12. The answer does not change while the process lives.
+    pub fn detect() -> Fetch {
+        static CHOSEN: OnceLock<Fetch> = OnceLock::new();
+        *CHOSEN.get_or_init(|| Fetch::asked().unwrap_or(Fetch { once: rule(cpu()), ahead: AHEAD }))
     }
-    match CHOSEN.load(Ordering::Relaxed) {
-        0 => find(),
-        chosen => chosen == 2,
+
+    /// Whether `ISOBIT_PREFETCH` forces it.
+    pub fn is_forced() -> bool {
+        Fetch::asked().is_some()
+    }
+
+    fn asked() -> Option<Fetch> {
+        Fetch::parse(&std::env::var(VARIABLE).ok()?)
+    }
+
+    /// `once`, `near:24`.
+    pub fn parse(word: &str) -> Option<Fetch> {
+        let (hint, ahead) = match word.split_once(':') {
+            Some((hint, kib)) => (hint, kib.parse::<usize>().ok().filter(|kib| (1..=1024).contains(kib))? << 10),
+            None => (word, AHEAD),
+        };
+        match hint {
+            "once" => Some(Fetch { once: true, ahead }),
+            "near" => Some(Fetch { once: false, ahead }),
+            _ => None,
+        }
+    }
+
+    /// As `ISOBIT_PREFETCH` takes it.
+    pub fn name(self) -> String {
+        format!("{}:{}", if self.once { "once" } else { "near" }, self.ahead >> 10)
+    }
+
+    /// Whether this architecture's levels do as they are told.
+    pub fn is_a_choice() -> bool {
+        cfg!(target_arch = "x86_64")
     }
 }
 
 /// The vendor's name, and the family as `cpuid` counts it.
+#[cfg(target_arch = "x86_64")]
 fn cpu() -> ([u8; 12], u32) {
     use std::arch::x86_64::__cpuid;
     let (vendor, signature) = (__cpuid(0), __cpuid(1).eax);
@@ -41,12 +82,40 @@ fn cpu() -> ([u8; 12], u32) {
     (name, if base == 15 { base + (signature >> 20 & 255) } else { base })
 }
 
-fn choose(asked: Option<&str>, (vendor, family): ([u8; 12], u32)) -> bool {
-    match asked {
-        Some("once") => true,
-        Some("near") => false,
-        _ => &vendor == b"AuthenticAMD" && ZEN.contains(&family),
+/// Nobody's.
+#[cfg(not(target_arch = "x86_64"))]
+fn cpu() -> ([u8; 12], u32) {
+    ([0; 12], 0)
+}
+
+/// What this CPU calls itself: vendor, family, model and stepping, and its brand. Empty where the architecture does not tell
+/// programs.
+#[cfg(target_arch = "x86_64")]
+pub fn cpu_title() -> String {
+    use std::arch::x86_64::__cpuid;
+    let ((vendor, family), signature) = (cpu(), __cpuid(1).eax);
+    let model = signature >> 4 & 15 | signature >> 12 & 0xf0;
+    let mut brand = Vec::new();
+    if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
+        for leaf in 0x8000_0002..=0x8000_0004u32 {
+            let r = __cpuid(leaf);
+            brand.extend([r.eax, r.ebx, r.ecx, r.edx].into_iter().flat_map(u32::to_le_bytes));
+        }
     }
+    let text = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes).chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect::<String>()
+    };
+    format!("{} {family}.{model}.{} [{}]", text(&vendor), signature & 15, text(&brand).trim())
+}
+
+/// What this CPU calls itself: nothing that a program is told.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn cpu_title() -> String {
+    String::new()
+}
+
+fn rule((vendor, family): ([u8; 12], u32)) -> bool {
+    &vendor == b"AuthenticAMD" && ZEN.contains(&family)
 }
 
 #[cfg(test)]
@@ -55,12 +124,24 @@ mod tests {
 
     #[test]
     fn data_is_asked_for_as_read_once_only_where_that_was_measured_to_help() {
-        assert!(choose(None, (*b"AuthenticAMD", 0x1a)));
-        assert!(choose(None, (*b"AuthenticAMD", 0x19)));
-        assert!(!choose(None, (*b"AuthenticAMD", 0x17)));
-        assert!(!choose(None, (*b"GenuineIntel", 6)));
-        assert!(!choose(None, ([0; 12], 0)));
-        assert!(!choose(Some("near"), (*b"AuthenticAMD", 0x1a)));
-        assert!(choose(Some("once"), (*b"GenuineIntel", 6)));
+        assert!(rule((*b"AuthenticAMD", 0x1a)));
+        assert!(rule((*b"AuthenticAMD", 0x19)));
+        assert!(!rule((*b"AuthenticAMD", 0x17)));
+        assert!(!rule((*b"GenuineIntel", 6)));
+        assert!(!rule(([0; 12], 0)));
+    }
+
+    #[test]
+    fn a_way_of_asking_has_a_name_that_parses_back() {
+        for once in [true, false] {
+            for kib in Fetch::DISTANCES {
+                let fetch = Fetch { once, ahead: kib << 10 };
+                assert_eq!(Fetch::parse(&fetch.name()), Some(fetch));
+            }
+        }
+        assert_eq!(Fetch::parse("near"), Some(Fetch { once: false, ahead: AHEAD }));
+        for bad in ["", "far", "once:", "once:x", "once:0", "once:99999999999", "near:-1"] {
+            assert_eq!(Fetch::parse(bad), None, "{bad}");
+        }
     }
 }

@@ -3,8 +3,9 @@
 //! A token is a hundred short pieces of parallel work, so what a piece costs to start and to join matters as much as the
 //! work: waking a sleeping thread takes longer than many of them. Workers therefore spin for a while after each piece,
 //! then give their time away, then sleep. Work is dealt out in fixed contiguous ranges, so that a thread meets the same
-//! weights at every token; a thread that has finished its range helps with what is left of the others'. Who computes
-//! what never changes a result.
+//! weights at every token; a thread that has finished its range helps with what is left of the others'. What a thread
+//! takes at a time gets smaller the less is left of a range, so that nobody waits long for a core that is slow or busy.
+//! Who computes what never changes a result.
 //!
 //! [`Team::install`] makes a team the current one of a thread, and the loops [`for_each`] and [`chunks_mut`] find it
 //! there. Without one they run on rayon's current pool. Nothing here allocates once the team stands.
@@ -12,7 +13,7 @@
 use crate::stop::Stop;
 use rayon::prelude::*;
 use std::any::Any;
-use std::cell::{RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,6 +32,8 @@ const TASK_BYTES: usize = 32 << 10;
 
 thread_local! {
     static CURRENT: RefCell<Current> = const { RefCell::new(Current::None) };
+    /// the worker's number in its team; 0: no worker
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What loops of this thread run on.
@@ -49,8 +52,8 @@ enum Current {
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// A task loop given to the workers: `f(task)`, with the lifetime of the borrow taken off.
-type Job = *const (dyn Fn(usize) + Sync);
+/// A task loop given to the workers: `f(tasks)`, with the lifetime of the borrow taken off.
+type Job = *const (dyn Fn(Range<usize>) + Sync);
 
 /// Parts of [`Shared::gate`]: the number of workers inside, no entry any more, and from here on the number of the job.
 const INSIDE: u64 = 0x7fff_ffff;
@@ -67,6 +70,8 @@ struct Shared {
     /// the first task not taken yet of each thread's range
     next: Vec<Padded<AtomicUsize>>,
     tasks: AtomicUsize,
+    /// tasks taken at a time, at most
+    most: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     stop: AtomicBool,
     /// workers that stand at the gate for their first job, with what a thread's start takes behind them
@@ -89,6 +94,8 @@ pub struct Team {
     workers: Vec<JoinHandle<()>>,
     /// one job at a time
     turn: Mutex<()>,
+    /// the thread that is made slow, and thousandths of its time that it waits; 0: none
+    slowed: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -125,17 +132,24 @@ fn wait(ready: impl Fn() -> bool, limit: Option<Duration>) -> bool {
 
 impl Shared {
     /// Takes tasks until none is left: first those of range `own`, then of the ranges after it.
-    fn work(&self, own: usize, f: &(dyn Fn(usize) + Sync)) {
-        let (threads, tasks) = (self.next.len(), self.tasks.load(Ordering::Relaxed));
+    fn work(&self, own: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
+        let threads = self.next.len();
+        let (tasks, most) = (self.tasks.load(Ordering::Relaxed), self.most.load(Ordering::Relaxed));
         for i in 0..threads {
             let range = (own + i) % threads;
             let (next, end) = (&self.next[range].0, (range + 1) * tasks / threads);
-            while next.load(Ordering::Relaxed) < end {
-                let task = next.fetch_add(1, Ordering::Relaxed);
-                if task >= end {
+            loop {
+                let left = end.saturating_sub(next.load(Ordering::Relaxed));
+                if left == 0 {
                     break;
                 }
-                f(task);
+                // of what is left of a range no thread takes more than the others are done with meanwhile
+                let count = (left / (2 * threads)).clamp(1, most);
+                let first = next.fetch_add(count, Ordering::Relaxed);
+                if first >= end {
+                    break;
+                }
+                f(first..end.min(first + count));
             }
         }
     }
@@ -150,6 +164,7 @@ impl Shared {
 
     fn worker(&self, own: usize) {
         CURRENT.set(Current::Inside);
+        NUMBER.set(own);
         self.begun.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         loop {
@@ -207,6 +222,7 @@ impl Team {
             sleepers: zero(),
             next: (0..threads).map(|_| zero()).collect(),
             tasks: AtomicUsize::new(0),
+            most: AtomicUsize::new(1),
             job: UnsafeCell::new(None),
             stop: AtomicBool::new(false),
             begun: AtomicUsize::new(0),
@@ -214,7 +230,7 @@ impl Team {
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let mut team = Team { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        let mut team = Team { shared, workers: Vec::new(), turn: Mutex::new(()), slowed: AtomicU64::new(0) };
         for i in 1..threads {
             let shared = team.shared.clone();
             let worker = std::thread::Builder::new().name(format!("isobit-{i}")).spawn(move || shared.worker(i))?;
@@ -242,20 +258,46 @@ impl Team {
         f()
     }
 
-    /// `f(task)` for every task, on all threads; returns when all are done. A panic of any thread is passed on, after
-    /// every thread has stopped.
-    fn run(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
+    /// For tests and measurements of uneven cores: from the next loop on, worker `thread` (1 is the first; 0: the thread
+    /// that calls) takes `times` as long for every task as it would, the rest of it spinning. 1: no longer.
+    #[doc(hidden)]
+    pub fn slow(&self, thread: usize, times: f64) {
+        let extra = ((times - 1.0).max(0.0) * 1000.0) as u64;
+        self.slowed.store(if extra > 0 { (thread as u64) << 32 | extra } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// `f` of every task, some at a time but at most `most`, on all threads; returns when all are done. A panic of any
+    /// thread is passed on, after every thread has stopped.
+    fn run(&self, tasks: usize, most: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
         let _turn = lock(&self.turn);
+        match self.slowed.load(Ordering::Relaxed) {
+            0 => self.run_in_turn(tasks, most, f),
+            slowed => self.run_in_turn(tasks, most, &|tasks| {
+                let start = Instant::now();
+                f(tasks);
+                if NUMBER.get() as u64 == slowed >> 32 {
+                    let until = start.elapsed().mul_f64(1.0 + (slowed & 0xffff_ffff) as f64 / 1000.0);
+                    while start.elapsed() < until {
+                        std::hint::spin_loop();
+                    }
+                }
+            }),
+        }
+    }
+
+    /// [`Team::run`] by the thread that has the turn.
+    fn run_in_turn(&self, tasks: usize, most: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
         let shared = &*self.shared;
         let threads = self.threads();
         for (i, next) in shared.next.iter().enumerate() {
             next.0.store(i * tasks / threads, Ordering::Relaxed);
         }
         shared.tasks.store(tasks, Ordering::Relaxed);
+        shared.most.store(most, Ordering::Relaxed);
         // SAFETY: only the lifetime changes. The borrow ends after this function returns, and it returns only when the gate
         // is closed and nobody inside, after which no worker touches the job; a panic of this thread's own part is held
         // back until then.
-        let job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(f) };
+        let job = unsafe { std::mem::transmute::<&(dyn Fn(Range<usize>) + Sync), Job>(f) };
         // SAFETY: this thread has the turn, and the gate is closed with nobody inside since the last job ended.
         unsafe { *shared.job.get() = Some(job) };
         shared.announce(0);
@@ -303,32 +345,43 @@ pub fn threads() -> usize {
 /// `f(task)` for every task of `0..tasks`, once each, on the current team. Loops inside `f` run on the thread they are
 /// called from. A panic of `f` is passed on when all threads have stopped.
 pub fn for_each(tasks: usize, f: impl Fn(usize) + Sync) {
+    batches(tasks, 1, |tasks| tasks.for_each(&f));
+}
+
+/// `f(tasks)` for ranges that make up `0..tasks`, of `most` tasks at most where there are threads to share them, and
+/// shorter ones towards the end. Otherwise as [`for_each`].
+pub fn batches(tasks: usize, most: usize, f: impl Fn(Range<usize>) + Sync) {
+    let most = most.max(1);
     if tasks <= 1 {
-        return (0..tasks).for_each(f);
+        return if tasks > 0 {
+            f(0..tasks)
+        };
     }
     let restore = Restore(CURRENT.replace(Current::Inside));
     match &restore.0 {
         Current::None => {
             CURRENT.set(Current::None);
-            (0..tasks).into_par_iter().with_max_len(1).for_each(&f);
+            let piece = |i: usize| f(i * most..tasks.min((i + 1) * most));
+            (0..tasks.div_ceil(most)).into_par_iter().with_max_len(1).for_each(piece);
         }
         Current::Team(team, stop) => {
-            let f = |task| {
+            let f = |tasks| {
                 if !stop.asked() {
-                    f(task)
+                    f(tasks)
                 }
             };
-            if team.threads() > 1 { team.run(tasks, &f) } else { (0..tasks).for_each(f) }
+            if team.threads() > 1 { team.run(tasks, most, &f) } else { (0..tasks).for_each(|i| f(i..i + 1)) }
         }
-        Current::Inside => (0..tasks).for_each(&f),
+        Current::Inside => f(0..tasks),
     }
 }
 
 /// `f(range)` for ranges that make up `0..n`, of at least `least` items each (but the last), on the current team: as many
 /// as keep every thread busy to the end.
 pub fn ranges(n: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
-    /// Tasks a thread, at most.
-    const EACH: usize = 16;
+    /// Parts of a thread's share: the largest that is taken at a time, and the smallest.
+    const LARGE: usize = 8;
+    const SMALL: usize = 64;
 
     let threads = threads();
     if threads == 1 {
@@ -336,8 +389,9 @@ pub fn ranges(n: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
             f(0..n)
         };
     }
-    let size = least.max(n.div_ceil(threads * EACH)).max(1);
-    for_each(n.div_ceil(size), |i| f(i * size..n.min((i + 1) * size)));
+    let size = least.max(n.div_ceil(threads * SMALL)).max(1);
+    let tasks = n.div_ceil(size);
+    batches(tasks, tasks / (threads * LARGE), |r| f(r.start * size..n.min(r.end * size)));
 }
 
 /// Items a task should have when one reads `bytes`.
@@ -457,6 +511,40 @@ mod tests {
             team.install(|| for_each(1000, count));
             assert_eq!(done.into_inner(), 1000);
         }
+    }
+
+    #[test]
+    fn a_slow_thread_leaves_its_range_to_the_others() {
+        // tasks that sleep take their time on a busy machine too
+        let share = |times: f64| {
+            let (team, slow) = (Team::new(2).unwrap(), AtomicU32::new(0));
+            team.slow(1, times);
+            team.install(|| {
+                ranges(400, 1, |r| {
+                    let n = r.len() as u32;
+                    std::thread::sleep(Duration::from_micros(100) * n);
+                    slow.fetch_add(if NUMBER.get() == 1 { n } else { 0 }, Ordering::Relaxed);
+                })
+            });
+            slow.into_inner()
+        };
+        // a quarter by its speed; had it kept its own range, half
+        assert!(share(3.0) <= 150, "{} of 400 items", share(3.0));
+    }
+
+    #[test]
+    fn what_is_taken_at_a_time_gets_smaller_and_is_never_more_than_allowed() {
+        let team = Team::new(2).unwrap();
+        let sizes = Mutex::new(Vec::new());
+        team.install(|| {
+            batches(1000, 40, |r| {
+                lock(&sizes).push(r.len());
+                std::thread::sleep(Duration::from_micros(20));
+            })
+        });
+        let sizes = sizes.into_inner().unwrap();
+        assert_eq!(sizes.iter().sum::<usize>(), 1000);
+        assert_eq!((sizes.iter().max(), sizes.iter().min()), (Some(&40), Some(&1)), "{sizes:?}");
     }
 
     #[test]

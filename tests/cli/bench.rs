@@ -335,7 +335,7 @@ fn rows_say_which_kernels_were_chosen() {
     let names = keys(&ran.out[..ran.out.find('}').expect("an object")]);
     assert_eq!(names[names.len() - 3..], ["fuse", "variant", "tune"], "after all others");
     let row = &ran.rows()[0];
-    assert_eq!([&row["fuse"], &row["variant"], &row["tune"]], [&Value::from("on"), &Value::Null, &Value::Null]);
+    assert_eq!([&row["fuse"], &row["variant"], &row["tune"]], [&Value::from("on"), &Value::Null, &Value::from("auto")]);
     let odd = |args: &[&str]| {
         let mut c = command(args);
         c.envs([("ISOBIT_FUSE", "off"), ("ISOBIT_TUNE", "off"), ("ISOBIT_VARIANT", "matmul,q4k_matvec=matvec4")]);
@@ -344,7 +344,7 @@ fn rows_say_which_kernels_were_chosen() {
     };
     let csv = odd(&["--device", "cpu", "--no-limits", "-r", "1", "-p", "8", "-n", "0", "-o", "csv"]);
     assert!(csv.lines().next().unwrap().ends_with(",fuse,variant,tune"), "{csv}");
-    assert!(csv.lines().nth(1).unwrap().ends_with(r#","off","","""#), "{csv}");
+    assert!(csv.lines().nth(1).unwrap().ends_with(r#","off","","off""#), "{csv}");
     let Some(index) = adapter() else { return };
     let grid = ["--device", &index, "--no-limits", "-r", "1", "-p", "8", "-n", "0", "-o"];
     let rows: Vec<Value> = serde_json::from_str(&odd(&[&grid[..], &["json"]].concat())).expect("rows");

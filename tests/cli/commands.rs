@@ -625,6 +625,37 @@ fn devices_lists_the_cpu_and_whether_each_adapter_is_exact() {
 }
 
 #[test]
+fn what_the_cpu_measured_is_kept_and_shown_and_a_broken_page_is_one_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().to_str().unwrap();
+    let pages = || std::fs::read_dir(cache).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+    let bench = |tune: &str| {
+        let model = ["bench", "--synthetic", "llama-58m:q4_0", "--device", "cpu", "--no-limits", "-o", "json"];
+        let rest = ["-p", "8", "-n", "2", "-r", "1", "--tune", tune, "--cache-dir", cache];
+        let ran = isobit(&[&model[..], &rest].concat()).ok();
+        let rows: Value = serde_json::from_str(&ran.out).unwrap();
+        (rows[0]["digest"].clone(), ran.err)
+    };
+    let (digest, _) = bench("off");
+    assert_eq!(pages(), Vec::<PathBuf>::new());
+    assert_eq!(bench("auto").0, digest);
+    let page = pages().pop().expect("a page of this CPU");
+    assert!(page.file_name().unwrap().to_str().unwrap().starts_with("cpu-"), "{page:?}");
+    let v = isobit(&["devices", "--json", "--cache-dir", cache]).json();
+    let (kind, tuned) = v["cpu"]["tuned"].as_object().unwrap().iter().next().unwrap();
+    assert!(kind.starts_with("q4_0") && number(tuned, "/few/us_per_mib") > 0.0, "{v}");
+    assert!(number(tuned, "/many/threads") >= 1.0, "{v}");
+    assert!(isobit(&["devices", "--cache-dir", cache]).ok().out.contains(&format!("measured with {kind}: a token: ")));
+    let good = std::fs::read_to_string(&page).unwrap();
+    std::fs::write(&page, &good[..good.len() / 2]).unwrap();
+    let (again, err) = bench("auto");
+    assert_eq!(again, digest);
+    let warnings: Vec<&str> = err.lines().filter(|l| l.contains("in the cache is not used")).collect();
+    assert!(warnings.len() == 1 && warnings[0].starts_with("warning: cpu-"), "{err}");
+    assert!(serde_json::from_str::<Value>(&std::fs::read_to_string(&page).unwrap()).is_ok());
+}
+
+#[test]
 fn devices_says_what_a_cached_token_costs() {
     let v = isobit(&["devices", "--json"]).json();
     let of = |v: &serde_json::Value, key: &str| ["f16", "q8_0", "tq3_1"].map(|t| v[key][t].as_u64().unwrap_or(0));

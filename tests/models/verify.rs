@@ -6,6 +6,7 @@ mod overflow;
 use crate::checkpoint::synth;
 use crate::common;
 use futures::future::LocalBoxFuture;
+use isobit::internals::cpu::choice::Way;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::formats::synthetic::Synthetic;
 use isobit::internals::formats::{Container, LoadMode};
@@ -16,7 +17,7 @@ use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions, Recent};
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::{Best, BufId, Device, DeviceInfo, Plan, Step, WeightSource};
-use isobit::internals::simd::Level;
+use isobit::internals::simd::{Fetch, Kernel, Level};
 use std::path::{Path, PathBuf};
 
 fn root(name: &str) -> PathBuf {
@@ -80,6 +81,23 @@ fn golden(keys: CacheType, values: CacheType, recent: Recent, batches: &[usize])
         "the golden digest of {}",
         recent.title(keys, values)
     );
+}
+
+#[test]
+fn every_way_the_cpu_may_choose_gives_the_golden_digest() {
+    let (c, types) = (embedded(), (CacheType::F16, CacheType::F16));
+    let mut devices = vec![cpu(None, 1)];
+    for level in Level::available() {
+        for (once, kib, threads) in [(true, 6, 1), (false, 12, 2), (true, 24, 3), (false, 48, 2)] {
+            let way = |level| Way { kernel: Kernel { level, fetch: Fetch { once, ahead: kib << 10 } }, threads };
+            let mut d = CpuDevice::new(CpuOptions { threads: 2, ..CpuOptions::default() }).expect("threads start");
+            d.run_as(way(level), way(Level::Portable));
+            devices.push(Box::new(d));
+        }
+    }
+    let r = run(&mut devices, &c, options(128, 1, types.0, types.1), &script(&c, 64, 64, &[3, 64]));
+    assert_same(&r);
+    assert_eq!(r.digest, common::golden::digest(types.0, types.1, Recent::Off));
 }
 
 #[test]

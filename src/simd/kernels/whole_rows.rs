@@ -108,7 +108,7 @@ fn sums<V: Lanes, const T: usize, const P: usize, const LEAST: bool>(
         for part in 0..P {
             // opaque, as in `quantised`
             let a = std::hint::black_box(&a);
-            let next = Next::new(w, g * WORDS, part, if few::<T, 1>() { lines } else { 0 });
+            let next = Next::new(v, w, g * WORDS, part, if few::<T, 1>() { lines } else { 0 });
             let mut s = [[v.int(0); 1]; T];
             for t in 0..T {
                 s[t][0] = sum[t][part];

@@ -1,11 +1,14 @@
 //! What this machine can do at most, measured: how fast threads read memory, and how many int8 operations they do; and, as
-//! the system tells it, how much memory it has.
+//! the system tells it, how much memory and which cores it has.
 //!
 //! A speed is worth little without the limit it is near to, and limits move with the machine and its neighbours: measure
 //! both in one process. The loops are in `simd::peak`; here is only the clock. Nothing is cached and nothing is printed.
 
+mod cores;
+
 use crate::simd::{Level, Words, peak};
 use crate::stop::{Interrupted, Stop};
+pub use cores::{Cores, kinds};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
