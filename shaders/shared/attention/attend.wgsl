@@ -21,7 +21,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
         make_chunk(lane, head0, heads, chunk, sees.start, sees.stop);
         // the next chunk's scores may be written before all have read these maxima, but not its maxima: a barrier lies
         // between
-        join(sees.begins && chunk == first, chunk_m, chunk_l, chunk_o);
+        join(sees.begins && chunk == first, chunk_m, chunk_l, vec2<f32>(chunk_o[0], chunk_o[1]));
     }
     return leave(lane, token, at, heads);
 }

@@ -31,11 +31,11 @@ fn take_state(lane: u32, at: u32, heads: u32) {
 }
 
 // Joins a chunk's maximum, sum and values; `first`: nothing comes before it.
-fn join(first: bool, mc: f32, lc: f32, oc: array<f32, 2>) {
+fn join(first: bool, mc: f32, lc: f32, oc: vec2<f32>) {
     if first {
         m = mc;
         l = lc;
-        o = oc;
+        o = array<f32, 2>(oc.x, oc.y);
         return;
     }
     let top = greater(m, mc);

@@ -40,7 +40,7 @@ fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
         for (var i = 0u; i < PARTS; i++) {
             if chunk + i < end {
                 let c = some[i];
-                join(sees.begins && chunk + i == first, c.x, c.y, array<f32, 2>(c.z, c.w));
+                join(sees.begins && chunk + i == first, c.x, c.y, c.zw);
             }
         }
     }
