@@ -281,8 +281,8 @@ impl Bench<'_> {
 /// Infinite where some candidate has no class in common with the others.
 ///
 /// A sample is taken as a ratio to what its class takes (the middle one of the candidate that has the least), and of a
-/// candidate's ratios the greatest quarter does not count: where a neighbour has a core for some milliseconds, it is all samples of one candidate in one class that last
-/// many times as long.
+/// candidate's ratios the greatest quarter does not count: where a neighbour has a core for some milliseconds, it is all
+/// samples of one candidate in one class that last many times as long.
 fn scores(samples: &[Vec<Vec<f64>>], bytes: &[f64]) -> Vec<f64> {
     let candidates = samples.first().map_or(0, Vec::len);
     let known: Vec<usize> = (0..samples.len()).filter(|&c| samples[c].iter().all(|s| !s.is_empty())).collect();

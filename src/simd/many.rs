@@ -4,8 +4,7 @@
 use super::avx512::Avx512;
 use super::kernels::ActBlock;
 use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block};
-use super::lanes::AHEAD;
-use super::lanes::Word;
+use super::lanes::{AHEAD, Word};
 use super::{Out, team};
 use std::cell::Cell;
 use std::ops::Range;
