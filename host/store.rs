@@ -121,26 +121,7 @@ pub(super) fn about(adapter: &wgpu::AdapterInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
-
-    #[derive(Debug, Default)]
-    struct Kept {
-        texts: Mutex<BTreeMap<String, Vec<u8>>>,
-        warnings: Mutex<Vec<String>>,
-    }
-
-    impl Store for Kept {
-        fn get(&self, name: &str) -> Option<Vec<u8>> {
-            self.texts.lock().unwrap().get(name).cloned()
-        }
-        fn put(&self, name: &str, bytes: &[u8]) {
-            self.texts.lock().unwrap().insert(name.into(), bytes.into());
-        }
-        fn warn(&self, line: &str) {
-            self.warnings.lock().unwrap().push(line.into());
-        }
-        fn tell(&self, _: &str) {}
-    }
+    use crate::store::kept::Kept;
 
     fn adapter(driver: &str) -> wgpu::AdapterInfo {
         let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Cpu, wgpu::Backend::Vulkan);

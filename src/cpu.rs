@@ -664,8 +664,8 @@ mod tests {
     use crate::ops::cache::CacheType;
     use crate::record::{BufDecl, Role};
     use crate::simd::Fetch;
+    use crate::store::kept::Kept;
     use crate::store::{Store, Tune};
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
@@ -783,22 +783,6 @@ mod tests {
         }
     }
 
-    #[derive(Debug, Default)]
-    struct Kept(Mutex<BTreeMap<String, Vec<u8>>>);
-
-    impl Store for Kept {
-        fn get(&self, name: &str) -> Option<Vec<u8>> {
-            self.0.lock().unwrap().get(name).cloned()
-        }
-        fn put(&self, name: &str, bytes: &[u8]) {
-            self.0.lock().unwrap().insert(name.into(), bytes.into());
-        }
-        fn warn(&self, line: &str) {
-            panic!("{line}");
-        }
-        fn tell(&self, _: &str) {}
-    }
-
     #[test]
     fn what_the_tuner_found_is_used_until_it_is_plainly_wrong_and_changes_no_bit() {
         let kept = Arc::new(Kept::default());
@@ -811,7 +795,7 @@ mod tests {
             let got = logits_on(&mut device, model, Stop::default(), CacheType::F16, 9).unwrap();
             (got, device.found().cloned())
         };
-        let pages = || kept.0.lock().unwrap().clone();
+        let pages = || kept.texts.lock().unwrap().clone();
         let (want, none) = run(Tune::Off, false);
         assert_eq!((none, pages().len()), (None, 0));
         let others = Level::available().into_iter().filter(|l| *l != Level::Portable).count().saturating_sub(1);
@@ -845,6 +829,7 @@ mod tests {
         assert_eq!((got, forced.unwrap().few.way.kernel.level), (want, Level::detect()));
         let text = String::from_utf8(pages()[&name].clone()).unwrap();
         assert_eq!(text.matches(" MiB, 8 bits").count(), 2, "{text}");
+        assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
     }
 
     #[test]

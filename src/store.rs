@@ -38,3 +38,33 @@ pub fn name(kind: &str, about: &str, ending: &str) -> String {
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
+
+/// A store of tests, in memory.
+#[cfg(test)]
+pub mod kept {
+    use super::Store;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    /// What was put, and what was warned of.
+    #[derive(Debug, Default)]
+    pub struct Kept {
+        /// bytes by their names
+        pub texts: Mutex<BTreeMap<String, Vec<u8>>>,
+        /// warnings, in order
+        pub warnings: Mutex<Vec<String>>,
+    }
+
+    impl Store for Kept {
+        fn get(&self, name: &str) -> Option<Vec<u8>> {
+            self.texts.lock().unwrap().get(name).cloned()
+        }
+        fn put(&self, name: &str, bytes: &[u8]) {
+            self.texts.lock().unwrap().insert(name.into(), bytes.into());
+        }
+        fn warn(&self, line: &str) {
+            self.warnings.lock().unwrap().push(line.into());
+        }
+        fn tell(&self, _: &str) {}
+    }
+}
