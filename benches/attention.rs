@@ -9,6 +9,7 @@
 
 use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::internals::ops::places::{self, Places};
 use isobit::internals::simd::{self, Level, attention};
 use std::time::{Duration, Instant};
 
@@ -65,30 +66,39 @@ fn main() {
     }
 }
 
+/// Where tokens of one sequence lie whose chunks are in order.
+fn in_order(pos: usize, n_tokens: usize) -> Vec<u32> {
+    let mut words = Vec::new();
+    places::in_order(pos, n_tokens, 0, &mut words);
+    words
+}
+
 /// Times the writing of one token, of 8 key-value heads.
 fn written(t: CacheType, head_dim: usize) {
     let page_len = 2048;
     let p = CacheWriteParams {
         n_tokens: 1,
-        pos: 77,
         kv_heads: KV_HEADS as u32,
         head_dim: head_dim as u32,
         page_first: 0,
         page_len: page_len as u32,
         ring: 0,
+        table: 0,
     };
+    let at = in_order(77, 1);
+    let at = Places::new(&at);
     let x = pattern(KV_HEADS * head_dim, 4);
     let words = KV_HEADS * page_len * t.words(head_dim).expect("a head of 64 or 128");
     let (mut expected, mut found) = (vec![0; words], vec![0; words]);
-    cache_write_k(t, &p, &x, &x, &mut expected);
-    let (twin, _) = seconds(|| cache_write_k(t, &p, &x, &x, &mut expected));
+    cache_write_k(t, &p, at, &x, &x, &mut expected);
+    let (twin, _) = seconds(|| cache_write_k(t, &p, at, &x, &x, &mut expected));
     print!(" | twin {:6.2} us", twin * 1e6);
     for level in Level::available() {
         found.fill(0);
-        simd::cache_write_k(level, t, &p, &x, &x, &mut found);
+        simd::cache_write_k(level, t, &p, at, &x, &x, &mut found);
         assert!(found == expected, "{} differs", level.name());
-        let (keys, _) = seconds(|| simd::cache_write_k(level, t, &p, &x, &x, &mut found));
-        let (values, _) = seconds(|| simd::cache_write_v(level, t, &p, &x, &mut found));
+        let (keys, _) = seconds(|| simd::cache_write_k(level, t, &p, at, &x, &x, &mut found));
+        let (values, _) = seconds(|| simd::cache_write_v(level, t, &p, at, &x, &mut found));
         print!(" | {} keys {:6.2} values {:6.2}", level.name(), keys * 1e6, values * 1e6);
     }
 }
@@ -96,21 +106,24 @@ fn written(t: CacheType, head_dim: usize) {
 fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, sharing: usize, n_tokens: usize) {
     let write = CacheWriteParams {
         n_tokens: depth as u32,
-        pos: 0,
         kv_heads: KV_HEADS as u32,
         head_dim: head_dim as u32,
         page_first: 0,
         page_len: depth as u32,
         ring: 0,
+        table: 0,
     };
+    let whole = in_order(0, depth);
+    let whole = Places::new(&whole);
     let words = KV_HEADS * depth * t.words(head_dim).expect("a head of 64 or 128");
     let (mut k, mut v) = (vec![0; words], vec![0; words]);
     let keys = pattern(KV_HEADS * depth * head_dim, 1);
-    cache_write_k(t, &write, &keys, &keys, &mut k);
-    cache_write_v(t, &write, &pattern(KV_HEADS * depth * head_dim, 2), &mut v);
+    cache_write_k(t, &write, whole, &keys, &keys, &mut k);
+    cache_write_v(t, &write, whole, &pattern(KV_HEADS * depth * head_dim, 2), &mut v);
     let p = AttentionParams {
         n_tokens: n_tokens as u32,
-        pos: (depth - n_tokens) as u32,
+        chunk0: 0,
+        chunks: 0,
         heads: (KV_HEADS * sharing) as u32,
         kv_heads: KV_HEADS as u32,
         head_dim: head_dim as u32,
@@ -119,18 +132,21 @@ fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, s
         scale: 1.0 / (head_dim as f32).sqrt(),
         scope: SCOPE_ALL,
         window: 0,
+        table: 0,
     };
+    let at = in_order(depth - n_tokens, n_tokens);
+    let at = Places::new(&at);
     let n = n_tokens * KV_HEADS * sharing * head_dim;
     let q = pattern(n, 3);
     let (mut first, mut out) = (Vec::new(), vec![0f32; n]);
     for level in Level::available() {
         pool.install(|| {
-            attention(level, (t, t), &p, &q, &k, &v, &mut [], &mut out);
+            attention(level, (t, t), &p, &q, &k, &v, at, &mut [], &mut out);
             if first.is_empty() {
                 first = out.clone();
             }
             assert!(first.iter().zip(&out).all(|(a, b)| a.to_bits() == b.to_bits()), "{} differs", level.name());
-            let (best, worst) = seconds(|| attention(level, (t, t), &p, &q, &k, &v, &mut [], &mut out));
+            let (best, worst) = seconds(|| attention(level, (t, t), &p, &q, &k, &v, at, &mut [], &mut out));
             let tokens = n_tokens as f64 / best;
             let bytes = 8.0 * words as f64;
             let spread = (worst / best - 1.0) * 100.0;

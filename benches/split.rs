@@ -26,8 +26,9 @@ mod gpu {
     use isobit::internals::host::{GpuDevice, GpuOptions, adapters, connect};
     use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL};
     use isobit::internals::ops::cache::CacheType;
+    use isobit::internals::ops::places::in_order_words;
     use isobit::internals::record::{
-        Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource,
+        Args, BufDecl, Command, Device, Op, Placing, Plan, Recording, Role, Rows, Step, WeightSource,
     };
     use std::time::Instant;
 
@@ -88,7 +89,8 @@ mod gpu {
         let width = (m.tokens * heads * head_dim) as usize;
         let p = AttentionParams {
             n_tokens: 0,
-            pos: 0,
+            chunk0: 0,
+            chunks: 0,
             heads,
             kv_heads,
             head_dim,
@@ -97,11 +99,12 @@ mod gpu {
             scale: (1.0 / f64::from(head_dim).sqrt()) as f32,
             scope: SCOPE_ALL,
             window: 0,
+            table: 0,
         };
         let command = Command {
             op: Op::Attention(t, t),
             args: Args::Attention(p),
-            binds: vec![0, 1, 2, 3, 4],
+            binds: vec![0, 1, 2, 5, 3, 4],
             rows: Rows::Tokens,
             layer: None,
             label: "attention".into(),
@@ -113,8 +116,14 @@ mod gpu {
                 weight("v", cached),
                 scratch("state", 4),
                 scratch("out", width),
+                BufDecl {
+                    name: "places".into(),
+                    words: in_order_words(depth as usize, m.tokens as usize),
+                    role: Role::Input,
+                },
             ],
             recording: Recording { commands: vec![command; m.layers] },
+            placing: Some(Placing { buffer: 5, ring: 0 }),
             max_tokens: m.tokens as usize,
             ..Plan::default()
         }

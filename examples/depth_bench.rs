@@ -29,6 +29,7 @@ use isobit::internals::fuse::Fuse;
 use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions, Recent};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
+use isobit::internals::ops::places::{self, Places};
 use isobit::internals::record::{Args, Device, Op};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -118,11 +119,14 @@ fn page_of(op: Op, p: &CacheWriteParams, rows: &[f32]) -> anyhow::Result<Vec<u32
     let (Op::CacheWriteK(t) | Op::CacheWriteV(t)) = op else { anyhow::bail!("{} writes no cache", op.title()) };
     let (heads, head_dim) = (p.kv_heads as usize, p.head_dim as usize);
     let words = t.words(head_dim).with_context(|| format!("{} cannot hold a head of {head_dim}", t.name()))?;
-    let once = CacheWriteParams { n_tokens: SAMPLE as u32, pos: 0, page_first: 0, page_len: SAMPLE as u32, ..*p };
+    let once = CacheWriteParams { n_tokens: SAMPLE as u32, page_first: 0, page_len: SAMPLE as u32, ..*p };
+    let mut at = Vec::new();
+    places::in_order(0, SAMPLE, 0, &mut at);
+    let at = Places::new(&at);
     let mut sample = vec![0; heads * SAMPLE * words];
     match op {
-        Op::CacheWriteK(_) => cache_write_k(t, &once, rows, rows, &mut sample),
-        _ => cache_write_v(t, &once, rows, &mut sample),
+        Op::CacheWriteK(_) => cache_write_k(t, &once, at, rows, rows, &mut sample),
+        _ => cache_write_v(t, &once, at, rows, &mut sample),
     }
     let mut page = Vec::with_capacity(heads * p.page_len as usize * words);
     for head in sample.chunks_exact(SAMPLE * words) {
@@ -143,7 +147,7 @@ async fn fill(session: &mut Session<'_>) -> anyhow::Result<()> {
                 Args::RopeCacheWrite(p),
                 &[_, keys, values],
             ) => {
-                vec![(Op::CacheWriteK(k), p.write(0..0), keys), (Op::CacheWriteV(v), p.write(0..0), values)]
+                vec![(Op::CacheWriteK(k), p.write(0), keys), (Op::CacheWriteV(v), p.write(0), values)]
             }
             _ => vec![],
         })

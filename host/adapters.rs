@@ -35,7 +35,7 @@ pub struct AdapterReport {
     pub ids: (u32, u32),
     /// a software rasteriser
     pub software: bool,
-    /// limits that matter here, by WebGPU name
+    /// limits that matter here and, where it has subgroups, their sizes, by WebGPU name
     pub limits: Vec<(&'static str, u64)>,
     /// features that matter here, and whether the adapter has them
     pub features: Vec<(&'static str, bool)>,
@@ -101,6 +101,7 @@ impl Adapter {
         let info = self.inner.get_info();
         let limits = self.inner.limits();
         let features = self.inner.features();
+        let subgroups = features.contains(wgpu::Features::SUBGROUP);
         AdapterReport {
             index: self.index,
             backend: format!("{:?}", info.backend),
@@ -108,17 +109,10 @@ impl Adapter {
             driver: [info.driver.as_str(), info.driver_info.as_str()].join(" ").trim().to_string(),
             ids: (info.vendor, info.device),
             software: is_software(&info),
-            limits: vec![
-                ("maxStorageBufferBindingSize", limits.max_storage_buffer_binding_size),
-                ("maxBufferSize", limits.max_buffer_size),
-                ("maxStorageBuffersPerShaderStage", limits.max_storage_buffers_per_shader_stage.into()),
-                ("maxComputeWorkgroupStorageSize", limits.max_compute_workgroup_storage_size.into()),
-                ("maxComputeInvocationsPerWorkgroup", limits.max_compute_invocations_per_workgroup.into()),
-                ("maxComputeWorkgroupsPerDimension", limits.max_compute_workgroups_per_dimension.into()),
-            ],
+            limits: report_limits(&limits, subgroups.then_some(&info)),
             features: vec![
                 ("shader-f16", features.contains(wgpu::Features::SHADER_F16)),
-                ("subgroups", features.contains(wgpu::Features::SUBGROUP)),
+                ("subgroups", subgroups),
                 ("timestamp-query", features.contains(wgpu::Features::TIMESTAMP_QUERY)),
                 ("cooperative-matrix", features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)),
                 ("mappable-primary-buffers", features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS)),
@@ -133,6 +127,23 @@ impl Adapter {
         let info = self.inner.get_info();
         format!("{} [{:?}]", info.name, info.backend)
     }
+}
+
+/// The limits of a report, and the sizes of subgroups of an adapter that has them.
+fn report_limits(limits: &wgpu::Limits, subgroups: Option<&wgpu::AdapterInfo>) -> Vec<(&'static str, u64)> {
+    let mut list = vec![
+        ("maxStorageBufferBindingSize", limits.max_storage_buffer_binding_size),
+        ("maxBufferSize", limits.max_buffer_size),
+        ("maxStorageBuffersPerShaderStage", limits.max_storage_buffers_per_shader_stage.into()),
+        ("maxComputeWorkgroupStorageSize", limits.max_compute_workgroup_storage_size.into()),
+        ("maxComputeInvocationsPerWorkgroup", limits.max_compute_invocations_per_workgroup.into()),
+        ("maxComputeWorkgroupsPerDimension", limits.max_compute_workgroups_per_dimension.into()),
+    ];
+    if let Some(info) = subgroups {
+        list.push(("subgroupMinSize", info.subgroup_min_size.into()));
+        list.push(("subgroupMaxSize", info.subgroup_max_size.into()));
+    }
+    list
 }
 
 /// A rasteriser on the CPU. GL reports llvmpipe as `Other`, so the name is looked at as well.

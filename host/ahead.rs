@@ -36,11 +36,13 @@ impl GpuDevice {
     /// Encodes the step after one that was just submitted and asks for one row, where that is likely to be one more token.
     pub(super) fn encode_ahead(&mut self, step: &Step) -> Result<(), HostError> {
         self.encoded = None;
-        if step.n_out != 1 {
+        // nobody knows where the tokens of the next will lie
+        if step.n_out != 1 || step.scattered.is_some() {
             return Ok(());
         }
         let pos = step.pos + step.n_tokens;
-        let next = Step { n_tokens: 1, pos, out_first: 0, inputs: Vec::new(), ..*step };
+        let (n_tokens, n_out, select, follow) = (1, step.n_out, step.select, step.follow);
+        let next = Step { n_tokens, pos, n_out, select, follow, ..Step::default() };
         let program = self.program()?;
         let commands = program.plan.recording.commands.iter().enumerate();
         let active: Vec<(usize, Args)> = commands.filter_map(|(i, c)| Some((i, c.args_for(&next)?))).collect();

@@ -198,6 +198,13 @@ impl GpuDevice {
             );
             program.arena_bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
+        if let Some(placing) = program.plan.placing {
+            let Place::Arena(at) = program.places[placing.buffer] else {
+                panic!("buffer {} is not an input", program.plan.buffers[placing.buffer].name);
+            };
+            let bytes = &mut program.arena_bytes[at as usize..][..program.plan.buffers[placing.buffer].words * 4];
+            placing.put(step, bytemuck::cast_slice_mut(bytes));
+        }
         self.queue.write_buffer(&program.arena, 0, &program.arena_bytes);
         Ok(active)
     }
@@ -400,7 +407,7 @@ fn work_of_attention(p: &AttentionParams) -> u64 {
     // of the last token, and more for a window's chunks that are not whole
     let most = if p.scope == SCOPE_OWN { CHUNK as u32 } else { p.page_len };
     let reach = if p.window == 0 { u32::MAX } else { p.window.saturating_add(p.n_tokens.min(32) + CHUNK as u32) };
-    let positions = u64::from(most.min(p.pos + p.n_tokens).min(reach));
+    let positions = u64::from(most.min(p.chunks * CHUNK as u32).min(reach));
     u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * 2 * positions
 }
 

@@ -15,9 +15,12 @@ pub(super) enum Back {
 }
 
 impl Back {
-    /// Rows of logits.
+    /// Rows of logits; nothing of a plan without logits, whose `vocab` is 0 and whose commands may yet count rows.
     pub fn logits(rows: usize, vocab: usize) -> Back {
-        if rows == 0 { Back::Nothing } else { Back::Logits((rows * vocab * 4) as u64) }
+        match rows * vocab * 4 {
+            0 => Back::Nothing,
+            bytes => Back::Logits(bytes as u64),
+        }
     }
 }
 

@@ -149,8 +149,8 @@ impl Buffers {
             device.create_bind_group(&wgpu::BindGroupDescriptor { label, layout, entries })
         };
         let two = parts.map(|parts| {
-            // the state from page to page is the fourth binding, the queries are the first
-            [4, 1].map(|at| {
+            // the state from page to page is the fifth binding, the queries are the first
+            [5, 1].map(|at| {
                 let mut entries = entries.clone();
                 entries[at] = range(at as u32, parts, 0, parts.size());
                 group(&entries)

@@ -202,7 +202,7 @@ impl Variant {
     /// Workgroups of the pass before: (unit of heads, token, and chunk with [`Before::Chunks`]).
     pub(super) fn groups_before(&self, args: &Args) -> [u32; 3] {
         let [x, y, z] = args.groups();
-        let chunks = |p: AttentionParams| p.chunks().len() as u32;
+        let chunks = |p: AttentionParams| p.chunks;
         [x, y * if self.is_split() { attention_of(args).map_or(0, chunks) } else { 1 }, z]
     }
 
@@ -265,7 +265,10 @@ pub(super) fn attention_of(args: &Args) -> Option<AttentionParams> {
 
 /// Whether a step's attention is split: few tokens, and enough positions seen of the page.
 pub(super) fn splits(args: &Args, least: usize) -> bool {
-    let enough = |p: AttentionParams| p.n_tokens <= SPLIT_TOKENS && p.chunks().len() >= least.div_ceil(CHUNK);
+    // sequences that lie anywhere may have more chunks before a page than it holds, for which there is no room
+    let room = |p: AttentionParams| p.chunks <= p.page_len / CHUNK as u32;
+    let enough =
+        |p: AttentionParams| p.n_tokens <= SPLIT_TOKENS && p.chunks as usize >= least.div_ceil(CHUNK) && room(p);
     attention_of(args).is_some_and(enough)
 }
 
@@ -367,7 +370,8 @@ pub fn defaults(op: Op) -> Vec<String> {
         // of operations but attention the choice asks no parameters
         let args = Args::Attention(AttentionParams {
             n_tokens: 1,
-            pos: 0,
+            chunk0: 0,
+            chunks: 0,
             heads: 1,
             kv_heads: 1,
             head_dim,
@@ -376,6 +380,7 @@ pub fn defaults(op: Op) -> Vec<String> {
             scale: 1.0,
             scope: SCOPE_ALL,
             window: 0,
+            table: 0,
         });
         for place in untuned(op, &args, unknown(hardware, 1)) {
             let v = &of(op)[place];
@@ -574,7 +579,8 @@ mod tests {
     fn attention_is_tiled_for_many_tokens_where_the_tile_serves_the_command() {
         let p = AttentionParams {
             n_tokens: 70,
-            pos: 0,
+            chunk0: 0,
+            chunks: 2,
             heads: 8,
             kv_heads: 2,
             head_dim: 64,
@@ -583,6 +589,7 @@ mod tests {
             scale: 0.125,
             scope: SCOPE_ALL,
             window: 0,
+            table: 0,
         };
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];
@@ -612,7 +619,8 @@ mod tests {
     fn attention_of_few_tokens_is_split_where_there_are_enough_positions_and_cores() {
         let p = AttentionParams {
             n_tokens: 1,
-            pos: 1100,
+            chunk0: 0,
+            chunks: 18,
             heads: 8,
             kv_heads: 2,
             head_dim: 64,
@@ -621,6 +629,7 @@ mod tests {
             scale: 0.125,
             scope: SCOPE_ALL,
             window: 0,
+            table: 0,
         };
         let op = Op::Attention(CacheType::Q8_0, CacheType::Q8_0);
         let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), room(hardware, true));
@@ -632,14 +641,19 @@ mod tests {
         // a ring is one chunk
         assert_eq!(start(&asked, AttentionParams { scope: SCOPE_OWN, ..p }, true), [0; 3]);
         let splits = |p, least| splits(&Args::Attention(p), least);
-        let at = |pos, n_tokens| AttentionParams { pos, n_tokens, ..p };
+        let at = |pos: u32, n_tokens: u32| AttentionParams {
+            chunks: (pos + n_tokens).div_ceil(CHUNK as u32),
+            n_tokens,
+            ..p
+        };
         assert!(splits(at(1100, 1), 1024) && splits(at(1100, 4), 1024) && splits(at(0, 1), 1));
         assert!(!splits(at(900, 1), 1024) && !splits(at(1100, 5), 1024) && !splits(at(1100, 5), 1));
         assert!(!splits(at(4095, 1), usize::MAX));
         // a window leaves few of the positions, and they are the last
-        let windowed = AttentionParams { window: 100, ..at(1100, 2) };
-        assert!(!splits(windowed, 1024));
-        assert_eq!(windowed.chunks(), 15..18);
+        let windowed = AttentionParams { window: 100, chunk0: 15, chunks: 3, ..at(1100, 2) };
+        assert!(!splits(windowed, 1024) && splits(windowed, 129));
+        // more than the page has room for
+        assert!(!splits(AttentionParams { chunks: 65, ..windowed }, 1));
         assert_eq!(ATTENTION[1].groups_before(&Args::Attention(windowed)), [4, 6, 1]);
         assert_eq!(ATTENTION[1].groups(&Args::Attention(windowed)), [4, 2, 1]);
         assert_eq!(ATTENTION[1].words_before(&Args::Attention(p), room(false, false)), 4 * 8 * 64 * 66);

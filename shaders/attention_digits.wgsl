@@ -10,15 +10,15 @@ override v_type: u32 = 0u;
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the second pass reads it
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the second pass reads it
+@group(0) @binding(4) var<storage, read> places: array<u32>;      // (tokens, 4), tables (reach.wgsl)
 // (tokens, heads, [head_dim/32 blocks of 8 words high and 8 low, scale, 3 not used]), in the place of what is carried
-@group(0) @binding(4) var<storage, read_write> digits: array<u32>;
-@group(0) @binding(5) var<storage, read_write> out: array<u32>;   // not used: the second pass writes it
+@group(0) @binding(5) var<storage, read_write> digits: array<u32>;
+@group(0) @binding(6) var<storage, read_write> out: array<u32>;   // not used: the second pass writes it
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
-    let sees = seen(wid.y);
-    if sees.start >= sees.stop {
+    if !touches(wid.y) {
         return;
     }
     let heads = heads_of(wid.x);

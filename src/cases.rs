@@ -31,6 +31,7 @@ use std::ops::Range;
 mod attention;
 mod channels;
 mod fused;
+mod scattered;
 mod top_k;
 
 /// Words after the live part of every written buffer; they hold [`SENTINEL`] before and after.
@@ -538,6 +539,18 @@ fn rope_table(angles: usize) -> Vec<u32> {
         _ => (libm::cos(i as f64 * 0.37) as f32, libm::sin(i as f64 * 0.37) as f32),
     };
     (0..angles).map(one).flat_map(|(c, s)| [c.to_bits(), s.to_bits()]).collect()
+}
+
+/// What earlier pages left: maxima above, near and far below this page's.
+fn states(seed: u64, rows: usize, hd: usize) -> Vec<f32> {
+    let mut rng = Rng(seed);
+    let mut state = Vec::new();
+    for row in 0..rows {
+        state.push([3.0, -200.0, 0.25, 400.0, -1.5][row % 5]);
+        state.push(1.0 + rng.below(63) as f32 * 0.9);
+        state.extend((0..hd).map(|_| rng.float()));
+    }
+    state
 }
 
 fn tokens(n_tokens: usize) -> Step {

@@ -14,6 +14,7 @@ use crate::ops::embed::EmbedParams;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::matvec_pair::LinearPairParams;
+use crate::ops::places::Places;
 use crate::ops::rope::RopeParams;
 use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
@@ -186,6 +187,9 @@ impl CpuDevice {
         for (id, words) in &step.inputs {
             self.buffers[*id][..words.len()].copy_from_slice(words);
         }
+        if let Some(placing) = self.plan.placing {
+            placing.put(step, &mut self.buffers[placing.buffer]);
+        }
         if let Some(id) = step.follow {
             let selected = self.plan.selected.expect("a step that follows another asks for a plan that selects");
             self.buffers[id][0] = self.buffers[selected][1];
@@ -285,21 +289,23 @@ fn by_token(job: Job, inputs: &[&[u32]], out: &mut [Words], stop: &Stop) -> bool
         Job::Attention(kt, vt, p) => {
             let [state, y] = out else { unreachable!("attention writes two buffers") };
             let row = (p.heads * p.head_dim) as usize;
-            for (token, at) in tokens(p.n_tokens) {
-                let one = AttentionParams { n_tokens: 1, pos: p.pos + token, ..*p };
+            for (_, at) in tokens(p.n_tokens) {
+                let one = AttentionParams { n_tokens: 1, ..*p };
+                let places = Places::new(inputs[3]).from(at);
                 let (q, k, v) = (&floats(inputs[0])[at * row..], inputs[1], inputs[2]);
                 let (state, y) = (carried(state, p, at), bytemuck::cast_slice_mut(&mut y[at * row..]));
-                ops::attention::attention((kt, vt), &one, q, k, v, state, y);
+                ops::attention::attention((kt, vt), &one, q, k, v, places, state, y);
             }
         }
         Job::AttentionQuantize(kt, vt, p) => {
             let [state, act] = out else { unreachable!("attention writes two buffers") };
             let (row, words) = ((p.heads * p.head_dim) as usize, blocks(p.heads * p.head_dim, p.digits));
-            for (token, at) in tokens(p.n_tokens) {
-                let one = AttentionQuantizeParams { n_tokens: 1, pos: p.pos + token, ..*p };
+            for (_, at) in tokens(p.n_tokens) {
+                let one = AttentionQuantizeParams { n_tokens: 1, ..*p };
+                let places = Places::new(inputs[3]).from(at);
                 let (q, k, v) = (&floats(inputs[0])[at * row..], inputs[1], inputs[2]);
                 let (state, act) = (carried(state, &p.attention(), at), &mut act[at * words..]);
-                ops::attention_quantize::attention_quantize((kt, vt), &one, q, k, v, state, act);
+                ops::attention_quantize::attention_quantize((kt, vt), &one, q, k, v, places, state, act);
             }
         }
         _ => return false,
@@ -381,32 +387,35 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
             });
         }
         Job::CacheWriteK(t, p) => {
-            let (k, v) = (floats(inputs[0]), floats(inputs[1]));
+            let (k, v, places) = (floats(inputs[0]), floats(inputs[1]), Places::new(inputs[2]));
             match level {
-                Some(level) => simd::cache_write_k(level, t, p, k, v, &mut out[0]),
-                None => ops::cache::cache_write_k(t, p, k, v, &mut out[0]),
+                Some(level) => simd::cache_write_k(level, t, p, places, k, v, &mut out[0]),
+                None => ops::cache::cache_write_k(t, p, places, k, v, &mut out[0]),
             }
         }
-        Job::CacheWriteV(t, p) => match level {
-            Some(level) => simd::cache_write_v(level, t, p, floats(inputs[0]), &mut out[0]),
-            None => ops::cache::cache_write_v(t, p, floats(inputs[0]), &mut out[0]),
-        },
+        Job::CacheWriteV(t, p) => {
+            let (v, places) = (floats(inputs[0]), Places::new(inputs[1]));
+            match level {
+                Some(level) => simd::cache_write_v(level, t, p, places, v, &mut out[0]),
+                None => ops::cache::cache_write_v(t, p, places, v, &mut out[0]),
+            }
+        }
         Job::Attention(kt, vt, p) => {
             let [state, y] = out else { unreachable!("attention writes two buffers") };
-            let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
+            let (q, k, v, places) = (floats(inputs[0]), inputs[1], inputs[2], Places::new(inputs[3]));
             let (state, y) = (bytemuck::cast_slice_mut(state), bytemuck::cast_slice_mut(y));
             match level {
-                Some(level) => simd::attention(level, (kt, vt), p, q, k, v, state, y),
-                None => ops::attention::attention((kt, vt), p, q, k, v, state, y),
+                Some(level) => simd::attention(level, (kt, vt), p, q, k, v, places, state, y),
+                None => ops::attention::attention((kt, vt), p, q, k, v, places, state, y),
             }
         }
         Job::AttentionQuantize(kt, vt, p) => {
             let [state, blocks] = out else { unreachable!("attention writes two buffers") };
-            let (q, k, v) = (floats(inputs[0]), inputs[1], inputs[2]);
+            let (q, k, v, places) = (floats(inputs[0]), inputs[1], inputs[2], Places::new(inputs[3]));
             let state = bytemuck::cast_slice_mut(state);
             match level {
-                Some(level) => fused::attention_quantize(level, (kt, vt), p, q, k, v, state, blocks),
-                None => ops::attention_quantize::attention_quantize((kt, vt), p, q, k, v, state, blocks),
+                Some(level) => fused::attention_quantize(level, (kt, vt), p, q, k, v, places, state, blocks),
+                None => ops::attention_quantize::attention_quantize((kt, vt), p, q, k, v, places, state, blocks),
             }
         }
         Job::Swiglu(p) => {
@@ -465,20 +474,23 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
         Job::RopeCacheWrite(kt, vt, p) => {
             let [q, keys, values] = out else { unreachable!("rope_cache_write writes three buffers") };
             let (table, qkv, q) = (floats(inputs[0]), floats(inputs[1]), bytemuck::cast_slice_mut(q));
+            let (t, places) = ((kt, vt), Places::new(inputs[2]));
             match level {
-                Some(level) => fused::rope_cache_write(level, (kt, vt), p, table, qkv, q, keys, values),
-                None => ops::rope_cache_write::rope_cache_write((kt, vt), p, table, qkv, q, keys, values),
+                Some(level) => fused::rope_cache_write(level, t, p, table, qkv, places, q, keys, values),
+                None => ops::rope_cache_write::rope_cache_write(t, p, table, qkv, places, q, keys, values),
             }
         }
         Job::RopeChannelCacheWrite(kt, vt, p) => {
             let [q, keys, values] = out else { unreachable!("rope_channel_cache_write writes three buffers") };
             let (table, channels, qkv) = (floats(inputs[0]), floats(inputs[1]), floats(inputs[2]));
-            let (t, q) = ((kt, vt), bytemuck::cast_slice_mut(q));
+            let (t, places, q) = ((kt, vt), Places::new(inputs[3]), bytemuck::cast_slice_mut(q));
             match level {
-                Some(level) => fused::rope_channel_cache_write(level, t, p, table, channels, qkv, q, keys, values),
+                Some(level) => {
+                    fused::rope_channel_cache_write(level, t, p, table, channels, qkv, places, q, keys, values)
+                }
                 None => {
                     let twin = ops::rope_channel_cache_write::rope_channel_cache_write;
-                    twin(t, p, table, channels, qkv, q, keys, values);
+                    twin(t, p, table, channels, qkv, places, q, keys, values);
                 }
             }
         }

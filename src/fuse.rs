@@ -26,7 +26,7 @@ use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
-use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Role, Rows};
+use crate::record::{Args, BufDecl, BufId, Command, Op, Placing, Plan, Role, Rows};
 use std::ops::Range;
 
 /// Tokens up to which `gate_up` is used: beyond, a weight read once for many tokens is worth more than a dispatch.
@@ -251,11 +251,13 @@ impl Fuser<'_> {
             let (Op::CacheWriteK(kt), Op::CacheWriteV(vt)) = (pair[0].op, pair[1].op) else { break };
             let (Args::CacheWrite(p), Args::CacheWrite(other)) = (pair[0].args, pair[1].args) else { break };
             let from = *v.get_or_insert(pair[1].binds[0]);
-            let (&[of_k, beside, keys], &[of_v, values]) = (&pair[0].binds[..], &pair[1].binds[..]) else { break };
-            if p != other || (of_k, beside, of_v) != (k, from, from) || !pair.iter().all(|c| alike(a, c)) {
+            let &[of_k, beside, places, keys] = &pair[0].binds[..] else { break };
+            let &[of_v, again, values] = &pair[1].binds[..] else { break };
+            let same = p == other && (of_k, beside, of_v, again) == (k, from, from, places);
+            if !same || !pair.iter().all(|c| alike(a, c)) {
                 break;
             }
-            pages.push((kt, vt, p, keys, values));
+            pages.push((kt, vt, p, places, keys, values));
         }
         let (Some(v), Some(first)) = (v, pages.first()) else { return false };
         // every position must lie in one page beside the ring, or a query would not be rotated
@@ -302,11 +304,10 @@ impl Fuser<'_> {
                 ..template.clone()
             });
         }
-        list.extend(pages.into_iter().map(|(kt, vt, p, keys, values)| Command {
+        list.extend(pages.into_iter().map(|(kt, vt, p, places, keys, values)| Command {
             op: if joined.is_some() { Op::RopeChannelCacheWrite(kt, vt) } else { Op::RopeCacheWrite(kt, vt) },
             args: Args::RopeCacheWrite(RopeCacheWriteParams {
                 n_tokens: 0,
-                pos: 0,
                 heads: pq.heads,
                 kv_heads: pk.heads,
                 head_dim: pq.head_dim,
@@ -315,8 +316,9 @@ impl Fuser<'_> {
                 page_first: p.page_first,
                 page_len: p.page_len,
                 ring: p.ring,
+                table: p.table,
             }),
-            binds: [table].into_iter().chain(joined).chain([qkv, q, keys, values]).collect(),
+            binds: [table].into_iter().chain(joined).chain([qkv, places, q, keys, values]).collect(),
             label: "rope_cache".into(),
             ..template.clone()
         }));
@@ -503,6 +505,7 @@ impl Fuser<'_> {
 fn drop_unused(plan: &mut Plan) -> Vec<Option<BufId>> {
     let mut used: Vec<bool> = plan.buffers.iter().map(|b| b.role == Role::Input).collect();
     plan.logits.into_iter().for_each(|id| used[id] = true);
+    plan.placing.into_iter().for_each(|p| used[p.buffer] = true);
     plan.recording.commands.iter().flat_map(|c| &c.binds).for_each(|&id| used[id] = true);
     let mut n = 0..;
     let map: Vec<Option<BufId>> = used.iter().map(|u| u.then(|| n.next().expect("endless"))).collect();
@@ -511,6 +514,7 @@ fn drop_unused(plan: &mut Plan) -> Vec<Option<BufId>> {
     let new = |id: BufId| map[id].expect("it is used");
     plan.logits = plan.logits.map(new);
     plan.selected = plan.selected.map(new);
+    plan.placing = plan.placing.map(|p| Placing { buffer: new(p.buffer), ..p });
     plan.recording.commands.iter_mut().flat_map(|c| &mut c.binds).for_each(|id| *id = new(*id));
     map
 }

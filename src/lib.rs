@@ -139,7 +139,7 @@ use internals::*;
 
 pub use engine::{
     ARITHMETIC, About, Activations, Advance, Answer, Cause, Device, DeviceOptions, Devices, Ended, Engine,
-    EngineOptions, Error, Generating, Model, Output, Piece, Pieces, Prompt, Reads, Reply, Request, Session,
+    EngineOptions, Error, Generating, Guess, Model, Output, Piece, Pieces, Prompt, Reads, Reply, Request, Session,
     SessionOptions,
 };
 pub use formats::LoadMode;

@@ -20,6 +20,7 @@ use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::params::{At, Fields, Params};
+use crate::ops::places::{self, TABLES, Touches};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
@@ -285,7 +286,7 @@ macro_rules! args {
 
         impl Args {
             /// The parameters for a step; `None` where the command has nothing to do in it.
-            fn at(self, step: &At) -> Option<Args> {
+            fn at(self, step: &At<'_>) -> Option<Args> {
                 match self {
                     $(Args::$variant(p) => p.at(step).map(Args::$variant),)*
                 }
@@ -431,13 +432,26 @@ pub struct Command {
     pub label: String,
 }
 
+/// Where the tokens of a step lie that are of many sequences, or of one whose chunks do not lie in their own order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scattered {
+    /// what the plan's [`Placing`] buffer gets (`ops::places`)
+    pub words: Vec<u32>,
+    /// position after the greatest of the tokens
+    pub end: usize,
+    /// what the step touches of the pool
+    pub touches: [Touches; TABLES],
+}
+
 /// What changes from step to step.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     /// tokens fed
     pub n_tokens: usize,
-    /// position of the first of them
+    /// position of the first of them; the least position, where they are scattered
     pub pos: usize,
+    /// where they lie; `None`: tokens of one sequence, one after the other, whose chunks lie in their own order
+    pub scattered: Option<Scattered>,
     /// first token (within the step) whose logits are wanted
     pub out_first: usize,
     /// number of tokens whose logits are wanted; 0 skips the output commands
@@ -488,10 +502,12 @@ impl Command {
         if n == 0 {
             return None;
         }
+        let scattered = step.scattered.as_ref();
         self.args.at(&At {
             n: n as u32,
             pos: step.pos as u32,
-            end: (step.pos + step.n_tokens) as u32,
+            end: scattered.map_or(step.pos + step.n_tokens, |s| s.end) as u32,
+            touches: scattered.map(|s| &s.touches),
             out_first: step.out_first as u32,
             select: step.select as u32,
         })
@@ -549,6 +565,28 @@ pub struct Recording {
     pub commands: Vec<Command>,
 }
 
+/// The input that says where tokens and chunks lie (`ops::places`). A device fills it itself in a step that is not scattered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placing {
+    /// the buffer
+    pub buffer: BufId,
+    /// chunks of the ring of recent positions; 0 where there is none
+    pub ring: usize,
+}
+
+impl Placing {
+    /// Writes what it holds in a step, to where there is room for all its words.
+    pub fn put(&self, step: &Step, words: &mut [u32]) {
+        match &step.scattered {
+            Some(s) => words[..s.words.len()].copy_from_slice(&s.words),
+            None => {
+                let n = places::in_order_words(step.pos, step.n_tokens);
+                places::put_in_order(step.pos, step.n_tokens, self.ring, &mut words[..n]);
+            }
+        }
+    }
+}
+
 /// Everything a device needs to know before the first step.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -556,6 +594,8 @@ pub struct Plan {
     pub buffers: Vec<BufDecl>,
     /// the one recording; it serves any number of tokens up to `max_tokens`
     pub recording: Recording,
+    /// where tokens and chunks lie; `None`: nothing is cached
+    pub placing: Option<Placing>,
     /// buffer of logits rows `[row][vocab]`; `None`: steps may not ask for any
     pub logits: Option<BufId>,
     /// buffer of the best logits of one row and their ids, `[k][2]`; `None`: steps may not ask for a selection

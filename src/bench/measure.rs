@@ -350,7 +350,7 @@ pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
     let (cached, own) = positions_read(built, step);
     // every page holds the same words for a position, and so does the copy
     c.bytes += (built.cache_words / built.n_ctx.max(1)) as u64 * 4 * cached as u64;
-    c.bytes += (built.recent_words / recent_positions(built.plan.max_tokens)) as u64 * 4 * own as u64;
+    c.bytes += (built.recent_words / recent_positions(built.plan.max_tokens, 1)) as u64 * 4 * own as u64;
     c
 }
 
@@ -379,7 +379,7 @@ mod unit {
                 cost(&built, 1, &step).bytes as usize
             };
             let position = built.cache_words / built.n_ctx * 4;
-            let own_position = built.recent_words / recent_positions(8) * 4;
+            let own_position = built.recent_words / recent_positions(8, 1) * 4;
             assert!(position > 0 && (own_position > 0) == (recent == Recent::On));
             // without its cache a step of so many tokens costs the same everywhere
             let weights = |n| bytes(0, n) - if recent == Recent::On { n * own_position } else { n * position };

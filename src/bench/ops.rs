@@ -142,8 +142,8 @@ fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u
             // written: the step's positions
             Role::Cache if command.outputs().contains(&id) => size * n / built.n_ctx as u64,
             Role::Cache => size * cached as u64 / built.n_ctx as u64,
-            Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens) as u64,
-            Role::Recent => size * own as u64 / recent_positions(plan.max_tokens) as u64,
+            Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens, 1) as u64,
+            Role::Recent => size * own as u64 / recent_positions(plan.max_tokens, 1) as u64,
             _ => size * n / most,
         };
     }

@@ -1,11 +1,19 @@
 //! Cases of the cache and of attention: pages, rings, scopes, head sizes, and every type beside every other.
 
-use super::{Case, Fill, Rng, UNSEEN, bits, case, read, replaced, tokens, written};
+use super::{Case, Fill, UNSEEN, bits, case, read, replaced, scattered, states, tokens, written};
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::linear::act_words;
+use crate::ops::places::{self, Places};
 use crate::record::{Args, Op, Step};
+
+/// `ops::places` of tokens of one sequence whose chunks lie in order, beside a ring of so many.
+pub(super) fn in_order(pos: usize, n: usize, ring: usize) -> Vec<u32> {
+    let mut words = Vec::new();
+    places::in_order(pos, n, ring, &mut words);
+    words
+}
 
 /// Index of a position in a page or ring, where it has one.
 pub(super) fn place(ring: u32, first: usize, page: usize, pos: usize) -> Option<usize> {
@@ -19,12 +27,12 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
         let Some(words) = t.words(hd) else { return };
         let p = CacheWriteParams {
             n_tokens: 0,
-            pos: 0,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
             page_first: first as u32,
             page_len: page as u32,
             ring,
+            table: 0,
         };
         let mut ranges = Vec::new();
         for at in (pos..pos + n).filter_map(|p| place(ring, first, page, p)) {
@@ -57,6 +65,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
                     v.rotate_left(n * kv_heads * hd / 3);
                     buffers.push(read("beside", bits(&v)));
                 }
+                buffers.push(read("places", in_order(pos, n, page / CHUNK)));
                 buffers.push(written("cache", kv_heads * page * words, ranges));
                 buffers
             },
@@ -98,6 +107,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
         one(2, 32, 0, 64, 3, 9, x);
         one(1, 256, 0, 64, 3, 5, x);
     }
+    list.extend(scattered::cache_write(op, t));
     list
 }
 
@@ -209,7 +219,8 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         let (Some(kwords), Some(vwords)) = (kt.words(hd), vt.words(hd)) else { return };
         let p = AttentionParams {
             n_tokens: 0,
-            pos: 0,
+            chunk0: 0,
+            chunks: 0,
             heads: heads as u32,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
@@ -218,6 +229,7 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
             scale: (1.0 / (hd as f64).sqrt()) as f32,
             scope,
             window,
+            table: 1,
         };
         let ring = scope == SCOPE_OWN;
         let reach = |query: usize| if window == 0 { 0 } else { (query + 1).saturating_sub(window as usize) };
@@ -227,26 +239,20 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         let live = end.saturating_sub(written_from);
         let w = CacheWriteParams {
             n_tokens: live as u32,
-            pos: written_from as u32,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
             page_first: first as u32,
             page_len: page as u32,
             ring: ring.into(),
+            table: 0,
         };
+        let at = in_order(written_from, live, page / CHUNK);
         let mut keys = vec![UNSEEN; kv_heads * page * kwords];
         let mut values = vec![UNSEEN; kv_heads * page * vwords];
         let beside = v.make(live * kv_heads * hd);
-        cache::cache_write_k(kt, &w, &k.make(live * kv_heads * hd), &beside, &mut keys);
-        cache::cache_write_v(vt, &w, &beside, &mut values);
-        // what earlier pages left: maxima above, near and far below this page's
-        let mut rng = Rng(pos as u64);
-        let mut state = Vec::new();
-        for row in 0..n * heads {
-            state.push([3.0, -200.0, 0.25, 400.0, -1.5][row % 5]);
-            state.push(1.0 + rng.below(63) as f32 * 0.9);
-            state.extend((0..hd).map(|_| rng.float()));
-        }
+        cache::cache_write_k(kt, &w, Places::new(&at), &k.make(live * kv_heads * hd), &beside, &mut keys);
+        cache::cache_write_v(vt, &w, Places::new(&at), &beside, &mut values);
+        let state = states(pos as u64, n * heads, hd);
         let (mut carried, mut out) = (Vec::new(), Vec::new());
         for row in 0..n * heads {
             let query = pos + row / heads;
@@ -277,6 +283,7 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
                 read("q", bits(&q.make(n * heads * hd))),
                 read("k", keys),
                 read("v", values),
+                read("places", in_order(pos, n, page / CHUNK)),
                 if first == 0 && !ring {
                     written("carried", n * heads * (hd + 2), carried)
                 } else {
@@ -327,6 +334,7 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         one(shape, Fill::Wild, Fill::Prime, Fill::Random(4));
         one(shape, Fill::Large, Fill::Large, Fill::Large);
     }
+    list.extend(scattered::attention(kt, vt));
     list
 }
 
@@ -337,14 +345,13 @@ pub(super) fn attention_quantize(kt: CacheType, vt: CacheType) -> Vec<Case> {
         let Args::Attention(p) = case.args else { unreachable!("of attention") };
         let digits = 1 + i as u32 % 2;
         let Some(fused) = AttentionQuantizeParams::new(&p, digits) else { continue };
-        let stepped =
-            AttentionQuantizeParams { n_tokens: case.step.n_tokens as u32, pos: case.step.pos as u32, ..fused };
         let words = act_words((p.heads * p.head_dim) as usize, digits as usize);
         let mut buffers = case.buffers;
         buffers.pop();
-        let finished = stepped.finished();
-        let rows = (!finished.is_empty()).then_some(finished.start * words..finished.end * words);
-        let ranges = rows.into_iter().collect();
+        let places = buffers.iter().find(|b| b.name == "places").expect("attention binds them").words.clone();
+        let (places, page) = (Places::new(&places), p.page());
+        let finished = (0..case.step.n_tokens).filter(|&t| page.own(&places, t).is_some());
+        let ranges = finished.map(|t| t * words..(t + 1) * words).collect();
         buffers.push(written("blocks", case.step.n_tokens * words, ranges));
         list.push(Case {
             name: format!("{} digits={digits}", case.name.replacen("attention[", "attention_quantize[", 1)),

@@ -1,6 +1,6 @@
 //! Cases of the fused operations: the shapes and inputs of the operations they are made of.
 
-use super::attention::place;
+use super::attention::{in_order, place};
 use super::channels::{offsets, scales};
 use super::{
     Case, Fill, Rng, Weights, act_blocks, all, bits, case, input, read, replaced, rope_table, tokens, written,
@@ -11,6 +11,7 @@ use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::act_words;
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::norm_quantize::NormQuantizeParams;
+use crate::ops::places::CHUNK;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use crate::record::{Args, Op, Step};
@@ -189,7 +190,6 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
         let x: Fill = x;
         let p = RopeCacheWriteParams {
             n_tokens: 0,
-            pos: 0,
             heads: heads as u32,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
@@ -198,6 +198,7 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
             page_first: first as u32,
             page_len: page as u32,
             ring,
+            table: 0,
         };
         let (mut q, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (t, at) in (0..n).filter_map(|t| Some(t).zip(place(ring, first, page, pos + t))) {
@@ -225,6 +226,7 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
             vec![
                 input("table", rope_table(n * n_rot / 2)),
                 read("qkv", bits(&x.make(n * (heads + 2 * kv_heads) * hd))),
+                read("places", in_order(pos, n, page / CHUNK)),
                 written("q", n * heads * hd, q),
                 written("keys", kv_heads * page * kw, keys),
                 written("values", kv_heads * page * vw, values),
@@ -266,6 +268,7 @@ pub(super) fn rope_cache_write(kt: CacheType, vt: CacheType) -> Vec<Case> {
     let mut rng = Rng(0x71);
     let (heads, pos) = (1 + rng.below(9), rng.below(120));
     one((heads, heads, 64, 48), 0, 0, 128, (pos, 1 + rng.below(7)), Fill::Random(0x72));
+    list.extend(super::scattered::rope_cache_write(kt, vt));
     list
 }
 

@@ -4,9 +4,12 @@
 //! the device selects those. Where the best one decides, the next step is started before it is known here: its id goes
 //! from one step to the other on the device, and a step that was started in vain is thrown away.
 
+use super::draft::{MOST, Ngram};
 use super::sampling::Sampler;
-use super::session::{Session, Want};
+use super::session::{Session, Want, finite};
 use crate::record::Best;
+use anyhow::Context;
+use std::collections::VecDeque;
 
 /// What leaves the device for each token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +35,11 @@ pub struct Generation<'s, 'd> {
     best: Vec<Best>,
     /// the last token given still has to be fed
     unfed: bool,
+    /// who guesses tokens, where somebody does
+    ngram: Option<Ngram>,
+    /// the tokens of the last step that were guessed, and those that were drawn but not given yet
+    guess: Vec<u32>,
+    drawn: VecDeque<u32>,
 }
 
 impl<'s, 'd> Generation<'s, 'd> {
@@ -41,7 +49,17 @@ impl<'s, 'd> Generation<'s, 'd> {
         let ahead = reads == Reads::Ahead && k == Some(1) && session.ahead() > 1;
         let history = Vec::with_capacity(session.n_ctx() + 1);
         let (logits, best) = (Vec::new(), Vec::new());
-        Generation { session, sampler, history, k, ahead, logits, best, unfed: false }
+        let (guess, drawn) = (Vec::new(), VecDeque::new());
+        Generation { session, sampler, history, k, ahead, logits, best, unfed: false, ngram: None, guess, drawn }
+    }
+
+    /// Guesses tokens and checks several in a step, which changes none of them. All logits are read then. Does nothing where
+    /// a step has no room for a guess, or none for its rows of logits.
+    pub fn speculate(&mut self, ngram: Ngram) {
+        let plan = &self.session.built().plan;
+        if plan.max_tokens > 1 && plan.max_out > 1 {
+            (self.ngram, self.k, self.ahead) = (Some(ngram), None, false);
+        }
     }
 
     /// The session has seen these tokens already: the prompt goes on after them. Without them a session that is not at its
@@ -67,8 +85,15 @@ impl<'s, 'd> Generation<'s, 'd> {
     ///
     /// Errors: those of the device and of the sampler; no room in the context for the token before it.
     pub async fn next(&mut self, more: bool) -> anyhow::Result<u32> {
+        if let Some(id) = self.drawn.pop_front() {
+            self.history.push(id);
+            // the row after the last one's
+            self.logits.drain(..self.session.vocab());
+            return Ok(id);
+        }
         let fed = self.history.len() - usize::from(self.unfed);
         let id = match self.k {
+            None if self.ngram.is_some() && self.unfed && more => self.next_of_several().await?,
             None => {
                 if self.unfed {
                     feed(self.session, &self.history[fed..], &mut self.logits).await?;
@@ -93,9 +118,43 @@ impl<'s, 'd> Generation<'s, 'd> {
         Ok(id)
     }
 
+    /// The next token, and those after it that were guessed rightly.
+    async fn next_of_several(&mut self) -> anyhow::Result<u32> {
+        let Generation { session, sampler, history, ngram: Some(ngram), guess, drawn, logits, .. } = self else {
+            anyhow::bail!("nobody guesses");
+        };
+        let plan = &session.built().plan;
+        let room = session.room().min(plan.max_tokens).min(plan.max_out);
+        ngram.guess(history, room.saturating_sub(1).min(MOST), guess);
+        let (known, n) = (history.len(), guess.len());
+        let last = history[known - 1];
+        let mut ids = [last; MOST + 1];
+        ids[1..=n].copy_from_slice(guess);
+        // tokens drawn so far stand at the end of the history, as far as every one was guessed
+        let (mut right, first) = (0, session.pos());
+        logits.clear();
+        let draw = |row: usize, all: &[f32]| {
+            if row == right {
+                finite(first + row, all)?;
+                let id = sampler.sample(all, history, history.len())?;
+                history.push(id);
+                drawn.push_back(id);
+                logits.extend_from_slice(all);
+                right += usize::from(guess.get(row) == Some(&id));
+            }
+            Ok(())
+        };
+        session.feed_any(&ids[..=n], Want::From(0), draw).await?;
+        ngram.told(n, right);
+        session.take_back(n - right);
+        history.truncate(known);
+        drawn.pop_front().context("a token for every row")
+    }
+
     /// All logits of which the last token was chosen; empty where only the best are read.
     pub fn logits(&self) -> &[f32] {
-        &self.logits
+        // rows of tokens that were not given yet follow
+        &self.logits[..self.logits.len().min(self.session.vocab())]
     }
 
     /// The session, with the steps that were started in vain thrown away.
@@ -109,9 +168,9 @@ impl<'s, 'd> Generation<'s, 'd> {
         self.session
     }
 
-    /// Tokens the session has seen: all but the last one given.
+    /// Tokens the session has seen of those given: all but the last.
     pub fn pos(&self) -> usize {
-        self.session.pos()
+        self.session.pos() - self.drawn.len()
     }
 }
 

@@ -2,8 +2,11 @@
 //!
 //! Works on any `Device`; names no particular one, reads no files, prints nothing.
 
+pub mod batch;
+pub mod draft;
 mod error;
 pub mod generation;
+pub mod pool;
 pub mod sampling;
 pub mod session;
 pub mod tokenizer;
@@ -11,4 +14,4 @@ pub mod verify;
 
 pub use error::SessionError;
 pub use generation::Generation;
-pub use session::{Session, SessionOptions, Want};
+pub use session::{Session, SessionOptions, Want, finite};

@@ -151,6 +151,26 @@ impl<'d> Session<'d> {
         &self.built
     }
 
+    /// Logits in a row.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Those of the last step.
+    pub(super) fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// What a step is written with.
+    pub(super) fn writing(&mut self) -> (&Built, &RopeTable, &mut Step) {
+        (&self.built, &self.table, &mut self.step)
+    }
+
+    /// What runs it.
+    pub(super) fn under(&mut self) -> (&mut dyn Device, &Step, &mut Vec<f32>) {
+        (self.device.get_mut(), &self.step, &mut self.logits)
+    }
+
     /// The device.
     pub fn device(&mut self) -> &mut dyn Device {
         self.device.get_mut()
@@ -177,7 +197,7 @@ impl<'d> Session<'d> {
         let (step, table) = (&mut self.step, &self.table);
         let pos = self.pos + self.under_way.iter().sum::<usize>();
         (step.n_tokens, step.pos, step.out_first, step.n_out) = (n, pos, n - n_out, n_out);
-        (step.select, step.follow) = (0, None);
+        (step.select, step.follow, step.scattered) = (0, None, None);
         step.inputs[0].1.clear();
         step.inputs[0].1.extend_from_slice(ids);
         table.words(pos, n, &mut step.inputs[1].1);
@@ -190,10 +210,31 @@ impl<'d> Session<'d> {
         self.pos += n;
     }
 
+    /// Takes the last `n` tokens back, which were fed in one step. They are written again before anything reads them, as
+    /// in [`Session::settle`]; in the ring they took no chunk's place that goes on.
+    pub fn take_back(&mut self, n: usize) {
+        self.pos -= n;
+    }
+
     /// Feeds tokens and hands each wanted logits row to `row(index, logits)`, in order.
     ///
     /// A NaN or infinite logit is an error: it would otherwise become a token.
     pub async fn feed(
+        &mut self,
+        ids: &[u32],
+        want: Want,
+        mut row: impl FnMut(usize, &[f32]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let first = self.pos;
+        let checked = |i: usize, logits: &[f32]| {
+            finite(first + i, logits)?;
+            row(i, logits)
+        };
+        self.feed_any(ids, want, checked).await
+    }
+
+    /// As [`Session::feed`], with logits that may be anything: tokens that are only guessed may lead anywhere.
+    pub async fn feed_any(
         &mut self,
         ids: &[u32],
         want: Want,
@@ -216,7 +257,6 @@ impl<'d> Session<'d> {
             self.prepare(piece, n_out);
             self.device.get_mut().run_into(&self.step, &mut self.logits).await?;
             for (i, l) in self.logits.chunks_exact(self.vocab).enumerate() {
-                finite(self.pos + n - n_out + i, l)?;
                 row(done + n - n_out + i, l)?;
             }
             self.pos += n;
@@ -300,7 +340,7 @@ impl<'d> Session<'d> {
 }
 
 /// Errors: a logit that is not finite. Whoever reads logits of a position says it with this sentence.
-pub(super) fn finite(pos: usize, logits: &[f32]) -> anyhow::Result<()> {
+pub fn finite(pos: usize, logits: &[f32]) -> anyhow::Result<()> {
     match logits.iter().find(|l| !l.is_finite()) {
         Some(&value) => Err(SessionError::Overflow { position: pos, value }.into()),
         None => Ok(()),

@@ -21,13 +21,14 @@ use crate::ops::embed::EmbedParams;
 use crate::ops::exact::SCALE_MIN;
 use crate::ops::linear::ROW_BLOCK;
 use crate::ops::linear::{LinearParams, act_words};
+use crate::ops::places::{TABLES, TOKEN};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
-use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Plan, Recording, Role, Rows};
+use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Placing, Plan, Recording, Role, Rows};
 use anyhow::{Context, bail, ensure};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -39,8 +40,12 @@ const MAX_GROUPS: usize = 65535;
 /// on a device that binds buffers of any size.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
-    /// positions in the cache
+    /// positions a sequence may have
     pub n_ctx: usize,
+    /// sequences that a step may have tokens of
+    pub sequences: usize,
+    /// positions the cache has for all sequences together; `None`: `n_ctx`
+    pub pool: Option<usize>,
     /// tokens in a step, at most
     pub ubatch: usize,
     /// logits rows in a step, at most
@@ -61,6 +66,8 @@ impl Default for PlanOptions {
     fn default() -> PlanOptions {
         PlanOptions {
             n_ctx: 512,
+            sequences: 1,
+            pool: None,
             ubatch: 512,
             max_out: 1,
             digits: 1,
@@ -122,9 +129,10 @@ impl Recent {
 /// Positions of a chunk: a sequence may be taken up again where one begins without what came before in the f16 copy.
 pub const RECENT_CHUNK: usize = CHUNK;
 
-/// Positions in the f16 copy's ring: the chunks that a step of `ubatch` tokens may touch.
-pub fn recent_positions(ubatch: usize) -> usize {
-    (CHUNK - 1 + ubatch).next_multiple_of(CHUNK)
+/// Positions in the f16 copy's ring: the chunks that a step of `ubatch` tokens may touch, and one for each sequence besides
+/// the first, whose last chunk stays there between steps.
+pub fn recent_positions(ubatch: usize, sequences: usize) -> usize {
+    (CHUNK - 1 + ubatch).next_multiple_of(CHUNK) + (sequences - 1) * CHUNK
 }
 
 /// A plan and the buffers the host writes.
@@ -138,6 +146,10 @@ pub struct Built {
     pub rope: BufId,
     /// positions a sequence may have: [`positions`] of what was asked for
     pub n_ctx: usize,
+    /// by table (`ops::places`), the chunks of each page of the pool of the layers that go by it; none where no layer does
+    pub pages: [Vec<usize>; TABLES],
+    /// positions that queries of layers of the second table see; 0: there are none
+    pub window: usize,
     /// words of all cache pages together
     pub cache_words: usize,
     /// words of all f16 copies of recent positions together, the same for every context; 0 where there are none
@@ -209,6 +221,8 @@ pub(super) struct Work {
     pub ids: BufId,
     /// cos and sin: n_rot
     pub rope: BufId,
+    /// where tokens and chunks lie (`ops::places`)
+    pub places: BufId,
     /// residual stream: dim
     pub x: BufId,
     /// norm of x: dim
@@ -282,6 +296,10 @@ pub(super) struct Builder<'a> {
     pages: Pages,
     /// words of a cached key and value, per head
     cached: (usize, usize),
+    /// positions that layers of the second table see; 0 where there are none
+    window: usize,
+    /// pages by table: (first position in the pool, positions)
+    ranges: [Vec<(usize, usize)>; TABLES],
     cache_words: usize,
     recent_words: usize,
 }
@@ -292,7 +310,7 @@ impl<'a> Builder<'a> {
     /// Errors: cache types that do not fit the heads; buffers beyond the
     /// binding limit; an embedding that is missing or has another shape.
     pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions, page: usize) -> anyhow::Result<Builder<'a>> {
-        ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1, PlanError::Zero);
+        ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1 && o.sequences >= 1, PlanError::Zero);
         let words = |ty, what| cache_words(ty, h.head_dim, what);
         let cached = (words(o.k_type, Cached::Keys)?, words(o.v_type, Cached::Values)?);
         let codes = [o.k_type, o.v_type].contains(&CacheType::C8);
@@ -310,6 +328,7 @@ impl<'a> Builder<'a> {
             work: Work {
                 ids: 0,
                 rope: 0,
+                places: 0,
                 x: 0,
                 normed: 0,
                 normed_act: 0,
@@ -331,6 +350,8 @@ impl<'a> Builder<'a> {
             quantised: HashMap::new(),
             pages: Pages::default(),
             cached,
+            window: 0,
+            ranges: Default::default(),
             cache_words: 0,
             recent_words: 0,
         };
@@ -355,6 +376,9 @@ impl<'a> Builder<'a> {
         let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
         self.work.ids = self.buffer("ids", t, Role::Input)?;
         self.work.rope = self.buffer("rope", t * h.n_rot, Role::Input)?;
+        let n_ctx = positions(o.n_ctx);
+        let tables = o.sequences * (TABLES * (n_ctx / CHUNK) + 1);
+        self.work.places = self.buffer("places", t * TOKEN + tables, Role::Input)?;
         self.work.x = self.scratch("x", t * h.dim)?;
         self.work.normed = self.scratch("normed", t * h.dim)?;
         self.work.normed_act = self.scratch("normed_act", t * act_words(h.dim, o.digits))?;
@@ -374,18 +398,25 @@ impl<'a> Builder<'a> {
         self.work.mid = self.scratch("mid", t * h.ffn)?;
         self.work.mid_act = self.scratch("mid_act", t * act_words(h.ffn, o.digits))?;
         // positions per cache page: whole chunks, as many as one binding holds
-        let n_ctx = positions(o.n_ctx);
+        let pool = o.pool.map_or(n_ctx, positions).max(n_ctx);
         let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / CHUNK * CHUNK;
         ensure!(
             page_limit > 0,
             PlanError::Binding { what: "64 cached positions".into(), limit: o.max_binding_words * 4 }
         );
-        let page = n_ctx.min(page_limit).min((page / CHUNK * CHUNK).max(CHUNK));
-        self.pages.ranges = (0..n_ctx).step_by(page).map(|first| (first, page.min(n_ctx - first))).collect();
-        if o.recent.applies(o.k_type, o.v_type) {
-            self.pages.ring = recent_positions(t);
+        // of layers that go by the other table a sequence holds what its window and a step reach over
+        self.window = (0..h.layers).find_map(|l| self.window_of(l)).unwrap_or(0);
+        let held = positions(self.window + t + CHUNK).saturating_mul(o.sequences);
+        // and never less than one sequence may have, so that it may lie in order
+        let pools = [pool, if o.pool.is_some() { pool.min(held.max(n_ctx)) } else { pool }];
+        for (ranges, pool) in self.ranges.iter_mut().zip(pools) {
+            let page = pool.min(page_limit).min((page / CHUNK * CHUNK).max(CHUNK));
+            *ranges = (0..pool).step_by(page).map(|first| (first, page.min(pool - first))).collect();
         }
-        let carries = self.pages.ranges.len() > 1 || self.pages.ring > 0;
+        if o.recent.applies(o.k_type, o.v_type) {
+            self.pages.ring = recent_positions(t, o.sequences);
+        }
+        let carries = self.ranges.iter().any(|r| r.len() > 1) || self.pages.ring > 0;
         let state_words = if carries { t * h.heads * (h.head_dim + 2) } else { 4 };
         self.work.state = self.scratch("attention_state", state_words)?;
         Ok(())
@@ -399,6 +430,7 @@ impl<'a> Builder<'a> {
             self.pages.channels[i] = self.channels(what, cached, ty)?;
         }
         (self.pages.keys, self.pages.values) = (vec![], vec![]);
+        self.pages.ranges = self.ranges[self.table(l)].clone();
         for (i, (_, len)) in self.pages.ranges.clone().into_iter().enumerate() {
             let words = (self.h.kv_heads * len * self.cached.0, self.h.kv_heads * len * self.cached.1);
             let keys = self.buffer(&format!("layer {l} keys page {i}"), words.0, Role::Cache)?;
@@ -475,10 +507,15 @@ impl<'a> Builder<'a> {
         self.quantize("out_act", &[&output], out_normed, out_act);
         self.linear("logits", &output, out_normed, out_act, logits);
         let selected = self.select(logits)?;
+        let pages = std::array::from_fn(|t| {
+            let used = (0..h.layers).any(|l| self.table(l) == t);
+            self.ranges[t].iter().filter(|_| used).map(|(_, len)| len / CHUNK).collect()
+        });
         self.check_unclaimed()?;
         let plan = Plan {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
+            placing: Some(Placing { buffer: self.work.places, ring: self.pages.ring / CHUNK }),
             logits: Some(logits),
             selected,
             vocab: h.vocab,
@@ -487,7 +524,8 @@ impl<'a> Builder<'a> {
         };
         let (ids, rope) = (self.work.ids, self.work.rope);
         let n_ctx = positions(self.o.n_ctx);
-        Ok(Built { plan, ids, rope, n_ctx, cache_words: self.cache_words, recent_words: self.recent_words })
+        let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
+        Ok(Built { plan, ids, rope, n_ctx, pages, window, cache_words, recent_words })
     }
 
     /// The best logits of one row: of each slice of the vocabulary, then of those lists, for steps that ask for it. `None`
@@ -759,6 +797,8 @@ impl<'a> Builder<'a> {
         let (types, ring) = ((self.o.k_type, self.o.v_type), pages.ring > 0);
         let scope = if ring { SCOPE_OLDER } else { SCOPE_ALL };
         self.codes(&pages, q, k, v);
+        let window = self.layer.and_then(|l| self.window_of(l)).unwrap_or(0);
+        let table = self.layer.map_or(0, |l| self.table(l)) as u32;
         let mut list: Vec<_> =
             pages.ranges.iter().enumerate().map(|(i, &r)| (types, r, scope, pages.keys[i], pages.values[i])).collect();
         if ring {
@@ -768,22 +808,21 @@ impl<'a> Builder<'a> {
         for &((kt, vt), (first, len), scope, keys, values) in &list {
             let p = CacheWriteParams {
                 n_tokens: 0,
-                pos: 0,
                 kv_heads: h.kv_heads as u32,
                 head_dim: h.head_dim as u32,
                 page_first: first as u32,
                 page_len: len as u32,
                 ring: u32::from(scope == SCOPE_OWN),
+                table,
             };
-            self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, v, keys]);
-            self.push("v_cache", Op::CacheWriteV(vt), Args::CacheWrite(p), vec![v, values]);
+            self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, v, w.places, keys]);
+            self.push("v_cache", Op::CacheWriteV(vt), Args::CacheWrite(p), vec![v, w.places, values]);
         }
-        // one that reaches back to the first position from everywhere limits nothing
-        let window = self.layer.and_then(|l| h.window_of(l)).filter(|w| *w < positions(self.o.n_ctx)).unwrap_or(0);
         for ((kt, vt), (first, len), scope, keys, values) in list {
             let p = AttentionParams {
                 n_tokens: 0,
-                pos: 0,
+                chunk0: 0,
+                chunks: 0,
                 heads: h.heads as u32,
                 kv_heads: h.kv_heads as u32,
                 head_dim: h.head_dim as u32,
@@ -792,14 +831,27 @@ impl<'a> Builder<'a> {
                 scale: (1.0 / libm::sqrt(h.head_dim as f64)) as f32,
                 scope,
                 window: window as u32,
+                table,
             };
-            let binds = vec![q, keys, values, w.state, w.attended];
+            let binds = vec![q, keys, values, w.places, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);
         }
         if let Some(channels) = pages.channels[1] {
             self.channel_scale("attended_scale", channels, w.attended, true);
         }
         self.pages = pages;
+    }
+
+    /// How many positions queries of a layer see, where that is less than there may be: a window that reaches back to the
+    /// first position from everywhere limits nothing.
+    fn window_of(&self, layer: usize) -> Option<usize> {
+        self.h.window_of(layer).filter(|w| *w < positions(self.o.n_ctx))
+    }
+
+    /// Which table a layer goes by: those of the first window met by one of their own. Layers of another window, if there are
+    /// any, keep their chunks as those without do.
+    fn table(&self, layer: usize) -> usize {
+        self.window_of(layer).is_some_and(|w| w == self.window).into()
     }
 
     /// Where the cache is c8: keys and values become its integers, and queries take the scales of the keys.

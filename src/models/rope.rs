@@ -77,12 +77,15 @@ impl RopeTable {
     /// Words of the table for positions `pos..pos + n`: `[position][pair][cos, sin]`.
     pub fn words(&self, pos: usize, n: usize, out: &mut Vec<u32>) {
         out.clear();
-        for p in pos..pos + n {
-            for f in &self.frequencies {
-                let angle = p as f64 * f;
-                for v in [libm::cos(angle), libm::sin(angle)] {
-                    out.push(canon((v * self.magnitude) as f32).to_bits());
-                }
+        (pos..pos + n).for_each(|p| self.append(p, out));
+    }
+
+    /// Words of the table for one position, after those there are.
+    pub fn append(&self, pos: usize, out: &mut Vec<u32>) {
+        for f in &self.frequencies {
+            let angle = pos as f64 * f;
+            for v in [libm::cos(angle), libm::sin(angle)] {
+                out.push(canon((v * self.magnitude) as f32).to_bits());
             }
         }
     }

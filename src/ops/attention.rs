@@ -5,11 +5,10 @@ use crate::ops::exact::{
     POISON, SCALE_MIN, amax, canon, f16_to_f32, fdiv, fexp, greater, i2f, not_finite, round_away, sticky, tree_sum,
 };
 use crate::ops::params::{At, Params, params};
+pub use crate::ops::places::CHUNK;
+use crate::ops::places::{Page, Places, Touches};
 use crate::ops::tq3;
 use std::ops::Range;
-
-/// Positions in a chunk.
-pub const CHUNK: usize = 64;
 
 /// `scope`: a query sees every position up to its own.
 pub const SCOPE_ALL: u32 = 0;
@@ -28,26 +27,31 @@ params! {
     pub struct AttentionParams {
         /// query rows
         pub n_tokens: u32,
-        /// position of query row 0
-        pub pos: u32,
+        /// the first of their sequences' chunks that any of them sees
+        pub chunk0: u32,
+        /// how many there are from it on
+        pub chunks: u32,
         /// query heads
         pub heads: u32,
         /// key-value heads; `heads / kv_heads` query heads share one
         pub kv_heads: u32,
         /// elements in a head, at most 256
         pub head_dim: u32,
-        /// first position of this page
+        /// first position of this page in the pool
         pub page_first: u32,
         /// positions in this page, a multiple of 64
         pub page_len: u32,
         /// f32(1 / sqrt(head_dim))
         pub scale: f32,
         /// which positions a query sees: `SCOPE_ALL`, `SCOPE_OLDER` or `SCOPE_OWN` (whose values are of a type that does not
-        /// rotate, and whose `page_first` is 0: position p lies at index p % `page_len`)
+        /// rotate, and whose page is the ring, `page_first` 0)
         pub scope: u32,
         /// how many positions a query sees at most, the last being its own; 0: no limit. Counted as transformers does
         /// (`kv_idx > q_idx - sliding_window`) and llama.cpp (masked where `p1 - p0 >= n_swa`)
         pub window: u32,
+        /// which table of its sequence says where chunks lie; a sequence's chunks lie in pages in order, so that what one page
+        /// leaves is what comes before the next
+        pub table: u32,
     }
 }
 
@@ -56,8 +60,8 @@ impl Params for AttentionParams {
     const OUTPUTS: usize = 2;
 
     fn at(self, step: &At) -> Option<Self> {
-        let p = Self { n_tokens: step.n, pos: step.pos, ..self };
-        p.touched().then_some(p)
+        let (chunk0, chunks) = self.meets(step)?;
+        Some(Self { n_tokens: step.n, chunk0, chunks, ..self })
     }
 
     fn groups(&self) -> [u32; 2] {
@@ -87,65 +91,67 @@ impl AttentionParams {
         if self.window == 0 { 0 } else { (query + 1).saturating_sub(self.window as usize) }
     }
 
-    /// What the query at position `query` sees of this page, counted from `page_first`; whole chunks but for the first,
-    /// which a window may cut, and the last.
+    /// The positions that the query at position `query` sees, of whatever page; a part of one chunk for `SCOPE_OWN`, and whole
+    /// chunks but for the first, which a window may cut, and the last.
     pub fn sees(&self, query: usize) -> Range<usize> {
         let (own, reach) = (query / CHUNK * CHUNK, self.reach(query));
-        let within = |end: usize| end.saturating_sub(self.page_first as usize).min(self.page_len as usize);
         let (from, to) = match self.scope {
             SCOPE_OWN => (reach.max(own), query + 1),
-            SCOPE_OLDER => (within(reach), within(own)),
-            _ => (within(reach), within(query + 1)),
+            SCOPE_OLDER => (reach, own),
+            _ => (reach, query + 1),
         };
         from.min(to)..to
     }
 
-    /// Whether the first chunk that the query sees is among those it sees of this page, so that no state comes before it.
-    pub fn begins(&self, query: usize) -> bool {
-        let first = if self.scope == SCOPE_OWN { query / CHUNK * CHUNK } else { self.page_first as usize };
-        first <= self.reach(query)
+    /// The page that is read.
+    pub fn page(&self) -> Page {
+        Page { first: self.page_first, len: self.page_len, ring: self.scope == SCOPE_OWN, table: self.table }
     }
 
-    /// The chunks of this page that queries see, by their place in it: those that a split attention makes by themselves.
-    /// Not for `SCOPE_OWN`.
-    pub fn chunks(&self) -> Range<usize> {
-        let first = self.reach(self.pos as usize).saturating_sub(self.page_first as usize).min(self.page_len as usize);
-        let last = self.sees((self.pos + self.n_tokens) as usize - 1);
-        first / CHUNK..last.end.div_ceil(CHUNK)
+    /// The chunks that a step's queries see, the first and how many, as far as they may lie in this page; `None` where
+    /// none of them does.
+    fn meets(&self, step: &At) -> Option<(u32, u32)> {
+        let first = self.reach(step.pos as usize) / CHUNK;
+        let last = step.end as usize - 1;
+        let (first, end) = match (self.scope, step.touches) {
+            (SCOPE_OWN, _) => return Some((0, 1)),
+            (_, Some(touches)) => {
+                let met = Touches::meets(touches[self.table as usize].read, self.page_first, self.page_len);
+                let end = if self.scope == SCOPE_OLDER { last / CHUNK } else { last / CHUNK + 1 };
+                (first, if met { end } else { 0 })
+            }
+            (scope, None) => {
+                let (start, end) = (self.page_first as usize, (self.page_first + self.page_len) as usize);
+                let last = if scope == SCOPE_OLDER { last / CHUNK } else { last / CHUNK + 1 };
+                (first.max(start / CHUNK), last.min(end / CHUNK))
+            }
+        };
+        (first < end).then_some((first as u32, end.saturating_sub(first) as u32))
     }
 
-    /// Whether any of the queries sees something of this page (or would, if a chunk of its own were not left out).
-    pub fn touched(&self) -> bool {
-        let (first, last) = (self.pos as usize, (self.pos + self.n_tokens) as usize - 1);
-        let page = self.page_first as usize..(self.page_first + self.page_len) as usize;
-        match self.scope {
-            SCOPE_OWN => true,
-            SCOPE_OLDER => page.start < last / CHUNK * CHUNK && self.reach(first) < page.end,
-            _ => page.start <= last && self.reach(first) < page.end,
-        }
-    }
-
-    /// What becomes of a query that sees something of this page.
-    pub fn leaves(&self, query: usize) -> Leaves {
-        let end = (self.page_first + self.page_len) as usize;
+    /// What becomes of a token's queries, which see something of this page.
+    pub fn leaves(&self, places: &Places, token: usize) -> Leaves {
+        let own = places.position(token) / CHUNK;
+        let here = |chunk| self.page().index(places, token, chunk).is_some();
         match self.scope {
             SCOPE_OWN => Leaves::Output,
-            SCOPE_OLDER if query / CHUNK * CHUNK <= end => Leaves::Unrotated,
-            SCOPE_ALL if query < end => Leaves::Output,
+            SCOPE_OLDER if here(own - 1) => Leaves::Unrotated,
+            SCOPE_ALL if here(own) => Leaves::Output,
             _ => Leaves::State,
         }
     }
 }
 
-/// `q`: `[token][heads][head_dim]`; `k`, `v`: one page of the cache; `state`: `[token][heads][m, l, o[head_dim]]`,
-/// carried from page to page; `out`: `[token][heads][head_dim]`, written by the page that holds the query's position
-/// (`SCOPE_OLDER` never writes it).
+/// `q`: `[token][heads][head_dim]`; `k`, `v`: one page of the cache; `places`: where tokens and chunks lie; `state`:
+/// `[token][heads][m, l, o[head_dim]]`, carried from page to page; `out`: `[token][heads][head_dim]`, written by the page
+/// that holds the query's position (`SCOPE_OLDER` never writes it).
 pub fn attention(
     types: (CacheType, CacheType),
     p: &AttentionParams,
     q: &[f32],
     k: &[u32],
     v: &[u32],
+    places: Places,
     state: &mut [f32],
     out: &mut [f32],
 ) {
@@ -153,7 +159,7 @@ pub fn attention(
     for row in 0..p.n_tokens as usize * heads {
         let carried =
             if state.len() >= (row + 1) * (hd + 2) { &mut state[row * (hd + 2)..][..hd + 2] } else { &mut [] };
-        head(types, p, row, &q[row * hd..][..hd], k, v, carried, &mut out[row * hd..][..hd]);
+        head(types, p, row, &q[row * hd..][..hd], k, v, places, carried, &mut out[row * hd..][..hd]);
     }
 }
 
@@ -165,17 +171,20 @@ pub fn head(
     q: &[f32],
     k: &[u32],
     v: &[u32],
+    places: Places,
     state: &mut [f32],
     out: &mut [f32],
 ) {
     let hd = p.head_dim as usize;
     let page = p.page_len as usize;
     let kv_head = row % p.heads as usize / (p.heads / p.kv_heads) as usize;
-    let query = p.pos as usize + row / p.heads as usize;
+    let token = row / p.heads as usize;
+    let query = places.position(token);
     let seen = p.sees(query);
-    if seen.is_empty() {
-        return;
-    }
+    let here = |chunk: usize| p.page().index(&places, token, chunk / CHUNK);
+    let chunks = (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK);
+    // the first of them that lies in this page
+    let Some(first) = chunks.clone().find(|&chunk| here(chunk).is_some()) else { return };
     let mut rotated = [0f32; 256];
     rotated[..hd].copy_from_slice(q);
     let q = &mut rotated[..hd];
@@ -183,18 +192,18 @@ pub fn head(
     let q = &*q;
     let digits = QueryDigits::new(q);
     let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; 256]);
-    let mut fresh = p.begins(query);
+    // whether it is the first that the query sees at all
+    let mut fresh = first <= p.reach(query);
     if !fresh {
         (m, l) = (state[0], state[1]);
         o[..hd].copy_from_slice(&state[2..]);
     }
     let kwords = kt.words(hd).expect("checked by the model");
     let vwords = vt.words(hd).expect("checked by the model");
-    for chunk in (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK) {
+    for chunk in chunks {
+        let Some(start) = here(chunk) else { continue };
         // the positions of the chunk that the query sees
         let live = seen.start.saturating_sub(chunk)..CHUNK.min(seen.end - chunk);
-        // only in a ring may positions lie past the page
-        let start = chunk % page;
         let mut s = [0f32; CHUNK];
         let mut mc = f32::MIN;
         for i in live.clone() {
@@ -229,7 +238,7 @@ pub fn head(
             m = new;
         }
     }
-    let leaves = p.leaves(query);
+    let leaves = p.leaves(&places, token);
     if leaves == Leaves::Output {
         // one rotation back per output, whatever the number of positions
         let inv = fdiv(1.0, l);

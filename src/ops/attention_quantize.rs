@@ -2,18 +2,22 @@
 //! hold whole or that hold 128 outputs whole.
 
 use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
-use crate::ops::attention::{AttentionParams, SCOPE_OLDER, SCOPE_OWN, attention, unit_heads};
+use crate::ops::attention::{AttentionParams, SCOPE_OLDER, attention, unit_heads};
 use crate::ops::cache::CacheType;
 use crate::ops::linear::{ACT_BLOCK_WORDS, act_words};
 use crate::ops::params::{At, Params, params};
+use crate::ops::places::Places;
+use std::ops::Range;
 
 params! {
     /// Parameters of `attention_quantize`: those of `attention`, then the digits of `act_quantize`.
     pub struct AttentionQuantizeParams {
         /// query rows
         pub n_tokens: u32,
-        /// position of query row 0
-        pub pos: u32,
+        /// the first chunk that any of them sees
+        pub chunk0: u32,
+        /// how many there are from it on
+        pub chunks: u32,
         /// query heads
         pub heads: u32,
         /// key-value heads
@@ -30,6 +34,8 @@ params! {
         pub scope: u32,
         /// how many positions a query sees at most; 0: no limit
         pub window: u32,
+        /// which table of its sequence says where chunks lie
+        pub table: u32,
         /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
         pub digits: u32,
     }
@@ -41,8 +47,8 @@ impl Params for AttentionQuantizeParams {
     const FLOAT_STRIDE: Option<usize> = Some(ACT_BLOCK_WORDS);
 
     fn at(self, step: &At) -> Option<Self> {
-        let p = Self { n_tokens: step.n, pos: step.pos, ..self };
-        p.attention().touched().then_some(p)
+        let AttentionParams { n_tokens, chunk0, chunks, .. } = self.attention().at(step)?;
+        Some(Self { n_tokens, chunk0, chunks, ..self })
     }
 
     fn groups(&self) -> [u32; 2] {
@@ -60,11 +66,12 @@ impl AttentionQuantizeParams {
     pub fn new(p: &AttentionParams, digits: u32) -> Option<AttentionQuantizeParams> {
         let (heads, hd) = (p.heads, p.head_dim);
         let whole = matches!(hd, 128 | 256) || (matches!(hd, 32 | 64) && (heads * hd).is_multiple_of(128));
-        let AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope, window } =
-            *p;
+        let &AttentionParams { n_tokens, chunk0, chunks, heads, kv_heads, head_dim, page_first, page_len, .. } = p;
+        let &AttentionParams { scale, scope, window, table, .. } = p;
         (whole && scope != SCOPE_OLDER).then_some(AttentionQuantizeParams {
             n_tokens,
-            pos,
+            chunk0,
+            chunks,
             heads,
             kv_heads,
             head_dim,
@@ -73,30 +80,35 @@ impl AttentionQuantizeParams {
             scale,
             scope,
             window,
+            table,
             digits,
         })
     }
 
     /// The first of the two operations.
     pub fn attention(&self) -> AttentionParams {
-        let &AttentionQuantizeParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, .. } = self;
-        let (scale, scope, window) = (self.scale, self.scope, self.window);
-        AttentionParams { n_tokens, pos, heads, kv_heads, head_dim, page_first, page_len, scale, scope, window }
-    }
-
-    /// The rows whose position lies in this page (in a ring: every row): those that are finished, and quantised, by it.
-    pub fn finished(&self) -> std::ops::Range<usize> {
-        if self.scope == SCOPE_OWN {
-            return 0..self.n_tokens as usize;
+        let &AttentionQuantizeParams { n_tokens, chunk0, chunks, heads, kv_heads, head_dim, page_first, .. } = self;
+        let &AttentionQuantizeParams { page_len, scale, scope, window, table, .. } = self;
+        AttentionParams {
+            n_tokens,
+            chunk0,
+            chunks,
+            heads,
+            kv_heads,
+            head_dim,
+            page_first,
+            page_len,
+            scale,
+            scope,
+            window,
+            table,
         }
-        let first = self.page_first.saturating_sub(self.pos).min(self.n_tokens);
-        let end = (self.page_first + self.page_len).saturating_sub(self.pos).min(self.n_tokens);
-        first as usize..end as usize
     }
 
-    /// The second operation, of the rows of [`AttentionQuantizeParams::finished`], with their first word in the blocks.
-    pub fn quantize(&self) -> (ActQuantizeParams, usize) {
-        let (k, rows) = (self.heads * self.head_dim, self.finished());
+    /// The second operation, of some neighbouring rows, with their first word in the blocks: of those whose position lies in
+    /// this page, which are finished, and quantised, by it.
+    pub fn quantize(&self, rows: &Range<usize>) -> (ActQuantizeParams, usize) {
+        let k = self.heads * self.head_dim;
         let first = rows.start * act_words(k as usize, self.digits as usize);
         (ActQuantizeParams { n_tokens: rows.len() as u32, k, digits: self.digits }, first)
     }
@@ -110,12 +122,18 @@ pub fn attention_quantize(
     q: &[f32],
     k: &[u32],
     v: &[u32],
+    places: Places,
     state: &mut [f32],
     blocks: &mut [u32],
 ) {
-    let row = (p.heads * p.head_dim) as usize;
-    let mut out = vec![0f32; p.n_tokens as usize * row];
-    attention(types, &p.attention(), q, k, v, state, &mut out);
-    let (quantize, first) = p.quantize();
-    act_quantize(&quantize, &out[p.finished().start * row..], &mut blocks[first..]);
+    let (row, n) = ((p.heads * p.head_dim) as usize, p.n_tokens as usize);
+    let (of, page) = (p.attention(), p.attention().page());
+    let mut out = vec![0f32; n * row];
+    attention(types, &of, q, k, v, places, state, &mut out);
+    let mut rows = page.run(&places, 0, n);
+    while !rows.is_empty() {
+        let (quantize, first) = p.quantize(&rows);
+        act_quantize(&quantize, &out[rows.start * row..], &mut blocks[first..]);
+        rows = page.run(&places, rows.end, n);
+    }
 }

@@ -4,8 +4,8 @@
 
 use crate::ops::exact::{SCALE_MIN, amax, f16_to_f32, f32_to_f16, fdiv, round_away, too_large};
 use crate::ops::params::{At, Params, params};
+use crate::ops::places::{Page, Places, Touches};
 use crate::ops::tq3;
-use std::ops::Range;
 
 /// What a cached key or value is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -119,18 +119,18 @@ params! {
     pub struct CacheWriteParams {
         /// rows
         pub n_tokens: u32,
-        /// position of row 0
-        pub pos: u32,
         /// key-value heads in a row
         pub kv_heads: u32,
         /// elements in a head
         pub head_dim: u32,
-        /// first position of this page
+        /// first position of this page in the pool
         pub page_first: u32,
         /// positions in this page (a multiple of 64); rows outside the page are left alone
         pub page_len: u32,
-        /// 1: the page is a ring (`page_first` 0, at most `page_len` rows), position p lies at index p % `page_len`
+        /// 1: the page is the ring of recent positions (`page_first` 0)
         pub ring: u32,
+        /// which table of its sequence says where a row lies
+        pub table: u32,
     }
 }
 
@@ -138,11 +138,8 @@ impl Params for CacheWriteParams {
     const FLOAT_STRIDE: Option<usize> = None;
 
     fn at(self, step: &At) -> Option<Self> {
-        // a page that holds none of the step's positions
-        if self.ring == 0 && (self.page_first >= step.end || self.page_first + self.page_len <= step.pos) {
-            return None;
-        }
-        Some(Self { n_tokens: step.n, pos: step.pos, ..self })
+        let p = Self { n_tokens: step.n, ..self };
+        p.is_written(step).then_some(p)
     }
 
     fn groups(&self) -> [u32; 2] {
@@ -151,18 +148,19 @@ impl Params for CacheWriteParams {
 }
 
 impl CacheWriteParams {
-    /// The rows that are written.
-    pub fn rows(&self) -> Range<usize> {
-        if self.ring == 1 {
-            return 0..self.n_tokens as usize;
+    /// Whether a step writes to the page.
+    pub fn is_written(&self, step: &At) -> bool {
+        let (first, len) = (self.page_first, self.page_len);
+        match step.touches {
+            _ if self.ring == 1 => true,
+            Some(touches) => Touches::meets(touches[self.table as usize].written, first, len),
+            None => first < step.end && first + len > step.pos,
         }
-        let at = |pos: u32| pos.saturating_sub(self.pos).min(self.n_tokens) as usize;
-        at(self.page_first)..at(self.page_first + self.page_len)
     }
 
-    /// Index in the page of one of those rows.
-    pub fn index(&self, row: usize) -> usize {
-        (self.pos as usize + row - self.page_first as usize) % self.page_len as usize
+    /// The page that is written.
+    pub fn page(&self) -> Page {
+        Page { first: self.page_first, len: self.page_len, ring: self.ring == 1, table: self.table }
     }
 }
 
@@ -172,15 +170,15 @@ impl CacheWriteParams {
 pub const POISONED: u32 = 0x7fc0_7e00;
 
 /// `x` and the values beside it, `v`: `[token][kv_heads][head_dim]`; `cache`: one page of keys.
-pub fn cache_write_k(t: CacheType, p: &CacheWriteParams, x: &[f32], v: &[f32], cache: &mut [u32]) {
-    write(t, p, x, Some(v), cache, |head, pos, words| {
+pub fn cache_write_k(t: CacheType, p: &CacheWriteParams, at: Places, x: &[f32], v: &[f32], cache: &mut [u32]) {
+    write(t, p, at, x, Some(v), cache, |head, pos, words| {
         (((head * p.page_len as usize / 32 + pos / 32) * words) * 32 + pos % 32, 32)
     });
 }
 
 /// `x`: `[token][kv_heads][head_dim]`, of which elements that are not finite (or too large) are written as 0; `cache`: one page of values.
-pub fn cache_write_v(t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
-    write(t, p, x, None, cache, |head, pos, words| ((head * p.page_len as usize + pos) * words, 1));
+pub fn cache_write_v(t: CacheType, p: &CacheWriteParams, at: Places, x: &[f32], cache: &mut [u32]) {
+    write(t, p, at, x, None, cache, |head, pos, words| ((head * p.page_len as usize + pos) * words, 1));
 }
 
 /// A cache holds numbers only: what a query does not see may be weighed with 0, and times that each must be 0. So the
@@ -188,6 +186,7 @@ pub fn cache_write_v(t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut 
 fn write(
     t: CacheType,
     p: &CacheWriteParams,
+    places: Places,
     x: &[f32],
     beside: Option<&[f32]>,
     cache: &mut [u32],
@@ -195,8 +194,8 @@ fn write(
 ) {
     let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
     let words = t.words(hd).expect("the model checked that the type can hold this head");
-    for tok in p.rows() {
-        let pos = p.index(tok);
+    for tok in 0..p.n_tokens as usize {
+        let Some(pos) = p.page().own(&places, tok) else { continue };
         for head in 0..heads {
             let (base, stride) = place(head, pos, words);
             let at = (tok * heads + head) * hd;

@@ -22,6 +22,7 @@ pub mod matvec_pair;
 pub mod norm_quantize;
 pub mod packed;
 pub mod params;
+pub mod places;
 pub mod rms_norm;
 pub mod rope;
 pub mod rope_cache_write;

@@ -2,18 +2,22 @@
 //! workgroups it takes, and what it writes. `record` makes its list of parameters of these; a new operation implements
 //! [`Params`] in the file of its twin.
 
+use crate::ops::places::{TABLES, Touches};
 use encase::ShaderType;
 use encase::internal::WriteInto;
 
 /// What changes from step to step, for one command.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
+pub struct At<'a> {
     /// rows the command works on: tokens, heads of tokens, or tokens whose logits are wanted; at least 1
     pub n: u32,
-    /// position of the step's first token
+    /// least position of the step's tokens
     pub pos: u32,
-    /// position after its last
+    /// position after the greatest of them
     pub end: u32,
+    /// what a step touches of the pool where its tokens are of many sequences, or their chunks lie anywhere; `None`: one
+    /// sequence, whose chunks lie in their own order
+    pub touches: Option<&'a [Touches; TABLES]>,
     /// first token (within the step) whose logits are wanted
     pub out_first: u32,
     /// how many of the best logits are wanted; 0: all

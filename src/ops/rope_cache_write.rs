@@ -3,6 +3,7 @@
 
 use crate::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v};
 use crate::ops::params::{At, Params, params};
+use crate::ops::places::Places;
 use crate::ops::rope::{RopeParams, rope};
 
 params! {
@@ -10,8 +11,6 @@ params! {
     pub struct RopeCacheWriteParams {
         /// rows
         pub n_tokens: u32,
-        /// position of row 0
-        pub pos: u32,
         /// query heads in a row
         pub heads: u32,
         /// key heads after them, and as many value heads after those
@@ -22,12 +21,14 @@ params! {
         pub n_rot: u32,
         /// 0: pairs (2i, 2i+1); 1: pairs (i, i + n_rot/2)
         pub half_split: u32,
-        /// first position of this page
+        /// first position of this page in the pool
         pub page_first: u32,
         /// positions in this page; rows outside it are left alone, their queries too
         pub page_len: u32,
-        /// 1: the page is a ring as in `cache_write`; every row is written, and queries are left alone
+        /// 1: the page is the ring as in `cache_write`; every row is written, and queries are left alone
         pub ring: u32,
+        /// which table of its sequence says where a row lies
+        pub table: u32,
     }
 }
 
@@ -37,11 +38,8 @@ impl Params for RopeCacheWriteParams {
     const FLOAT_OUTPUT: usize = 0;
 
     fn at(self, step: &At) -> Option<Self> {
-        // a page that holds none of the step's positions
-        if self.ring == 0 && (self.page_first >= step.end || self.page_first + self.page_len <= step.pos) {
-            return None;
-        }
-        Some(Self { n_tokens: step.n, pos: step.pos, ..self })
+        let p = Self { n_tokens: step.n, ..self };
+        p.write(1).is_written(step).then_some(p)
     }
 
     fn groups(&self) -> [u32; 2] {
@@ -55,27 +53,22 @@ impl RopeCacheWriteParams {
         ((self.heads * self.head_dim) as usize, (self.kv_heads * self.head_dim) as usize)
     }
 
-    /// The rows whose positions lie in the page; all of them in a ring.
-    pub fn rows(&self) -> std::ops::Range<usize> {
-        self.write(0..self.n_tokens as usize).rows()
-    }
-
     /// `rope` of one row of `heads` heads.
     pub fn rope(&self, heads: u32) -> RopeParams {
         let p = self;
         RopeParams { n_tokens: 1, heads, head_dim: p.head_dim, n_rot: p.n_rot, half_split: p.half_split }
     }
 
-    /// `cache_write` of some rows.
-    pub fn write(&self, rows: std::ops::Range<usize>) -> CacheWriteParams {
+    /// `cache_write` of so many rows.
+    pub fn write(&self, n_tokens: usize) -> CacheWriteParams {
         CacheWriteParams {
-            n_tokens: rows.len() as u32,
-            pos: self.pos + rows.start as u32,
+            n_tokens: n_tokens as u32,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             page_first: self.page_first,
             page_len: self.page_len,
             ring: self.ring,
+            table: self.table,
         }
     }
 }
@@ -87,13 +80,15 @@ pub fn rope_cache_write(
     p: &RopeCacheWriteParams,
     table: &[f32],
     qkv: &[f32],
+    places: Places,
     q: &mut [f32],
     keys: &mut [u32],
     values: &mut [u32],
 ) {
     let (width, kv_width) = p.widths();
     let mut key = vec![0f32; kv_width];
-    for t in p.rows() {
+    let rows = 0..p.n_tokens as usize;
+    for t in rows.filter(|&t| p.write(1).page().own(&places, t).is_some()) {
         let row = &qkv[t * (width + 2 * kv_width)..][..width + 2 * kv_width];
         let table = &table[t * p.n_rot as usize..][..p.n_rot as usize];
         if p.ring == 0 {
@@ -104,7 +99,7 @@ pub fn rope_cache_write(
         key.copy_from_slice(&row[width..width + kv_width]);
         rope(&p.rope(p.kv_heads), table, &mut key);
         let values_row = &row[width + kv_width..];
-        cache_write_k(kt, &p.write(t..t + 1), &key, values_row, keys);
-        cache_write_v(vt, &p.write(t..t + 1), values_row, values);
+        cache_write_k(kt, &p.write(1), places.from(t), &key, values_row, keys);
+        cache_write_v(vt, &p.write(1), places.from(t), values_row, values);
     }
 }

@@ -4,6 +4,7 @@
 use crate::ops::cache::{CacheType, cache_write_k, cache_write_v};
 use crate::ops::channel_quantize::{ChannelQuantizeParams, channel_quantize};
 use crate::ops::channel_scale::{ChannelScaleParams, channel_scale};
+use crate::ops::places::Places;
 use crate::ops::rope::rope;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 
@@ -45,13 +46,15 @@ pub fn rope_channel_cache_write(
     table: &[f32],
     channels: &[f32],
     qkv: &[f32],
+    places: Places,
     q: &mut [f32],
     keys: &mut [u32],
     values: &mut [u32],
 ) {
     let (width, kv_width) = p.widths();
     let [of_keys, of_values] = sides(types, p, channels);
-    for t in p.rows() {
+    let rows = 0..p.n_tokens as usize;
+    for t in rows.filter(|&t| p.write(1).page().own(&places, t).is_some()) {
         let row = &qkv[t * (width + 2 * kv_width)..][..width + 2 * kv_width];
         let table = &table[t * p.n_rot as usize..][..p.n_rot as usize];
         let q = &mut q[t * width..][..width];
@@ -67,7 +70,7 @@ pub fn rope_channel_cache_write(
         if let Some((scale, offset)) = of_values {
             channel_quantize(&p.codes(1), scale, offset, &mut value);
         }
-        cache_write_k(types.0, &p.write(t..t + 1), &key, &value, keys);
-        cache_write_v(types.1, &p.write(t..t + 1), &value, values);
+        cache_write_k(types.0, &p.write(1), places.from(t), &key, &value, keys);
+        cache_write_v(types.1, &p.write(1), places.from(t), &value, values);
     }
 }

@@ -24,6 +24,7 @@ use super::team;
 use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, fdiv, flush, greater, ordered, sticky};
+use crate::ops::places::Places;
 use keys::{Digits, coded_scores, float_scores};
 use values::{Rows, weigh};
 
@@ -63,22 +64,33 @@ struct Carried {
     m: f32,
     l: f32,
     o: Head,
-    /// positions the row sees, from and to, counted as `AttentionParams::sees` does
+    /// positions the row sees, from and to, of whatever page
     from: usize,
     to: usize,
     fresh: bool,
+    /// whether any chunk of this page was joined
+    joined: bool,
 }
 
 impl Carried {
-    const NONE: Carried = Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false };
+    const NONE: Carried =
+        Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false, joined: false };
 
     /// What a row brings to this page, in the place of [`Carried::NONE`].
     #[inline(always)]
-    fn start(&mut self, p: &AttentionParams, row: &Row, hd: usize) {
-        let query = p.pos as usize + row.row / p.heads as usize;
+    fn start(&mut self, page: &Page, row: &Row, hd: usize) {
+        let (p, token) = (page.p, row.row / page.p.heads as usize);
+        let query = page.places.position(token);
         let sees = p.sees(query);
-        (self.from, self.to, self.fresh) = (sees.start, sees.end, p.begins(query));
-        if !sees.is_empty() && !self.fresh {
+        (self.from, self.to) = (sees.start, sees.end);
+        if sees.is_empty() {
+            return;
+        }
+        // whether the first chunk that the row sees at all is in this page; what is brought to a page that has none of them
+        // is not used
+        let first = sees.start / CHUNK;
+        self.fresh = first * CHUNK <= p.reach(query) && p.page().index(&page.places, token, first).is_some();
+        if !self.fresh && row.state.len() >= hd + 2 {
             let state = &row.state[..hd + 2];
             (self.m, self.l) = (state[0], state[1]);
             self.o.as_flattened_mut()[..hd].copy_from_slice(&state[2..]);
@@ -99,13 +111,30 @@ struct Page<'a> {
     p: &'a AttentionParams,
     k: &'a [u32],
     v: &'a [u32],
+    places: Places<'a>,
 }
 
-/// `T` rows that share a key-value head. `U`: vectors of positions at a time, `W`: of elements; as many as leave the
-/// sums in registers.
+impl Page<'_> {
+    /// Index in the page of the chunk of the rows' sequence that begins at position `chunk`, where the page has it.
+    #[inline(always)]
+    fn index(&self, rows: &[Row], chunk: usize) -> Option<usize> {
+        let page = self.p.page();
+        for row in rows {
+            let token = row.row / self.p.heads as usize;
+            // the ring has the own chunks of its tokens alone
+            if !page.ring || self.places.position(token) / CHUNK == chunk / CHUNK {
+                return page.index(&self.places, token, chunk / CHUNK);
+            }
+        }
+        None
+    }
+}
+
+/// `T` rows of one sequence that share a key-value head. `U`: vectors of positions at a time, `W`: of elements; as many as
+/// leave the sums in registers.
 #[inline(always)]
 fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page: Page, rows: &mut [Row; T]) {
-    let Page { types: (kt, vt), p, k, v: values } = page;
+    let Page { types: (kt, vt), p, k, v: values, .. } = page;
     let hd = p.head_dim as usize;
     let positions = p.page_len as usize;
     let kv_head = rows[0].row % p.heads as usize / (p.heads / p.kv_heads) as usize;
@@ -122,7 +151,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     for t in 0..T {
         q[t] = rows[t].q;
         let c = &mut carried[t];
-        c.start(p, &rows[t], hd);
+        c.start(&page, &rows[t], hd);
         if c.from >= c.to {
             continue;
         }
@@ -146,8 +175,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let mut oc = [[[0f32; BLOCK]; MAX_HEAD / BLOCK]; T];
     let mut scales = [[0f32; MAX_HEAD / BLOCK]; CHUNK];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
-        // only in a ring may positions lie past the page
-        let start = chunk % positions;
+        let Some(start) = page.index(rows, chunk) else { continue };
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
         match kt {
@@ -196,21 +224,20 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     }
 
     for t in 0..T {
-        finish(v, vt, p, &carried[t], &mut rows[t]);
+        finish(v, &page, &carried[t], &mut rows[t]);
     }
 }
 
 /// Leaves what a row has come to: its output, or what it carries to the next page.
 #[inline(always)]
-fn finish<V: RowLanes>(v: V, vt: CacheType, p: &AttentionParams, c: &Carried, row: &mut Row) {
-    let hd = p.head_dim as usize;
+fn finish<V: RowLanes>(v: V, page: &Page, c: &Carried, row: &mut Row) {
+    let (p, vt, hd) = (page.p, page.types.1, page.p.head_dim as usize);
     let Row { row, state, out, .. } = row;
-    let query = p.pos as usize + *row / p.heads as usize;
-    let o = &c.o.as_flattened()[..hd];
-    let leaves = p.leaves(query);
-    if c.from >= c.to {
+    if !c.joined {
         return;
     }
+    let o = &c.o.as_flattened()[..hd];
+    let leaves = p.leaves(&page.places, *row / p.heads as usize);
     if leaves == Leaves::Output {
         let inv = fdiv(1.0, c.l);
         for (out, o) in out.iter_mut().zip(o) {
@@ -281,6 +308,7 @@ fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize
 fn join_by(c: &mut Carried, (m, mc): (f32, f32), (a, b): (f32, f32), probs: &mut [f32; CHUNK], oc: &Head, hd: usize) {
     let lc = tree_sum(probs);
     let blocks = hd.div_ceil(BLOCK);
+    c.joined = true;
     if c.fresh {
         (c.m, c.l, c.fresh) = (mc, lc, false);
         c.o[..blocks].copy_from_slice(&oc[..blocks]);
@@ -445,8 +473,8 @@ fn check(level: Level, (kt, vt): (CacheType, CacheType), p: &AttentionParams, k:
 }
 
 /// One query head over one page, with the bits of `ops::attention::head` at every level: `row` = token * heads + head;
-/// `q` and `out` `[head_dim]`; `k` and `v` one page of the cache; `state` `[m, l, o[head_dim]]`, which may be empty when
-/// the whole context is one page. Allocates nothing.
+/// `q` and `out` `[head_dim]`; `k` and `v` one page of the cache; `places` of the step; `state` `[m, l, o[head_dim]]`, which
+/// may be empty when the whole context is one page. Allocates nothing.
 ///
 /// Panics when a length does not fit or when this CPU does not have `level`.
 pub fn attention_head(
@@ -457,12 +485,13 @@ pub fn attention_head(
     q: &[f32],
     k: &[u32],
     v: &[u32],
+    places: Places,
     state: &mut [f32],
     out: &mut [f32],
 ) {
     check(level, types, p, k, v);
     let hd = p.head_dim as usize;
-    run(level, Page { types, p, k, v }, &mut [Row { row, q: &q[..hd], state, out: &mut out[..hd] }]);
+    run(level, Page { types, p, k, v, places }, &mut [Row { row, q: &q[..hd], state, out: &mut out[..hd] }]);
 }
 
 /// The whole command, with the bits of `ops::attention::attention` at every level and thread count: `q` and `out`
@@ -477,6 +506,7 @@ pub fn attention(
     q: &[f32],
     k: &[u32],
     v: &[u32],
+    places: Places,
     state: &mut [f32],
     out: &mut [f32],
 ) {
@@ -489,7 +519,7 @@ pub fn attention(
     let carries = state.len() >= n * (hd + 2);
     let (q, out, state) = (&q[..n * hd], Rest(out[..n * hd].as_mut_ptr()), Rest(state.as_mut_ptr()));
 
-    let page = Page { types, p, k, v };
+    let page = Page { types, p, k, v, places };
     let per_head = n / kv_heads;
     #[cfg(target_arch = "x86_64")]
     if level == Level::Avx512 && block::takes(types, p) && kv_heads * (per_head / block::ROWS) >= 4 * team::threads() {
@@ -535,7 +565,15 @@ fn deal<const MOST: usize>(
             true => each(row(i)),
             false => Row { row: 0, q: &[], state: &mut [], out: &mut [] },
         });
-        run(level, page, &mut rows[..size.min(end)]);
+        // rows of one sequence at a time, the last one's first
+        let mut rest = &mut rows[..size.min(end)];
+        while let Some(first) = rest.first() {
+            let of = |r: &Row| page.places.sequence(r.row / heads);
+            let n = rest.iter().take_while(|r| of(r) == of(first)).count();
+            let (some, others) = rest.split_at_mut(n);
+            run(level, page, some);
+            rest = others;
+        }
     });
 }
 

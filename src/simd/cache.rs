@@ -10,6 +10,7 @@ use super::rows::RowLanes;
 use super::team;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::exact::{CANON_MAX, SCALE_MIN, canon, quotient};
+use crate::ops::places::{Page, Places};
 use crate::ops::tq3::{
     HUGE, TQ3_0_EDGE, TQ3_0_INNER, TQ3_0_OUTER, TQ3_0_ZERO, TQ3_1_EDGES, TQ3_1_LEVELS, TQ3_1_SHIFT, TQ3_1_TRIES,
 };
@@ -256,19 +257,27 @@ fn tq3_1(x: &[Lane; BLOCK], out: &mut Coded) {
 
 /// Where the words of a row go: word i of position `pos` of the nth of some heads at `base(n, pos) + i * stride`.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<'a> {
     keys: bool,
-    page_len: usize,
+    page: Page,
+    places: Places<'a>,
     words: usize,
 }
 
-impl Place {
+impl Place<'_> {
+    /// Index in the page of a token that the page has.
+    #[inline(always)]
+    fn index(self, token: usize) -> usize {
+        self.page.own(&self.places, token).expect("a row of the page")
+    }
+
     #[inline(always)]
     fn base(self, head: usize, pos: usize) -> usize {
+        let page_len = self.page.len as usize;
         if self.keys {
-            (head * self.page_len / 32 + pos / 32) * self.words * 32 + pos % 32
+            (head * page_len / 32 + pos / 32) * self.words * 32 + pos % 32
         } else {
-            (head * self.page_len + pos) * self.words
+            (head * page_len + pos) * self.words
         }
     }
     #[inline(always)]
@@ -305,9 +314,7 @@ fn write_heads<V: RowLanes>(
     cache: &mut [u32],
 ) {
     let (heads, hd) = (p.kv_heads as usize, p.head_dim as usize);
-    // tokens whose position lies in the page
-    let from = p.rows().start;
-    let n_rows = p.rows().len() * n_heads;
+    let n_rows = p.n_tokens as usize * n_heads;
     let stride = place.stride();
     let blocks = hd / BLOCK;
     // so many rows at a time, whole rows
@@ -318,14 +325,14 @@ fn write_heads<V: RowLanes>(
     for start in (0..n_rows).step_by(group) {
         let rows = group.min(n_rows - start);
         for r in 0..rows {
-            let (token, head) = (from + (start + r) / n_heads, first + (start + r) % n_heads);
+            let (token, head) = ((start + r) / n_heads, first + (start + r) % n_heads);
             let row = &mut rotated[r * hd..][..hd];
             row.copy_from_slice(&x[(token * heads + head) * hd..][..hd]);
             rotate(v, t, row);
         }
         let at = |r: usize| {
-            let (token, head) = (from + (start + r) / n_heads, (start + r) % n_heads);
-            place.base(head, p.index(token))
+            let (token, head) = ((start + r) / n_heads, (start + r) % n_heads);
+            place.base(head, place.index(token))
         };
         match t {
             CacheType::F32 => {
@@ -430,7 +437,39 @@ fn write_heads_neon(
     write_heads(unsafe { Neon::<false>::new() }, t, p, place, heads, x, cache);
 }
 
-fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Option<&[f32]>, page: &mut [u32]) {
+/// The rows that the page has, a run of neighbours at a time.
+fn write(
+    level: Level,
+    t: CacheType,
+    p: &CacheWriteParams,
+    places: Places,
+    x: &[f32],
+    beside: Option<&[f32]>,
+    page: &mut [u32],
+) {
+    let (n, row) = (p.n_tokens as usize, (p.kv_heads * p.head_dim) as usize);
+    assert!(x.len() >= n * row, "cache_write: {} elements, expected {}", x.len(), n * row);
+    let beside_len = beside.map_or(n * row, <[f32]>::len);
+    assert!(beside_len >= n * row, "cache_write: {beside_len} values beside the keys, expected {}", n * row);
+    let mut run = p.page().run(&places, 0, n);
+    while !run.is_empty() {
+        let of = run.start * row..run.end * row;
+        let p = CacheWriteParams { n_tokens: run.len() as u32, ..*p };
+        write_run(level, t, &p, places.from(run.start), &x[of.clone()], beside.map(|v| &v[of]), page);
+        run = p.page().run(&places, run.end, n);
+    }
+}
+
+/// Rows that the page has.
+fn write_run(
+    level: Level,
+    t: CacheType,
+    p: &CacheWriteParams,
+    places: Places,
+    x: &[f32],
+    beside: Option<&[f32]>,
+    page: &mut [u32],
+) {
     /// Elements below which waking another thread costs more than it brings.
     const SMALL: usize = 1 << 14;
 
@@ -440,19 +479,16 @@ fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Op
         panic!("cache_write: {} cannot hold a head of {hd}", t.name())
     };
     let n = p.n_tokens as usize * heads * hd;
-    assert!(x.len() >= n, "cache_write: {} elements, expected {n}", x.len());
     let expected = heads * page_len * words;
     assert!(page.len() >= expected, "cache_write: a page of {} words, expected {expected}", page.len());
-    let beside_len = beside.map_or(n, <[f32]>::len);
-    assert!(beside_len >= n, "cache_write: {beside_len} values beside the keys, expected {n}");
     // rows that are marked are rare, and written by the twin
     if bad(&x[..n]) || beside.is_some_and(|v| bad(&v[..n])) {
         return match beside {
-            Some(v) => cache::cache_write_k(t, p, x, v, page),
-            None => cache::cache_write_v(t, p, x, page),
+            Some(v) => cache::cache_write_k(t, p, places, x, v, page),
+            None => cache::cache_write_v(t, p, places, x, page),
         };
     }
-    let place = Place { keys: beside.is_some(), page_len, words };
+    let place = Place { keys: beside.is_some(), page: p.page(), places, words };
     let run = |of: (usize, usize), cache: &mut [u32]| match level {
         Level::Portable => write_heads(Portable, t, p, place, of, x, cache),
         // SAFETY: the level is available, asserted above.
@@ -478,11 +514,19 @@ fn write(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], beside: Op
 /// when there are many tokens. `x`, and `v`, the values beside it: `[token][kv_heads][head_dim]`.
 ///
 /// Panics when a length does not fit or when this CPU does not have `level`.
-pub fn cache_write_k(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], v: &[f32], cache: &mut [u32]) {
-    write(level, t, p, x, Some(v), cache);
+pub fn cache_write_k(
+    level: Level,
+    t: CacheType,
+    p: &CacheWriteParams,
+    at: Places,
+    x: &[f32],
+    v: &[f32],
+    cache: &mut [u32],
+) {
+    write(level, t, p, at, x, Some(v), cache);
 }
 
 /// Values into one page of the cache, as [`cache_write_k`].
-pub fn cache_write_v(level: Level, t: CacheType, p: &CacheWriteParams, x: &[f32], cache: &mut [u32]) {
-    write(level, t, p, x, None, cache);
+pub fn cache_write_v(level: Level, t: CacheType, p: &CacheWriteParams, at: Places, x: &[f32], cache: &mut [u32]) {
+    write(level, t, p, at, x, None, cache);
 }

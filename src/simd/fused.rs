@@ -14,10 +14,12 @@ use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, act_words, groups};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::norm_quantize::NormQuantizeParams;
+use crate::ops::places::Places;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::rope_channel_cache_write::sides;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use std::cell::Cell;
+use std::ops::Range;
 
 /// Calls `f` with `n` floats of this thread's own, whatever they hold. A call within `f` gets others.
 fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
@@ -101,14 +103,20 @@ pub fn attention_quantize(
     q: &[f32],
     k: &[u32],
     v: &[u32],
+    places: Places,
     state: &mut [f32],
     blocks: &mut [u32],
 ) {
-    let row = (p.heads * p.head_dim) as usize;
-    with_scratch(p.n_tokens as usize * row, |out| {
-        attention(level, types, &p.attention(), q, k, v, state, out);
-        let (quantize, first) = p.quantize();
-        act_quantize(level, &quantize, &out[p.finished().start * row..], &mut blocks[first..]);
+    let (row, n) = ((p.heads * p.head_dim) as usize, p.n_tokens as usize);
+    let (of, page) = (p.attention(), p.attention().page());
+    with_scratch(n * row, |out| {
+        attention(level, types, &of, q, k, v, places, state, out);
+        let mut rows = page.run(&places, 0, n);
+        while !rows.is_empty() {
+            let (quantize, first) = p.quantize(&rows);
+            act_quantize(level, &quantize, &out[rows.start * row..], &mut blocks[first..]);
+            rows = page.run(&places, rows.end, n);
+        }
     });
 }
 
@@ -119,11 +127,12 @@ pub fn rope_cache_write(
     p: &RopeCacheWriteParams,
     table: &[f32],
     qkv: &[f32],
+    places: Places,
     q: &mut [f32],
     keys: &mut [u32],
     values: &mut [u32],
 ) {
-    rope_write(level, types, p, table, [None; 2], qkv, q, keys, values);
+    rope_write(level, types, p, table, [None; 2], qkv, places, q, keys, values);
 }
 
 /// `ops::rope_channel_cache_write`, as [`rope_cache_write`].
@@ -134,21 +143,48 @@ pub fn rope_channel_cache_write(
     table: &[f32],
     channels: &[f32],
     qkv: &[f32],
+    places: Places,
     q: &mut [f32],
     keys: &mut [u32],
     values: &mut [u32],
 ) {
-    rope_write(level, types, p, table, sides(types, p, channels), qkv, q, keys, values);
+    rope_write(level, types, p, table, sides(types, p, channels), qkv, places, q, keys, values);
 }
 
-/// Either, with the scales and offsets of keys and of values where they have any.
+/// Scales and offsets of keys and of values.
+type Channels<'a> = [Option<(&'a [f32], &'a [f32])>; 2];
+
+/// Either, with the scales and offsets of keys and of values where they have any: the rows that the page has, a run of
+/// neighbours at a time.
 fn rope_write(
+    level: Level,
+    types: (CacheType, CacheType),
+    p: &RopeCacheWriteParams,
+    table: &[f32],
+    channels: Channels,
+    qkv: &[f32],
+    places: Places,
+    q: &mut [f32],
+    keys: &mut [u32],
+    values: &mut [u32],
+) {
+    let (n, page) = (p.n_tokens as usize, p.write(1).page());
+    let mut rows = page.run(&places, 0, n);
+    while !rows.is_empty() {
+        rope_write_run(level, types, p, table, channels, qkv, (places, rows.clone()), q, keys, values);
+        rows = page.run(&places, rows.end, n);
+    }
+}
+
+/// Neighbouring rows that the page has.
+fn rope_write_run(
     level: Level,
     (kt, vt): (CacheType, CacheType),
     p: &RopeCacheWriteParams,
     table: &[f32],
-    [of_keys, of_values]: [Option<(&[f32], &[f32])>; 2],
+    [of_keys, of_values]: Channels,
     qkv: &[f32],
+    (places, rows): (Places, Range<usize>),
     q: &mut [f32],
     keys: &mut [u32],
     values: &mut [u32],
@@ -156,7 +192,7 @@ fn rope_write(
     /// Rows a task has at least.
     const TASK: usize = 8;
 
-    let ((width, kv_width), rows, n_rot) = (p.widths(), p.rows(), p.n_rot as usize);
+    let ((width, kv_width), n_rot) = (p.widths(), p.n_rot as usize);
     let (n, row) = (rows.len(), width + 2 * kv_width);
     let (qkv, table) = (&qkv[rows.start * row..rows.end * row], &table[rows.start * n_rot..]);
     // rows of `x` filled from column `from` of qkv, and turned
@@ -189,7 +225,8 @@ fn rope_write(
         if let Some((scale, offset)) = of_values {
             channel_quantize(&p.codes(n), scale, offset, v);
         }
-        cache_write_k(level, kt, &p.write(rows.clone()), k, v, keys);
-        cache_write_v(level, vt, &p.write(rows), v, values);
+        let (write, places) = (p.write(n), places.from(rows.start));
+        cache_write_k(level, kt, &write, places, k, v, keys);
+        cache_write_v(level, vt, &write, places, v, values);
     });
 }

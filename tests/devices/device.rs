@@ -64,6 +64,7 @@ mod gpu {
                 buffer("other", dim, Role::Cache),
             ],
             recording: Recording { commands: vec![adding(dim, vec![0, 2]), adding(dim, vec![1, 2])] },
+            placing: None,
             logits: Some(2),
             selected: None,
             vocab: dim,

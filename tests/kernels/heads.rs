@@ -4,6 +4,7 @@
 use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL, attention as twin_attention, head as twin_head};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, POISONED, cache_write_k, cache_write_v};
 use isobit::internals::ops::exact::{POISON, canon};
+use isobit::internals::ops::places::{self, Places};
 use isobit::internals::ops::rms_norm::{RmsNormParams, row as twin_norm};
 use isobit::internals::ops::swiglu::element as twin_swiglu;
 use isobit::internals::simd::{Level, attention, attention_head, rms_norm_row, swiglu};
@@ -78,6 +79,13 @@ fn same(got: &[f32], want: &[f32]) -> Result<(), String> {
     }
 }
 
+/// Where tokens of one sequence lie whose chunks are in order.
+fn in_order(pos: usize, n_tokens: usize) -> Vec<u32> {
+    let mut words = Vec::new();
+    places::in_order(pos, n_tokens, 0, &mut words);
+    words
+}
+
 // ---------------------------------------------------------------- attention
 
 /// A cache of some positions, in pages.
@@ -99,32 +107,34 @@ impl Cache {
         values: &[f32],
     ) -> Cache {
         let n_tokens = keys.len() / (kv_heads * head_dim);
+        let at = in_order(0, n_tokens);
         let pages = (0..pages)
             .map(|page| {
                 let p = CacheWriteParams {
                     n_tokens: n_tokens as u32,
-                    pos: 0,
                     kv_heads: kv_heads as u32,
                     head_dim: head_dim as u32,
                     page_first: (page * page_len) as u32,
                     page_len: page_len as u32,
                     ring: 0,
+                    table: 0,
                 };
                 let words = |t: CacheType| kv_heads * page_len * t.words(head_dim).unwrap();
                 // what a page holds past the last position must not matter: a finite value in every type
                 let (mut k, mut v) = (vec![0x3bcd_3bcd; words(types.0)], vec![0x3bcd_3bcd; words(types.1)]);
-                cache_write_k(types.0, &p, keys, values, &mut k);
-                cache_write_v(types.1, &p, values, &mut v);
+                cache_write_k(types.0, &p, Places::new(&at), keys, values, &mut k);
+                cache_write_v(types.1, &p, Places::new(&at), values, &mut v);
                 (k, v)
             })
             .collect();
         Cache { types, kv_heads, head_dim, page_len, pages }
     }
 
-    fn params(&self, page: usize, sharing: usize, pos: usize, n_tokens: usize) -> AttentionParams {
+    fn params(&self, page: usize, sharing: usize, n_tokens: usize) -> AttentionParams {
         AttentionParams {
             n_tokens: n_tokens as u32,
-            pos: pos as u32,
+            chunk0: 0,
+            chunks: 0,
             heads: (self.kv_heads * sharing) as u32,
             kv_heads: self.kv_heads as u32,
             head_dim: self.head_dim as u32,
@@ -133,6 +143,7 @@ impl Cache {
             scale: (1.0 / (self.head_dim as f64).sqrt()) as f32,
             scope: SCOPE_ALL,
             window: 0,
+            table: 0,
         }
     }
 }
@@ -141,13 +152,14 @@ impl Cache {
 fn all_pages(
     cache: &Cache,
     (sharing, pos, n_tokens): (usize, usize, usize),
-    mut one: impl FnMut(&AttentionParams, &[u32], &[u32], &mut [f32], &mut [f32]),
+    mut one: impl FnMut(&AttentionParams, &[u32], &[u32], Places, &mut [f32], &mut [f32]),
 ) -> (Vec<f32>, Vec<f32>) {
     let rows = n_tokens * cache.kv_heads * sharing;
     let carried = if cache.pages.len() > 1 { rows * (cache.head_dim + 2) } else { 0 };
     let (mut state, mut out) = (guarded(carried), guarded(rows * cache.head_dim));
+    let at = in_order(pos, n_tokens);
     for (page, (k, v)) in cache.pages.iter().enumerate() {
-        one(&cache.params(page, sharing, pos, n_tokens), k, v, &mut state, &mut out);
+        one(&cache.params(page, sharing, n_tokens), k, v, Places::new(&at), &mut state, &mut out);
     }
     (state, out)
 }
@@ -157,16 +169,17 @@ fn compare(cache: &Cache, how: (usize, usize, usize), q: &[f32]) {
     let (sharing, pos, n_tokens) = how;
     let (types, hd) = (cache.types, cache.head_dim);
     let q = &q[..n_tokens * cache.kv_heads * sharing * hd];
-    let want = all_pages(cache, how, |p, k, v, state, out| twin_attention(types, p, q, k, v, state, out));
+    let want = all_pages(cache, how, |p, k, v, at, state, out| twin_attention(types, p, q, k, v, at, state, out));
     assert!(want.1.iter().all(|x| x.is_finite()), "the twin gave no finite result");
     for level in Level::available() {
-        let heads = all_pages(cache, how, |p, k, v, state, out| {
+        let heads = all_pages(cache, how, |p, k, v, at, state, out| {
             for (row, (q, out)) in q.chunks_exact(hd).zip(out.chunks_exact_mut(hd)).enumerate() {
                 let state = if state.is_empty() { &mut [] } else { &mut state[row * (hd + 2)..][..hd + 2] };
-                attention_head(level, types, p, row, q, k, v, state, out);
+                attention_head(level, types, p, row, q, k, v, at, state, out);
             }
         });
-        let whole = all_pages(cache, how, |p, k, v, state, out| attention(level, types, p, q, k, v, state, out));
+        let whole =
+            all_pages(cache, how, |p, k, v, at, state, out| attention(level, types, p, q, k, v, at, state, out));
         for (form, got) in [("head", &heads), ("command", &whole)] {
             for (what, got, want) in [("out", &got.1, &want.1), ("state", &got.0, &want.0)] {
                 if let Err(e) = same(got, want) {
@@ -326,14 +339,15 @@ fn values_that_overflow_are_cached_as_numbers_beside_marked_keys_and_a_token_bef
     // the first words of rows 64 and 65, in the third group of 32 positions
     let first = 64 / 32 * (head_dim / 2) * 32;
     assert_eq!(k[first..first + 2], [POISONED; 2]);
-    let p = cache.params(0, 1, 62, 4);
+    let (p, at) = (cache.params(0, 1, 4), in_order(62, 4));
+    let at = Places::new(&at);
     let mut want = guarded(4 * head_dim);
-    twin_attention(types, &p, &q, k, v, &mut [], &mut want);
+    twin_attention(types, &p, &q, k, v, at, &mut [], &mut want);
     assert!(want[..2 * head_dim].iter().all(|x| x.is_finite()));
     assert!(want[2 * head_dim..].iter().all(|x| x.to_bits() == POISON.to_bits()), "those after it see it");
     for level in Level::available() {
         let mut got = guarded(4 * head_dim);
-        attention(level, types, &p, &q, k, v, &mut [], &mut got);
+        attention(level, types, &p, &q, k, v, at, &mut [], &mut got);
         same(&got, &want).unwrap_or_else(|e| panic!("{level:?}: {e}"));
     }
 }
@@ -345,10 +359,10 @@ fn zero_queries_and_equal_keys_give_the_mean_as_the_twin_does() {
         let values: Vec<f32> = (0..100 * 64).map(|i| (i / 64 % 2) as f32).collect();
         let cache = Cache::new(types, (1, head_dim), (1, 128), &keys, &values);
         compare(&cache, (1, 99, 1), &[0.0; 64]);
-        let p = cache.params(0, 1, 99, 1);
+        let (p, at) = (cache.params(0, 1, 1), in_order(99, 1));
         let mut out = guarded(64);
         let (k, v) = &cache.pages[0];
-        attention_head(Level::detect(), types, &p, 0, &[0.0; 64], k, v, &mut [], &mut out);
+        attention_head(Level::detect(), types, &p, 0, &[0.0; 64], k, v, Places::new(&at), &mut [], &mut out);
         // half the values are 1, which a type holds as nearly as its scales and levels can
         let tolerance = match types.1 {
             CacheType::Q8_0R => 0.005,
@@ -379,8 +393,8 @@ fn swapping_two_positions_changes_bits() {
             let run = |keys: &[f32], values: &[f32]| {
                 let cache = Cache::new(types, (1, head_dim), (1, 64), keys, values);
                 let (k, v) = &cache.pages[0];
-                let mut out = guarded(head_dim);
-                attention_head(level, types, &cache.params(0, 1, 63, 1), 0, &q, k, v, &mut [], &mut out);
+                let (mut out, at) = (guarded(head_dim), in_order(63, 1));
+                attention_head(level, types, &cache.params(0, 1, 1), 0, &q, k, v, Places::new(&at), &mut [], &mut out);
                 out
             };
             let straight = run(&keys, &values);
@@ -392,8 +406,8 @@ fn swapping_two_positions_changes_bits() {
             // the last position is seen, the next is not
             let cache = Cache::new(types, (1, head_dim), (1, 64), &keys, &values);
             let (k, v) = &cache.pages[0];
-            let mut out = guarded(head_dim);
-            attention_head(level, types, &cache.params(0, 1, 62, 1), 0, &q, k, v, &mut [], &mut out);
+            let (mut out, at) = (guarded(head_dim), in_order(62, 1));
+            attention_head(level, types, &cache.params(0, 1, 1), 0, &q, k, v, Places::new(&at), &mut [], &mut out);
             assert!(same(&straight, &out).is_err(), "{types:?} {level:?}: the last position is not seen");
         }
     }
@@ -406,10 +420,11 @@ fn a_row_before_the_page_writes_nothing() {
     let cache = Cache::new(types, (1, 32), (2, 64), &keys, &keys);
     let (k, v) = &cache.pages[1];
     for level in Level::available() {
-        let p = cache.params(1, 1, 63, 1);
+        let (p, at) = (cache.params(1, 1, 1), in_order(63, 1));
+        let at = Places::new(&at);
         let (mut state, mut out) = (guarded(34), guarded(32));
-        attention_head(level, types, &p, 0, &[1.0; 32], k, v, &mut state, &mut out);
-        twin_head(types, &p, 0, &[1.0; 32], k, v, &mut state, &mut out);
+        attention_head(level, types, &p, 0, &[1.0; 32], k, v, at, &mut state, &mut out);
+        twin_head(types, &p, 0, &[1.0; 32], k, v, at, &mut state, &mut out);
         assert!(state.iter().chain(&out).all(|x| x.to_bits() == GUARD));
     }
 }
@@ -420,8 +435,8 @@ fn a_short_cache_is_refused() {
     let types = (CacheType::F32, CacheType::F32);
     let cache = Cache::new(types, (1, 32), (1, 64), &[1.0; 32], &[1.0; 32]);
     let (k, v) = &cache.pages[0];
-    let p = cache.params(0, 1, 0, 1);
-    attention_head(Level::Portable, types, &p, 0, &[1.0; 32], &k[..10], v, &mut [], &mut [0.0; 32]);
+    let (p, at) = (cache.params(0, 1, 1), in_order(0, 1));
+    attention_head(Level::Portable, types, &p, 0, &[1.0; 32], &k[..10], v, Places::new(&at), &mut [], &mut [0.0; 32]);
 }
 
 // ---------------------------------------------------------------- elementwise

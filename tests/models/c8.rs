@@ -15,6 +15,7 @@ use isobit::internals::ops::attention::{AttentionParams, attention};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, cache_write_k, cache_write_v, element};
 use isobit::internals::ops::channel_quantize::{ChannelQuantizeParams, channel_quantize};
 use isobit::internals::ops::channel_scale::{ChannelScaleParams, channel_scale};
+use isobit::internals::ops::places::{self, Places};
 use isobit::internals::record::{Device, Op, Step};
 use isobit::internals::simd::Level;
 use pollster::block_on;
@@ -169,10 +170,10 @@ fn codes_and_values_are_those_of_the_sample_made_elsewhere() {
         let mut row = codes.clone();
         row.resize(64, 0.0);
         let w =
-            CacheWriteParams { n_tokens: 1, pos: 5, kv_heads: 1, head_dim: 64, page_first: 0, page_len: 64, ring: 0 };
+            CacheWriteParams { n_tokens: 1, kv_heads: 1, head_dim: 64, page_first: 0, page_len: 64, ring: 0, table: 0 };
         let words = CacheType::C8.words(64).expect("whole blocks");
         let mut page = vec![0; 64 * words];
-        cache_write_v(CacheType::C8, &w, &row, &mut page);
+        cache_write_v(CacheType::C8, &w, Places::new(&in_order(5, 1)), &row, &mut page);
         let held: Vec<f32> = (0..64).map(|e| element(CacheType::C8, 2, |i| page[5 * words + i], e)).collect();
         assert_eq!(held, row, "{side}");
 
@@ -183,6 +184,13 @@ fn codes_and_values_are_those_of_the_sample_made_elsewhere() {
             assert!((got - want).abs() <= 1e-6 * want.abs().max(1.0), "{side}: {got} for {want}");
         }
     }
+}
+
+/// Where tokens of one sequence lie whose chunks are in order.
+fn in_order(pos: usize, n_tokens: usize) -> Vec<u32> {
+    let mut words = Vec::new();
+    places::in_order(pos, n_tokens, 0, &mut words);
+    words
 }
 
 /// The offsets of keys are left out, those of values taken off at the end: what comes is what the values that the codes
@@ -218,20 +226,23 @@ fn attention_over_codes_is_attention_over_what_they_stand_for() {
         let page = 192usize;
         let w = CacheWriteParams {
             n_tokens: n as u32,
-            pos: 0,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
             page_first: 0,
             page_len: page as u32,
             ring: 0,
+            table: 0,
         };
         let words = kv_heads * page * t.words(hd).expect("whole blocks");
         let (mut keys, mut values) = (vec![0; words], vec![0; words]);
-        cache_write_k(t, &w, k, v, &mut keys);
-        cache_write_v(t, &w, v, &mut values);
+        let at = in_order(0, n);
+        let at = Places::new(&at);
+        cache_write_k(t, &w, at, k, v, &mut keys);
+        cache_write_v(t, &w, at, v, &mut values);
         let p = AttentionParams {
             n_tokens: n as u32,
-            pos: 0,
+            chunk0: 0,
+            chunks: 0,
             heads: heads as u32,
             kv_heads: kv_heads as u32,
             head_dim: hd as u32,
@@ -240,9 +251,10 @@ fn attention_over_codes_is_attention_over_what_they_stand_for() {
             scale: 0.125,
             scope: 0,
             window: 0,
+            table: 0,
         };
         let mut out = vec![0f32; n * width];
-        attention((t, t), &p, q, &keys, &values, &mut [], &mut out);
+        attention((t, t), &p, q, &keys, &values, at, &mut [], &mut out);
         out
     };
     let (mut known_k, mut known_v) = (k.clone(), v.clone());

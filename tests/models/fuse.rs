@@ -19,7 +19,8 @@ use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Part, Piece,
 use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
-const DECODE: Step = Step { n_tokens: 1, pos: 5, out_first: 0, n_out: 1, select: 0, follow: None, inputs: vec![] };
+const DECODE: Step =
+    Step { n_tokens: 1, pos: 5, scattered: None, out_first: 0, n_out: 1, select: 0, follow: None, inputs: vec![] };
 
 fn open(path: &Path) -> Container {
     Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"))

@@ -9,6 +9,7 @@ mod checkpoint;
 #[path = "../common/mod.rs"]
 mod common;
 mod fuse;
+mod many;
 #[path = "../common/program.rs"]
 mod program;
 mod reference;

@@ -5,7 +5,10 @@ use isobit::internals::formats::{Container, LoadMode};
 use isobit::internals::models::{Hyper, PlanOptions, build, recent_positions};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams};
 use isobit::internals::ops::exact::CANON_MAX;
-use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Plan, Recording, Role, Rows, Step, WeightSource};
+use isobit::internals::ops::places;
+use isobit::internals::record::{
+    Args, BufDecl, Command, Device, Op, Placing, Plan, Recording, Role, Rows, Step, WeightSource,
+};
 use std::path::Path;
 
 const BLOCKS: usize = 720;
@@ -35,24 +38,26 @@ fn encode(device: &mut dyn Device, t: CacheType) -> Vec<[u8; 14]> {
     let words = t.words(64).expect("64 is a multiple of 32");
     assert_eq!(words * 4, 28, "3.5 bits a value");
     let (page_first, page_len) = (0, page as u32);
-    let p = CacheWriteParams { n_tokens: 0, pos: 0, kv_heads: 1, head_dim: 64, page_first, page_len, ring: 0 };
+    let p = CacheWriteParams { n_tokens: 0, kv_heads: 1, head_dim: 64, page_first, page_len, ring: 0, table: 0 };
     let input: Vec<u32> = golden("input.f32").chunks_exact(4).map(|b| u32_at(b, 0)).collect();
     assert_eq!(input.len(), BLOCKS * 32);
     let plan = Plan {
         buffers: vec![
             BufDecl { name: "rows".into(), words: input.len(), role: Role::Given(0) },
             BufDecl { name: "page".into(), words: page * words, role: Role::Cache },
+            BufDecl { name: "places".into(), words: places::in_order_words(0, rows), role: Role::Input },
         ],
         recording: Recording {
             commands: vec![Command {
                 op: Op::CacheWriteV(t),
                 args: Args::CacheWrite(p),
-                binds: vec![0, 1],
+                binds: vec![0, 2, 1],
                 rows: Rows::Tokens,
                 layer: None,
                 label: "values".into(),
             }],
         },
+        placing: Some(Placing { buffer: 2, ring: 0 }),
         max_tokens: rows,
         ..Plan::default()
     };
@@ -172,6 +177,6 @@ fn at_64k_positions_the_cache_takes_3_5_bits_a_value() {
     let ratio = cache(CacheType::F16) as f64 / cache(CacheType::TQ3_1) as f64;
     assert!((ratio - 64.0 / 14.0).abs() < 1e-9, "{ratio}");
     // the f16 copy of recent positions comes on top, the same for every context
-    assert_eq!(bytes(CacheType::TQ3_1, Role::Recent), values / 65536 * recent_positions(16) * 2);
+    assert_eq!(bytes(CacheType::TQ3_1, Role::Recent), values / 65536 * recent_positions(16, 1) * 2);
     assert_eq!(bytes(CacheType::Q4_0, Role::Recent), 0);
 }

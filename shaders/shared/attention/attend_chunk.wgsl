@@ -258,19 +258,16 @@ fn sum_of_values(mine: u32, e: u32, first: u32, start: u32, stop: u32) -> f32 {
     return acc;
 }
 
-// Makes the chunk that begins at index `chunk` of the page, of whose positions those from `start` to `stop` are seen.
-fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u32) {
+// Makes the chunk that begins at index `chunk` of the page, of whose 64 positions those from seen.x to seen.y are seen.
+fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, seen: vec2<u32>) {
     let hd = p.head_dim;
     let elements = heads * hd;
     let k_words = cached_words(k_type, hd);
     let sharing = p.heads / p.kv_heads;
     let score_head = lane >> 6u;
     let mine = head_of(lane, heads);
-    // of the chunk's positions, those it sees
-    let from_pos = max(start, chunk) - chunk;
-    let n = min(stop - chunk, 64u);
     let pos = chunk + (lane & 63u);
-    let live = pos >= start && pos < stop;
+    let live = (lane & 63u) >= seen.x && (lane & 63u) < seen.y;
     for (var j = 0u; j < 2u; j++) {
         let h = score_head + 2u * j;
         if h < heads {
@@ -317,7 +314,7 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, start: u32, stop: u
         if LANES * j < elements {
             // lanes past the last element make that one again
             let e = min(lane + LANES * j, elements - 1u) - mine * hd;
-            chunk_o[j] = sum_of_values(mine, e, first_row, from_pos, n);
+            chunk_o[j] = sum_of_values(mine, e, first_row, seen.x, seen.y);
         }
     }
     workgroupBarrier();

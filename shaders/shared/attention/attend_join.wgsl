@@ -1,5 +1,6 @@
 // How a chunk is joined to those before it, and what is left after the page, for a token, a unit of heads and 128 lanes
-// (docs/exactness.md section 6). The importing shader gives the parameters `p` and the binding `carried`.
+// (docs/exactness.md section 6). The importing shader gives the parameters `p` and the bindings
+// `places` and `carried`.
 #import exact
 #import cache_types
 #import reach
@@ -53,11 +54,8 @@ fn join(first: bool, mc: f32, lc: f32, oc: vec2<f32>) {
 // otherwise the state is in `carried`.
 fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
     let elements = heads * p.head_dim;
-    let last_pos = p.pos + token;
-    let end = p.page_first + p.page_len;
-    if p.scope == SCOPE_OLDER || (p.scope != SCOPE_OWN && last_pos >= end) {
-        if p.scope == SCOPE_OLDER && own_chunk(token) <= end {
-            // no older chunk follows
+    if !finishes(token) {
+        if ends_older(token) {
             workgroupBarrier();
             for (var j = 0u; j < 2u; j++) {
                 if lane + LANES * j < elements {

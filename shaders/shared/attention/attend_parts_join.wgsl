@@ -1,5 +1,5 @@
 // Joins the parts that attention_chunks left, in the order of their chunks. The importing shader gives the parameters `p`,
-// the bindings `parts` and `carried`, and calls `attend_parts_join`.
+// the bindings `parts`, `places` and `carried`, and calls `attend_parts_join`.
 #import attend_join
 #import attend_parts
 
@@ -11,19 +11,20 @@ const PARTS: u32 = 12u;
 
 // As attend.
 fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
-    let sees = seen(token);
-    if sees.start >= sees.stop {
+    let all = span(token);
+    let first = first_here(token) >> 6u;
+    let end = (all.y + 63u) >> 6u;
+    if first >= end {
         return false;
     }
     let heads = heads_of(unit);
     let at = token * p.heads + unit * unit_heads();
-    if !sees.begins {
+    // whether nothing comes before it
+    let begins = 64u * first <= reach(token);
+    if !begins {
         take_state(lane, at, heads);
     }
-    let all = chunks();
     let mine = head_of(lane, heads);
-    let first = sees.start >> 6u;
-    let end = (sees.stop + 63u) >> 6u;
     // lanes past the last element have that one
     let e = min(lane, heads * p.head_dim - 1u) - mine * p.head_dim;
     let wide = lane + LANES < heads * p.head_dim;
@@ -31,16 +32,16 @@ fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
         // maximum, sum, and the lane's elements
         var some: array<vec4<f32>, PARTS>;
         for (var i = 0u; i < PARTS; i++) {
-            let part = part_at(at + mine, min(chunk + i, end - 1u), all);
+            let part = part_at(at + mine, min(chunk + i, end - 1u));
             some[i] = vec4<f32>(parts[part], parts[part + 1u], parts[part + 2u + e], 0.0);
             if wide {
                 some[i].w = parts[part + 2u + LANES + e];
             }
         }
         for (var i = 0u; i < PARTS; i++) {
-            if chunk + i < end {
+            if chunk + i < end && here(token, 64u * (chunk + i)) {
                 let c = some[i];
-                join(sees.begins && chunk + i == first, c.x, c.y, c.zw);
+                join(begins && chunk + i == first, c.x, c.y, c.zw);
             }
         }
     }

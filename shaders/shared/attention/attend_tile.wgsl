@@ -1,9 +1,10 @@
 // Causal attention over one cache page (docs/exactness.md sections 6 and 7), for many tokens: a row is a token and a head of
 // the unit (as in attend.wgsl), and keys and values are read and unpacked once for all rows. Rows lie head after head,
 // tile_tokens() to a head. A lane has R neighbouring rows and, in scores, four positions, in values four elements of each
-// 64 of a head. The importing shader gives the parameters `p`, how many 64 elements a head has at most, and the bindings
+// 64 of a head. Tokens of a tile that follow each other in one sequence are made together. The importing shader gives the
+// parameters `p`, how many 64 elements a head has at most, and the bindings
 //   const GROUPS: u32
-//   q: array<vec4<u32>>, k: array<vec4<u32>>, v: array<u32>, carried: array<f32>
+//   q: array<vec4<u32>>, k: array<vec4<u32>>, v: array<u32>, places: array<u32>, carried: array<f32>
 // where `q` holds queries for keys of floats, and for others what attention_digits leaves. Heads have a multiple of 4
 // elements. After `attend_tile` the outputs are taken from `stage_outputs`.
 #import exact
@@ -43,6 +44,9 @@ var<private> my_row: u32;
 var<private> my_head: u32;
 var<private> my_token: u32;
 var<private> quad: u32;
+// the tokens that are made together, from x to y, and the first one's position
+var<private> together: vec2<u32>;
+var<private> first_pos: u32;
 
 // Tokens of a tile; host/variants.rs has the same.
 fn tile_tokens() -> u32 {
@@ -50,35 +54,42 @@ fn tile_tokens() -> u32 {
     return select(select(8u, 16u, unit == 2u), 32u, unit == 1u);
 }
 
-// The positions of this page, of whatever page; a ring has all.
-fn page() -> vec2<u32> {
-    return select(vec2<u32>(p.page_first, p.page_first + p.page_len), vec2<u32>(0u, 0xffffffffu), p.scope == SCOPE_OWN);
+// The positions that a token sees which is made now; none for any other.
+fn seen(token: u32) -> vec2<u32> {
+    let all = span_of(first_pos + token - together.x);
+    return select(vec2<u32>(), all, token >= together.x && token < together.y);
 }
 
-// Whether there is such a token, and it sees something of the positions from x to y.
-fn sees(token: u32, x: u32, y: u32) -> bool {
-    let all = span(token);
-    return token < p.n_tokens && max(all.x, x) < min(all.y, y);
+// Whether the token is made now and sees something of the chunk that begins at x.
+fn sees(token: u32, x: u32) -> bool {
+    let all = seen(token);
+    return max(all.x, x) < min(all.y, x + 64u);
 }
 
-// Whether no position that the token sees lies before x, the first one of a page or of a chunk that it sees.
+// Whether no position that the token, which is made now, sees lies before x, the first one of a chunk that it sees.
 fn begins(token: u32, x: u32) -> bool {
-    return x <= reach(token);
+    return x <= reach_of(first_pos + token - together.x);
 }
 
 // Whether the token's outputs are finished by this page.
 fn ends_here(token: u32) -> bool {
-    let last_pos = p.pos + token;
-    return p.scope != SCOPE_OLDER && token < p.n_tokens && page().x <= last_pos && last_pos < page().y;
+    return token < p.n_tokens && finishes(min(token, p.n_tokens - 1u));
+}
+
+// Whether the token has a state from another page.
+fn brings(token: u32) -> bool {
+    let known = min(token, p.n_tokens - 1u);
+    return token < p.n_tokens && touches(known) && first_here(known) > reach(known);
 }
 
 // Whether the token leaves a state to another page, and whether that is one with older chunks.
 fn carries(token: u32) -> bool {
-    return !ends_here(token) && sees(token, page().x, page().y);
+    let known = min(token, p.n_tokens - 1u);
+    return token < p.n_tokens && !finishes(known) && touches(known);
 }
 
 fn carries_older(token: u32) -> bool {
-    return carries(token) && !(p.scope == SCOPE_OLDER && own_chunk(token) <= page().y);
+    return carries(token) && !ends_older(min(token, p.n_tokens - 1u));
 }
 
 fn token_of(row: u32) -> u32 {
@@ -143,7 +154,7 @@ fn make_scores(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>) {
     let kv_head = min((head0 + my_head) / (p.heads / p.kv_heads), p.kv_heads - 1u);
     let poisoned = key_words(kv_head, at + 4u * quad, 0u) == vec4<u32>(POISONED);
     for (var r = 0u; r < R; r++) {
-        let all = span(my_token + r);
+        let all = seen(my_token + r);
         let unseen = (pos >= vec4<u32>(all.y)) | (pos < vec4<u32>(all.x));
         // every score is far above what stands for a position that the row does not see
         let s = bitcast<vec4<u32>>(canon4(B4(acc[r] * key_scale(r))));
@@ -183,7 +194,7 @@ fn make_probabilities(lane: u32, chunk: u32) {
     }
     workgroupBarrier();
     for (var row = lane; row < ROWS; row += LANES) {
-        if sees(token_of(row), chunk, chunk + 64u) {
+        if sees(token_of(row), chunk) {
             let y = B4(B4(part(4u * row) + part(4u * row + 2u)) + B4(part(4u * row + 1u) + part(4u * row + 3u)));
             let l = B(B(y.x + y.z) + B(y.y + y.w));
             let m = row_max(row);
@@ -206,7 +217,7 @@ fn joined(r: u32, chunk: u32, before: vec4<f32>) -> vec4<f32> {
     let w = weights[my_row + r];
     let both = B4(canon4(B4(before * w.x)) + canon4(B4(acc[r] * w.y)));
     let token = my_token + r;
-    return select(before, select(both, acc[r], begins(token, chunk)), sees(token, chunk, chunk + 64u));
+    return select(before, select(both, acc[r], begins(token, chunk)), sees(token, chunk));
 }
 
 // What row r has of group g, a constant. The index is one too, so that o lies in registers where r is none.
@@ -224,19 +235,20 @@ fn take_states(lane: u32) {
     for (var row = lane; row < ROWS; row += LANES) {
         let token = token_of(row);
         let head = row / tile_tokens();
-        let first = select(p.page_first, own_chunk(token), p.scope == SCOPE_OWN);
         var state = vec2<f32>();
-        if head < heads && !begins(token, first) && sees(token, page().x, page().y) {
+        var brought = 0.0;
+        if head < heads && brings(token) {
             state = vec2<f32>(carried[carried_at(token, head)], carried[carried_at(token, head) + 1u]);
+            brought = 1.0;
         }
         sums[row] = state;
-        weights[row] = vec2<f32>();
+        weights[row] = vec2<f32>(brought, 0.0);
     }
+    workgroupBarrier();
+    // without a loop of its own, so that compilers unroll this one and keep o in registers
     for (var r = 0u; r < R; r++) {
-        let token = my_token + r;
-        let first = select(p.page_first, own_chunk(token), p.scope == SCOPE_OWN);
-        let at = carried_at(token, my_head) + 2u;
-        if my_head < heads && !begins(token, first) && sees(token, page().x, page().y) {
+        let at = carried_at(my_token + r, my_head) + 2u;
+        if bitcast<u32>(weights[my_row + r].x) != 0u {
             for (var g = 0u; g < GROUPS; g++) {
                 let e = at + 64u * g + 4u * quad;
                 if 64u * g + 4u * quad < p.head_dim {
@@ -248,18 +260,51 @@ fn take_states(lane: u32) {
     workgroupBarrier();
 }
 
+// Adds the chunk that begins at position `chunk`, at index `at` of the page, to the rows that are made now, which see the
+// positions in `live` of it between them.
+fn add_chunk(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>, live: vec2<u32>) {
+    make_scores(lane, chunk, at, kv_heads);
+    make_probabilities(lane, chunk);
+    for (var g = 0u; g < GROUPS; g++) {
+        if 64u * g < p.head_dim {
+            clear();
+            for (var kv_head = kv_heads.x; kv_head <= kv_heads.y; kv_head++) {
+                let own = kv_head == (head0 + my_head) / (p.heads / p.kv_heads);
+                add_values(lane, kv_head, at, 16u * g, live, own && 64u * g + 4u * quad < p.head_dim);
+            }
+            // every index of o is a constant, so that o lies in registers
+            for (var r = 0u; r < R; r++) {
+                var before = o[r];
+                for (var i = 1u; i < GROUPS; i++) {
+                    before = select(before, o[i * R + r], i == g);
+                }
+                let after = joined(r, chunk, before);
+                for (var i = 0u; i < GROUPS; i++) {
+                    o[i * R + r] = select(o[i * R + r], after, i == g);
+                }
+            }
+        }
+    }
+}
+
+// How many tokens from `first` on, before `end`, follow each other in one sequence.
+fn neighbours(first: u32, end: u32) -> u32 {
+    let sequence = places[4u * first + 2u];
+    let pos = position(first);
+    for (var stop = first + 1u; stop < end; stop++) {
+        if places[4u * stop + 2u] != sequence || position(stop) != pos + stop - first {
+            return stop - first;
+        }
+    }
+    return end - first;
+}
+
 // Makes rows of the unit for the tokens from `first_token` on. Whether some are finished by this page; the states of rows
 // that are not are then in `carried`.
 fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     token0 = first_token;
     head0 = unit * unit_heads();
     heads = heads_of(unit);
-    let last_token = min(first_token + tile_tokens(), p.n_tokens) - 1u;
-    // what the tile's rows see between them, of this page
-    let live = vec2<u32>(max(span(first_token).x, page().x), min(span(last_token).y, page().y));
-    if live.x >= live.y {
-        return false;
-    }
     let sharing = p.heads / p.kv_heads;
     let unit_end = min((unit + 1u) * unit_heads(), p.heads);
     let kv_heads = vec2<u32>(unit * unit_heads() / sharing, (unit_end - 1u) / sharing);
@@ -268,28 +313,20 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     my_head = my_row / tile_tokens();
     my_token = token_of(my_row);
     take_states(lane);
-    for (var chunk = live.x & ~63u; chunk < live.y; chunk += 64u) {
-        let at = select(chunk - p.page_first, chunk % p.page_len, p.scope == SCOPE_OWN);
-        make_scores(lane, chunk, at, kv_heads);
-        make_probabilities(lane, chunk);
-        for (var g = 0u; g < GROUPS; g++) {
-            if 64u * g < p.head_dim {
-                clear();
-                for (var kv_head = kv_heads.x; kv_head <= kv_heads.y; kv_head++) {
-                    let mine = kv_head == (head0 + my_head) / sharing && 64u * g + 4u * quad < p.head_dim;
-                    add_values(lane, kv_head, at, 16u * g, max(live, vec2<u32>(chunk)) - chunk, mine);
-                }
-                // every index of o is a constant, so that o lies in registers
-                for (var r = 0u; r < R; r++) {
-                    var before = o[r];
-                    for (var i = 1u; i < GROUPS; i++) {
-                        before = select(before, o[i * R + r], i == g);
-                    }
-                    let after = joined(r, chunk, before);
-                    for (var i = 0u; i < GROUPS; i++) {
-                        o[i * R + r] = select(o[i * R + r], after, i == g);
-                    }
-                }
+    let end = min(first_token + tile_tokens(), p.n_tokens);
+    var n = 1u;
+    for (var first = first_token; first < end; first += n) {
+        n = neighbours(first, end);
+        let pos = position(first);
+        together = vec2<u32>(first, first + n);
+        first_pos = pos;
+        // what they see between them
+        let live = vec2<u32>(span_of(pos).x, span_of(pos + n - 1u).y);
+        for (var chunk = live.x & ~63u; chunk < live.y; chunk += 64u) {
+            // the ring has the own chunks of its tokens alone
+            let at = index_of(select(first, first + max(chunk, pos) - pos, p.scope == SCOPE_OWN), chunk);
+            if at < p.page_len {
+                add_chunk(lane, chunk, at, kv_heads, max(live, vec2<u32>(chunk)) - chunk);
             }
         }
     }

@@ -1,6 +1,7 @@
 struct Params {
     n_tokens: u32,
-    pos: u32,
+    chunk0: u32,
+    chunks: u32,
     heads: u32,
     kv_heads: u32,
     head_dim: u32,
@@ -9,6 +10,7 @@ struct Params {
     scale: f32,
     scope: u32,
     window: u32,
+    table: u32,
     digits: u32,
 }
 

@@ -1,15 +1,15 @@
 // Rotary position embedding of queries and keys, keys and values into the cache: one workgroup a head of a token, key
 // heads first, then value heads, then query heads (which a ring page does without). The importing shader gives the bindings
-//   table: array<f32>, qkv: array<f32>, q: array<f32>, keys: array<u32>, values: array<u32>
+//   table: array<f32>, qkv: array<f32>, places: array<u32>, q: array<f32>, keys: array<u32>, values: array<u32>
 // and what becomes of an element x of channel i of the key-value heads:
 //   fn query(i: u32, x: f32) -> f32, fn key(i: u32, x: f32) -> f32, fn value(i: u32, x: f32) -> f32
 #import cache_row
 #import cache_places
+#import own_index
 #import rope_pair
 
 struct Params {
     n_tokens: u32,
-    pos: u32,
     heads: u32,
     kv_heads: u32,
     head_dim: u32,
@@ -18,6 +18,7 @@ struct Params {
     page_first: u32,
     page_len: u32,
     ring: u32,
+    table: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -39,10 +40,7 @@ fn put(head: u32, pos: u32, words: u32, i: u32, word: u32) {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
-    var pos = p.pos + wid.y - p.page_first;
-    if p.ring == 1u {
-        pos %= p.page_len;
-    }
+    let pos = own_index(wid.y);
     if pos >= p.page_len {
         return;
     }

@@ -53,10 +53,11 @@ struct Chunk<const H: usize> {
     values: [[f32; H]; CHUNK],
 }
 
-/// Rows that share a key-value head, in whole tiles, at most [`ROWS`] of them. `H`: room for that many elements a head.
+/// Rows of one sequence that share a key-value head, in whole tiles, at most [`ROWS`] of them. `H`: room for that many elements
+/// a head.
 #[inline(always)]
 pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row]) {
-    let Page { types: (kt, vt), p, k, v: values } = page;
+    let Page { types: (kt, vt), p, k, v: values, .. } = page;
     let (hd, positions) = (p.head_dim as usize, p.page_len as usize);
     assert!(rows.len() <= ROWS && rows.len().is_multiple_of(TILE) && takes(page.types, p) && hd <= H);
     let kv_head = rows[0].row % p.heads as usize / (p.heads / p.kv_heads) as usize;
@@ -70,7 +71,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
     let (mut from, mut to) = (usize::MAX, 0);
     for (i, row) in rows.iter().enumerate() {
         let c = &mut carried[i];
-        c.start(p, row, hd);
+        c.start(&page, row, hd);
         if c.from < c.to {
             (from, to) = (from.min(c.from), to.max(c.to));
         }
@@ -84,8 +85,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
     let mut probs = [[0f32; CHUNK]; TILE];
     let mut oc = [Carried::NONE.o; TILE];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
-        // only in a ring may positions lie past the page
-        let start = chunk % positions;
+        let Some(start) = page.index(rows, chunk) else { continue };
         let keys = &keys[start / BLOCK * kwords..][..2 * kwords];
         widen_keys(v, kt, keys, &mut floats.keys);
         let mut poisoned = [0u32; CHUNK];
@@ -141,7 +141,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
         }
     }
     for (row, c) in rows.iter_mut().zip(&carried) {
-        finish(v, vt, p, c, row);
+        finish(v, &page, c, row);
     }
 }
 

@@ -1,0 +1,271 @@
+//! Many sequences at once: whatever else is in a step, and wherever a sequence's chunks lie, its logits are those it gives
+//! alone.
+
+use crate::common::{boxed_gpus, cpu, levels};
+use futures::executor::block_on;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::batch::Part;
+use isobit::internals::generate::pool::{Pool, Sequence};
+use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::{Hyper, PlanOptions, Recent};
+use isobit::internals::ops::cache::CacheType;
+use isobit::internals::random;
+use isobit::internals::record::Device;
+use isobit::internals::simd::Level;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+const CONTEXT: usize = 256;
+
+fn embedded() -> (Container, Hyper) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/tiny-stories-Q4_K_M.gguf");
+    let c = Container::open(&file, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
+    let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+    (c, h)
+}
+
+fn options(sequences: usize, pool: Option<usize>, cache: CacheType) -> SessionOptions {
+    let (k_type, v_type) = (cache, cache);
+    let plan = PlanOptions {
+        n_ctx: CONTEXT,
+        sequences,
+        pool,
+        ubatch: 96,
+        max_out: 40,
+        k_type,
+        v_type,
+        ..PlanOptions::default()
+    };
+    SessionOptions { plan, memory: None, fuse: Fuse::On }
+}
+
+fn digest(logits: &[f32]) -> u64 {
+    let mut h = DefaultHasher::new();
+    logits.iter().for_each(|l| l.to_bits().hash(&mut h));
+    h.finish()
+}
+
+/// Tokens of so many sequences of random lengths, groups of which begin alike.
+fn texts(n: usize, vocab: usize, seed: &mut u64) -> Vec<Vec<u32>> {
+    let mut draw = |n: usize| (random::next(seed) % n as u64) as usize;
+    let prefixes: Vec<Vec<u32>> = (0..5)
+        .map(|_| {
+            let len = 20 + draw(180);
+            (0..len).map(|_| draw(vocab) as u32).collect()
+        })
+        .collect();
+    (0..n)
+        .map(|_| {
+            let mut ids = prefixes[draw(5)].clone();
+            ids.truncate(1 + draw(ids.len()));
+            let more = 1 + draw(90);
+            ids.extend((0..more).map(|_| draw(vocab) as u32));
+            ids.truncate(CONTEXT);
+            ids
+        })
+        .collect()
+}
+
+/// The digest of each row of logits of each text, alone.
+fn alone(c: &Container, h: &Hyper, cache: CacheType, texts: &[Vec<u32>]) -> Vec<Vec<u64>> {
+    let mut device = cpu(Some(Level::detect()), 0);
+    block_on(async {
+        let mut session = Session::new(&mut device, c, h, options(1, None, cache), |_| {}).await?;
+        let mut all = Vec::new();
+        for ids in texts {
+            session.reset();
+            let mut rows = Vec::new();
+            let each = |_: usize, row: &[f32]| {
+                rows.push(digest(row));
+                Ok(())
+            };
+            session.feed(ids, Want::From(0), each).await?;
+            all.push(rows);
+        }
+        anyhow::Ok(all)
+    })
+    .unwrap_or_else(|e| panic!("{e:#}"))
+}
+
+/// A text under way.
+struct Running {
+    text: usize,
+    sequence: Sequence,
+}
+
+/// What a run did, so that a test cannot pass by doing nothing.
+#[derive(Debug, Default)]
+struct Did {
+    rows: usize,
+    reused: usize,
+    cancelled: usize,
+    dropped: usize,
+    ended: usize,
+    widest: usize,
+}
+
+/// Steps of texts that arrive, end, are cancelled and dropped as a seed says, in a pool that is too small for all of them:
+/// every row of logits that comes is the one the text gives alone.
+fn runs_as_alone(
+    device: &mut dyn Device,
+    (c, h): (&Container, &Hyper),
+    how: SessionOptions,
+    page: usize,
+    (texts, expected): (&[Vec<u32>], &[Vec<u64>]),
+    (steps, seed): (usize, u64),
+) -> Did {
+    let (name, mut seed, mut did) = (device.info().name, seed, Did::default());
+    let mut draw = move |n: usize| (random::next(&mut seed) % n as u64) as usize;
+    block_on(async {
+        let mut session = Session::paged(device, c, h, how, page, |_| {}).await?;
+        let mut pool = Pool::new(session.built());
+        let idle = pool.usage();
+        let (mut running, mut next): (Vec<Running>, usize) = (Vec::new(), 0);
+        for step in 0..steps {
+            while running.len() < how.plan.sequences && draw(3) > 0 {
+                let text = next % texts.len();
+                next += 1;
+                let sequence = pool.begin(&texts[text]);
+                did.reused += sequence.len();
+                running.push(Running { text, sequence });
+            }
+            if !running.is_empty() && draw(40) == 0 {
+                let gone = running.swap_remove(draw(running.len()));
+                pool.end(gone.sequence);
+                did.cancelled += 1;
+            }
+            // who is in this step, with how many tokens
+            let mut wanted: HashMap<usize, (usize, usize)> = HashMap::new();
+            let (mut left, mut rows) = (how.plan.ubatch, how.plan.max_out);
+            let mut i = 0;
+            while i < running.len() {
+                let rest = texts[running[i].text].len() - running[i].sequence.len();
+                let n = match draw(4) {
+                    0 => 0,
+                    1 => 1 + draw(70),
+                    _ => 1,
+                };
+                let n = n.min(rest).min(left);
+                if n > 0 && pool.reserve(&mut running[i].sequence, n).is_err() {
+                    // the youngest loses what it has, and begins anew
+                    let last = running.pop().expect("one at least");
+                    wanted.remove(&running.len()).into_iter().for_each(|(n, r)| (left, rows) = (left + n, rows + r));
+                    let text = last.text;
+                    pool.end(last.sequence);
+                    if running.is_empty() {
+                        pool.clear();
+                    }
+                    let sequence = Sequence::default();
+                    running.insert(0, Running { text, sequence });
+                    wanted = wanted.into_iter().map(|(i, w)| (i + 1, w)).collect();
+                    did.dropped += 1;
+                    // whoever was asked is now one further on
+                    i += 1;
+                    continue;
+                }
+                if n > 0 {
+                    let r = draw(n + 1).min(rows);
+                    (left, rows) = (left - n, rows - r);
+                    wanted.insert(i, (n, r));
+                }
+                i += 1;
+            }
+            let mut parts: Vec<Part> = Vec::new();
+            let mut whose = Vec::new();
+            for (i, r) in running.iter_mut().enumerate() {
+                if let Some(&(n, rows)) = wanted.get(&i) {
+                    let from = r.sequence.len();
+                    whose.push((r.text, from));
+                    parts.push(Part { sequence: &mut r.sequence, ids: &texts[r.text][from..from + n], rows });
+                }
+            }
+            if parts.is_empty() {
+                continue;
+            }
+            did.widest = did.widest.max(parts.len());
+            session
+                .step(&mut pool, &mut parts, |part, token, logits| {
+                    let (text, from) = whose[part];
+                    did.rows += 1;
+                    let same = digest(logits) == expected[text][from + token];
+                    anyhow::ensure!(same, "{name}: step {step}, text {text}: the logits of token {}", from + token);
+                    Ok(())
+                })
+                .await?;
+            let (done, rest): (Vec<_>, Vec<_>) =
+                running.into_iter().partition(|r| r.sequence.len() == texts[r.text].len());
+            running = rest;
+            did.ended += done.len();
+            done.into_iter().for_each(|r| pool.end(r.sequence));
+        }
+        running.into_iter().for_each(|r| pool.end(r.sequence));
+        pool.clear();
+        assert_eq!(pool.usage(), idle, "{name}: chunks are lost");
+        anyhow::Ok(())
+    })
+    .unwrap_or_else(|e| panic!("{e:#}"));
+    did
+}
+
+/// Of 64 texts on some devices, `steps` steps for each seed.
+fn all_as_alone(devices: Vec<Box<dyn Device>>, cache: CacheType, steps: usize, seeds: &[u64]) {
+    let (c, h) = embedded();
+    let texts = texts(64, h.vocab, &mut 7);
+    let expected = alone(&c, &h, cache, &texts);
+    for mut device in devices {
+        for &seed in seeds {
+            // pages of 8 chunks on some, all in one on others
+            let page = if seed % 2 == 0 { 512 } else { usize::MAX };
+            let how = options(24, Some(24 * 64), cache);
+            let did = runs_as_alone(device.as_mut(), (&c, &h), how, page, (&texts, &expected), (steps, seed));
+            println!("{} {} seed {seed}: {did:?}", device.info().name, cache.name());
+            let some =
+                [did.rows > 10 * steps / 4, did.reused > 128, did.cancelled > 0, did.dropped > 0, did.ended > 20];
+            assert_eq!(some, [true; 5], "{did:?}");
+        }
+    }
+}
+
+#[test]
+fn many_sequences_on_the_cpu_give_what_each_gives_alone_with_a_cache_of_f16() {
+    all_as_alone(vec![Box::new(cpu(Some(Level::detect()), 0))], CacheType::F16, 1000, &[1, 2, 3]);
+}
+
+#[test]
+fn many_sequences_on_the_cpu_give_what_each_gives_alone_with_a_cache_of_q8_0() {
+    all_as_alone(vec![Box::new(cpu(Some(Level::detect()), 0))], CacheType::Q8_0, 1000, &[4, 5]);
+}
+
+#[test]
+fn many_sequences_on_the_cpu_give_what_each_gives_alone_with_a_copy_of_recent_positions() {
+    assert!(Recent::Auto.applies(CacheType::TQ3_1, CacheType::TQ3_1));
+    all_as_alone(vec![Box::new(cpu(Some(Level::detect()), 0))], CacheType::TQ3_1, 1000, &[6, 7]);
+}
+
+#[test]
+fn many_sequences_at_every_level_give_what_each_gives_alone() {
+    for cache in [CacheType::F16, CacheType::TQ3_1] {
+        let devices = levels().into_iter().map(|l| Box::new(cpu(Some(l), 0)) as Box<dyn Device>);
+        all_as_alone(devices.collect(), cache, 200, &[8]);
+    }
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_f16() {
+    all_as_alone(boxed_gpus(None), CacheType::F16, 100, &[9, 10]);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_q8_0() {
+    all_as_alone(boxed_gpus(None), CacheType::Q8_0, 100, &[12]);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_copy_of_recent_positions() {
+    all_as_alone(boxed_gpus(None), CacheType::TQ3_1, 100, &[14, 15]);
+}
