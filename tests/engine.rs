@@ -10,8 +10,8 @@ use futures::future::LocalBoxFuture;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::record::{Best, BufId, Device as Runs, DeviceInfo, Plan, Stats, Step, WeightSource};
 use isobit::{
-    ARITHMETIC, Activations, CacheType, Device, DeviceOptions, Devices, Ended, Engine, EngineOptions, Error, LoadMode,
-    Model, Output, Piece, Prompt, Request, SamplerOptions, Session, SessionOptions, Stop,
+    ARITHMETIC, Activations, CacheType, Device, DeviceOptions, Devices, Ended, Engine, EngineOptions, Error, Guess,
+    LoadMode, Model, Output, Piece, Prompt, Request, SamplerOptions, Session, SessionOptions, Stop,
 };
 use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
@@ -299,6 +299,113 @@ impl Runs for Gated {
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         self.inner.write(buffer, words)
     }
+}
+
+// Guesses.
+
+#[test]
+fn guessed_tokens_change_no_text_sampled_or_greedy() {
+    let words = ["the dog", "Once upon a time", "Lily", " and then", ", he said", "a red ball", ". They were happy"];
+    let rows = SessionOptions { context: 200, rows: Guess::ROWS, ..SessionOptions::default() };
+    let (mut plain, mut guessing) = (session(rows), session(rows));
+    let mut steps = [0; 2];
+    for i in 0..200 {
+        let text: String = (0..2 + i % 5).map(|n| words[(i * (n + 3) + n * n) % words.len()]).collect();
+        let text = if i % 3 == 0 { text.repeat(4) } else { text };
+        let mut r = request(text, if i % 20 == 0 { usize::MAX } else { 24 }, i as u64);
+        r.sampling.temperature = [0.0, 0.8, 1.5][i % 3];
+        r.ignore_end = i % 7 != 0;
+        let mut outputs = Vec::new();
+        for (s, (guess, steps)) in
+            [&mut plain, &mut guessing].into_iter().zip([Guess::Off, Guess::Ngram].into_iter().zip(&mut steps))
+        {
+            let mut generating = s.stream(Request { guess, ..r.clone() }).expect("begins");
+            let pieces: Vec<Piece> = generating.by_ref().map(|p| p.expect("generates")).collect();
+            *steps += generating.take_stats().steps;
+            outputs.push(pieces);
+        }
+        assert_eq!(outputs[0], outputs[1], "prompt {i}");
+        // what is kept of a sequence with guesses is what the other has
+        assert_eq!(plain.position(), guessing.position(), "prompt {i}");
+    }
+    // stories repeat little
+    assert!(steps[1] * 20 < steps[0] * 19, "{steps:?}: guesses saved nothing");
+}
+
+// Many texts at once.
+
+/// An engine of many texts on a device, with a cache of so many positions for all of them.
+fn engine_of(device: &str, sequences: usize, pool: usize) -> Engine {
+    let devices = DeviceOptions { threads: 2, ..DeviceOptions::default() };
+    let session = SessionOptions { context: 256, ubatch: 96, sequences, pool, ..SessionOptions::default() };
+    Engine::start(&Model::embedded(), EngineOptions { device: device.into(), devices, session, queue: 64 })
+        .expect("starts")
+}
+
+/// Requests of several lengths and seeds, greedy ones too, some of which begin alike.
+fn requests() -> Vec<Request> {
+    let beginnings =
+        ["Once upon a time there was a little cat", "The", "Lily and Ben went to the park. They saw a big dog"];
+    let one = |i: usize| {
+        let long: String = [" and then"; 40].concat();
+        let text = format!("{}{}", beginnings[i % 3], if i.is_multiple_of(4) { &long } else { "" });
+        let mut r = request(text, 5 + i * 7 % 60, i as u64);
+        r.sampling.temperature = if i.is_multiple_of(5) { 0.0 } else { 0.8 };
+        r
+    };
+    (0..18).map(one).collect()
+}
+
+#[test]
+fn an_engine_of_many_texts_gives_each_as_a_session_gives_it_alone() {
+    let mut alone = session(SessionOptions { context: 256, ..SessionOptions::default() });
+    let want: Vec<Output> = requests().iter().map(|r| whole(&mut alone, r)).collect();
+    // a pool in which all fit, one in which few do, and one for a single text
+    for (sequences, pool) in [(8, 0), (6, 512), (3, 256)] {
+        let engine = engine_of("cpu", sequences, pool);
+        let replies: Vec<_> = requests().into_iter().map(|r| engine.generate(r).expect("queued")).collect();
+        for (i, (reply, want)) in replies.into_iter().zip(&want).enumerate() {
+            let found = reply.wait().unwrap_or_else(|e| panic!("{i}: {e}"));
+            assert_eq!(&found, want, "text {i} of {sequences} at once in {pool} positions");
+        }
+        // a session that is lent in between has it for itself
+        let asked = engine.generate(requests().remove(4)).expect("queued");
+        let called = engine.call(|s| s.logits("Once").expect("logits")).expect("queued").wait().expect("called");
+        assert_eq!(called, alone.logits("Once").expect("logits"));
+        assert_eq!(asked.wait().expect("goes on"), want[4]);
+        assert!(engine.ended().is_none());
+    }
+}
+
+#[test]
+fn of_many_texts_some_are_dropped_and_some_are_wrong_and_the_others_do_not_notice() {
+    let mut alone = session(SessionOptions { context: 256, ..SessionOptions::default() });
+    let engine = engine_of("cpu", 6, 512);
+    let mut replies = Vec::new();
+    for (i, mut r) in requests().into_iter().enumerate() {
+        let want = whole(&mut alone, &r);
+        match i % 6 {
+            // nobody waits for it, from the beginning or after some tokens
+            1 => drop(engine.generate(r).expect("queued")),
+            2 => drop(engine.generate(r).expect("queued").into_iter().take(2).count()),
+            3 => {
+                r.sampling.top_p = 7.0;
+                let e = engine.generate(r).expect("queued").wait().unwrap_err().to_string();
+                assert!(e.contains("top-p is 7"), "{e}");
+            }
+            _ => replies.push((engine.generate(r).expect("queued"), want)),
+        }
+    }
+    // longer than the context, and one that is only to be read
+    let e = engine.generate(vec![1; 300]).expect("queued").wait().unwrap_err().to_string();
+    assert!(e.contains("300 tokens"), "{e}");
+    let read = engine.generate(request("Once upon", 0, 0)).expect("queued").wait().expect("is read");
+    assert_eq!((read.ended, read.ids.len()), (Ended::Length, 0));
+    for (reply, want) in replies {
+        assert_eq!(reply.wait().expect("ends"), want);
+    }
+    engine.close();
+    assert!(engine.generate("more").is_err());
 }
 
 /// An engine whose device stands still after `steps` steps, or ends.

@@ -265,7 +265,7 @@ impl EngineArgs {
             v_type: self.ctv,
             recent: self.kv_recent,
             fuse: self.kernels.fuse,
-            memory: None,
+            ..engine::SessionOptions::default()
         }
     }
 
@@ -311,9 +311,9 @@ impl EngineArgs {
         if self.ctx > 0 { self.ctx } else { h.context.min(4096) }
     }
 
-    /// Opens devices; adapters are looked for when the first is asked for.
-    pub fn devices(&self) -> Devices<'_> {
-        let options = engine::DeviceOptions {
+    /// How devices are opened.
+    pub fn device_options(&self) -> engine::DeviceOptions {
+        engine::DeviceOptions {
             threads: self.threads,
             max_binding: self.max_binding,
             stop: interrupt::stop().clone(),
@@ -321,8 +321,12 @@ impl EngineArgs {
             store: self.kernels.store(),
             #[cfg(feature = "gpu")]
             gpu: self.gpu(None),
-        };
-        Devices { engine: self, inner: engine::Devices::new(options) }
+        }
+    }
+
+    /// Opens devices; adapters are looked for when the first is asked for.
+    pub fn devices(&self) -> Devices<'_> {
+        Devices { engine: self, inner: engine::Devices::new(self.device_options()) }
     }
 
     /// Options of a GPU device.

@@ -3,6 +3,7 @@
 //! Results go to stdout, talk to stderr. The only room that prints.
 
 mod args;
+mod batch;
 mod bench;
 mod calibrate;
 mod common;
@@ -68,6 +69,8 @@ struct Cli {
 enum Cmd {
     /// Generate text from a prompt
     Run(run::RunArgs),
+    /// Answer a file of requests, many at once
+    Batch(Box<batch::BatchArgs>),
     /// List adapters, their limits, and whether each is exact
     Devices(devices::DevicesArgs),
     /// Run a model on several devices and compare every word
@@ -125,6 +128,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
+        Cmd::Batch(a) => batch::run(*a),
         Cmd::Devices(a) => devices::run(a),
         Cmd::Verify(a) => verify::run(a),
         Cmd::Tokenize(a) => tokenize::run(a),

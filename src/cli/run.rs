@@ -2,7 +2,7 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
-use crate::engine::{self, Advance, Ended, Generating, Reads, Request, Session};
+use crate::engine::{self, Advance, Ended, Generating, Guess, Reads, Request, Session};
 use crate::formats::ContainerKind;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::Tokenizer;
@@ -63,11 +63,15 @@ pub struct RunArgs {
     /// Print one JSON object instead of streaming
     #[arg(long)]
     json: bool,
-    /// What is read of a token: logits, best, ahead (best, the next token under way) or auto; never changes the text
-    // auto: ahead; logits with --json, whose digest needs them, and on software adapters
+    /// What of the logits is read: logits, best, ahead, auto
+    // ahead: best, with the next token under way; auto: ahead; logits with --json, whose digest needs them, and on software adapters
     #[arg(long, default_value = "auto", value_name = "WHAT", value_parser = ["auto", "logits", "best", "ahead"])]
     #[arg(hide_possible_values = true)]
     read: String,
+    /// Guess tokens ahead: off, ngram; the text stays the same
+    // several are checked in a step: those that followed the last three when they came before
+    #[arg(long, default_value = "off", value_name = "HOW", value_parser = ["off", "ngram"], hide_possible_values = true)]
+    spec: String,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -173,7 +177,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let device = o.devices().open(&a.device)?;
     let bar = common::load_bar(c);
     let ticking = bar.clone();
-    let mut session = Session::new(&model, device, o.options(n_ctx, 1), move |n| ticking.inc(n))?;
+    let mut session = Session::new(&model, device, o.options(n_ctx, a.rows()), move |n| ticking.inc(n))?;
     bar.finish_and_clear();
     let load = started.elapsed();
     let device = session.device().to_string();
@@ -202,6 +206,17 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         interrupt::leave();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl RunArgs {
+    fn guess(&self) -> Guess {
+        if self.spec == "ngram" { Guess::Ngram } else { Guess::Off }
+    }
+
+    /// Rows of logits that a step returns.
+    fn rows(&self) -> usize {
+        if self.guess() == Guess::Off { 1 } else { Guess::ROWS }
+    }
 }
 
 /// The prompt's tokens, which the context holds.
@@ -259,6 +274,7 @@ fn generate(
         sampling: a.sampling.options(),
         ignore_end: a.ignore_eos,
         reads,
+        guess: a.guess(),
         ..Request::new(prompt.as_slice())
     };
     let mut out = Output { text: String::new(), stream: !a.json };

@@ -2,6 +2,7 @@
 
 use super::error::{Error, Place, at};
 use super::state::State;
+use crate::generate::draft::{MOST, Ngram};
 use crate::generate::generation::Reads;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
@@ -62,6 +63,25 @@ pub struct Request {
     pub special: bool,
     /// how much of the logits leaves the device, which changes no token; `None`: what is fastest there
     pub reads: Option<Reads>,
+    /// whether tokens are guessed ahead, so that a step checks several, which changes none of them
+    pub guess: Guess,
+}
+
+/// How the next tokens are guessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Guess {
+    /// not at all
+    #[default]
+    Off,
+    /// what followed the last three tokens when they came before: fast where a text repeats itself or its prompt. Needs a
+    /// session whose steps return several rows ([`SessionOptions::rows`](super::SessionOptions::rows), of which
+    /// [`Guess::ROWS`] are used at most), and a [`Session`](super::Session) or an engine of one text
+    Ngram,
+}
+
+impl Guess {
+    /// Rows of logits that a step with guesses has at most.
+    pub const ROWS: usize = MOST + 1;
 }
 
 impl Request {
@@ -75,6 +95,7 @@ impl Request {
             bos: true,
             special: false,
             reads: None,
+            guess: Guess::Off,
         }
     }
 }
@@ -156,23 +177,64 @@ pub enum Advance {
     End(Ended),
 }
 
+/// A text as it grows: its tokens, and when it ends.
+pub(super) struct Growing {
+    decoder: StreamDecoder,
+    /// prompt and tokens
+    pub ids: Vec<u32>,
+    /// tokens of the prompt
+    pub prompt: usize,
+    /// tokens the sequence may have when it ends
+    pub wanted: usize,
+    context: usize,
+    ignore_end: bool,
+    pub ended: Option<Ended>,
+}
+
+impl Growing {
+    /// A text after a prompt, in a context of so many tokens.
+    pub fn new(ids: Vec<u32>, context: usize, request: &Request) -> Growing {
+        let prompt = ids.len();
+        Growing {
+            decoder: StreamDecoder::continuing(),
+            ids,
+            prompt,
+            wanted: prompt.saturating_add(request.max_tokens),
+            context,
+            ignore_end: request.ignore_end,
+            ended: None,
+        }
+    }
+
+    /// A token that came, and whether it is the last.
+    pub fn piece(&mut self, tokenizer: Option<&Tokenizer>, id: u32) -> Piece {
+        let position = self.ids.len();
+        self.ids.push(id);
+        let is_end = tokenizer.is_some_and(|t| t.eos().contains(&id)) && !self.ignore_end;
+        self.ended = match () {
+            () if is_end => Some(Ended::EndOfText),
+            () if self.ids.len() == self.wanted => Some(Ended::Length),
+            () if self.ids.len() > self.context => Some(Ended::Context),
+            () => None,
+        };
+        // the end is no text, even where its token has one
+        let shown = tokenizer.filter(|_| !is_end);
+        let mut text = shown.map_or_else(String::new, |t| self.decoder.push(t, id));
+        if self.ended.is_some() {
+            text.push_str(&self.decoder.finish());
+        }
+        Piece { id, position, text, ended: self.ended }
+    }
+}
+
 /// A text that grows: an iterator that blocks, or a stream. It ends after an error.
 pub struct Generating<'s> {
     generation: Generation<'s, 'static>,
     state: &'s mut State,
     tokenizer: Option<&'s Tokenizer>,
-    decoder: StreamDecoder,
-    /// prompt and tokens
-    ids: Vec<u32>,
-    /// tokens of the prompt
-    prompt: usize,
+    text: Growing,
     /// tokens fed at once
     ubatch: usize,
-    /// tokens the sequence may have when it ends
-    wanted: usize,
-    context: usize,
-    ignore_end: bool,
-    ended: Option<Ended>,
 }
 
 impl<'s> Generating<'s> {
@@ -193,28 +255,15 @@ impl<'s> Generating<'s> {
         let reads = request.reads.unwrap_or(if software { Reads::Logits } else { Reads::Ahead });
         let mut generation = Generation::new(session, sampler, reads);
         generation.seen(&ids[..kept]);
-        let prompt = ids.len();
-        let wanted = prompt.saturating_add(request.max_tokens);
-        let decoder = StreamDecoder::continuing();
-        let ignore_end = request.ignore_end;
-        Ok(Generating {
-            generation,
-            state,
-            tokenizer,
-            decoder,
-            ids,
-            prompt,
-            ubatch,
-            wanted,
-            context,
-            ignore_end,
-            ended: None,
-        })
+        if request.guess == Guess::Ngram {
+            generation.speculate(Ngram::default());
+        }
+        Ok(Generating { generation, state, tokenizer, text: Growing::new(ids, context, request), ubatch })
     }
 
     /// The prompt's tokens.
     pub fn prompt(&self) -> &[u32] {
-        &self.ids[..self.prompt]
+        &self.text.ids[..self.text.prompt]
     }
 
     /// Does the next piece of work: some tokens of the prompt, or one token after it. For whoever has to look at something
@@ -222,56 +271,36 @@ impl<'s> Generating<'s> {
     ///
     /// Errors: those of the device; [`Error::Overflow`].
     pub async fn advance(&mut self) -> Result<Advance, Error> {
-        if let Some(ended) = self.ended {
+        if let Some(ended) = self.text.ended {
             return Ok(Advance::End(ended));
         }
         let done = self.state.seen.len();
-        if done >= self.prompt && self.ids.len() == self.wanted {
-            self.ended = Some(Ended::Length);
+        if done >= self.text.prompt && self.text.ids.len() == self.text.wanted {
+            self.text.ended = Some(Ended::Length);
             return Ok(Advance::End(Ended::Length));
         }
-        let worked = if done < self.prompt {
-            let end = self.prompt.min(done + self.ubatch);
-            let piece = &self.ids[done..end];
-            self.generation.prompt(piece, end == self.prompt).await.map(|()| None)
+        let worked = if done < self.text.prompt {
+            let end = self.text.prompt.min(done + self.ubatch);
+            let piece = &self.text.ids[done..end];
+            self.generation.prompt(piece, end == self.text.prompt).await.map(|()| None)
         } else {
-            let more = self.ids.len() + 1 < self.wanted && self.generation.pos() + 1 < self.context;
+            let more = self.text.ids.len() + 1 < self.text.wanted && self.generation.pos() + 1 < self.text.context;
             self.generation.next(more).await.map(Some)
         };
         let id = match worked {
             Ok(id) => id,
             Err(e) => {
-                self.ended = Some(Ended::BrokenOff);
+                self.text.ended = Some(Ended::BrokenOff);
                 return Err(self.state.failed(e));
             }
         };
         // the token before this one is in the cache now
         let fed = self.generation.pos();
-        self.state.seen.extend_from_slice(&self.ids[self.state.seen.len()..fed]);
+        self.state.seen.extend_from_slice(&self.text.ids[self.state.seen.len()..fed]);
         Ok(match id {
-            None => Advance::Prompt { done: fed, of: self.prompt },
-            Some(id) => Advance::Piece(self.piece(id)),
+            None => Advance::Prompt { done: fed, of: self.text.prompt },
+            Some(id) => Advance::Piece(self.text.piece(self.tokenizer, id)),
         })
-    }
-
-    /// A token that came, and whether it is the last.
-    fn piece(&mut self, id: u32) -> Piece {
-        let position = self.ids.len();
-        self.ids.push(id);
-        let is_end = self.tokenizer.is_some_and(|t| t.eos().contains(&id)) && !self.ignore_end;
-        self.ended = match () {
-            () if is_end => Some(Ended::EndOfText),
-            () if self.ids.len() == self.wanted => Some(Ended::Length),
-            () if self.ids.len() > self.context => Some(Ended::Context),
-            () => None,
-        };
-        // the end is no text, even where its token has one
-        let shown = self.tokenizer.filter(|_| !is_end);
-        let mut text = shown.map_or_else(String::new, |t| self.decoder.push(t, id));
-        if self.ended.is_some() {
-            text.push_str(&self.decoder.finish());
-        }
-        Piece { id, position, text, ended: self.ended }
     }
 
     /// The next token; `None` when the text has ended.
@@ -298,7 +327,7 @@ impl<'s> Generating<'s> {
 
     /// What of a character had come when the text was broken off, as far as it can be shown.
     pub fn rest(&mut self) -> String {
-        self.decoder.finish()
+        self.text.decoder.finish()
     }
 
     /// Ends the text and waits until the device is idle; gives what steps have cost since it was last asked.

@@ -11,6 +11,7 @@ mod fingerprint;
 mod generate;
 mod model;
 mod options;
+mod schedule;
 mod session;
 mod state;
 mod worker;
@@ -21,7 +22,7 @@ pub use error::{Cause, Error};
 pub use fingerprint::ARITHMETIC;
 #[cfg(feature = "cli")]
 pub use fingerprint::fingerprint;
-pub use generate::{Advance, Ended, Generating, Output, Piece, Prompt, Request};
+pub use generate::{Advance, Ended, Generating, Guess, Output, Piece, Prompt, Request};
 pub use model::Model;
 #[cfg(feature = "cli")]
 pub use model::check_vocabulary;

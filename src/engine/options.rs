@@ -36,8 +36,14 @@ impl Activations {
 /// Choices of a session. `activations`, `k_type`, `v_type` and `recent` decide its logits; nothing else changes a bit.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// positions the cache holds; 0: as many as the model was trained for, at most 4096
+    /// positions a sequence may have; 0: as many as the model was trained for, at most 4096
     pub context: usize,
+    /// texts that an [`Engine`](super::Engine) works on at once; what else it works on changes no bit of a text. A
+    /// [`Session`](super::Session) has one sequence whatever this says
+    pub sequences: usize,
+    /// positions the cache holds for all sequences together, at least `context`; 0: `context` for each. Where they are fewer
+    /// a text may have to be computed again, which takes time and changes nothing
+    pub pool: usize,
     /// tokens computed at once, at most
     pub ubatch: usize,
     /// rows of logits a step may return: more make [`Session::each_logits`](super::Session::each_logits) faster and take memory
@@ -61,6 +67,8 @@ impl Default for SessionOptions {
         let plan = PlanOptions::default();
         SessionOptions {
             context: 0,
+            sequences: 1,
+            pool: 0,
             ubatch: plan.ubatch,
             rows: plan.max_out,
             activations: Activations::Bits8,
@@ -82,10 +90,15 @@ impl SessionOptions {
     /// The options of the rooms below.
     pub(super) fn inner(&self, h: &Hyper) -> generate::SessionOptions {
         let n_ctx = self.positions(h);
+        let many = self.sequences > 1;
+        let pool = if self.pool > 0 { self.pool } else { n_ctx.saturating_mul(self.sequences) };
         let plan = PlanOptions {
             n_ctx,
-            ubatch: self.ubatch.min(n_ctx),
-            max_out: self.rows,
+            sequences: self.sequences.max(1),
+            pool: many.then_some(pool),
+            ubatch: if many { self.ubatch.max(1) } else { self.ubatch.min(n_ctx) },
+            // a row for each text that is continued
+            max_out: self.rows.max(self.sequences),
             digits: self.activations.digits(),
             k_type: self.k_type,
             v_type: self.v_type,

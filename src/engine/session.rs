@@ -14,13 +14,13 @@ use std::ops::ControlFlow;
 /// Every call begins a sequence of its own. What a prompt has in common with the sequence before it is not computed again,
 /// in whole chunks of 64 tokens; that changes no bit.
 pub struct Session {
-    inner: generate::Session<'static>,
+    pub(super) inner: generate::Session<'static>,
     model: Model,
     options: SessionOptions,
     context: usize,
     device: String,
     software: bool,
-    state: State,
+    pub(super) state: State,
 }
 
 impl Model {
@@ -64,6 +64,21 @@ impl Session {
     /// Tokens a sequence may have.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// Texts that an engine works on at once.
+    pub(super) fn sequences(&self) -> usize {
+        self.options.sequences
+    }
+
+    /// Tokens of a step.
+    pub(super) fn tokens(&self) -> usize {
+        self.inner.built().plan.max_tokens
+    }
+
+    /// Takes nothing in the cache for granted: others have used it.
+    pub(super) fn forget(&mut self) {
+        self.state.seen.clear();
     }
 
     /// Tokens that are in the cache: those of the last sequence, without its last one.
@@ -166,7 +181,7 @@ impl Session {
     }
 
     /// The ids of a prompt, of which the context holds all and there is one at least.
-    fn ids(&self, prompt: &Prompt, bos: bool, special: bool) -> Result<Vec<u32>, Error> {
+    pub(super) fn ids(&self, prompt: &Prompt, bos: bool, special: bool) -> Result<Vec<u32>, Error> {
         if let Some(why) = &self.state.ended {
             return Err(Error::Closed(why.clone()));
         }

@@ -1,13 +1,12 @@
 //! An engine: one thread that owns a session, and handles that any thread may hold.
 //!
-//! Handles put jobs into a bounded queue, the thread does them one after another, and each job's reply is a stream. Nothing
-//! of that says that a job is done whole before the next begins: a thread with several sequences would hold several
-//! [`Generating`](super::Generating)s and take one step for all of them, behind the same [`Engine`], [`Request`] and
-//! [`Reply`].
+//! Handles put jobs into a bounded queue, and each job's reply is a stream. The thread does them one after another, or, where
+//! the session's plan takes more sequences than one, takes steps for all of them (`schedule`).
 
 use super::error::Error;
 use super::generate::{Advance, Ended, Output, Piece, Request};
 use super::options::SessionOptions;
+use super::schedule::{Schedule, Sink};
 use super::session::Session;
 use super::{Device, DeviceOptions, Devices, Model};
 use futures::Stream;
@@ -16,7 +15,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
@@ -126,7 +125,7 @@ impl Engine {
         let (loaded, when_loaded) = sync_channel(1);
         let (model, of_thread) = (model.clone(), shared.clone());
         let work = move || {
-            let mut worker = Worker { session: None, in_hand: None, waiting, shared: of_thread };
+            let mut worker = Worker { session: None, in_hand: None, schedule: None, waiting, shared: of_thread };
             let why = catch_unwind(AssertUnwindSafe(|| {
                 match open().and_then(|device| Session::new(&model, device, options, |_| {})) {
                     Ok(session) => {
@@ -278,6 +277,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 struct Worker {
     session: Option<Session>,
     in_hand: Option<mpsc::UnboundedSender<Event>>,
+    schedule: Option<Schedule<mpsc::UnboundedSender<Event>>>,
     waiting: Receiver<Job>,
     shared: Arc<Shared>,
 }
@@ -286,10 +286,15 @@ impl Worker {
     /// Does jobs until there are none to come; why it ended.
     fn run(&mut self) -> String {
         const CLOSED: &str = "it was closed";
-        let Worker { session: Some(session), in_hand, waiting, shared } = self else {
+        let Worker { session: Some(session), in_hand, schedule, waiting, shared } = self else {
             return "its model was not loaded".into();
         };
         let closing = || shared.closing.load(Ordering::SeqCst);
+        if shared.facts.get().is_some_and(|f| f.options.sequences > 1) {
+            let (most, tokens) = (session.sequences(), session.tokens());
+            let schedule = schedule.insert(Schedule::new(session, most, tokens));
+            return many(session, schedule, waiting, closing).unwrap_or_else(|| CLOSED.into());
+        }
         while let Ok(job) = waiting.recv() {
             if closing() {
                 return CLOSED.into();
@@ -316,6 +321,69 @@ impl Worker {
             }
         }
         "no handle is left".into()
+    }
+}
+
+impl Sink for mpsc::UnboundedSender<Event> {
+    fn piece(&self, piece: Piece) -> Result<(), ()> {
+        self.unbounded_send(Event::Piece(piece)).map_err(|_| ())
+    }
+
+    fn end(&self, ended: Ended, prompt: Vec<u32>) {
+        // whoever asked may be gone
+        let _ = self.unbounded_send(Event::End(ended, prompt));
+    }
+
+    fn failed(&self, e: Error) {
+        let _ = self.unbounded_send(Event::Failed(e));
+    }
+
+    fn is_closed(&self) -> bool {
+        mpsc::UnboundedSender::is_closed(self)
+    }
+}
+
+/// Jobs side by side, a step for all texts at a time; why it ended, `None` where it was closed.
+fn many(
+    session: &mut Session,
+    schedule: &mut Schedule<mpsc::UnboundedSender<Event>>,
+    jobs: &Receiver<Job>,
+    closing: impl Fn() -> bool,
+) -> Option<String> {
+    let mut open = true;
+    loop {
+        while open && schedule.has_room() {
+            let job =
+                if schedule.is_idle() { jobs.recv().map_err(|_| TryRecvError::Disconnected) } else { jobs.try_recv() };
+            match job {
+                Ok(_) if closing() => return None,
+                Ok(Job::Wake) => {}
+                Ok(Job::Generate(request, events)) => schedule.put(session, &request, events),
+                Ok(Job::Call(f)) => {
+                    // it has the session for itself
+                    schedule.yield_cache();
+                    f(session);
+                    session.forget();
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => open = false,
+            }
+        }
+        if closing() {
+            return None;
+        }
+        if schedule.is_idle() {
+            return Some("no handle is left".into());
+        }
+        if let Err(e) = pollster::block_on(schedule.step(session)) {
+            let last = e.is_final().then(|| e.to_string());
+            // texts that wait hear of the end as those in the queue do
+            schedule.fail(e);
+            if last.is_some() {
+                return last;
+            }
+            schedule.yield_cache();
+        }
     }
 }
 

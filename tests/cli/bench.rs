@@ -405,9 +405,10 @@ fn synthetic_models_need_no_file_and_are_the_same_every_time() {
     assert!(rows.iter().all(|r| r["logits_check"].as_str().unwrap().starts_with("same as ")), "{rows:#?}");
 }
 
-#[test]
-fn operations_are_checked_before_they_are_timed() {
-    let ran = quick("json", &["--ops", "--synthetic", "llama-tiny", "-p", "8"]).exits(0);
+/// What `bench --ops` says of a small model on a device: every operation, for many tokens and for one.
+fn check_operations(device: &str) {
+    let ran =
+        bench(&["--ops", "--synthetic", "llama-tiny", "-p", "8", "-r", "1", "--device", device, "-o", "json"]).exits(0);
     let rows = ran.rows();
     for op in ["embed_q4k", "q4k_matvec", "q6k_matvec", "attention_quantize[f16,f16]", "norm_quantize"] {
         let row = rows.iter().find(|r| r["op"] == op).unwrap_or_else(|| panic!("no {op}: {ran:#?}"));
@@ -416,6 +417,11 @@ fn operations_are_checked_before_they_are_timed() {
     assert!(rows.iter().all(|r| r["fuse"] == "on" && r["variant"].is_null()), "{rows:#?}");
     let one = rows.iter().filter(|r| r["op"] == "q4k_matvec").map(|r| r["n_tokens"].as_u64().unwrap());
     assert_eq!(one.collect::<std::collections::BTreeSet<_>>(), [1, 8].into());
+}
+
+#[test]
+fn operations_are_checked_before_they_are_timed() {
+    check_operations("cpu");
 }
 
 #[test]
@@ -525,6 +531,13 @@ mod gpu {
     use super::*;
 
     #[test]
+    fn operations_of_an_adapter_are_checked_before_they_are_timed() {
+        let index = adapter();
+        absent::found(usize::from(index.is_some()), "adapter");
+        check_operations(&index.expect("just counted"));
+    }
+
+    #[test]
     fn an_adapter_gives_the_cpus_digests_and_says_what_it_is() {
         let index = adapter();
         absent::found(usize::from(index.is_some()), "adapter");
@@ -566,6 +579,11 @@ mod gpu {
             assert_eq!(r["figure"], "estimate, not measured");
             assert!(0.0 < of(r, "low_ts") && of(r, "low_ts") <= of(r, "high_ts"), "{r}");
             assert!(of(r, "high_ts") <= of(r, "memory_limit_ts"), "{r}");
+            for (percent, rate) in [("low_percent", "low_ts"), ("high_percent", "high_ts")] {
+                // both are rounded to four digits
+                let said = of(r, percent) / 100.0 * of(r, "memory_limit_ts");
+                assert!((said / of(r, rate) - 1.0).abs() < 2e-3 && of(r, percent) <= 100.0, "{percent}: {r}");
+            }
             assert!(of(r, "dispatches_per_token") > 0.0 && r["measured_ts"].is_null(), "{r}");
         }
         for (format, lines) in [("md", rows.len() + 2), ("csv", rows.len() + 1), ("jsonl", rows.len())] {

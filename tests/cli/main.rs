@@ -3,6 +3,7 @@
 #[path = "../common/absent.rs"]
 mod absent;
 mod asked;
+mod batch;
 mod bench;
 #[path = "../common/checkpoint.rs"]
 mod checkpoint;
