@@ -6,6 +6,7 @@ use super::grid::Test;
 use super::measure::{cost, products, steps, tokens_of};
 use crate::blocks::pack;
 use crate::models::Built;
+use crate::ops::attention::{CHUNK, SCOPE_OWN};
 use crate::record::{Args, Command, Op, Part, Role, Step};
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign};
@@ -324,12 +325,17 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
             (Role::Cache | Role::Recent, _) => {
                 let Some(p) = attention else { continue };
                 let queries = step.pos..step.pos + step.n_tokens;
-                let seen = p.sees(queries.start).start..queries.clone().map(|q| p.sees(q).end).max().unwrap_or(0);
+                // of this page
+                let sees = |q: usize| {
+                    let (seen, (from, to)) = (p.sees(q), (p.chunk0 as usize, (p.chunk0 + p.chunks) as usize));
+                    if p.scope == SCOPE_OWN { seen } else { seen.start.max(from * CHUNK)..seen.end.min(to * CHUNK) }
+                };
+                let seen = sees(queries.start).start..queries.clone().map(|q| sees(q).end).max().unwrap_or(0);
                 let read = bytes * seen.len() as f64 / f64::from(p.page_len);
                 w.bytes += read;
                 // a tile shares what it has read through workgroup memory
                 w.asked += read * tiles * f64::from(p.heads) / f64::from(p.kv_heads.max(1));
-                let pairs: usize = queries.map(|q| p.sees(q).len()).sum();
+                let pairs: usize = queries.map(|q| sees(q).len()).sum();
                 w.floats += pairs as f64 * f64::from(p.heads) * f64::from(p.head_dim);
             }
             // activations stay in caches, and beside weights they are few
@@ -449,6 +455,8 @@ pub struct Estimate {
     pub high: f64,
     /// what the published bandwidth allows at most
     pub memory_limit: f64,
+    /// share of the published bandwidth that weights and cache take, at worst and at best
+    pub bandwidth_share: (f64, f64),
     /// what takes most of the time at best
     pub bound_by: &'static str,
     /// bytes of weights and cache, per token
@@ -478,10 +486,12 @@ pub fn estimate(
     let most = (0..LIMITS.len()).max_by(|&a, &b| sum.by[a].total_cmp(&sum.by[b])).unwrap_or(0);
     // a window leaves positions unread that the limit counts
     let high = (tokens / sum.best).min(memory_limit);
+    let low = (tokens / sum.worst).min(high);
     Estimate {
-        low: (tokens / sum.worst).min(high),
+        low,
         high,
         memory_limit,
+        bandwidth_share: (low / memory_limit, high / memory_limit),
         bound_by: LIMITS[most],
         bytes_per_token: bytes / tokens,
         dispatches_per_token: dispatches as f64 / tokens,
@@ -521,6 +531,10 @@ mod unit {
                 let of = |t: &Target| estimate(t, &stats, (&built, 1), &plain, &test, 2048);
                 let e = of(t);
                 assert!(0.0 < e.low && e.low <= e.high && e.high <= e.memory_limit, "{} {test}: {e:?}", t.name);
+                let used = |rate: f64| rate * e.bytes_per_token / (t.bandwidth * 1e9);
+                for (share, rate) in [(e.bandwidth_share.0, e.low), (e.bandwidth_share.1, e.high)] {
+                    assert!((share - used(rate)).abs() < 1e-9, "{} {test}: {e:?}", t.name);
+                }
                 let mut before = of(&Target { bandwidth: t.bandwidth / 64.0, ..*t });
                 // so slow a memory is what bounds generation
                 assert!(test.prompt > 0 || before.high < e.high, "{} {test}: {before:?} {e:?}", t.name);

@@ -218,7 +218,7 @@ pub fn cache_bytes(h: Option<&Hyper>) -> Vec<(&'static str, Option<usize>)> {
 /// f16 does not fit the heads.
 pub fn recent_bytes(h: &Hyper) -> Option<usize> {
     let words = CacheType::F16.words(h.head_dim)?;
-    Some(h.cache_bytes(words, words) * recent_positions(common::DEFAULT_UBATCH))
+    Some(h.cache_bytes(words, words) * recent_positions(common::DEFAULT_UBATCH, 1))
 }
 
 /// `f32 4096, f16 2048, q4_0 -`.
