@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 /// Tokens from which on a row block is unpacked first.
-pub(super) const TOKENS: usize = 16;
+pub(super) const TOKENS: usize = 4;
 
 /// Activations of one task: they meet several row blocks, and stay in the second-level cache.
 const NEAR: usize = 640 << 10;

@@ -115,7 +115,12 @@ pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize>(
         // a slice ends where its segment does
         let segment = first / seg_groups * seg_groups;
         let end = groups.min(segment + seg_groups).min(first + SLICE);
+        // the words of the next slice, as many, which may be the first one of the row block after this
+        let from = w.as_ptr().cast::<u8>().wrapping_add(end * <F as Quantised>::WORDS / F::GROUPS * size_of::<Word>());
+        let bytes = ((end - first) * <F as Quantised>::WORDS * size_of::<Word>()).div_ceil(F::GROUPS);
+        let mut ahead = Ahead { from, lines: bytes / LINE, parts: (end - first) * (1 + out.len() / TILE), due: 0 };
         for (g, panel) in (first..end).zip(&mut panels) {
+            ahead.ask(v);
             let block = &w[g / F::GROUPS * <F as Quantised>::WORDS..][..<F as Quantised>::WORDS];
             F::unpack::<V, P>(v, block, g % F::GROUPS, panel);
         }
@@ -125,19 +130,36 @@ pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize>(
             ends: end == groups.min(segment + seg_groups),
             last: end == groups,
         };
-        // the words of the next slice, as many, asked for evenly over the tiles
-        let from = (end * <F as Quantised>::WORDS / F::GROUPS * size_of::<Word>()).min(size_of_val(w));
-        let bytes = ((end - first) * <F as Quantised>::WORDS * size_of::<Word>()).div_ceil(F::GROUPS);
-        let lines = bytes.min(size_of_val(w) - from) / LINE;
-        let (from, tiles) = (w.as_ptr().cast::<u8>().wrapping_add(from), out.len() / TILE);
         for (tile, out) in out.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
-            for line in tile * lines / tiles..(tile + 1) * lines / tiles {
-                v.prefetch(from.wrapping_add(line * LINE));
-            }
             let act = &act[(tile * groups + first) * LAID..][..(end - first) * LAID];
-            slice::<V, F, P>(v, &panels[..end - first], act, place, out);
+            slice::<V, F, P>(v, &panels[..end - first], act, place, &mut ahead, out);
         }
         first = end;
+    }
+}
+
+/// Words that are asked for while others are in use, evenly: a core has room for few requests at a time, and waits when
+/// there are more.
+struct Ahead {
+    from: *const u8,
+    /// cache lines in all
+    lines: usize,
+    /// pieces of work they are spread over
+    parts: usize,
+    /// lines that are due, times `parts`
+    due: usize,
+}
+
+impl Ahead {
+    /// Asks for the lines that are due with the next piece of work.
+    #[inline(always)]
+    fn ask<V: Lanes>(&mut self, v: V) {
+        self.due += self.lines;
+        while self.due >= self.parts {
+            self.due -= self.parts;
+            v.prefetch(self.from);
+            self.from = self.from.wrapping_add(LINE);
+        }
     }
 }
 
@@ -160,6 +182,7 @@ fn slice<V: Bytes, F: Panelled, const P: usize>(
     panels: &[Panel],
     act: &[[u32; TILE]],
     place: Place,
+    ahead: &mut Ahead,
     out: &mut [Sums; TILE],
 ) {
     let mut acc = [[v.float(0.0); P]; TILE];
@@ -171,6 +194,7 @@ fn slice<V: Bytes, F: Panelled, const P: usize>(
         }
     }
     for (panel, a) in panels.iter().zip(act.as_chunks::<LAID>().0) {
+        ahead.ask(v);
         let terms = F::terms::<V, P>(v, panel, a);
         for t in 0..TILE {
             let da = v.float(f32::from_bits(a[0][t]));
