@@ -12,7 +12,6 @@
 use crate::random;
 use crate::record::{Best, SELECT_MAX};
 use anyhow::{Result, ensure};
-use std::cmp::Ordering;
 use std::collections::HashSet;
 
 /// How to choose. The default is llama.cpp's, with seed 0.
@@ -54,6 +53,7 @@ pub struct Sampler {
     options: SamplerOptions,
     /// memory that is used again for every token
     candidates: Vec<Candidate>,
+    spare: Vec<Candidate>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +62,40 @@ struct Candidate {
     id: u32,
 }
 
-/// Greatest logit first, then lowest id: a total order, since logits are finite.
-fn order(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
+/// Lowest for the greatest logit, of equals for the lowest id.
+fn rank(c: &Candidate) -> u64 {
+    // both zeros are one number
+    let bits = (c.logit + 0.0).to_bits();
+    // growing with the logit: those of negative numbers grow with their magnitude
+    let grows = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    u64::from(!grows) << 32 | u64::from(c.id)
+}
+
+/// Sorts by [`rank`] what is in the order of ids: a vocabulary by three digits of 11 bits each, which leave equal ones in
+/// their order.
+fn sort(list: &mut Vec<Candidate>, spare: &mut Vec<Candidate>) {
+    const DIGITS: usize = 1 << 11;
+    if list.len() < DIGITS {
+        list.sort_unstable_by_key(rank);
+        return;
+    }
+    spare.clear();
+    spare.resize(list.len(), Candidate { logit: 0.0, id: 0 });
+    for shift in [32, 43, 54] {
+        let digit = |c: &Candidate| (rank(c) >> shift) as usize % DIGITS;
+        let mut ends = [0; DIGITS];
+        list.iter().for_each(|c| ends[digit(c)] += 1);
+        let mut next = 0;
+        for end in &mut ends {
+            (*end, next) = (next, next + *end);
+        }
+        for c in &*list {
+            let at = &mut ends[digit(c)];
+            spare[*at] = *c;
+            *at += 1;
+        }
+        std::mem::swap(list, spare);
+    }
 }
 
 impl Sampler {
@@ -81,7 +112,7 @@ impl Sampler {
             repeat_penalty.is_finite() && repeat_penalty > 0.0,
             "repeat-penalty is {repeat_penalty}: a positive number expected"
         );
-        Ok(Sampler { options, candidates: Vec::new() })
+        Ok(Sampler { options, candidates: Vec::new(), spare: Vec::new() })
     }
 
     /// The token at `position`, which counts from 0 and from the start of the prompt: an index into `logits`. `history` is
@@ -125,10 +156,12 @@ impl Sampler {
         }
 
         if o.top_k > 0 && o.top_k < c.len() {
-            c.select_nth_unstable_by(o.top_k - 1, order);
+            c.select_nth_unstable_by_key(o.top_k - 1, rank);
             c.truncate(o.top_k);
+            c.sort_unstable_by_key(rank);
+        } else {
+            sort(c, &mut self.spare);
         }
-        c.sort_unstable_by(order);
         Ok(self.draw(position))
     }
 
@@ -299,6 +332,25 @@ mod tests {
             }
         }
         assert!(told > 100, "half as many would do as well: {told}");
+    }
+
+    #[test]
+    fn a_vocabulary_is_sorted_as_comparing_sorts_it() {
+        let mut seed = 3;
+        for n in [1, 100, 2047, 2048, 40_000] {
+            let one = |id| {
+                // few values, both zeros among them, and many
+                let x = (random::next(&mut seed) % 2001) as f32 - 1000.0;
+                let logit = if id % 3 == 0 { (x / 300.0).trunc() * -0.5 } else { x * 0.37 * x };
+                Candidate { logit, id }
+            };
+            let mut list: Vec<Candidate> = (0..n).map(one).collect();
+            let mut want = list.clone();
+            want.sort_by(|a, b| b.logit.partial_cmp(&a.logit).unwrap().then(a.id.cmp(&b.id)));
+            sort(&mut list, &mut Vec::new());
+            let ids = |list: &[Candidate]| list.iter().map(|c| c.id).collect::<Vec<_>>();
+            assert_eq!(ids(&list), ids(&want), "{n}");
+        }
     }
 
     #[test]
