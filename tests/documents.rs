@@ -36,7 +36,7 @@ fn lines() -> Vec<(PathBuf, usize, String)> {
     for folder in ["docs", "tests/data"] {
         files(&root().join(folder), ".md", &mut documents);
     }
-    documents.extend(["scripts/gpu-check", "scripts/isa", ".ci/run", ".ci/cross"].map(|f| root().join(f)));
+    documents.extend(["scripts/gpu-check", "scripts/isa", ".ci/run", ".ci/cross", ".ci/ray"].map(|f| root().join(f)));
     for folder in ["benches", "examples", "host", "src", "tests"] {
         files(&root().join(folder), ".rs", &mut sources);
     }
