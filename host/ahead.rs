@@ -51,7 +51,7 @@ impl GpuDevice {
             return Ok(());
         }
         let back = match next.select {
-            0 => Back::logits(next.n_out, program.plan.vocab),
+            0 => Back::logits(next.n_out, program.plan.width),
             k => Back::Selected { slot: self.submitted % AHEAD, words: k * Best::WORDS },
         };
         let shape = Shape { dispatches: self.program()?.dispatches(&active), follow: next.follow, back };

@@ -16,6 +16,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Multiply-adds after which a submit is closed, so that no driver's watchdog fires on a long prompt.
@@ -253,7 +254,7 @@ impl GpuDevice {
     async fn run_step(&mut self, step: &Step) -> anyhow::Result<Vec<f32>> {
         let started = std::time::Instant::now();
         let active = self.write_arena(step)?;
-        let back = Back::logits(step.n_out, self.program()?.plan.vocab);
+        let back = Back::logits(step.n_out, self.program()?.plan.width);
         let buffer = self.commands_of(step, &active, back)?;
         self.queue.submit([buffer]);
         self.stats.host += started.elapsed();
@@ -308,8 +309,10 @@ impl GpuDevice {
         Ok(self.wait().await?)
     }
 
-    async fn read_buffer(&mut self, id: BufId) -> anyhow::Result<Vec<u32>> {
-        let bytes = (self.program()?.plan.buffers[id].words * 4) as u64;
+    /// Words of a buffer; `None`: all of them.
+    async fn read_buffer(&mut self, id: BufId, part: Option<Range<usize>>) -> anyhow::Result<Vec<u32>> {
+        let part = part.unwrap_or(0..self.program()?.plan.buffers[id].words);
+        let bytes = (part.len() * 4) as u64;
         if self.staging.as_ref().is_none_or(|s| s.size() < bytes) {
             self.staging = Some(self.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("read-back"),
@@ -321,7 +324,7 @@ impl GpuDevice {
         let staging = self.staging.as_ref().expect("made above");
         let (buffer, at) = self.program()?.place(id);
         let mut encoder = self.device.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(buffer, at, staging, 0, bytes);
+        encoder.copy_buffer_to_buffer(buffer, at + part.start as u64 * 4, staging, 0, bytes);
         self.queue.submit([encoder.finish()]);
         Ok(self.map(staging, bytes, None).await?)
     }
@@ -453,7 +456,11 @@ impl Device for GpuDevice {
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
-        self.read_buffer(buffer).boxed_local()
+        self.read_buffer(buffer, None).boxed_local()
+    }
+
+    fn read_part(&mut self, buffer: BufId, part: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        self.read_buffer(buffer, Some(part)).boxed_local()
     }
 
     fn take_stats(&mut self) -> Stats {
@@ -465,9 +472,18 @@ impl Device for GpuDevice {
     }
 
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.write_part(buffer, 0, words)
+    }
+
+    fn write_part<'a>(
+        &'a mut self,
+        buffer: BufId,
+        first: usize,
+        words: &'a [u32],
+    ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
         async move {
             let (target, at) = self.program()?.place(buffer);
-            self.queue.write_buffer(target, at, bytemuck::cast_slice(words));
+            self.queue.write_buffer(target, at + first as u64 * 4, bytemuck::cast_slice(words));
             self.queue.submit([]);
             Ok(self.wait().await?)
         }

@@ -115,7 +115,7 @@ impl Buffers {
         let usage = Usages::STORAGE | Usages::UNIFORM | Usages::COPY_DST | Usages::COPY_SRC;
         let arena = buffer(device, "arena", arena_len.max(SLOT) as u64, usage);
         let read_back = |label, bytes| buffer(device, label, bytes, Usages::MAP_READ | Usages::COPY_DST);
-        let logits_bytes = (plan.max_out * plan.vocab * 4).max(16) as u64;
+        let logits_bytes = (plan.max_out * plan.width * 4).max(16) as u64;
         let selected_bytes = plan.selected.map_or(16, |id| plan.buffers[id].words as u64 * 4);
         Ok(Buffers {
             places,

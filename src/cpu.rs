@@ -226,7 +226,7 @@ impl CpuDevice {
 
     fn logits(&self, step: &Step) -> &[f32] {
         let words = self.plan.logits.map_or(&[][..], |id| &self.buffers[id]);
-        &floats(words)[..step.n_out * self.plan.vocab]
+        &floats(words)[..step.n_out * self.plan.width]
     }
 }
 
@@ -656,8 +656,22 @@ impl Device for CpuDevice {
         futures::future::ready(Ok(self.buffers[buffer].to_vec())).boxed_local()
     }
 
+    fn read_part(&mut self, buffer: BufId, part: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        futures::future::ready(Ok(self.buffers[buffer][part].to_vec())).boxed_local()
+    }
+
     fn take_stats(&mut self) -> Stats {
         std::mem::take(&mut self.stats)
+    }
+
+    fn write_part<'a>(
+        &'a mut self,
+        buffer: BufId,
+        first: usize,
+        words: &'a [u32],
+    ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.buffers[buffer][first..first + words.len()].copy_from_slice(words);
+        futures::future::ready(Ok(())).boxed_local()
     }
 
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>> {

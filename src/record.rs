@@ -32,6 +32,7 @@ use crate::ops::top_k::{ABSENT, K_MAX, PAIR, TopKParams};
 use crate::ops::types::twins;
 use crate::stop::Stop;
 use futures::future::LocalBoxFuture;
+use std::ops::Range;
 
 /// Index of a buffer in a plan.
 pub type BufId = usize;
@@ -596,15 +597,15 @@ pub struct Plan {
     pub recording: Recording,
     /// where tokens and chunks lie; `None`: nothing is cached
     pub placing: Option<Placing>,
-    /// buffer of logits rows `[row][vocab]`; `None`: steps may not ask for any
+    /// buffer of rows of logits, or of what else the plan gives, `[row][width]`; `None`: steps may not ask for any
     pub logits: Option<BufId>,
     /// buffer of the best logits of one row and their ids, `[k][2]`; `None`: steps may not ask for a selection
     pub selected: Option<BufId>,
-    /// words in a logits row
-    pub vocab: usize,
+    /// words in one of these rows
+    pub width: usize,
     /// tokens a step may hold
     pub max_tokens: usize,
-    /// logits rows a step may ask for
+    /// rows a step may ask for
     pub max_out: usize,
 }
 
@@ -669,7 +670,7 @@ pub trait Device {
     /// Allocates every buffer and uploads the weights. A plan loaded before is dropped.
     fn load<'a>(&'a mut self, plan: Plan, weights: &'a mut dyn WeightSource) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
-    /// Runs the recording for one step and returns the wanted logits, `[n_out][vocab]`.
+    /// Runs the recording for one step and returns the wanted rows, `[n_out][width]`.
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>>;
 
     /// As [`Device::run`], into a vector that is cleared first and may be used again for every step.
@@ -708,6 +709,11 @@ pub trait Device {
     /// All words of a buffer (for `verify` and tests).
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>>;
 
+    /// Words of a part of a buffer.
+    fn read_part(&mut self, buffer: BufId, part: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
+        Box::pin(async move { Ok(self.read(buffer).await?.drain(part).collect()) })
+    }
+
     /// What the steps since loading (or the last call) cost; all zero where the device does not count.
     fn take_stats(&mut self) -> Stats {
         Stats::default()
@@ -721,4 +727,18 @@ pub trait Device {
 
     /// Overwrites a buffer (for tests and fault injection).
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+
+    /// Overwrites the words of a buffer from `first` on.
+    fn write_part<'a>(
+        &'a mut self,
+        buffer: BufId,
+        first: usize,
+        words: &'a [u32],
+    ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            let mut all = self.read(buffer).await?;
+            all[first..first + words.len()].copy_from_slice(words);
+            self.write(buffer, &all).await
+        })
+    }
 }

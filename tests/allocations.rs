@@ -2,7 +2,9 @@
 
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::formats::Container;
+use isobit::internals::generate::batch::Part;
 use isobit::internals::generate::generation::Reads;
+use isobit::internals::generate::pool::{Pool, Sequence};
 use isobit::internals::generate::sampling::{Sampler, SamplerOptions};
 use isobit::internals::generate::{Generation, Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions};
@@ -77,6 +79,45 @@ fn allocations(types: (CacheType, CacheType), threads: usize, n: u32, sampler: O
     })
 }
 
+/// Allocations while a token of each of 8 sequences is fed in one step, `n` times, after one step that may warm up; with a
+/// cache of exactly the bytes that were planned.
+fn allocations_of_many(types: (CacheType, CacheType), threads: usize, n: u32) -> u64 {
+    const MANY: usize = 8;
+    let container = Container::from_bytes("tiny", EMBEDDED.into()).unwrap();
+    let hyper = Hyper::read(&container).unwrap();
+    let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() }).unwrap();
+    let (k_type, v_type) = types;
+    let (sequences, pool) = (MANY, Some(MANY * 64));
+    let plan =
+        PlanOptions { n_ctx: 64, ubatch: 16, max_out: MANY, sequences, pool, k_type, v_type, ..PlanOptions::default() };
+    pollster::block_on(async {
+        let options = SessionOptions { plan, memory: None, fuse: isobit::internals::fuse::Fuse::On };
+        let mut session = Session::new(&mut device, &container, &hyper, options, |_| ()).await.unwrap();
+        let words = |t: CacheType| t.words(hyper.head_dim).unwrap();
+        let planned = MANY * 64 * hyper.cache_bytes(words(k_type), words(v_type));
+        assert_eq!(session.built().cache_words * 4, planned);
+        let mut pool = Pool::new(session.built());
+        let mut texts: [Sequence; MANY] = std::array::from_fn(|_| pool.begin(&[]));
+        let (mut before, mut rows) = (0, 0);
+        for i in 0..=n {
+            let ids: [[u32; 1]; MANY] = std::array::from_fn(|s| [i * 8 + s as u32]);
+            texts.iter_mut().for_each(|t| pool.reserve(t, 1).unwrap());
+            let parts: [Part; MANY] = std::array::from_fn(|s| Part { sequence: &texts[s], ids: &ids[s], rows: 1 });
+            let count = |_, _, _: &[f32]| {
+                rows += 1;
+                Ok(())
+            };
+            session.step(&parts, count).await.unwrap();
+            texts.iter_mut().zip(&ids).for_each(|(t, ids)| pool.written(t, ids));
+            if i == 0 {
+                before = ASKED.load(Ordering::Relaxed);
+            }
+        }
+        assert_eq!(rows, (n as usize + 1) * MANY);
+        ASKED.load(Ordering::Relaxed) - before
+    })
+}
+
 #[test]
 fn a_token_allocates_nothing_and_the_counter_counts() {
     let before = ASKED.load(Ordering::Relaxed);
@@ -89,6 +130,8 @@ fn a_token_allocates_nothing_and_the_counter_counts() {
                 let asked = (0..5).map(|_| allocations(types, threads, 20, sampler.clone())).min();
                 assert_eq!(asked, Some(0), "{types:?}, {threads} threads, {sampler:?}");
             }
+            let asked = (0..5).map(|_| allocations_of_many(types, threads, 20)).min();
+            assert_eq!(asked, Some(0), "{types:?}, {threads} threads, many sequences");
         }
     }
 }

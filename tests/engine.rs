@@ -1,9 +1,16 @@
 //! The front door: what a library user meets. One text however it is asked for, cancelled jobs, full queues, engines that
 //! end, and the promise that a request sent again goes on.
 
+#[path = "common/absent.rs"]
+#[allow(dead_code, reason = "what these tests do without a GPU they do on the CPU")]
+mod absent;
 #[path = "common/golden.rs"]
 #[allow(dead_code, reason = "other tests look digests up, here they are one whole")]
 mod golden;
+#[path = "engine/saved.rs"]
+mod saved;
+#[path = "engine/scored.rs"]
+mod scored;
 
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
@@ -39,6 +46,13 @@ fn request(prompt: impl Into<Prompt>, max_tokens: usize, seed: u64) -> Request {
 
 fn whole(s: &mut Session, r: &Request) -> Output {
     s.generate(r.clone(), |_| ControlFlow::Continue(())).expect("generates")
+}
+
+/// Adapters there are.
+fn adapters() -> usize {
+    let n = Devices::default().adapters();
+    absent::found_or_cpu_only(n);
+    n
 }
 
 fn joined(pieces: &[Piece]) -> (String, Vec<u32>) {

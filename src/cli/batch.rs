@@ -1,7 +1,9 @@
 //! `isobit batch`: a file of requests, many at once, to a file of answers in the same order.
 
-use super::common::{self, EngineArgs, Load, ModelArgs, note};
-use crate::engine::{Ended, Engine, EngineOptions, Error, Model, Output, Prompt, Reply, Request, SessionOptions};
+use super::common::{self, note};
+use super::many::{self, CHOICES, ManyArgs};
+use super::score::Words;
+use crate::engine::{Ended, Engine, Error, Head, Logprobs, Model, Output, Prompt, Reply, Request};
 use crate::generate::sampling::SamplerOptions;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -10,40 +12,25 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit batch requests.jsonl answers.jsonl -m model.gguf\n  isobit batch requests.jsonl answers.jsonl --parallel 32 --pool 16384\n\nA line of requests, as OpenAI's batch files have it (of /v1/completions):\n  {\"custom_id\": \"a\", \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 32, \"temperature\": 0.8, \"seed\": 7}}\nWhat is not said is OpenAI's default: 16 tokens, temperature 1, all tokens to draw from. An answer depends on its\nrequest and the model alone, so the file is the same on every device and however many run at once. A run that was\nstopped goes on where it was: the answers so far are in OUT.part."
+    after_help = "Examples:\n  isobit batch requests.jsonl answers.jsonl -m model.gguf\n  isobit batch requests.jsonl answers.jsonl --parallel 32 --pool 16384\n\nA line of requests, as OpenAI's batch files have it (of /v1/completions):\n  {\"custom_id\": \"a\", \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 32, \"temperature\": 0.8, \"seed\": 7}}\nWhat is not said is OpenAI's default: 16 tokens, temperature 1, all tokens to draw from. n and best_of make several\ntexts, with the seeds after the request's; logprobs, up to 20, tells how likely the tokens were. An answer depends on its\nrequest and the model alone, so the file is the same on every device and however many run at once. A run that was\nstopped goes on where it was: the answers so far are in OUT.part."
 )]
 pub struct BatchArgs {
     /// Requests, a JSON object a line; - for stdin
     input: PathBuf,
     /// Answers, a JSON object a line; made when all are there
     output: PathBuf,
-    /// GGUF file (the first, of shards), BUMP file, Hugging Face or packed directory [default: the embedded story model]
-    #[arg(short = 'm', long, env = "ISOBIT_MODEL", hide_env_values = true)]
-    model: Option<PathBuf>,
-    /// A GGUF file or a directory whose tokeniser is taken
-    #[arg(long, value_name = "MODEL", help_heading = "Engine")]
-    tokenizer: Option<PathBuf>,
-    /// Where to run: auto, cpu, gpu, an index or a part of a name (see isobit devices)
-    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
-    device: String,
-    /// Requests at once; never changes an answer
-    #[arg(long, default_value = "8", value_name = "N", value_parser = common::whole::<1, 4096>)]
-    parallel: usize,
-    /// Positions the cache holds for all of them together; 0: the context for each
-    #[arg(long, default_value = "0", value_name = "N", value_parser = common::whole::<0, {1 << 28}>)]
-    pool: usize,
     /// Print one JSON object instead of the digest's line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    engine: EngineArgs,
+    many: ManyArgs,
 }
 
 /// A line of requests.
@@ -79,29 +66,21 @@ struct Body {
     #[serde(default)]
     n: Option<usize>,
     #[serde(default)]
+    best_of: Option<usize>,
+    #[serde(default)]
+    logprobs: Option<usize>,
+    #[serde(default)]
     ignore_eos: Option<bool>,
 }
 
-/// A prompt as text or as token ids.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Words {
-    Text(String),
-    Ids(Vec<u32>),
-}
-
-/// Answers to one request, at most.
-const CHOICES: usize = 128;
-
 impl Body {
-    /// A request for each choice: the nth has the seed plus n.
-    fn requests(&self) -> anyhow::Result<Vec<Request>> {
+    /// A request for each text that is made: the nth has the seed plus n.
+    fn requests(self) -> anyhow::Result<(Shown, Vec<Request>)> {
         let n = self.n.unwrap_or(1);
+        let made = self.best_of.unwrap_or(n);
         ensure!((1..=CHOICES).contains(&n), "n is {n}: 1 to {CHOICES} expected");
-        let prompt = match &self.prompt {
-            Words::Text(text) => Prompt::Text(text.clone()),
-            Words::Ids(ids) => Prompt::Ids(ids.clone()),
-        };
+        ensure!((n..=CHOICES).contains(&made), "best_of is {made}: n, which is {n}, to {CHOICES} expected");
+        let (prompt, base): (Prompt, _) = (self.prompt.into(), SamplerOptions::default());
         let one = |i: usize| Request {
             max_tokens: self.max_tokens.unwrap_or(16),
             sampling: SamplerOptions {
@@ -110,12 +89,15 @@ impl Body {
                 top_p: self.top_p.unwrap_or(1.0),
                 min_p: self.min_p.unwrap_or(0.0),
                 seed: self.seed.unwrap_or(0).wrapping_add(i as u64),
-                ..SamplerOptions::default()
+                ..base.clone()
             },
             ignore_end: self.ignore_eos.unwrap_or(false),
+            // the best are chosen by them
+            logprobs: self.logprobs.or((made > n).then_some(0)),
             ..Request::new(prompt.clone())
         };
-        Ok((0..n).map(one).collect())
+        let shown = Shown { n, logprobs: self.logprobs.is_some() };
+        Ok((shown, (0..made).map(one).collect()))
     }
 }
 
@@ -123,7 +105,16 @@ impl Body {
 struct Asked {
     id: String,
     custom_id: String,
+    shown: Shown,
     replies: Result<Vec<Reply>, String>,
+}
+
+/// What of the choices is shown.
+#[derive(Clone, Copy, Default)]
+struct Shown {
+    /// how many of them: those of the greatest log probability a token
+    n: usize,
+    logprobs: bool,
 }
 
 /// What names a request and its answer: the model, the options that decide logits, and the request itself.
@@ -138,26 +129,17 @@ fn id_of(fingerprint: &str, custom_id: &str, body: &Value) -> String {
 
 /// The requests, each checked as far as it can be without a model.
 fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
-    let mut text = String::new();
-    if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text).context("stdin")?;
-    } else {
-        text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    }
-    let mut lines = Vec::new();
-    for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-        let place = || format!("{} line {}", path.display(), i + 1);
-        let line: Line = serde_json::from_str(line).with_context(place)?;
+    let lines: Vec<(usize, Line)> = many::read(path)?;
+    for (i, line) in &lines {
+        let place = || format!("{} line {i}", path.display());
         if let Some(method) = line.method.as_deref().filter(|m| *m != "POST") {
             bail!("{}: method {method:?}, POST expected", place());
         }
         if let Some(url) = line.url.as_deref().filter(|u| *u != "/v1/completions") {
             bail!("{}: url {url:?} is not supported, /v1/completions is", place());
         }
-        lines.push(line);
     }
-    ensure!(!lines.is_empty(), "{} has no requests", path.display());
-    Ok(lines)
+    Ok(lines.into_iter().map(|(_, line)| line).collect())
 }
 
 /// How many answers an earlier run has left, and where the last whole one ends.
@@ -190,10 +172,8 @@ pub fn run(a: BatchArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let lines = read(&a.input)?;
     ensure!(!a.output.exists(), "{} is there already: remove it, or name another file", a.output.display());
-    let (tokenizer, load_mode) = (a.tokenizer.clone(), Load::Read);
-    let model = ModelArgs { model: a.model.clone(), model_flag: None, tokenizer, load_mode }.model()?;
-    let o = &a.engine;
-    let fingerprint = o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)?;
+    let model = a.many.model()?;
+    let fingerprint = a.many.fingerprint(&model)?;
     let ids: Vec<String> = lines.iter().map(|l| id_of(&fingerprint, &l.custom_id, &l.body)).collect();
     let mut name = a.output.clone().into_os_string();
     name.push(".part");
@@ -232,14 +212,7 @@ fn answer(
     first: usize,
     out: &mut File,
 ) -> anyhow::Result<usize> {
-    let context = a.engine.n_ctx(model.hyper());
-    let session =
-        SessionOptions { sequences: a.parallel, pool: a.pool, ..a.engine.options(context, a.parallel.max(1)) };
-    // as many wait as are at work, so that nobody has nothing to do, and no more, since answers wait for those before them;
-    // the last one begun may have many choices
-    let (most, queue) = (2 * a.parallel, 2 * a.parallel + CHOICES);
-    let devices = a.engine.device_options();
-    let engine = Engine::start(model, EngineOptions { device: a.device.clone(), devices, session, queue })?;
+    let (engine, most) = (a.many.engine(model, 1, Head::Logits)?, a.many.most());
     let bar = common::bar(lines.len() as u64, "answering {bar:30} {pos}/{len} requests {eta}");
     bar.inc(first as u64);
     let (mut next, mut tokens, mut begun) = (first, 0, 0);
@@ -251,7 +224,7 @@ fn answer(
             asked.push_back(one);
             next += 1;
         }
-        let Some(Asked { id, custom_id, replies }) = asked.pop_front() else { continue };
+        let Some(Asked { id, custom_id, shown, replies }) = asked.pop_front() else { continue };
         let mut answer = match replies {
             Err(line) => refused(&line),
             Ok(replies) => {
@@ -260,7 +233,7 @@ fn answer(
                 match outputs {
                     Ok(outputs) => {
                         tokens += outputs.iter().map(|o| o.ids.len()).sum::<usize>();
-                        answered(&id, model, fingerprint, &outputs)
+                        answered(&id, model, fingerprint, &shown, outputs)
                     }
                     // of this request alone
                     Err(e @ (Error::Options(_) | Error::Overflow { .. })) => refused(&e.to_string()),
@@ -284,11 +257,14 @@ fn answer(
 fn ask(engine: &Engine, line: &Line, id: &str) -> anyhow::Result<Asked> {
     let body: Result<Body, _> = serde_json::from_value(line.body.clone());
     let requests = body.map_err(anyhow::Error::from).and_then(|body| body.requests());
-    let replies = match requests {
-        Err(e) => Err(format!("{e:#}")),
-        Ok(requests) => Ok(requests.into_iter().map(|r| engine.generate(r)).collect::<Result<_, Error>>()?),
+    let (shown, replies) = match requests {
+        Err(e) => (Shown::default(), Err(format!("{e:#}"))),
+        Ok((shown, requests)) => {
+            let replies = requests.into_iter().map(|r| engine.generate(r)).collect::<Result<_, Error>>()?;
+            (shown, Ok(replies))
+        }
     };
-    Ok(Asked { id: id.into(), custom_id: line.custom_id.clone(), replies })
+    Ok(Asked { id: id.into(), custom_id: line.custom_id.clone(), shown, replies })
 }
 
 fn refused(line: &str) -> Value {
@@ -296,14 +272,22 @@ fn refused(line: &str) -> Value {
     json!({ "response": { "status_code": 400, "body": { "error": error } }, "error": null })
 }
 
-fn answered(id: &str, model: &Model, fingerprint: &str, outputs: &[Output]) -> Value {
-    let choice = |(i, o): (usize, &Output)| {
-        let reason = if o.ended == Ended::EndOfText { "stop" } else { "length" };
-        json!({ "index": i, "text": o.text, "ids": o.ids, "finish_reason": reason, "logprobs": null })
-    };
-    let choices: Vec<Value> = outputs.iter().enumerate().map(choice).collect();
+fn answered(id: &str, model: &Model, fingerprint: &str, shown: &Shown, outputs: Vec<Output>) -> Value {
     let prompt = outputs.first().map_or(0, |o| o.prompt.len());
     let made: usize = outputs.iter().map(|o| o.ids.len()).sum();
+    let mut best: Vec<Output> = outputs;
+    if best.len() > shown.n {
+        let mean = |o: &Output| o.logprob() / o.ids.len().max(1) as f64;
+        // of equals the one that was made first
+        best.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+        best.truncate(shown.n);
+    }
+    let choice = |(i, o): (usize, &Output)| {
+        let reason = if o.ended == Ended::EndOfText { "stop" } else { "length" };
+        let logprobs = shown.logprobs.then(|| logprobs(model, &o.logprobs));
+        json!({ "index": i, "text": o.text, "ids": o.ids, "finish_reason": reason, "logprobs": logprobs })
+    };
+    let choices: Vec<Value> = best.iter().enumerate().map(choice).collect();
     json!({
         "response": {
             "status_code": 200,
@@ -318,5 +302,21 @@ fn answered(id: &str, model: &Model, fingerprint: &str, outputs: &[Output]) -> V
             },
         },
         "error": null,
+    })
+}
+
+/// Log probabilities as OpenAI's completions have them: a list of tokens, theirs, and those of the likeliest in their place.
+fn logprobs(model: &Model, list: &[Logprobs]) -> Value {
+    let tokenizer = model.tokenizer().ok();
+    let text = |id: u32| match tokenizer {
+        Some(t) => String::from_utf8_lossy(&t.piece(id)).into_owned(),
+        None => id.to_string(),
+    };
+    let tops: Vec<serde_json::Map<String, Value>> =
+        list.iter().map(|l| l.top.iter().map(|&(id, p)| (text(id), p.into())).collect()).collect();
+    json!({
+        "tokens": list.iter().map(|l| text(l.id)).collect::<Vec<_>>(),
+        "token_logprobs": list.iter().map(|l| l.logprob).collect::<Vec<_>>(),
+        "top_logprobs": tops,
     })
 }

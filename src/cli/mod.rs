@@ -11,13 +11,16 @@ mod compare;
 mod completions;
 mod convert;
 mod devices;
+mod embed;
 mod hist;
 mod inspect;
 mod interrupt;
+mod many;
 mod notes;
 mod perplexity;
 mod quantize;
 mod run;
+mod score;
 #[cfg(feature = "gpu")]
 mod shaders;
 mod slim;
@@ -71,6 +74,10 @@ enum Cmd {
     Run(run::RunArgs),
     /// Answer a file of requests, many at once
     Batch(Box<batch::BatchArgs>),
+    /// Score continuations of contexts by their log probability
+    Score(Box<score::ScoreArgs>),
+    /// Turn texts into vectors
+    Embed(Box<embed::EmbedArgs>),
     /// List adapters, their limits, and whether each is exact
     Devices(devices::DevicesArgs),
     /// Run a model on several devices and compare every word
@@ -129,6 +136,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
         Cmd::Batch(a) => batch::run(*a),
+        Cmd::Score(a) => score::run(*a),
+        Cmd::Embed(a) => embed::run(*a),
         Cmd::Devices(a) => devices::run(a),
         Cmd::Verify(a) => verify::run(a),
         Cmd::Tokenize(a) => tokenize::run(a),

@@ -6,7 +6,7 @@
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
 use crate::engine::{self, Session};
-use crate::study::pair::log_softmax;
+use crate::generate::logprobs::log_softmax;
 use anyhow::ensure;
 use clap::Args;
 use std::io::Write;

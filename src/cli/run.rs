@@ -2,18 +2,21 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
-use crate::engine::{self, Advance, Ended, Generating, Guess, Reads, Request, Session};
+use crate::engine::{self, Advance, Ended, Generating, Guess, Model, Reads, Request, Session};
 use crate::formats::ContainerKind;
+use crate::formats::output::replace_file_by;
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::hex;
+use crate::models::RECENT_CHUNK as CHUNK;
 use crate::record::Stats;
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::Write;
+use std::io::{BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -72,6 +75,12 @@ pub struct RunArgs {
     // several are checked in a step: those that followed the last three when they came before
     #[arg(long, default_value = "off", value_name = "HOW", value_parser = ["off", "ngram"], hide_possible_values = true)]
     spec: String,
+    /// A smaller model that guesses ahead; the text stays the same
+    #[arg(long, value_name = "MODEL", conflicts_with = "spec")]
+    draft: Option<PathBuf>,
+    /// Go on from this file, where it is there, and leave what was computed in it
+    #[arg(long, value_name = "FILE")]
+    prompt_cache: Option<PathBuf>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -181,6 +190,11 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let load = started.elapsed();
     let device = session.device().to_string();
+    if let Some(path) = &a.draft {
+        let draft = Model::open(path)?;
+        session.set_draft(&draft, o.devices().open(&a.device)?)?;
+    }
+    let known = restore(&a, &mut session)?;
     if !a.json {
         note!("{}: {} on {device}", c.files[0].display(), common::cut(&h.name));
     }
@@ -196,6 +210,9 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         ),
     });
     let told = generate(&a, &mut session, &text, prompt, &generated)?;
+    if !told.interrupted() {
+        save(&a, &mut session, &known)?;
+    }
     if a.json {
         let v = told.json(&a, &c.files[0].display().to_string(), &device, fingerprint.as_deref(), load);
         writeln!(std::io::stdout(), "{v}")?;
@@ -208,9 +225,33 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Takes up what an earlier run has left; its tokens.
+fn restore(a: &RunArgs, session: &mut Session) -> anyhow::Result<Vec<u32>> {
+    let Some(path) = a.prompt_cache.as_ref().filter(|p| p.exists()) else { return Ok(Vec::new()) };
+    let place = || format!("--prompt-cache {}", path.display());
+    let n = session.restore(BufReader::new(File::open(path).with_context(place)?)).with_context(place)?;
+    note!("{}: {} taken up", path.display(), common::tokens(n));
+    Ok(session.cached().to_vec())
+}
+
+/// Leaves what is in the cache for a later run, where it is not what the file has.
+fn save(a: &RunArgs, session: &mut Session, known: &[u32]) -> anyhow::Result<()> {
+    let Some(path) = &a.prompt_cache else { return Ok(()) };
+    let whole = session.position() / CHUNK * CHUNK;
+    if whole == 0 || session.cached()[..whole] == *known {
+        return Ok(());
+    }
+    let write = |out: &mut BufWriter<File>| Ok::<_, anyhow::Error>(session.save(out).map(drop)?);
+    replace_file_by(path, write).with_context(|| format!("--prompt-cache {}", path.display()))
+}
+
 impl RunArgs {
     fn guess(&self) -> Guess {
-        if self.spec == "ngram" { Guess::Ngram } else { Guess::Off }
+        match self.spec.as_str() {
+            _ if self.draft.is_some() => Guess::Draft,
+            "ngram" => Guess::Ngram,
+            _ => Guess::Off,
+        }
     }
 
     /// Rows of logits that a step returns.

@@ -1,6 +1,7 @@
 //! The one error of the front door: what kind it is, and the whole story in one line.
 
 use crate::generate::SessionError;
+use crate::generate::saved::SavedError;
 #[cfg(feature = "gpu")]
 use crate::host::HostError;
 use crate::models::PlanError;
@@ -93,7 +94,9 @@ impl Error {
             return Error::Overflow { position, value };
         }
         let has = |kind: fn(&(dyn std::error::Error + 'static)) -> bool| e.chain().any(kind);
-        if has(|c| c.is::<PlanError>() || c.is::<SessionError>() || c.is::<crate::cpu::ThreadsError>()) {
+        if has(|c| {
+            c.is::<PlanError>() || c.is::<SavedError>() || c.is::<SessionError>() || c.is::<crate::cpu::ThreadsError>()
+        }) {
             return Error::Options(Cause(e));
         }
         #[cfg(feature = "gpu")]

@@ -2,8 +2,9 @@
 
 use super::error::{Error, Place, at};
 use super::state::State;
-use crate::generate::draft::{MOST, Ngram};
+use crate::generate::draft::{Draft, Guesser, MOST, Ngram};
 use crate::generate::generation::Reads;
+use crate::generate::logprobs::{Logprobs, TOP_MAX};
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::generate::{Generation, Session};
@@ -65,6 +66,12 @@ pub struct Request {
     pub reads: Option<Reads>,
     /// whether tokens are guessed ahead, so that a step checks several, which changes none of them
     pub guess: Guess,
+    /// with each token that comes its log probability, and those of so many of the likeliest, 20 at most; all logits are read
+    /// for that
+    pub logprobs: Option<usize>,
+    /// log probabilities of the prompt's tokens too, from the one with this index on, 1 at least, since nothing says how
+    /// likely the first is ([`Output::prompt_logprobs`]). As many of the likeliest as `logprobs` says beside each
+    pub prompt_logprobs: Option<usize>,
 }
 
 /// How the next tokens are guessed.
@@ -75,8 +82,11 @@ pub enum Guess {
     Off,
     /// what followed the last three tokens when they came before: fast where a text repeats itself or its prompt. Needs a
     /// session whose steps return several rows ([`SessionOptions::rows`](super::SessionOptions::rows), of which
-    /// [`Guess::ROWS`] are used at most), and a [`Session`](super::Session) or an engine of one text
+    /// [`Guess::ROWS`] are used at most for a text)
     Ngram,
+    /// what a smaller model says ([`Session::set_draft`](super::Session::set_draft)), which needs rows too. For a session; an
+    /// engine of many texts has none
+    Draft,
 }
 
 impl Guess {
@@ -96,6 +106,27 @@ impl Request {
             special: false,
             reads: None,
             guess: Guess::Off,
+            logprobs: None,
+            prompt_logprobs: None,
+        }
+    }
+}
+
+impl Request {
+    /// What can be had with a prompt of so many tokens.
+    ///
+    /// Errors: log probabilities of more tokens than there are, or of a token that has none.
+    pub(super) fn check(&self, prompt: usize) -> Result<(), Error> {
+        if self.logprobs.is_some_and(|n| n > TOP_MAX) {
+            let n = self.logprobs.unwrap_or_default();
+            return Err(Error::options(format!("log probabilities of the {n} likeliest tokens: {TOP_MAX} at most")));
+        }
+        match self.prompt_logprobs {
+            Some(from) if from == 0 || from >= prompt => Err(Error::options(format!(
+                "log probabilities from token {from} of the prompt on, which has {prompt}: 1 to {} expected",
+                prompt.saturating_sub(1)
+            ))),
+            _ => Ok(()),
         }
     }
 }
@@ -114,7 +145,7 @@ macro_rules! requests {
 requests!(&str, String, &[u32], Vec<u32>, Prompt);
 
 /// A token as it comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
     /// the token
     pub id: u32,
@@ -124,6 +155,8 @@ pub struct Piece {
     pub text: String,
     /// why it is the last one; `None`: it is not
     pub ended: Option<Ended>,
+    /// how likely it was, where that was asked for
+    pub logprobs: Option<Logprobs>,
 }
 
 /// Why a text ended.
@@ -141,7 +174,7 @@ pub enum Ended {
 }
 
 /// A text that has ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
     /// what was generated, without the prompt
     pub text: String,
@@ -151,18 +184,28 @@ pub struct Output {
     pub prompt: Vec<u32>,
     /// why it ended
     pub ended: Ended,
+    /// how likely its tokens were, where that was asked for
+    pub logprobs: Vec<Logprobs>,
+    /// how likely the prompt's tokens were, from the first that was asked for on
+    pub prompt_logprobs: Vec<Logprobs>,
 }
 
 impl Output {
+    /// The sum of its tokens' log probabilities, which must have been asked for.
+    pub fn logprob(&self) -> f64 {
+        self.logprobs.iter().map(|l| l.logprob).sum()
+    }
+
     pub(super) fn push(&mut self, piece: &Piece) {
         self.text.push_str(&piece.text);
         self.ids.push(piece.id);
+        self.logprobs.extend(piece.logprobs.clone());
         self.ended = piece.ended.unwrap_or(self.ended);
     }
 }
 
 /// What a step of a [`Generating`] did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Advance {
     /// part of the prompt was fed
     Prompt {
@@ -206,6 +249,12 @@ impl Growing {
         }
     }
 
+    /// Tokens that may still come.
+    pub fn room(&self) -> usize {
+        // the last one is not fed
+        self.wanted.min(self.context + 1).saturating_sub(self.ids.len())
+    }
+
     /// A token that came, and whether it is the last.
     pub fn piece(&mut self, tokenizer: Option<&Tokenizer>, id: u32) -> Piece {
         let position = self.ids.len();
@@ -223,7 +272,7 @@ impl Growing {
         if self.ended.is_some() {
             text.push_str(&self.decoder.finish());
         }
-        Piece { id, position, text, ended: self.ended }
+        Piece { id, position, text, ended: self.ended, logprobs: None }
     }
 }
 
@@ -235,6 +284,11 @@ pub struct Generating<'s> {
     text: Growing,
     /// tokens fed at once
     ubatch: usize,
+    /// of how many of the likeliest tokens log probabilities are told; `None`: of none
+    logprobs: Option<usize>,
+    /// the next token of the prompt whose log probability is wanted, and those of the tokens before it
+    unscored: Option<usize>,
+    scores: Vec<Logprobs>,
 }
 
 impl<'s> Generating<'s> {
@@ -245,6 +299,7 @@ impl<'s> Generating<'s> {
         tokenizer: Option<&'s Tokenizer>,
         ids: Vec<u32>,
         kept: usize,
+        draft: Option<&'s mut Draft>,
         ubatch: usize,
         context: usize,
         software: bool,
@@ -252,13 +307,20 @@ impl<'s> Generating<'s> {
     ) -> Result<Generating<'s>, Error> {
         let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
         // a rasteriser takes longer to select than to hand over what lies in main memory anyway
-        let reads = request.reads.unwrap_or(if software { Reads::Logits } else { Reads::Ahead });
+        let fastest = if software { Reads::Logits } else { Reads::Ahead };
+        let all = request.logprobs.is_some() || request.prompt_logprobs.is_some();
+        let reads = if all { Reads::Logits } else { request.reads.unwrap_or(fastest) };
         let mut generation = Generation::new(session, sampler, reads);
         generation.seen(&ids[..kept]);
-        if request.guess == Guess::Ngram {
-            generation.speculate(Ngram::default());
+        match (request.guess, draft) {
+            (Guess::Off, _) => {}
+            (Guess::Ngram, _) => generation.speculate(Guesser::Ngram(Ngram::default())),
+            (Guess::Draft, Some(draft)) => generation.speculate(Guesser::Draft(draft)),
+            (Guess::Draft, None) => return Err(Error::options("guesses of a draft, and no draft is loaded".into())),
         }
-        Ok(Generating { generation, state, tokenizer, text: Growing::new(ids, context, request), ubatch })
+        let text = Growing::new(ids, context, request);
+        let (logprobs, unscored) = (request.logprobs, request.prompt_logprobs);
+        Ok(Generating { generation, state, tokenizer, text, ubatch, logprobs, unscored, scores: Vec::new() })
     }
 
     /// The prompt's tokens.
@@ -281,8 +343,22 @@ impl<'s> Generating<'s> {
         }
         let worked = if done < self.text.prompt {
             let end = self.text.prompt.min(done + self.ubatch);
-            let piece = &self.text.ids[done..end];
-            self.generation.prompt(piece, end == self.text.prompt).await.map(|()| None)
+            let (piece, last) = (&self.text.ids[done..end], end == self.text.prompt);
+            let fed = match self.unscored {
+                Some(next) if next <= end => {
+                    let (ids, scores, top) = (&self.text.ids, &mut self.scores, self.logprobs.unwrap_or_default());
+                    // the logits of a token say how likely the one after it is
+                    let score = |i: usize, logits: &[f32]| {
+                        if let Some(&id) = ids.get(done + i + 1) {
+                            scores.push(Logprobs::of(logits, id, top));
+                        }
+                    };
+                    self.unscored = Some(end + 1);
+                    self.generation.prompt_rows(piece, next - 1 - done, last, score).await
+                }
+                _ => self.generation.prompt(piece, last).await,
+            };
+            fed.map(|()| None)
         } else {
             let more = self.text.ids.len() + 1 < self.text.wanted && self.generation.pos() + 1 < self.text.context;
             self.generation.next(more).await.map(Some)
@@ -299,7 +375,10 @@ impl<'s> Generating<'s> {
         self.state.seen.extend_from_slice(&self.text.ids[self.state.seen.len()..fed]);
         Ok(match id {
             None => Advance::Prompt { done: fed, of: self.text.prompt },
-            Some(id) => Advance::Piece(self.text.piece(self.tokenizer, id)),
+            Some(id) => {
+                let logprobs = self.logprobs.map(|top| Logprobs::of(self.generation.logits(), id, top));
+                Advance::Piece(Piece { logprobs, ..self.text.piece(self.tokenizer, id) })
+            }
         })
     }
 
@@ -313,6 +392,11 @@ impl<'s> Generating<'s> {
                 Err(e) => return Some(Err(e)),
             }
         }
+    }
+
+    /// How likely the prompt's tokens were, as far as it was read since this was last asked ([`Request::prompt_logprobs`]).
+    pub fn take_prompt_logprobs(&mut self) -> Vec<Logprobs> {
+        std::mem::take(&mut self.scores)
     }
 
     /// All logits of which the last token was chosen; empty where only the best leave the device ([`Request::reads`]).

@@ -12,11 +12,14 @@ mod generate;
 mod model;
 mod options;
 mod schedule;
+mod score;
 mod session;
 mod state;
 mod worker;
 
 pub use crate::generate::generation::Reads;
+pub use crate::generate::logprobs::Logprobs;
+pub use crate::models::Head;
 pub use devices::{About, Device, DeviceOptions, Devices};
 pub use error::{Cause, Error};
 pub use fingerprint::ARITHMETIC;
@@ -27,5 +30,6 @@ pub use model::Model;
 #[cfg(feature = "cli")]
 pub use model::check_vocabulary;
 pub use options::{Activations, SessionOptions};
+pub use score::{Pooling, Score};
 pub use session::Session;
-pub use worker::{Answer, Engine, EngineOptions, Pieces, Reply};
+pub use worker::{Answer, Embedding, Engine, EngineOptions, Pieces, Reply};

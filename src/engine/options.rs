@@ -2,7 +2,7 @@
 
 use crate::fuse::Fuse;
 use crate::generate;
-use crate::models::{Hyper, PlanOptions, Recent};
+use crate::models::{Head, Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 
 /// Positions of a session where nothing is asked for and the model has as many.
@@ -46,7 +46,8 @@ pub struct SessionOptions {
     pub pool: usize,
     /// tokens computed at once, at most
     pub ubatch: usize,
-    /// rows of logits a step may return: more make [`Session::each_logits`](super::Session::each_logits) faster and take memory
+    /// rows a step may return: more make [`Session::each_logits`](super::Session::each_logits), scores, guesses and vectors
+    /// faster and take memory
     pub rows: usize,
     /// bits of the activations that meet quantised weights
     pub activations: Activations,
@@ -56,6 +57,8 @@ pub struct SessionOptions {
     pub v_type: CacheType,
     /// whether a query reads its own chunk of 64 positions from an f16 copy
     pub recent: Recent,
+    /// what steps give: logits, or hidden states, of which [`Session::embed`](super::Session::embed) makes vectors
+    pub head: Head,
     /// how far commands are joined
     pub fuse: Fuse,
     /// bytes all buffers may take together; `None`: what is free, where the device takes main memory
@@ -75,6 +78,7 @@ impl Default for SessionOptions {
             k_type: plan.k_type,
             v_type: plan.v_type,
             recent: plan.recent,
+            head: plan.head,
             fuse: Fuse::default(),
             memory: None,
         }
@@ -103,6 +107,7 @@ impl SessionOptions {
             k_type: self.k_type,
             v_type: self.v_type,
             recent: self.recent,
+            head: self.head,
             ..PlanOptions::default()
         };
         generate::SessionOptions { plan, memory: self.memory, fuse: self.fuse }

@@ -6,18 +6,26 @@
 
 use super::Model;
 use super::error::{Error, Place, at};
-use super::generate::{Ended, Growing, Piece, Request};
+use super::generate::{Ended, Growing, Guess, Piece, Prompt, Request};
+use super::score::{Pooled, Pooling};
 use super::session::Session;
 use crate::generate::batch::Part;
+use crate::generate::draft::{MOST, Ngram};
 use crate::generate::finite;
+use crate::generate::logprobs::Logprobs;
 use crate::generate::pool::{Full, Pool, Sequence};
 use crate::generate::sampling::Sampler;
+use crate::models::{Head, RECENT_CHUNK as CHUNK};
 use std::collections::VecDeque;
 
-/// Where a text's tokens go.
+/// Where what is made of a text goes.
 pub(super) trait Sink {
     /// A token; `Err`: nobody wants more.
     fn piece(&self, piece: Piece) -> Result<(), ()>;
+    /// How likely the next token of the prompt is, of those that were asked for.
+    fn scored(&self, logprobs: Logprobs);
+    /// The text as a vector.
+    fn vector(&self, vector: Vec<f32>);
     /// The end, with the prompt's tokens.
     fn end(&self, ended: Ended, prompt: Vec<u32>);
     /// What went wrong.
@@ -26,12 +34,24 @@ pub(super) trait Sink {
     fn is_closed(&self) -> bool;
 }
 
+/// What is made of the rows that steps give.
+enum Rows {
+    /// tokens, by a sampler, with the log probabilities of so many of the likeliest, and guesses
+    Tokens { sampler: Sampler, logprobs: Option<usize>, guess: Option<Ngram> },
+    /// one vector
+    Vector(Pooled),
+}
+
 /// A text that was begun.
 struct Text<S> {
     sink: S,
     growing: Growing,
-    sampler: Sampler,
+    rows: Rows,
+    /// the next token whose row is wanted; `usize::MAX`: none
+    next_row: usize,
     sequence: Sequence,
+    /// tokens that are guessed to follow, in the next step
+    guess: Vec<u32>,
     /// how it ended, or what went wrong, found out in a step
     over: Option<Result<Ended, Error>>,
 }
@@ -40,6 +60,70 @@ impl<S> Text<S> {
     /// Tokens that are not in the cache yet; one when the text is being continued.
     fn left(&self) -> usize {
         self.growing.ids.len() - self.sequence.len()
+    }
+
+    /// Rows of the next `n` tokens that are wanted.
+    fn rows_of(&self, n: usize) -> usize {
+        let first = self.sequence.len();
+        (first + n).saturating_sub(first.max(self.next_row))
+    }
+}
+
+/// A text in a step.
+struct Reading<'a> {
+    /// its tokens, and guesses after them
+    ids: &'a [u32],
+    /// the first token of the step
+    first: usize,
+    /// whether another token is wanted after those there are
+    goes_on: bool,
+    rows: &'a mut Rows,
+    found: Found,
+}
+
+/// What a step brings up for a text.
+#[derive(Default)]
+struct Found {
+    /// tokens it had
+    known: usize,
+    /// guesses that were right
+    right: usize,
+    drawn: Vec<(u32, Option<Logprobs>)>,
+    scores: Vec<Logprobs>,
+    failed: Option<Error>,
+}
+
+impl Reading<'_> {
+    /// Takes the row of one of the step's tokens.
+    fn take(&mut self, token: usize, row: &[f32]) {
+        let at = self.first + token;
+        let guessed = (at + 1).saturating_sub(self.found.known);
+        // what follows a wrong guess means nothing
+        if self.found.failed.is_some() || guessed > self.found.right {
+            return;
+        }
+        if let Err(e) = self.make(at, guessed, row) {
+            self.found.failed = Some(Error::new(Place::Device, e));
+        }
+    }
+
+    /// Makes of a row what is wanted of it; `at`: its token in the text; `guessed`: how many guesses up to that token.
+    fn make(&mut self, at: usize, guessed: usize, row: &[f32]) -> anyhow::Result<()> {
+        finite(at, row)?;
+        let Reading { ids, goes_on, rows, found, .. } = self;
+        match rows {
+            Rows::Vector(pooled) => pooled.push(row),
+            Rows::Tokens { logprobs, .. } if at + 1 < found.known => {
+                found.scores.push(Logprobs::of(row, ids[at + 1], logprobs.unwrap_or_default()));
+            }
+            Rows::Tokens { .. } if !*goes_on => {}
+            Rows::Tokens { sampler, logprobs, .. } => {
+                let id = sampler.sample(row, &ids[..=at], at + 1)?;
+                found.right += usize::from(ids.get(found.known + guessed) == Some(&id));
+                found.drawn.push((id, logprobs.map(|top| Logprobs::of(row, id, top))));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -52,8 +136,9 @@ pub(super) struct Schedule<S> {
     waiting: VecDeque<Text<S>>,
     /// texts at once
     most: usize,
-    /// tokens of a step
+    /// tokens of a step, and rows
     tokens: usize,
+    rows: usize,
 }
 
 impl<S: Sink> Schedule<S> {
@@ -61,8 +146,13 @@ impl<S: Sink> Schedule<S> {
     pub fn new(session: &Session, most: usize, tokens: usize) -> Schedule<S> {
         let pool = Pool::new(session.inner.built());
         // a step has a token of each, and a row of logits, of which a device may bind fewer than were asked for
-        let most = most.min(tokens).min(session.inner.built().plan.max_out);
-        Schedule { pool, running: Vec::new(), waiting: VecDeque::new(), most, tokens }
+        let rows = session.inner.built().plan.max_out;
+        Schedule { pool, running: Vec::new(), waiting: VecDeque::new(), most: most.min(tokens).min(rows), tokens, rows }
+    }
+
+    /// The chunks.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 
     /// Whether there is nothing to do.
@@ -78,12 +168,27 @@ impl<S: Sink> Schedule<S> {
     /// Takes a request. What is wrong with it is told to its sink.
     pub fn put(&mut self, session: &mut Session, request: &Request, sink: S) {
         match begin(session, request) {
-            Ok((growing, sampler)) => {
-                let sequence = Sequence::default();
-                self.waiting.push_back(Text { sink, growing, sampler, sequence, over: None });
+            Ok((growing, rows, next_row)) => self.wait(sink, growing, rows, next_row),
+            Err(e) => sink.failed(e),
+        }
+    }
+
+    /// Takes a text that is to be a vector. What is wrong with it is told to its sink.
+    pub fn embed(&mut self, session: &mut Session, prompt: &Prompt, pooling: Pooling, sink: S) {
+        match session.gives(Head::Hidden).and_then(|()| session.ids(prompt, true, false)) {
+            Ok(ids) => {
+                let (pooled, n) = (Pooled::new(pooling), ids.len());
+                let read = Request { max_tokens: 0, ..Request::new(Vec::new()) };
+                let (first, growing) = (pooled.first(n), Growing::new(ids, session.context(), &read));
+                self.wait(sink, growing, Rows::Vector(pooled), first);
             }
             Err(e) => sink.failed(e),
         }
+    }
+
+    fn wait(&mut self, sink: S, growing: Growing, rows: Rows, next_row: usize) {
+        let (sequence, guess) = (Sequence::default(), Vec::new());
+        self.waiting.push_back(Text { sink, growing, rows, next_row, sequence, guess, over: None });
     }
 
     /// Lets all texts wait and keeps nothing in the cache: somebody else is about to use it.
@@ -106,7 +211,8 @@ impl<S: Sink> Schedule<S> {
     pub async fn step(&mut self, session: &mut Session) -> Result<(), Error> {
         self.drop_unwanted();
         self.admit();
-        let shares = self.shares();
+        let mut shares = self.shares();
+        self.guess(&mut shares);
         self.compute(session, &shares).await?;
         self.hand_out();
         Ok(())
@@ -122,14 +228,21 @@ impl<S: Sink> Schedule<S> {
 
     /// Begins, or takes up again, texts for whose tokens so far there are chunks.
     fn admit(&mut self) {
+        let mut later = VecDeque::new();
         while let Some(mut text) = self.waiting.pop_front() {
-            text.sequence = self.pool.begin(&text.growing.ids);
+            if self.running.iter().any(|r| is_making(r, &text)) {
+                later.push_back(text);
+                continue;
+            }
+            let ids = &text.growing.ids;
+            // what is wanted of a row is computed, even where its token's chunk is there
+            text.sequence = self.pool.begin(&ids[..text.next_row.saturating_add(1).min(ids.len())]);
             let left = text.left();
             if self.pool.reserve(&mut text.sequence, left).is_err() {
                 let alone = self.running.is_empty();
                 self.put_back(text);
                 if !alone {
-                    return;
+                    break;
                 }
                 // chunks that are kept stand in the way of one that has the pool for itself
                 self.pool.clear();
@@ -137,6 +250,8 @@ impl<S: Sink> Schedule<S> {
             }
             self.running.push(text);
         }
+        later.append(&mut self.waiting);
+        self.waiting = later;
     }
 
     /// How many tokens each text has in the next step: first one for each that goes on, then slices of prompts. Every text
@@ -144,12 +259,15 @@ impl<S: Sink> Schedule<S> {
     fn shares(&mut self) -> Vec<usize> {
         loop {
             let mut shares = vec![0; self.running.len()];
-            let mut left = self.tokens;
+            let (mut tokens, mut rows) = (self.tokens, self.rows);
             let one = |t: &Text<S>| t.left() == 1;
             for wanted in [true, false] {
                 for (share, text) in shares.iter_mut().zip(&self.running).filter(|(_, t)| one(t) == wanted) {
-                    *share = text.left().min(left);
-                    left -= *share;
+                    // as many tokens as there are rows for
+                    let before = text.next_row.saturating_sub(text.sequence.len());
+                    *share = text.left().min(tokens).min(before.saturating_add(rows));
+                    tokens -= *share;
+                    rows -= text.rows_of(*share);
                 }
             }
             let pool = &mut self.pool;
@@ -170,46 +288,83 @@ impl<S: Sink> Schedule<S> {
         }
     }
 
+    /// Guesses what follows, as far as the step has room left.
+    fn guess(&mut self, shares: &mut [usize]) {
+        let mut tokens = self.tokens - shares.iter().sum::<usize>();
+        let rows: usize = self.running.iter().zip(shares.iter()).map(|(text, n)| text.rows_of(*n)).sum();
+        let mut rows = self.rows - rows;
+        let pool = &mut self.pool;
+        for (text, share) in self.running.iter_mut().zip(shares).filter(|(text, n)| **n == 1 && text.left() == 1) {
+            let Text { growing, rows: Rows::Tokens { guess: Some(ngram), .. }, guess, sequence, .. } = text else {
+                continue;
+            };
+            // the last token that is wanted needs no guess after it
+            let room = growing.room().saturating_sub(1).min(tokens).min(rows).min(MOST);
+            ngram.guess(&growing.ids, room, guess);
+            if pool.reserve(sequence, 1 + guess.len()).is_err() {
+                guess.clear();
+            }
+            *share += guess.len();
+            (tokens, rows) = (tokens - guess.len(), rows - guess.len());
+        }
+    }
+
     async fn compute(&mut self, session: &mut Session, shares: &[usize]) -> Result<(), Error> {
-        let (mut parts, mut others) = (Vec::with_capacity(shares.len()), Vec::with_capacity(shares.len()));
+        let (mut parts, mut readings) = (Vec::with_capacity(shares.len()), Vec::with_capacity(shares.len()));
         for (text, &n) in self.running.iter_mut().zip(shares).filter(|(_, n)| **n > 0) {
-            let Text { growing, sampler, sequence, over, .. } = text;
-            let first = sequence.len();
-            // of a text that is only to be read, none
-            let rows = usize::from(first + n == growing.ids.len() && growing.ids.len() < growing.wanted);
-            parts.push(Part { sequence, ids: &growing.ids[first..first + n], rows });
-            others.push((sampler, &growing.ids, over, None));
+            let wanted = text.rows_of(n);
+            let Text { growing, rows, sequence, guess, .. } = text;
+            let (first, known) = (sequence.len(), growing.ids.len());
+            let goes_on = known < growing.wanted;
+            growing.ids.append(guess);
+            let ids = &growing.ids[..];
+            parts.push(Part { sequence, ids: &ids[first..first + n], rows: wanted });
+            readings.push(Reading { ids, first, goes_on, rows, found: Found { known, ..Found::default() } });
         }
         if parts.is_empty() {
             return Ok(());
         }
-        let drawn = |part: usize, _: usize, logits: &[f32]| {
-            let (sampler, ids, over, id) = &mut others[part];
-            let drawn = finite(ids.len() - 1, logits).and_then(|()| sampler.sample(logits, ids, ids.len()));
-            match drawn {
-                Ok(drawn) => *id = Some(drawn),
-                Err(e) => **over = Some(Err(Error::new(Place::Device, e))),
-            }
+        let take = |part: usize, token: usize, row: &[f32]| {
+            readings[part].take(token, row);
             Ok(())
         };
-        let done = session.inner.step(&mut self.pool, &mut parts, drawn).await;
-        let ids: Vec<Option<u32>> = others.into_iter().map(|o| o.3).collect();
+        let done = session.inner.step(&parts, take).await;
+        let found: Vec<Found> = readings.into_iter().map(|r| r.found).collect();
         done.map_err(|e| session.state.failed(e))?;
         let model: &Model = session.model();
         let tokenizer = model.tokenizer().ok();
         let texts = self.running.iter_mut().zip(shares).filter(|(_, n)| **n > 0);
-        for ((text, _), id) in texts.zip(ids) {
-            let growing = &mut text.growing;
-            if growing.ids.len() == growing.wanted && text.sequence.len() == growing.ids.len() {
-                text.over = Some(Ok(Ended::Length));
+        for ((text, &n), Found { known, right, drawn, scores, failed }) in texts.zip(found) {
+            let Text { sink, growing, rows, next_row, sequence, over, .. } = text;
+            let (first, guessed) = (sequence.len(), growing.ids.len() - known);
+            let end = first + n - (guessed - right);
+            self.pool.written(sequence, &growing.ids[first..end]);
+            growing.ids.truncate(known);
+            if *next_row < end {
+                *next_row = end;
             }
-            let Some(id) = id else { continue };
-            let piece = growing.piece(tokenizer, id);
-            let ended = piece.ended;
-            // whoever asked may be gone, which is found out before the next step
-            let _ = text.sink.piece(piece);
-            if let Some(ended) = ended {
-                text.over = Some(Ok(ended));
+            if let Rows::Tokens { guess: Some(ngram), .. } = rows {
+                ngram.told(guessed, right);
+            }
+            scores.into_iter().for_each(|l| sink.scored(l));
+            for (id, logprobs) in drawn {
+                let piece = Piece { logprobs, ..growing.piece(tokenizer, id) };
+                let ended = piece.ended;
+                // whoever asked may be gone, which is found out before the next step
+                let _ = sink.piece(piece);
+                if let Some(ended) = ended {
+                    *over = Some(Ok(ended));
+                    break;
+                }
+            }
+            if over.is_none() && growing.ids.len() == growing.wanted && sequence.len() == growing.ids.len() {
+                if let Rows::Vector(pooled) = rows {
+                    sink.vector(pooled.vector());
+                }
+                *over = Some(Ok(Ended::Length));
+            }
+            if let Some(e) = failed {
+                *over = Some(Err(e));
             }
         }
         Ok(())
@@ -242,9 +397,31 @@ impl<S: Sink> Schedule<S> {
     }
 }
 
-/// What a request asks for, as far as it can be had.
-fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Sampler), Error> {
+/// Whether a text is about to have chunks in the cache that another one, which waits, begins with.
+fn is_making<S>(text: &Text<S>, other: &Text<S>) -> bool {
+    let (a, b) = (&text.growing.ids, &other.growing.ids);
+    // a chunk is shared when it is full, and where no row of it is wanted
+    let most = a.len().min(b.len() - 1).min(other.next_row);
+    let same = a.iter().zip(b).take(most).take_while(|(a, b)| a == b).count();
+    text.sequence.len() < same / CHUNK * CHUNK
+}
+
+/// What a request asks for, as far as it can be had, and the first token whose row is wanted.
+fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usize), Error> {
+    session.gives(Head::Logits)?;
     let ids = session.ids(&request.prompt, request.bos, request.special)?;
+    request.check(ids.len())?;
+    if request.guess == Guess::Draft {
+        return Err(Error::options("guesses of a draft, which an engine of many texts does not have".into()));
+    }
     let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
-    Ok((Growing::new(ids, session.context(), request), sampler))
+    let logprobs = request.logprobs;
+    let guess = (request.guess == Guess::Ngram).then(Ngram::default);
+    let first = match request.prompt_logprobs {
+        Some(from) => from - 1,
+        // a text that is only to be read
+        None if request.max_tokens == 0 => usize::MAX,
+        None => ids.len() - 1,
+    };
+    Ok((Growing::new(ids, session.context(), request), Rows::Tokens { sampler, logprobs, guess }, first))
 }

@@ -3,10 +3,18 @@
 use super::error::{Error, Place, at};
 use super::generate::{Ended, Generating, Output, Piece, Prompt, Request};
 use super::options::SessionOptions;
+use super::score::{Pooled, Pooling, Score};
 use super::state::State;
 use super::{Device, Devices, Model};
+use crate::generate::draft::Draft;
+use crate::generate::pool::Pool;
+use crate::generate::saved::Saved;
 use crate::generate::{self, Want};
-use crate::models::RECENT_CHUNK;
+use crate::models::{Head, RECENT_CHUNK, Recent};
+use crate::ops::cache::CacheType;
+use crate::ops::places::{GONE, TABLES};
+use crate::record::Stats;
+use std::io::{Read, Seek, Write};
 use std::ops::ControlFlow;
 
 /// A loaded model and one sequence. It stays on its thread; [`Engine`](super::Engine) is for several.
@@ -21,6 +29,7 @@ pub struct Session {
     device: String,
     software: bool,
     pub(super) state: State,
+    draft: Option<Draft>,
 }
 
 impl Model {
@@ -48,7 +57,8 @@ impl Session {
         let loading = generate::Session::owning(device.inner, model.container(), h, below, progress);
         let inner = pollster::block_on(loading).map_err(at(Place::Model))?;
         let context = options.positions(h);
-        Ok(Session { inner, model: model.clone(), options, context, device: name, software, state: State::default() })
+        let (model, state) = (model.clone(), State::default());
+        Ok(Session { inner, model, options, context, device: name, software, state, draft: None })
     }
 
     /// The model.
@@ -81,9 +91,127 @@ impl Session {
         self.state.seen.clear();
     }
 
+    /// Loads a smaller model that guesses ahead where a request asks for it ([`Guess::Draft`](super::Guess)). It changes no
+    /// token; it saves time where it is often right and much faster.
+    ///
+    /// Errors: as [`Model::session`].
+    pub fn set_draft(&mut self, model: &Model, device: Device) -> Result<(), Error> {
+        let options = SessionOptions {
+            context: self.context.min(model.context()),
+            sequences: 1,
+            pool: 0,
+            rows: 1,
+            k_type: CacheType::F16,
+            v_type: CacheType::F16,
+            recent: Recent::Off,
+            head: Head::Logits,
+            ..self.options
+        };
+        self.draft = Some(Draft::new(Session::new(model, device, options, |_| {})?.inner));
+        Ok(())
+    }
+
+    /// Writes what is in the cache, in whole chunks of 64 tokens: any session with the same [`Session::fingerprint`] can go on
+    /// from it, on any device, with the same bits. How many tokens that are; 0: fewer than a chunk, and nothing was written.
+    ///
+    /// Errors: those of the device and of `out`.
+    pub fn save(&mut self, out: impl Write) -> Result<usize, Error> {
+        self.save_first(self.state.seen.len(), out)
+    }
+
+    /// Of the tokens in the cache, so many.
+    fn save_first(&mut self, tokens: usize, out: impl Write) -> Result<usize, Error> {
+        let n = tokens / RECENT_CHUNK * RECENT_CHUNK;
+        let fingerprint = self.fingerprint()?;
+        if n == 0 || self.state.floor > 0 {
+            return Ok(0);
+        }
+        // one sequence lies in order
+        let chunks: Vec<u32> = (0..(n / RECENT_CHUNK) as u32).collect();
+        let saving = self.inner.save(&fingerprint, &self.state.seen[..n], [&chunks, &chunks], out);
+        pollster::block_on(saving).map_err(at(Place::Device))?;
+        Ok(n)
+    }
+
+    /// Takes up what was saved: a sequence that begins with the same tokens is not computed again so far. How many tokens.
+    ///
+    /// Errors: [`Error::Options`] where it is damaged, of another version, another model or other options, or longer than
+    /// the context; those of reading and of the device.
+    pub fn restore(&mut self, from: impl Read + Seek) -> Result<usize, Error> {
+        let fingerprint = self.fingerprint()?;
+        let mut saved = Saved::open(from, &fingerprint, self.inner.built()).map_err(at(Place::Options))?;
+        let n = saved.ids().len();
+        let table = |first: usize| -> Vec<u32> {
+            let chunks = 0..(n / RECENT_CHUNK) as u32;
+            chunks.map(|c| if (c as usize) < first { GONE } else { c }).collect()
+        };
+        let tables = saved.first().map(table);
+        self.state.seen.clear();
+        let restoring = self.inner.restore(&mut saved, tables.each_ref().map(Vec::as_slice));
+        pollster::block_on(restoring).map_err(|e| self.state.failed(e))?;
+        self.state.seen.extend_from_slice(saved.ids());
+        self.state.floor = if saved.first() == [0; TABLES] { 0 } else { n };
+        Ok(n)
+    }
+
+    /// Writes what the cache has of the beginning of a prompt; of a session's own where there is no pool.
+    pub(super) fn save_beginning(
+        &mut self,
+        prompt: &Prompt,
+        pool: Option<&mut Pool>,
+        out: impl Write,
+    ) -> Result<usize, Error> {
+        let ids = self.ids(prompt, true, false)?;
+        let Some(pool) = pool else {
+            let same = self.state.seen.iter().zip(&ids).take_while(|(a, b)| a == b).count();
+            return self.save_first(same, out);
+        };
+        // all of its chunks, were there a token after them
+        let sequence = pool.begin(&[&ids[..], &[0]].concat());
+        let n = sequence.len();
+        let mut saved = Ok(());
+        if n > 0 {
+            let fingerprint = self.fingerprint()?;
+            let chunks = [sequence.chunks(0), sequence.chunks(1)];
+            saved = pollster::block_on(self.inner.save(&fingerprint, &ids[..n], chunks, out));
+        }
+        pool.end(sequence);
+        saved.map_err(at(Place::Device))?;
+        Ok(n)
+    }
+
+    /// Takes up what was saved, as chunks of a pool that are kept.
+    pub(super) fn restore_to(&mut self, pool: &mut Pool, from: impl Read + Seek) -> Result<usize, Error> {
+        let fingerprint = self.fingerprint()?;
+        let mut saved = Saved::open(from, &fingerprint, self.inner.built()).map_err(at(Place::Options))?;
+        let n = saved.ids().len();
+        let mut sequence = pool.adopt(n / RECENT_CHUNK, saved.first()).map_err(|_| {
+            Error::options(format!(
+                "the cache has no room for the {n} tokens that were saved while other texts have it"
+            ))
+        })?;
+        let restored = self.inner.restore(&mut saved, [sequence.chunks(0), sequence.chunks(1)]);
+        let restored = pollster::block_on(restored).map_err(|e| self.state.failed(e));
+        if restored.is_ok() {
+            pool.written(&mut sequence, saved.ids());
+        }
+        pool.end(sequence);
+        restored.map(|()| n)
+    }
+
+    /// What steps have cost the device since it was last asked.
+    pub fn take_stats(&mut self) -> Stats {
+        self.inner.device().take_stats()
+    }
+
     /// Tokens that are in the cache: those of the last sequence, without its last one.
     pub fn position(&self) -> usize {
         self.state.seen.len()
+    }
+
+    /// These tokens.
+    pub fn cached(&self) -> &[u32] {
+        &self.state.seen
     }
 
     /// One line that says what decides the logits: two sessions with the same line give the same bits for the same tokens,
@@ -114,6 +242,7 @@ impl Session {
                 break;
             }
         }
+        out.prompt_logprobs = generating.take_prompt_logprobs();
         Ok(out)
     }
 
@@ -123,8 +252,10 @@ impl Session {
     /// Errors: as [`Session::generate`]; those of the device come with the tokens.
     pub fn stream(&mut self, request: impl Into<Request>) -> Result<Generating<'_>, Error> {
         let request = request.into();
+        self.gives(Head::Logits)?;
         let ids = self.ids(&request.prompt, request.bos, request.special)?;
-        let kept = self.keep(&ids);
+        request.check(ids.len())?;
+        let kept = self.keep(&ids[..request.prompt_logprobs.unwrap_or(ids.len())]);
         let ubatch = self.options.ubatch.max(1);
         let tokenizer = match request.prompt {
             Prompt::Text(_) => Some(self.model.tokenizer()?),
@@ -136,6 +267,7 @@ impl Session {
             tokenizer,
             ids,
             kept,
+            self.draft.as_mut(),
             ubatch,
             self.context,
             self.software,
@@ -143,10 +275,31 @@ impl Session {
         )
     }
 
+    /// How likely a continuation is after a context; see [`Request::score`].
+    ///
+    /// Errors: those of [`Request::score`] and [`Session::generate`].
+    pub fn score(&mut self, context: impl Into<Prompt>, continuation: impl Into<Prompt>) -> Result<Score, Error> {
+        let request = Request::score(&self.model, context, continuation)?;
+        Ok(self.generate(request, |_| ControlFlow::Continue(()))?.score())
+    }
+
+    /// A text as a vector of length 1, `[dim]`, of the hidden states before the output matrix. The session must give these
+    /// ([`SessionOptions::head`]).
+    ///
+    /// Errors: as [`Session::generate`].
+    pub fn embed(&mut self, prompt: impl Into<Prompt>, pooling: Pooling) -> Result<Vec<f32>, Error> {
+        self.gives(Head::Hidden)?;
+        let ids = self.ids(&prompt.into(), true, false)?;
+        let mut pooled = Pooled::new(pooling);
+        self.feed(&ids, pooled.first(ids.len()), |_, row| pooled.push(row))?;
+        Ok(pooled.vector())
+    }
+
     /// The logits after a prompt, one for each token of the vocabulary.
     ///
     /// Errors: as [`Session::generate`].
     pub fn logits(&mut self, prompt: impl Into<Prompt>) -> Result<Vec<f32>, Error> {
+        self.gives(Head::Logits)?;
         let ids = self.ids(&prompt.into(), true, false)?;
         let mut last = Vec::new();
         self.feed(&ids, ids.len() - 1, |_, row| last.extend_from_slice(row))?;
@@ -162,6 +315,7 @@ impl Session {
         first: usize,
         row: impl FnMut(usize, &[f32]),
     ) -> Result<(), Error> {
+        self.gives(Head::Logits)?;
         let ids = self.ids(&prompt.into(), true, false)?;
         if first >= ids.len() {
             return Err(Error::options(format!("the logits from token {first} on, of a prompt of {}", ids.len())));
@@ -178,6 +332,15 @@ impl Session {
         pollster::block_on(fed).map_err(|e| self.state.failed(e))?;
         self.state.seen.extend_from_slice(&ids[kept..]);
         Ok(())
+    }
+
+    /// Whether steps give what is needed.
+    pub(super) fn gives(&self, head: Head) -> Result<(), Error> {
+        match (self.options.head == head, head) {
+            (true, _) => Ok(()),
+            (false, Head::Logits) => Err(Error::options("the session gives hidden states, logits are needed".into())),
+            (false, Head::Hidden) => Err(Error::options("the session gives logits, hidden states are needed".into())),
+        }
     }
 
     /// The ids of a prompt, of which the context holds all and there is one at least.
@@ -219,6 +382,10 @@ impl Session {
     fn keep(&mut self, ids: &[u32]) -> usize {
         let same = self.state.seen.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let kept = same.min(ids.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
+        let kept = if kept < self.state.floor { 0 } else { kept };
+        if kept == 0 {
+            self.state.floor = 0;
+        }
         self.state.seen.truncate(kept);
         self.inner.reset();
         self.inner.advance(kept);

@@ -7,6 +7,8 @@ use super::error::{Error, Place};
 pub(super) struct State {
     /// the tokens of the positions from 0 on
     pub seen: Vec<u32>,
+    /// tokens before which none can be gone back to: older chunks of layers with a window are not there
+    pub floor: usize,
     /// why there is nothing to go on with
     pub ended: Option<String>,
 }

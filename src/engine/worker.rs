@@ -4,14 +4,18 @@
 //! the session's plan takes more sequences than one, takes steps for all of them (`schedule`).
 
 use super::error::Error;
-use super::generate::{Advance, Ended, Output, Piece, Request};
+use super::generate::{Advance, Ended, Output, Piece, Prompt, Request};
 use super::options::SessionOptions;
 use super::schedule::{Schedule, Sink};
+use super::score::Pooling;
 use super::session::Session;
 use super::{Device, DeviceOptions, Devices, Model};
+use crate::generate::logprobs::Logprobs;
+use crate::generate::pool::Pool;
 use futures::Stream;
 use futures::channel::{mpsc, oneshot};
 use std::any::Any;
+use std::io::{Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,12 +80,17 @@ struct Facts {
 enum Job {
     Generate(Request, mpsc::UnboundedSender<Event>),
     Call(Box<dyn FnOnce(&mut Session) + Send>),
+    Embed(Prompt, Pooling, mpsc::UnboundedSender<Event>),
+    /// with the chunks, where many texts share them
+    Cache(Box<dyn FnOnce(&mut Session, Option<&mut Pool>) + Send>),
     /// the queue is looked at, nothing else
     Wake,
 }
 
 enum Event {
     Piece(Piece),
+    Scored(Logprobs),
+    Vector(Vec<f32>),
     /// with the prompt's tokens
     End(Ended, Vec<u32>),
     Failed(Error),
@@ -200,7 +209,45 @@ impl Engine {
     pub fn generate(&self, request: impl Into<Request>) -> Result<Reply, Error> {
         let (events, reply) = mpsc::unbounded();
         self.put(Job::Generate(request.into(), events))?;
-        Ok(Reply { events: reply, shared: self.shared.clone(), end: None, failed: false })
+        Ok(self.reply(reply))
+    }
+
+    fn reply(&self, events: mpsc::UnboundedReceiver<Event>) -> Reply {
+        let shared = self.shared.clone();
+        Reply { events, shared, scores: Vec::new(), vector: Vec::new(), end: None, failed: false }
+    }
+
+    /// Queues a text that is to be a vector: see [`Session::embed`].
+    ///
+    /// Errors, at once: [`Error::Busy`] where the queue is full, [`Error::Closed`]. All others come with the vector.
+    pub fn embed(&self, prompt: impl Into<Prompt>, pooling: Pooling) -> Result<Embedding, Error> {
+        let (events, reply) = mpsc::unbounded();
+        self.put(Job::Embed(prompt.into(), pooling, events))?;
+        Ok(Embedding(self.reply(reply)))
+    }
+
+    /// Writes what the cache has of the beginning of a prompt, in whole chunks of 64 tokens, for [`Engine::restore`] or
+    /// [`Session::restore`] anywhere; the answer is how many tokens that are. 0: none, and nothing was written.
+    ///
+    /// Errors, at once: as [`Engine::call`]. With the answer: those of [`Session::save`].
+    pub fn save(
+        &self,
+        prompt: impl Into<Prompt>,
+        out: impl Write + Send + 'static,
+    ) -> Result<Answer<Result<usize, Error>>, Error> {
+        let prompt = prompt.into();
+        self.with_cache(move |session, pool| session.save_beginning(&prompt, pool, out))
+    }
+
+    /// Takes up what was saved, for prompts that begin with it; the answer is how many tokens that are.
+    ///
+    /// Errors, at once: as [`Engine::call`]. With the answer: those of [`Session::restore`]; the chunks that no text has are
+    /// fewer.
+    pub fn restore(&self, from: impl Read + Seek + Send + 'static) -> Result<Answer<Result<usize, Error>>, Error> {
+        self.with_cache(move |session, pool| match pool {
+            Some(pool) => session.restore_to(pool, from),
+            None => session.restore(from),
+        })
     }
 
     /// Queues a call with the session, such as `engine.call(|s| s.logits("Once"))`. It is done even where nobody waits for
@@ -213,18 +260,17 @@ impl Engine {
     ) -> Result<Answer<T>, Error> {
         let (send, answer) = oneshot::channel();
         let shared = self.shared.clone();
-        self.put(Job::Call(Box::new(move |session| match catch_unwind(AssertUnwindSafe(|| f(session))) {
-            Ok(value) => {
-                // nobody may wait any more
-                let _ = send.send(value);
-            }
-            Err(panic) => {
-                // before whoever waits hears that there is no answer
-                shared.panicked(panic.as_ref());
-                drop(send);
-                resume_unwind(panic);
-            }
-        })))?;
+        self.put(Job::Call(Box::new(move |session| tell(send, &shared, || f(session)))))?;
+        Ok(Answer { answer, shared: self.shared.clone() })
+    }
+
+    fn with_cache<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session, Option<&mut Pool>) -> T + Send + 'static,
+    ) -> Result<Answer<T>, Error> {
+        let (send, answer) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.put(Job::Cache(Box::new(move |session, pool| tell(send, &shared, || f(session, pool)))))?;
         Ok(Answer { answer, shared: self.shared.clone() })
     }
 
@@ -267,6 +313,22 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Gives whoever waits what a call gives. A panic goes on after the engine knows of it.
+fn tell<T>(send: oneshot::Sender<T>, shared: &Shared, f: impl FnOnce() -> T) {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(value) => {
+            // nobody may wait any more
+            let _ = send.send(value);
+        }
+        Err(panic) => {
+            // before whoever waits hears that there is no answer
+            shared.panicked(panic.as_ref());
+            drop(send);
+            resume_unwind(panic);
+        }
+    }
+}
+
 /// What a panic says, in one line.
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -302,9 +364,10 @@ impl Worker {
             match job {
                 Job::Wake => {}
                 Job::Call(f) => f(session),
-                Job::Generate(request, events) => {
-                    let events = in_hand.insert(events);
-                    let done = generate(session, request, events, closing);
+                Job::Cache(f) => f(session, None),
+                Job::Generate(..) | Job::Embed(..) => {
+                    let done = one(session, job, in_hand, closing);
+                    let Some(events) = in_hand else { continue };
                     if closing() {
                         return CLOSED.into();
                     }
@@ -329,8 +392,17 @@ impl Sink for mpsc::UnboundedSender<Event> {
         self.unbounded_send(Event::Piece(piece)).map_err(|_| ())
     }
 
+    // whoever asked may be gone, here and below
+
+    fn scored(&self, logprobs: Logprobs) {
+        let _ = self.unbounded_send(Event::Scored(logprobs));
+    }
+
+    fn vector(&self, vector: Vec<f32>) {
+        let _ = self.unbounded_send(Event::Vector(vector));
+    }
+
     fn end(&self, ended: Ended, prompt: Vec<u32>) {
-        // whoever asked may be gone
         let _ = self.unbounded_send(Event::End(ended, prompt));
     }
 
@@ -359,6 +431,8 @@ fn many(
                 Ok(_) if closing() => return None,
                 Ok(Job::Wake) => {}
                 Ok(Job::Generate(request, events)) => schedule.put(session, &request, events),
+                Ok(Job::Embed(prompt, pooling, events)) => schedule.embed(session, &prompt, pooling, events),
+                Ok(Job::Cache(f)) => f(session, Some(schedule.pool())),
                 Ok(Job::Call(f)) => {
                     // it has the session for itself
                     schedule.yield_cache();
@@ -387,6 +461,27 @@ fn many(
     }
 }
 
+/// One text; who asked for it is then in hand.
+fn one(
+    session: &mut Session,
+    job: Job,
+    in_hand: &mut Option<mpsc::UnboundedSender<Event>>,
+    closing: impl Fn() -> bool,
+) -> Result<(), Error> {
+    match job {
+        Job::Generate(request, events) => generate(session, request, in_hand.insert(events), closing),
+        Job::Embed(prompt, pooling, events) => {
+            let events = in_hand.insert(events);
+            if !events.is_closed() {
+                events.vector(session.embed(prompt, pooling)?);
+                events.end(Ended::Length, Vec::new());
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// One request from beginning to end, or until nobody wants it.
 fn generate(
     session: &mut Session,
@@ -400,11 +495,14 @@ fn generate(
     let mut generating = session.stream(request)?;
     loop {
         let sent = match pollster::block_on(generating.advance())? {
-            Advance::Prompt { .. } => Ok(()),
-            Advance::Piece(piece) => events.unbounded_send(Event::Piece(piece)),
+            Advance::Prompt { .. } => {
+                generating.take_prompt_logprobs().into_iter().for_each(|l| events.scored(l));
+                Ok(())
+            }
+            Advance::Piece(piece) => events.piece(piece),
             Advance::End(ended) => {
                 // whoever asked may be gone
-                let _ = events.unbounded_send(Event::End(ended, generating.prompt().to_vec()));
+                events.end(ended, generating.prompt().to_vec());
                 return Ok(());
             }
         };
@@ -419,6 +517,8 @@ fn generate(
 pub struct Reply {
     events: mpsc::UnboundedReceiver<Event>,
     shared: Arc<Shared>,
+    scores: Vec<Logprobs>,
+    vector: Vec<f32>,
     end: Option<(Ended, Vec<u32>)>,
     failed: bool,
 }
@@ -440,6 +540,7 @@ impl Reply {
         if let Some((ended, prompt)) = self.end {
             (out.ended, out.prompt) = (ended, prompt);
         }
+        out.prompt_logprobs = self.scores;
         Ok(out)
     }
 
@@ -456,9 +557,16 @@ impl Stream for Reply {
         if self.end.is_some() || self.failed {
             return Poll::Ready(None);
         }
-        let event = std::task::ready!(Pin::new(&mut self.events).poll_next(cx));
+        let event = loop {
+            match std::task::ready!(Pin::new(&mut self.events).poll_next(cx)) {
+                Some(Event::Scored(logprobs)) => self.scores.push(logprobs),
+                Some(Event::Vector(vector)) => self.vector = vector,
+                event => break event,
+            }
+        };
         Poll::Ready(match event {
             Some(Event::Piece(piece)) => Some(Ok(piece)),
+            Some(Event::Scored(_) | Event::Vector(_)) => unreachable!("taken above"),
             Some(Event::End(ended, prompt)) => {
                 self.end = Some((ended, prompt));
                 None
@@ -492,6 +600,27 @@ impl Iterator for Pieces {
 
     fn next(&mut self) -> Option<Result<Piece, Error>> {
         pollster::block_on(std::future::poll_fn(|cx| Pin::new(&mut self.0).poll_next(cx)))
+    }
+}
+
+/// A text as a vector, when it is there: [`Embedding::wait`], or [`Embedding::vector`]. Dropping it cancels the job.
+pub struct Embedding(Reply);
+
+impl Embedding {
+    /// The vector, `[dim]`.
+    ///
+    /// Errors: those of [`Session::embed`]; [`Error::Closed`].
+    pub async fn vector(mut self) -> Result<Vec<f32>, Error> {
+        let reply = &mut self.0;
+        while let Some(piece) = std::future::poll_fn(|cx| Pin::new(&mut *reply).poll_next(cx)).await {
+            piece?;
+        }
+        Ok(self.0.vector)
+    }
+
+    /// As [`Embedding::vector`], for a thread that may block.
+    pub fn wait(self) -> Result<Vec<f32>, Error> {
+        pollster::block_on(self.vector())
     }
 }
 

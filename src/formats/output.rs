@@ -76,19 +76,27 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// Gives a small file new bytes: its name holds what it held before or all of them, at any moment.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), FormatError> {
+    let written = replace_file_by(path, |file| file.write_all(bytes));
+    written.map_err(|e| FormatError::io(path, "writing it", e))
+}
+
+/// As [`replace_file`], of any size: `write` writes the new bytes. Its error, or the system's.
+pub fn replace_file_by<E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut io::BufWriter<File>) -> Result<(), E>,
+) -> Result<(), E> {
     // of this process alone, so that two of them never write one neighbour
     let part = beside(path, &format!(".{}.part", std::process::id()));
-    let write = || {
-        let mut file = File::create(&part)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
+    let replace = || {
+        let mut file = io::BufWriter::new(File::create(&part)?);
+        write(&mut file)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(&part, path)?;
-        sync_dir(path.parent().unwrap_or(Path::new(".")))
+        Ok(sync_dir(path.parent().unwrap_or(Path::new(".")))?)
     };
-    write().map_err(|e| {
+    replace().inspect_err(|_| {
         // the first error is the one to report; the neighbour may not even be there
         let _ = remove(&part);
-        FormatError::io(path, "writing it", e)
     })
 }
 

@@ -1,6 +1,8 @@
 //! One step for many sequences.
 
-use super::pool::{Pool, Sequence};
+#[cfg(doc)]
+use super::pool::Pool;
+use super::pool::Sequence;
 use super::session::Session;
 #[cfg(doc)]
 use super::session::finite;
@@ -11,7 +13,7 @@ use anyhow::ensure;
 /// Tokens of one sequence in a step, for which the pool has reserved chunks.
 pub struct Part<'a> {
     /// whose they are
-    pub sequence: &'a mut Sequence,
+    pub sequence: &'a Sequence,
     /// the tokens after those it has
     pub ids: &'a [u32],
     /// of how many of the last of them logits are wanted
@@ -22,12 +24,12 @@ impl Session<'_> {
     /// Feeds tokens of many sequences in one step, and hands each wanted row of logits to `row(part, token, logits)`: those of
     /// a part in the order of its tokens, `token` being an index into its ids. The bits of a row are those that its sequence
     /// gives alone. Logits that are not finite are handed over as they are ([`finite`]): they are that sequence's own matter.
+    /// Which of the tokens count as cached is then for the pool to be told ([`Pool::written`]).
     ///
     /// Errors: those of the device; more tokens, rows or sequences than the plan has room for.
     pub async fn step(
         &mut self,
-        pool: &mut Pool,
-        parts: &mut [Part<'_>],
+        parts: &[Part<'_>],
         mut row: impl FnMut(usize, usize, &[f32]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.settle().await?;
@@ -35,11 +37,7 @@ impl Session<'_> {
         self.place(parts, n_out)?;
         let (device, step, logits) = self.under();
         device.run_into(step, logits).await?;
-        for part in parts.iter_mut() {
-            pool.written(part.sequence, part.ids);
-        }
-        let (vocab, logits) = (self.vocab(), self.logits());
-        let mut rows = logits.chunks_exact(vocab);
+        let mut rows = self.logits().chunks_exact(self.width());
         for (i, part) in parts.iter().enumerate() {
             let first = part.ids.len() - part.rows;
             for token in first..part.ids.len() {
@@ -57,7 +55,7 @@ impl Session<'_> {
         ensure!(n > 0 && n <= plan.max_tokens, "{n} tokens in a step of at most {}", plan.max_tokens);
         ensure!(n_out <= plan.max_out, "{n_out} rows of logits in a step of at most {}", plan.max_out);
         let room = plan.placing.map_or(0, |p| plan.buffers[p.buffer].words);
-        let (built, table, step) = self.writing();
+        let (table, step) = self.writing();
         let [(_, ids), (_, rope)] = &mut step.inputs[..] else { unreachable!("ids and the table of angles") };
         let scattered = step.scattered.get_or_insert_with(Scattered::default);
         ids.clear();
@@ -95,7 +93,6 @@ impl Session<'_> {
             words.push(GONE);
         }
         ensure!(words.len() <= room, "{} sequences in a step are more than the plan has room for", parts.len());
-        debug_assert!(parts.iter().all(|p| p.ids.iter().all(|id| (*id as usize) < built.plan.vocab)));
         (step.n_tokens, step.out_first, step.n_out) = (n, n - n_out, n_out);
         (step.select, step.follow) = (0, None);
         Ok(())

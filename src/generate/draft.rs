@@ -1,8 +1,11 @@
-//! Guessing the next tokens from what was said before, so that several can be checked in one step.
+//! Guessing the next tokens, from what was said before or by a smaller model, so that several can be checked in one step.
 //!
 //! A guess changes no token: the step that checks it gives the logits of every position as a step of one token would, the
 //! token of each position is drawn from them with that position's own random number, and guesses after the first wrong one
 //! are thrown away. Guesses move time alone.
+
+use super::sampling::Sampler;
+use super::session::{Session, Want};
 
 /// Tokens a guess has at most.
 pub const MOST: usize = 15;
@@ -10,9 +13,9 @@ pub const MOST: usize = 15;
 /// Tokens that must have come before in the same order.
 const SAME: usize = 3;
 
-/// Guesses that what followed the last tokens when they came before follows again ("prompt lookup").
+/// How many tokens are guessed, by how many of the last ones were right.
 #[derive(Clone, Debug)]
-pub struct Ngram {
+struct Pace {
     /// tokens of the next guess, at most
     length: usize,
     /// wrong guesses in a row
@@ -21,32 +24,24 @@ pub struct Ngram {
     pause: usize,
 }
 
-impl Default for Ngram {
-    fn default() -> Ngram {
-        Ngram { length: 4, wrong: 0, pause: 0 }
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { length: 4, wrong: 0, pause: 0 }
     }
 }
 
-impl Ngram {
-    /// The tokens that are guessed to follow `history`, `room` at most; `guess` is cleared first, and stays empty where
-    /// there is nothing to go by.
-    pub fn guess(&mut self, history: &[u32], room: usize, guess: &mut Vec<u32>) {
-        guess.clear();
+impl Pace {
+    /// How many tokens may be guessed now, where there is room for so many.
+    fn next(&mut self, room: usize) -> usize {
         if self.pause > 0 {
             self.pause -= 1;
-            return;
+            return 0;
         }
-        let Some(end) = history.len().checked_sub(SAME) else { return };
-        let last = &history[end..];
-        let Some(at) = (0..end).rev().find(|&at| &history[at..at + SAME] == last) else { return };
-        for i in at + SAME..at + SAME + self.length.min(room) {
-            // what follows may be the guess itself: a text that goes round
-            guess.push(if i < history.len() { history[i] } else { guess[i - history.len()] });
-        }
+        self.length.min(room)
     }
 
     /// How many of the guessed tokens were right.
-    pub fn told(&mut self, guessed: usize, right: usize) {
+    fn told(&mut self, guessed: usize, right: usize) {
         if guessed == 0 {
             return;
         }
@@ -54,6 +49,124 @@ impl Ngram {
         // after several wrong ones in a row fewer are made, so that a text without repeats costs next to nothing
         self.pause = if self.wrong > 0 { 1 << self.wrong.min(7) } else { 0 };
         self.length = if right == guessed { (2 * guessed).min(MOST) } else { (right + 1).clamp(2, MOST) };
+    }
+}
+
+/// Who guesses.
+pub enum Guesser<'s> {
+    /// what was said before
+    Ngram(Ngram),
+    /// a smaller model
+    Draft(&'s mut Draft),
+}
+
+impl Guesser<'_> {
+    /// The tokens that are guessed to follow `history`, `room` at most; `guess` is cleared first. `sampler` is the one that
+    /// draws the tokens; the history is as it was when this returns.
+    ///
+    /// Errors: those of the draft's device.
+    pub async fn guess(
+        &mut self,
+        sampler: &mut Sampler,
+        history: &mut Vec<u32>,
+        room: usize,
+        guess: &mut Vec<u32>,
+    ) -> anyhow::Result<()> {
+        match self {
+            Guesser::Ngram(ngram) => ngram.guess(history, room, guess),
+            Guesser::Draft(draft) => draft.guess(sampler, history, room, guess).await?,
+        }
+        Ok(())
+    }
+
+    /// How many of the guessed tokens were right.
+    pub fn told(&mut self, guessed: usize, right: usize) {
+        match self {
+            Guesser::Ngram(ngram) => ngram.told(guessed, right),
+            Guesser::Draft(draft) => draft.pace.told(guessed, right),
+        }
+    }
+}
+
+/// Guesses that what followed the last tokens when they came before follows again ("prompt lookup").
+#[derive(Clone, Debug, Default)]
+pub struct Ngram {
+    pace: Pace,
+}
+
+impl Ngram {
+    /// The tokens that are guessed to follow `history`, `room` at most; `guess` is cleared first, and stays empty where
+    /// there is nothing to go by.
+    pub fn guess(&mut self, history: &[u32], room: usize, guess: &mut Vec<u32>) {
+        guess.clear();
+        let n = self.pace.next(room);
+        let Some(end) = history.len().checked_sub(SAME).filter(|_| n > 0) else { return };
+        let last = &history[end..];
+        let Some(at) = (0..end).rev().find(|&at| &history[at..at + SAME] == last) else { return };
+        for i in at + SAME..at + SAME + n {
+            // what follows may be the guess itself: a text that goes round
+            guess.push(if i < history.len() { history[i] } else { guess[i - history.len()] });
+        }
+    }
+
+    /// How many of the guessed tokens were right.
+    pub fn told(&mut self, guessed: usize, right: usize) {
+        self.pace.told(guessed, right);
+    }
+}
+
+/// A smaller model that says what it would go on with. It draws with the same random numbers as the model that is asked, so
+/// that it is right more often where tokens are sampled.
+pub struct Draft {
+    session: Session<'static>,
+    /// the tokens in its cache
+    seen: Vec<u32>,
+    pace: Pace,
+    logits: Vec<f32>,
+}
+
+impl Draft {
+    /// A model that is loaded, whose cache has no f16 copy of recent positions: it goes back wherever a guess was wrong.
+    pub fn new(session: Session<'static>) -> Draft {
+        debug_assert!(session.built().recent_words == 0);
+        Draft { session, seen: Vec::new(), pace: Pace::default(), logits: Vec::new() }
+    }
+
+    async fn guess(
+        &mut self,
+        sampler: &mut Sampler,
+        history: &mut Vec<u32>,
+        room: usize,
+        guess: &mut Vec<u32>,
+    ) -> anyhow::Result<()> {
+        guess.clear();
+        let known = history.len();
+        let n = self.pace.next(room.min(self.session.n_ctx().saturating_sub(known)));
+        let same = self.seen.iter().zip(&history[..known - 1]).take_while(|(a, b)| a == b).count();
+        // a token that it does not have leaves it nothing to say
+        if n == 0 || history[same..].iter().any(|id| *id as usize >= self.session.vocab()) {
+            return Ok(());
+        }
+        self.session.reset();
+        self.session.advance(same);
+        self.seen.truncate(same);
+        for _ in 0..n {
+            let fed = self.seen.len();
+            let logits = &mut self.logits;
+            let keep = |_: usize, row: &[f32]| {
+                logits.clear();
+                logits.extend_from_slice(row);
+                Ok(())
+            };
+            self.session.feed_any(&history[fed..], Want::Last, keep).await?;
+            self.seen.extend_from_slice(&history[fed..]);
+            // from logits that are not finite nothing is guessed
+            let Ok(id) = sampler.sample(&self.logits, history, history.len()) else { break };
+            guess.push(id);
+            history.push(id);
+        }
+        history.truncate(known);
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@
 //! the device selects those. Where the best one decides, the next step is started before it is known here: its id goes
 //! from one step to the other on the device, and a step that was started in vain is thrown away.
 
-use super::draft::{MOST, Ngram};
+use super::draft::{Guesser, MOST};
 use super::sampling::Sampler;
 use super::session::{Session, Want, finite};
 use crate::record::Best;
@@ -36,7 +36,7 @@ pub struct Generation<'s, 'd> {
     /// the last token given still has to be fed
     unfed: bool,
     /// who guesses tokens, where somebody does
-    ngram: Option<Ngram>,
+    guesser: Option<Guesser<'s>>,
     /// the tokens of the last step that were guessed, and those that were drawn but not given yet
     guess: Vec<u32>,
     drawn: VecDeque<u32>,
@@ -50,15 +50,15 @@ impl<'s, 'd> Generation<'s, 'd> {
         let history = Vec::with_capacity(session.n_ctx() + 1);
         let (logits, best) = (Vec::new(), Vec::new());
         let (guess, drawn) = (Vec::new(), VecDeque::new());
-        Generation { session, sampler, history, k, ahead, logits, best, unfed: false, ngram: None, guess, drawn }
+        Generation { session, sampler, history, k, ahead, logits, best, unfed: false, guesser: None, guess, drawn }
     }
 
     /// Guesses tokens and checks several in a step, which changes none of them. All logits are read then. Does nothing where
     /// a step has no room for a guess, or none for its rows of logits.
-    pub fn speculate(&mut self, ngram: Ngram) {
+    pub fn speculate(&mut self, guesser: Guesser<'s>) {
         let plan = &self.session.built().plan;
         if plan.max_tokens > 1 && plan.max_out > 1 {
-            (self.ngram, self.k, self.ahead) = (Some(ngram), None, false);
+            (self.guesser, self.k, self.ahead) = (Some(guesser), None, false);
         }
     }
 
@@ -66,6 +66,31 @@ impl<'s, 'd> Generation<'s, 'd> {
     /// start would be drawn for as if it were.
     pub fn seen(&mut self, ids: &[u32]) {
         self.history.extend_from_slice(ids);
+    }
+
+    /// As [`Generation::prompt`], handing the logits of the tokens from index `first` of `ids` on to `row(index, logits)`. All
+    /// logits are to be read then ([`Reads::Logits`]).
+    pub async fn prompt_rows(
+        &mut self,
+        ids: &[u32],
+        first: usize,
+        last: bool,
+        mut row: impl FnMut(usize, &[f32]),
+    ) -> anyhow::Result<()> {
+        debug_assert!(self.k.is_none());
+        self.history.extend_from_slice(ids);
+        let (logits, end) = (&mut self.logits, ids.len() - 1);
+        let each = |i: usize, all: &[f32]| {
+            if i >= first {
+                row(i, all);
+            }
+            if i == end {
+                logits.clear();
+                logits.extend_from_slice(all);
+            }
+            Ok(())
+        };
+        self.session.feed(ids, Want::From(if last { first.min(end) } else { first }), each).await
     }
 
     /// Feeds a piece of the prompt. The last piece must say so: what comes after it is sampled.
@@ -93,7 +118,7 @@ impl<'s, 'd> Generation<'s, 'd> {
         }
         let fed = self.history.len() - usize::from(self.unfed);
         let id = match self.k {
-            None if self.ngram.is_some() && self.unfed && more => self.next_of_several().await?,
+            None if self.guesser.is_some() && self.unfed && more => self.next_of_several().await?,
             None => {
                 if self.unfed {
                     feed(self.session, &self.history[fed..], &mut self.logits).await?;
@@ -120,12 +145,14 @@ impl<'s, 'd> Generation<'s, 'd> {
 
     /// The next token, and those after it that were guessed rightly.
     async fn next_of_several(&mut self) -> anyhow::Result<u32> {
-        let Generation { session, sampler, history, ngram: Some(ngram), guess, drawn, logits, .. } = self else {
+        let Generation { session, sampler, history, guesser: Some(guesser), guess, drawn, logits, .. } = self else {
             anyhow::bail!("nobody guesses");
         };
         let plan = &session.built().plan;
         let room = session.room().min(plan.max_tokens).min(plan.max_out);
-        ngram.guess(history, room.saturating_sub(1).min(MOST), guess);
+        guesser.guess(sampler, history, room.saturating_sub(1).min(MOST), guess).await?;
+        // a draft may have tokens that the model has not
+        guess.truncate(guess.iter().take_while(|id| (**id as usize) < session.vocab()).count());
         let (known, n) = (history.len(), guess.len());
         let last = history[known - 1];
         let mut ids = [last; MOST + 1];
@@ -145,7 +172,7 @@ impl<'s, 'd> Generation<'s, 'd> {
             Ok(())
         };
         session.feed_any(&ids[..=n], Want::From(0), draw).await?;
-        ngram.told(n, right);
+        guesser.told(n, right);
         session.take_back(n - right);
         history.truncate(known);
         drawn.pop_front().context("a token for every row")

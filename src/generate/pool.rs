@@ -47,7 +47,7 @@ impl Sequence {
     }
 
     /// By table, which chunk of the pool each of the sequence's chunks is.
-    pub(super) fn chunks(&self, table: usize) -> &[u32] {
+    pub fn chunks(&self, table: usize) -> &[u32] {
         &self.chunks[table]
     }
 
@@ -281,6 +281,8 @@ impl Pool {
     /// Counts tokens as cached that a step has written, keeps chunks that are full now, and gives back what no query of the
     /// sequence sees any more.
     pub fn written(&mut self, sequence: &mut Sequence, ids: &[u32]) {
+        // once, whatever is to come
+        sequence.tail.reserve(CHUNK - sequence.tail.len());
         for &id in ids {
             sequence.tail.push(id);
             sequence.len += 1;
@@ -325,6 +327,28 @@ impl Pool {
         self.clock += 1;
         self.kept.insert(sequence.key, Kept { chunk, used: self.clock });
         self.by_use.insert(self.clock, sequence.key);
+    }
+
+    /// A sequence of whole chunks that were computed elsewhere, of which those before `first`, by table, are gone; what they
+    /// hold is about to be written.
+    ///
+    /// Errors: there are fewer chunks that nobody has.
+    pub fn adopt(&mut self, chunks: usize, first: [usize; TABLES]) -> Result<Sequence, Full> {
+        let mut sequence = Sequence::default();
+        for t in (0..TABLES).filter(|t| self.tables[*t].is_used()) {
+            sequence.chunks[t].resize(first[t].min(chunks), GONE);
+        }
+        for t in 0..TABLES {
+            while self.tables[t].is_used() && sequence.chunks[t].len() < chunks {
+                let last = sequence.chunks[t].last().copied().filter(|c| *c != GONE);
+                let Some(chunk) = self.take(t, last) else {
+                    self.end(sequence);
+                    return Err(Full);
+                };
+                sequence.chunks[t].push(chunk);
+            }
+        }
+        Ok(sequence)
     }
 
     /// Takes back all that a sequence has; what is kept of it stays.

@@ -3,7 +3,7 @@
 use super::error::SessionError;
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
-use crate::models::{self, Built, Hyper, PlanOptions, RopeTable, Weights};
+use crate::models::{self, Built, Head, Hyper, PlanOptions, RopeTable, Weights};
 use crate::record::{Best, Command, Device, Plan, Role, Step};
 use anyhow::{Context, ensure};
 use std::collections::VecDeque;
@@ -114,13 +114,17 @@ impl<'d> Session<'d> {
         let device = held.get_mut();
         let mut plan = options.plan;
         plan.max_binding_words = plan.max_binding_words.min(device.info().max_binding_words);
-        // every logits row of a step must fit one binding
-        plan.max_out = plan.max_out.min((plan.max_binding_words / hyper.vocab).max(1));
+        // every row of a step must fit one binding
+        let width = if plan.head == Head::Logits { hyper.vocab } else { hyper.dim };
+        plan.max_out = plan.max_out.min((plan.max_binding_words / width).max(1));
         check_cache(hyper, &plan, options.memory)?;
         let mut built = models::build_paged(container, hyper, &plan, page)?;
         let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
         for id in [&mut built.ids, &mut built.rope] {
             *id = map[*id].expect("inputs stay");
+        }
+        for id in built.layers.iter_mut().flat_map(|l| l.pages.iter_mut().flatten()) {
+            *id = map[*id].expect("the cache stays");
         }
         check_plan(&built.plan, options.memory)?;
         let table = models::rope_table(container, hyper, built.n_ctx)?;
@@ -151,19 +155,29 @@ impl<'d> Session<'d> {
         &self.built
     }
 
-    /// Logits in a row.
+    /// Tokens there are, and logits in a row.
     pub fn vocab(&self) -> usize {
         self.vocab
     }
 
-    /// Those of the last step.
+    /// Words of a row of what a step gives: as many as there are logits, unless the plan gives something else.
+    pub fn width(&self) -> usize {
+        self.built.plan.width
+    }
+
+    /// The rows of the last step.
     pub(super) fn logits(&self) -> &[f32] {
         &self.logits
     }
 
     /// What a step is written with.
-    pub(super) fn writing(&mut self) -> (&Built, &RopeTable, &mut Step) {
-        (&self.built, &self.table, &mut self.step)
+    pub(super) fn writing(&mut self) -> (&RopeTable, &mut Step) {
+        (&self.table, &mut self.step)
+    }
+
+    /// Where the cache lies, and on what.
+    pub(super) fn cache(&mut self) -> (&Built, &mut dyn Device) {
+        (&self.built, self.device.get_mut())
     }
 
     /// What runs it.
@@ -256,7 +270,7 @@ impl<'d> Session<'d> {
             let piece = &ids[done..done + n];
             self.prepare(piece, n_out);
             self.device.get_mut().run_into(&self.step, &mut self.logits).await?;
-            for (i, l) in self.logits.chunks_exact(self.vocab).enumerate() {
+            for (i, l) in self.logits.chunks_exact(self.built.plan.width).enumerate() {
                 row(done + n - n_out + i, l)?;
             }
             self.pos += n;

@@ -368,7 +368,7 @@ impl Walk {
             s.advance(ids.len());
         }
         let built = sessions[0].built();
-        let (logits, vocab) = (built.plan.logits, built.plan.vocab);
+        let (logits, vocab) = (built.plan.logits, built.plan.width);
         let mut words = match logits {
             Some(id) if n_out > 0 => sessions[0].device().read(id).await?,
             _ => vec![],

@@ -48,7 +48,7 @@ pub struct PlanOptions {
     pub pool: Option<usize>,
     /// tokens in a step, at most
     pub ubatch: usize,
-    /// logits rows in a step, at most
+    /// rows that a step gives, at most
     pub max_out: usize,
     /// digits of the activations: 1 (8 bits) or 2 (16)
     pub digits: usize,
@@ -58,8 +58,20 @@ pub struct PlanOptions {
     pub v_type: CacheType,
     /// whether a query reads its own chunk from an f16 copy
     pub recent: Recent,
+    /// what a step gives for a token
+    pub head: Head,
     /// largest buffer the device can bind, in words
     pub max_binding_words: usize,
+}
+
+/// What a step gives for a token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Head {
+    /// logits, `[vocab]`
+    #[default]
+    Logits,
+    /// what the output matrix would be multiplied with, the norm of what the last layer leaves: `[dim]`
+    Hidden,
 }
 
 impl Default for PlanOptions {
@@ -74,6 +86,7 @@ impl Default for PlanOptions {
             k_type: CacheType::F16,
             v_type: CacheType::F16,
             recent: Recent::Auto,
+            head: Head::Logits,
             // in bytes it is still a number of a usize
             max_binding_words: usize::MAX / 8,
         }
@@ -150,10 +163,25 @@ pub struct Built {
     pub pages: [Vec<usize>; TABLES],
     /// positions that queries of layers of the second table see; 0: there are none
     pub window: usize,
+    /// by layer, where its cache lies
+    pub layers: Vec<LayerCache>,
     /// words of all cache pages together
     pub cache_words: usize,
     /// words of all f16 copies of recent positions together, the same for every context; 0 where there are none
     pub recent_words: usize,
+}
+
+/// Where the cache of a layer lies.
+#[derive(Clone, Debug, Default)]
+pub struct LayerCache {
+    /// the table it goes by
+    pub table: usize,
+    /// key-value heads
+    pub heads: usize,
+    /// by page, the buffers of keys and of values: `[head][position][word]`, of keys with 32 positions side by side
+    pub pages: [Vec<BufId>; 2],
+    /// words of a key and of a value of one head
+    pub words: [usize; 2],
 }
 
 /// Positions a session asked for `n_ctx` has: whole chunks of 64. A window limits what a query sees of them, not how many
@@ -300,6 +328,7 @@ pub(super) struct Builder<'a> {
     window: usize,
     /// pages by table: (first position in the pool, positions)
     ranges: [Vec<(usize, usize)>; TABLES],
+    layers: Vec<LayerCache>,
     cache_words: usize,
     recent_words: usize,
 }
@@ -352,6 +381,7 @@ impl<'a> Builder<'a> {
             cached,
             window: 0,
             ranges: Default::default(),
+            layers: vec![],
             cache_words: 0,
             recent_words: 0,
         };
@@ -439,6 +469,9 @@ impl<'a> Builder<'a> {
             self.pages.values.push(values);
             self.cache_words += words.0 + words.1;
         }
+        let pages = [self.pages.keys.clone(), self.pages.values.clone()];
+        let (table, heads, words) = (self.table(l), self.h.kv_heads, self.cached.into());
+        self.layers.push(LayerCache { table, heads, pages, words });
         if self.pages.ring > 0 {
             let words =
                 self.h.kv_heads * self.pages.ring * cache_words(CacheType::F16, self.h.head_dim, Cached::Recent)?;
@@ -481,18 +514,52 @@ impl<'a> Builder<'a> {
         Ok((ty == CacheType::C8).then_some(list))
     }
 
-    /// Logits of the wanted rows: W · norm(x), W being the output matrix, or the embedding where the file has none.
+    /// The rows a step gives: norm(x), or logits of it.
     pub fn finish(mut self) -> anyhow::Result<Built> {
         let (h, r) = (self.h, self.o.max_out);
         self.layer = None;
         let chosen = self.scratch("chosen", r * h.dim)?;
         let out_normed = self.scratch("out_normed", r * h.dim)?;
-        let out_act = self.scratch("out_act", r * act_words(h.dim, self.o.digits))?;
-        let logits = self.scratch("logits", r * h.vocab)?;
         self.rows = Rows::Outputs;
         let p = SelectRowsParams { n_tokens: 0, dim: h.dim as u32, first: 0 };
         self.push("select", Op::SelectRows, Args::SelectRows(p), vec![self.work.x, chosen]);
         self.norm("output_norm", chosen, out_normed)?;
+        let (rows, width, selected) = match self.o.head {
+            Head::Hidden => {
+                self.claimed.insert(output_name(self.c));
+                (out_normed, h.dim, None)
+            }
+            Head::Logits => {
+                let logits = self.logits(out_normed)?;
+                (logits, h.vocab, self.select(logits)?)
+            }
+        };
+        let pages = std::array::from_fn(|t| {
+            let used = (0..h.layers).any(|l| self.table(l) == t);
+            self.ranges[t].iter().filter(|_| used).map(|(_, len)| len / CHUNK).collect()
+        });
+        self.check_unclaimed()?;
+        let plan = Plan {
+            buffers: self.buffers,
+            recording: Recording { commands: self.commands },
+            placing: Some(Placing { buffer: self.work.places, ring: self.pages.ring / CHUNK }),
+            logits: Some(rows),
+            selected,
+            width,
+            max_tokens: self.o.ubatch,
+            max_out: r,
+        };
+        let (ids, rope, layers) = (self.work.ids, self.work.rope, self.layers);
+        let n_ctx = positions(self.o.n_ctx);
+        let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
+        Ok(Built { plan, ids, rope, n_ctx, pages, window, layers, cache_words, recent_words })
+    }
+
+    /// W · x, `[row][vocab]`, W being the output matrix, or the embedding where the file has none.
+    fn logits(&mut self, x: BufId) -> anyhow::Result<BufId> {
+        let (h, r) = (self.h, self.o.max_out);
+        let act = self.scratch("out_act", r * act_words(h.dim, self.o.digits))?;
+        let logits = self.scratch("logits", r * h.vocab)?;
         let head = output_name(self.c);
         let output = if self.c.tensor(&head).is_some() {
             self.matrix("output", h.dim, h.vocab)?
@@ -504,28 +571,9 @@ impl<'a> Builder<'a> {
             );
             self.embed.clone()
         };
-        self.quantize("out_act", &[&output], out_normed, out_act);
-        self.linear("logits", &output, out_normed, out_act, logits);
-        let selected = self.select(logits)?;
-        let pages = std::array::from_fn(|t| {
-            let used = (0..h.layers).any(|l| self.table(l) == t);
-            self.ranges[t].iter().filter(|_| used).map(|(_, len)| len / CHUNK).collect()
-        });
-        self.check_unclaimed()?;
-        let plan = Plan {
-            buffers: self.buffers,
-            recording: Recording { commands: self.commands },
-            placing: Some(Placing { buffer: self.work.places, ring: self.pages.ring / CHUNK }),
-            logits: Some(logits),
-            selected,
-            vocab: h.vocab,
-            max_tokens: self.o.ubatch,
-            max_out: r,
-        };
-        let (ids, rope) = (self.work.ids, self.work.rope);
-        let n_ctx = positions(self.o.n_ctx);
-        let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
-        Ok(Built { plan, ids, rope, n_ctx, pages, window, cache_words, recent_words })
+        self.quantize("out_act", &[&output], x, act);
+        self.linear("logits", &output, x, act, logits);
+        Ok(logits)
     }
 
     /// The best logits of one row: of each slice of the vocabulary, then of those lists, for steps that ask for it. `None`

@@ -11,7 +11,9 @@ mod rope;
 mod vector;
 pub mod weights;
 
-pub use builder::{Built, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions};
+pub use builder::{
+    Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions,
+};
 pub use error::{Cached, PlanError};
 pub use hyper::{Family, Hyper};
 pub use rope::{RopeTable, llama3_divisors};

@@ -6,13 +6,6 @@
 
 use crate::stats::student95;
 
-/// Natural logarithm of the softmax of `logits` at `target`, in f64.
-pub fn log_softmax(logits: &[f32], target: usize) -> f64 {
-    let max = largest(logits);
-    let sum: f64 = logits.iter().map(|v| libm::exp(f64::from(v - max))).sum();
-    f64::from(logits[target] - max) - libm::log(sum)
-}
-
 fn largest(logits: &[f32]) -> f32 {
     logits.iter().fold(f32::MIN, |m, v| m.max(*v))
 }
@@ -288,6 +281,7 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::logprobs::log_softmax;
 
     const LN2: f64 = std::f64::consts::LN_2;
 

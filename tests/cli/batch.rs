@@ -14,7 +14,7 @@ fn requests() -> Vec<Value> {
     let mut list: Vec<Value> = (0..14).map(one).collect();
     list[3]["body"] = json!({ "prompt": [1, 5, 9], "max_tokens": 4, "temperature": 0 });
     list[6]["body"]["n"] = 3.into();
-    list[8]["body"]["best_of"] = 3.into();
+    list[8]["body"]["logit_bias"] = 3.into();
     list[9]["body"]["top_p"] = 7.into();
     list
 }
@@ -71,7 +71,7 @@ fn answers_are_in_order_and_the_same_however_many_run_at_once() {
         );
     }
     let message = |i: usize| list[i]["response"]["body"]["error"]["message"].as_str().unwrap().to_string();
-    assert!(message(8).contains("best_of") && message(9).contains("top-p is 7"), "{} {}", message(8), message(9));
+    assert!(message(8).contains("logit_bias") && message(9).contains("top-p is 7"), "{} {}", message(8), message(9));
     // a choice is the text of its own seed, and what `run` gives
     let text = |seed: &str, n: &str, prompt: &str| {
         let args = ["run", "-p", prompt, "-n", n, "--seed", seed, "--temp", "0.7", "--top-k", "0", "--top-p", "1"];
@@ -110,11 +110,48 @@ fn a_run_that_was_stopped_goes_on_and_one_of_another_model_does_not() {
 }
 
 #[test]
+fn the_best_of_several_are_those_of_the_greatest_log_probability_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = json!({ "prompt": "Once upon a time", "max_tokens": 12, "temperature": 1.2, "seed": 5, "logprobs": 3 });
+    let mut all = json!({ "custom_id": "all", "body": body });
+    let (mut best, mut plain) = (all.clone(), all.clone());
+    (all["body"]["n"], best["body"]["n"], best["body"]["best_of"]) = (6.into(), 2.into(), 6.into());
+    plain["body"].as_object_mut().unwrap().remove("logprobs");
+    let mut few = best.clone();
+    few["body"]["best_of"] = 1.into();
+    let mut many = plain.clone();
+    many["body"]["logprobs"] = 21.into();
+    write(&at(dir.path(), "in.jsonl"), &[all, best, plain, few, many]);
+    let list = answers(&batch(dir.path(), "out.jsonl", &[]).1);
+    let choices = |i: usize| list[i]["response"]["body"]["choices"].as_array().unwrap().clone();
+    let mean = |c: &Value| {
+        let list: Vec<f64> = serde_json::from_value(c["logprobs"]["token_logprobs"].clone()).unwrap();
+        assert_eq!(list.len(), c["ids"].as_array().unwrap().len());
+        list.iter().sum::<f64>() / list.len() as f64
+    };
+    let mut sorted = choices(0);
+    assert_eq!(sorted.len(), 6);
+    sorted.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+    let texts = |list: &[Value]| list.iter().map(|c| c["text"].as_str().unwrap().to_string()).collect::<Vec<_>>();
+    assert_eq!(texts(&choices(1)), texts(&sorted[..2]));
+    assert!(texts(&sorted).windows(2).any(|w| w[0] != w[1]));
+    for c in choices(0) {
+        let words: Vec<String> = serde_json::from_value(c["logprobs"]["tokens"].clone()).unwrap();
+        assert_eq!(words.concat().trim_start(), c["text"].as_str().unwrap().trim_start());
+        let tops = c["logprobs"]["top_logprobs"].as_array().unwrap();
+        assert!(tops.iter().all(|t| t.as_object().unwrap().len() == 3), "{c}");
+    }
+    assert!(choices(2)[0]["logprobs"].is_null());
+    let message = |i: usize| list[i]["response"]["body"]["error"]["message"].as_str().unwrap().to_string();
+    assert!(message(3).contains("best_of is 1") && message(4).contains("20 at most"), "{} {}", message(3), message(4));
+}
+
+#[test]
 fn a_file_of_requests_that_is_none_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (at(dir.path(), "in.jsonl"), at(dir.path(), "out.jsonl"));
     for (text, said) in [
-        ("", "has no requests"),
+        ("", "has no lines"),
         ("{}\n", "line 1"),
         ("\n{\"custom_id\": 7}\n", "line 2"),
         ("{\"custom_id\": \"a\", \"url\": \"/v1/chat/completions\", \"body\": {}}", "/v1/completions is"),

@@ -14,5 +14,6 @@ mod hist;
 #[path = "../common/program.rs"]
 mod program;
 mod quantize;
+mod score;
 mod slim;
 mod study;

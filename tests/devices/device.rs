@@ -67,7 +67,7 @@ mod gpu {
             placing: None,
             logits: Some(2),
             selected: None,
-            vocab: dim,
+            width: dim,
             max_tokens: 1,
             max_out: 1,
         }

@@ -1,6 +1,7 @@
 //! Many sequences at once: whatever else is in a step, and wherever a sequence's chunks lie, its logits are those it gives
 //! alone.
 
+use crate::checkpoint::model;
 use crate::common::{boxed_gpus, cpu, levels};
 use futures::executor::block_on;
 use isobit::internals::formats::{Container, LoadMode};
@@ -10,6 +11,7 @@ use isobit::internals::generate::pool::{Pool, Sequence};
 use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions, Recent};
 use isobit::internals::ops::cache::CacheType;
+use isobit::internals::ops::places::GONE;
 use isobit::internals::random;
 use isobit::internals::record::Device;
 use isobit::internals::simd::Level;
@@ -174,11 +176,11 @@ fn runs_as_alone(
             }
             let mut parts: Vec<Part> = Vec::new();
             let mut whose = Vec::new();
-            for (i, r) in running.iter_mut().enumerate() {
+            for (i, r) in running.iter().enumerate() {
                 if let Some(&(n, rows)) = wanted.get(&i) {
                     let from = r.sequence.len();
                     whose.push((r.text, from));
-                    parts.push(Part { sequence: &mut r.sequence, ids: &texts[r.text][from..from + n], rows });
+                    parts.push(Part { sequence: &r.sequence, ids: &texts[r.text][from..from + n], rows });
                 }
             }
             if parts.is_empty() {
@@ -186,7 +188,7 @@ fn runs_as_alone(
             }
             did.widest = did.widest.max(parts.len());
             session
-                .step(&mut pool, &mut parts, |part, token, logits| {
+                .step(&parts, |part, token, logits| {
                     let (text, from) = whose[part];
                     did.rows += 1;
                     let same = digest(logits) == expected[text][from + token];
@@ -194,6 +196,11 @@ fn runs_as_alone(
                     Ok(())
                 })
                 .await?;
+            for (i, r) in running.iter_mut().enumerate() {
+                let (n, _) = wanted.get(&i).copied().unwrap_or_default();
+                let from = r.sequence.len();
+                pool.written(&mut r.sequence, &texts[r.text][from..from + n]);
+            }
             let (done, rest): (Vec<_>, Vec<_>) =
                 running.into_iter().partition(|r| r.sequence.len() == texts[r.text].len());
             running = rest;
@@ -212,14 +219,24 @@ fn runs_as_alone(
 /// Of 64 texts on some devices, `steps` steps for each seed.
 fn all_as_alone(devices: Vec<Box<dyn Device>>, cache: CacheType, steps: usize, seeds: &[u64]) {
     let (c, h) = embedded();
+    of_as_alone((&c, &h), devices, cache, steps, seeds);
+}
+
+fn of_as_alone(
+    (c, h): (&Container, &Hyper),
+    devices: Vec<Box<dyn Device>>,
+    cache: CacheType,
+    steps: usize,
+    seeds: &[u64],
+) {
     let texts = texts(64, h.vocab, &mut 7);
-    let expected = alone(&c, &h, cache, &texts);
+    let expected = alone(c, h, cache, &texts);
     for mut device in devices {
         for &seed in seeds {
             // pages of 8 chunks on some, all in one on others
             let page = if seed % 2 == 0 { 512 } else { usize::MAX };
             let how = options(24, Some(24 * 64), cache);
-            let did = runs_as_alone(device.as_mut(), (&c, &h), how, page, (&texts, &expected), (steps, seed));
+            let did = runs_as_alone(device.as_mut(), (c, h), how, page, (&texts, &expected), (steps, seed));
             println!("{} {} seed {seed}: {did:?}", device.info().name, cache.name());
             let some =
                 [did.rows > 10 * steps / 4, did.reused > 128, did.cancelled > 0, did.dropped > 0, did.ended > 20];
@@ -250,6 +267,63 @@ fn many_sequences_at_every_level_give_what_each_gives_alone() {
         let devices = levels().into_iter().map(|l| Box::new(cpu(Some(l), 0)) as Box<dyn Device>);
         all_as_alone(devices.collect(), cache, 200, &[8]);
     }
+}
+
+/// Small models whose layers, all or one of two, see a window of 70 positions.
+fn windowed(run: impl Fn(&Container, &Hyper)) {
+    const SHAPE: &str = "--dim 128 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32";
+    let some = [("sliding_window", 70.into()), ("use_sliding_window", true.into()), ("max_window_layers", 1.into())];
+    for (arch, keys, layers) in [("phi3", &some[..1], 2), ("qwen2", &some[..], 1)] {
+        let (_dir, path) = model(&format!("--arch {arch} {SHAPE} --format hf"));
+        let mut c = Container::open(&path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
+        let config = c.config.as_mut().expect("a directory has one");
+        for (key, value) in keys {
+            config[*key] = serde_json::Value::clone(value);
+        }
+        let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+        assert_eq!((0..h.layers).filter(|l| h.window_of(*l) == Some(70)).count(), layers);
+        run(&c, &h);
+    }
+}
+
+#[test]
+fn many_sequences_of_models_with_windows_give_what_each_gives_alone() {
+    windowed(|c, h| {
+        for cache in [CacheType::F16, CacheType::TQ3_1] {
+            of_as_alone((c, h), vec![Box::new(cpu(Some(Level::detect()), 0))], cache, 400, &[16, 17]);
+        }
+    });
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn many_sequences_of_models_with_windows_give_it_on_every_adapter() {
+    windowed(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, 120, &[19]));
+}
+
+#[test]
+fn a_sequence_holds_of_a_window_what_its_queries_still_see() {
+    windowed(|c, h| {
+        let mut device = cpu(Some(Level::detect()), 1);
+        let session = Session::new(&mut device, c, h, options(4, Some(1024), CacheType::F16), |_| {});
+        let session = block_on(session).unwrap_or_else(|e| panic!("{e:#}"));
+        let mut pool = Pool::new(session.built());
+        let mut sequence = pool.begin(&[]);
+        for n in 0..CONTEXT / 32 {
+            pool.reserve(&mut sequence, 32).expect("there is room");
+            pool.written(&mut sequence, &[n as u32; 32]);
+            // 70 positions and the next one lie in three chunks at most
+            let seen = sequence.chunks(1).iter().filter(|c| **c != GONE).count();
+            assert!(seen <= 3 && sequence.chunks(1).len() == (n + 2) / 2, "{:?}", sequence.chunks(1));
+        }
+        let all = h.window_of(0).is_none();
+        assert_eq!(sequence.chunks(0).len(), if all { CONTEXT / 64 } else { 0 });
+        // nor is anything kept for a sequence that would begin alike
+        pool.clear();
+        let last = sequence.chunks(1).iter().filter(|c| **c != GONE).count();
+        assert_eq!(last, 2);
+        pool.end(sequence);
+    });
 }
 
 #[cfg(feature = "gpu")]

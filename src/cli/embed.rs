@@ -1,0 +1,81 @@
+//! `isobit embed`: texts as vectors.
+
+use super::common::{self, note};
+use super::many::{self, ManyArgs};
+use super::score::Words;
+use crate::engine::{Head, Pooling};
+use crate::generate::verify::hex;
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  isobit embed -p \"Once upon a time\" -m model.gguf\n  isobit embed texts.jsonl --pooling last --json > vectors.jsonl\n\nA line of texts: {\"input\": \"Once upon a time\"}; a list of token ids serves as well as a text.\nA vector is made of the hidden states before the output matrix, and has length 1."
+)]
+pub struct EmbedArgs {
+    /// Texts, a JSON object a line; - for stdin
+    #[arg(required_unless_present = "prompt")]
+    input: Option<PathBuf>,
+    /// One text, in place of a file
+    #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "input", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// What is made of the tokens' states: mean, last
+    #[arg(long, default_value = "mean", value_name = "HOW", value_parser = ["mean", "last"], hide_possible_values = true)]
+    pooling: String,
+    /// Print one JSON object a text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    many: ManyArgs,
+}
+
+/// A line of texts.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    input: Words,
+}
+
+pub fn run(a: EmbedArgs) -> anyhow::Result<ExitCode> {
+    let texts: Vec<(usize, Line)> = match (&a.input, &a.prompt) {
+        (Some(path), _) => many::read(path)?,
+        (None, Some(text)) => vec![(1, Line { input: Words::Text(text.clone()) })],
+        (None, None) => bail!("no text: name a file, or write -p TEXT"),
+    };
+    let pooling = if a.pooling == "mean" { Pooling::Mean } else { Pooling::Last };
+    let model = a.many.model()?;
+    // a row of hidden states is small
+    let engine = a.many.engine(&model, a.many.ubatch(), Head::Hidden)?;
+    let (started, bar) =
+        (Instant::now(), common::bar(texts.len() as u64, "embedding {bar:30} {pos}/{len} texts {eta}"));
+    let (mut out, mut hash, mut dim) = (BufWriter::new(std::io::stdout().lock()), Sha256::new(), 0);
+    let ask = |(line, text): &(usize, Line)| Ok((*line, engine.embed(text.input.clone(), pooling)?));
+    a.many.in_order(&texts, ask, |i, (line, reply)| {
+        let place = || a.input.as_ref().map_or("the text".into(), |f| format!("{} line {line}", f.display()));
+        let vector = reply.wait().with_context(place)?;
+        ensure!(!vector.is_empty(), "a vector of nothing");
+        hash.update(bytemuck::cast_slice::<f32, u8>(&vector));
+        dim = vector.len();
+        match a.json {
+            true => writeln!(out, "{}", json!({ "index": i, "embedding": vector }))?,
+            false => {
+                let words: Vec<String> = vector.iter().map(|x| x.to_string()).collect();
+                writeln!(out, "{}", words.join(" "))?;
+            }
+        }
+        bar.inc(1);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    out.flush()?;
+    let (n, seconds) = (texts.len(), started.elapsed().as_secs_f64());
+    note!("{n} vectors of {dim}, {seconds:.1} s; sha256 {}", hex(&hash.finalize()));
+    Ok(ExitCode::SUCCESS)
+}
