@@ -77,12 +77,14 @@ struct Facts {
     options: SessionOptions,
 }
 
+/// Work on the cache, with its chunks where many texts share them.
+type OnCache = Box<dyn FnOnce(&mut Session, Option<&mut Pool>) + Send>;
+
 enum Job {
     Generate(Request, mpsc::UnboundedSender<Event>),
     Call(Box<dyn FnOnce(&mut Session) + Send>),
     Embed(Prompt, Pooling, mpsc::UnboundedSender<Event>),
-    /// with the chunks, where many texts share them
-    Cache(Box<dyn FnOnce(&mut Session, Option<&mut Pool>) + Send>),
+    Cache(OnCache),
     /// the queue is looked at, nothing else
     Wake,
 }
