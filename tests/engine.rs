@@ -392,6 +392,28 @@ fn an_engine_of_many_texts_gives_each_as_a_session_gives_it_alone() {
 }
 
 #[test]
+fn texts_longer_than_a_step_s_copy_of_recent_positions_end_and_are_those_of_a_session() {
+    let (k_type, v_type) = (CacheType::TQ3_1, CacheType::TQ3_1);
+    let options = SessionOptions { context: 256, ubatch: 16, k_type, v_type, ..SessionOptions::default() };
+    let mut alone = session(options);
+    // what one is pre-empted for, and begins again with all it has
+    for pool in [0, 256, 320] {
+        let devices = DeviceOptions { threads: 2, ..DeviceOptions::default() };
+        let session = SessionOptions { sequences: 2, pool, ..options };
+        let engine =
+            Engine::start(&Model::embedded(), EngineOptions { device: "cpu".into(), devices, session, queue: 64 });
+        let engine = engine.expect("starts");
+        let long = |i: usize| request([["The cat ", "A dog "][i % 2], &" and then".repeat(190)].concat(), 30, i as u64);
+        let replies: Vec<_> = (0..4).map(|i| engine.generate(long(i)).expect("queued")).collect();
+        let called = engine.call(|s| s.logits("Once").expect("logits")).expect("queued").wait().expect("called");
+        assert_eq!(called, alone.logits("Once").expect("logits"));
+        for (i, reply) in replies.into_iter().enumerate() {
+            assert_eq!(reply.wait().expect("ends"), whole(&mut alone, &long(i)), "text {i} in {pool} positions");
+        }
+    }
+}
+
+#[test]
 fn of_many_texts_some_are_dropped_and_some_are_wrong_and_the_others_do_not_notice() {
     let mut alone = session(SessionOptions { context: 256, ..SessionOptions::default() });
     let engine = engine_of("cpu", 6, 512);

@@ -382,9 +382,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn fingerprint(digest: &str, config: &Config, (k, v): (CacheType, CacheType)) -> String {
+    fn fingerprint(digest: &str, h: &Hyper, config: &Config, (k, v): (CacheType, CacheType)) -> String {
         let activations = if config.activations == 16 { Activations::Bits16 } else { Activations::Bits8 };
-        fingerprint(digest, activations, k, v, if config.recent { Recent::On } else { Recent::Off })
+        let (long, recent) = (h.takes_long_factors(config.n_ctx), if config.recent { Recent::On } else { Recent::Off });
+        fingerprint(digest, long, activations, k, v, recent)
     }
 
     fn plan(config: &Config, (k_type, v_type): (CacheType, CacheType), n_ctx: usize, max_out: usize) -> PlanOptions {
@@ -432,7 +433,7 @@ impl<'a> Run<'a> {
         config.gpu_layers = if p.facts.adapter.is_empty() { 0 } else { self.a.gpu_layers };
         config.n_ctx = positions(tests);
         config.kernels = p.kernels.clone();
-        let fingerprint = digest.map_or_else(String::new, |d| Run::fingerprint(d, &config, types));
+        let fingerprint = digest.map_or_else(String::new, |d| Run::fingerprint(d, h, &config, types));
         let base = Row { fingerprint, ..self.unmeasured(p, describe(source, c, h), config.clone()) };
         let plan = Run::plan(&config, types, config.n_ctx, 1);
         system::forget_peak();

@@ -198,12 +198,12 @@ pub struct EngineArgs {
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = recent, env = "ISOBIT_KV_RECENT")]
     #[arg(hide_env_values = true)]
     pub kv_recent: Recent,
-    /// Tokens computed at once, at most (also -ub); never changes a bit of the result
+    /// Tokens computed at once, at most (-ub)
     #[arg(long, default_value_t = DEFAULT_UBATCH, value_name = "N", alias = "ubatch-size")]
     #[arg(value_parser = whole::<1, 65535>)]
     #[arg(env = "ISOBIT_UBATCH", hide_env_values = true, allow_negative_numbers = true)]
     pub ubatch: usize,
-    /// Bits of the activations that meet quantised weights: 8 or 16
+    /// Bits of the activations: 8 or 16
     #[arg(long, default_value = "8", value_name = "BITS", value_parser = ["8", "16"], hide_possible_values = true)]
     #[arg(env = "ISOBIT_ACTIVATIONS", hide_env_values = true)]
     pub activations: String,
@@ -293,9 +293,15 @@ impl EngineArgs {
     }
 
     /// The line that says what decides the logits, for a JSON object: reads the whole model.
-    pub fn fingerprint(&self, model: &Model, k: CacheType, v: CacheType, recent: Recent) -> anyhow::Result<String> {
+    pub fn fingerprint(
+        &self,
+        model: &Model,
+        n_ctx: usize,
+        (k, v, recent): (CacheType, CacheType, Recent),
+    ) -> anyhow::Result<String> {
         let _status = Status::new("reading the model for its fingerprint");
-        Ok(engine::fingerprint(model.digest()?, self.activations(), k, v, recent))
+        let long = model.hyper().takes_long_factors(n_ctx);
+        Ok(engine::fingerprint(model.digest()?, long, self.activations(), k, v, recent))
     }
 
     /// Whether plans have an f16 copy of recent positions.

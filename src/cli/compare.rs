@@ -141,7 +141,7 @@ pub fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     }
 
     for side in sides.iter_mut().filter(|_| args.json) {
-        side.fingerprint = Some(args.engine.fingerprint(&side.model, side.ctk, side.ctv, side.recent)?);
+        side.fingerprint = Some(args.engine.fingerprint(&side.model, ctx, (side.ctk, side.ctv, side.recent))?);
     }
     let vocab = sides[0].model.vocabulary();
     let tokenizer = sides[0].model.tokenizer()?;

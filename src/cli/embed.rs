@@ -3,7 +3,7 @@
 use super::common::{self, note};
 use super::many::{self, ManyArgs};
 use super::score::Words;
-use crate::engine::{Head, Pooling};
+use crate::engine::{Head, Pooling, Prompt};
 use crate::generate::verify::hex;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -49,17 +49,30 @@ pub fn run(a: EmbedArgs) -> anyhow::Result<ExitCode> {
         (None, Some(text)) => vec![(1, Line { input: Words::Text(text.clone()) })],
         (None, None) => bail!("no text: name a file, or write -p TEXT"),
     };
+    let place = |line: usize| a.input.as_ref().map_or("the text".into(), |f| format!("{} line {line}", f.display()));
     let pooling = if a.pooling == "mean" { Pooling::Mean } else { Pooling::Last };
     let model = a.many.model()?;
+    let context = a.many.context(&model);
+    let mut prompts = Vec::with_capacity(texts.len());
+    for (line, text) in texts {
+        let prompt = match text.input {
+            Words::Ids(ids) => Prompt::Ids(ids),
+            Words::Text(text) => {
+                let t = model.tokenizer()?;
+                Prompt::Ids(t.encode(&text, t.adds_bos(), false).with_context(|| place(line))?)
+            }
+        };
+        many::fits(&prompt, context).with_context(|| place(line))?;
+        prompts.push((line, prompt));
+    }
     // a row of hidden states is small
     let engine = a.many.engine(&model, a.many.ubatch(), Head::Hidden)?;
     let (started, bar) =
-        (Instant::now(), common::bar(texts.len() as u64, "embedding {bar:30} {pos}/{len} texts {eta}"));
+        (Instant::now(), common::bar(prompts.len() as u64, "embedding {bar:30} {pos}/{len} texts {eta}"));
     let (mut out, mut hash, mut dim) = (BufWriter::new(std::io::stdout().lock()), Sha256::new(), 0);
-    let ask = |(line, text): &(usize, Line)| Ok((*line, engine.embed(text.input.clone(), pooling)?));
-    a.many.in_order(&texts, ask, |i, (line, reply)| {
-        let place = || a.input.as_ref().map_or("the text".into(), |f| format!("{} line {line}", f.display()));
-        let vector = reply.wait().with_context(place)?;
+    let ask = |(line, prompt): &(usize, Prompt)| Ok((*line, engine.embed(prompt.clone(), pooling)?));
+    a.many.in_order(&prompts, ask, |i, (line, reply)| {
+        let vector = reply.wait().with_context(|| place(line))?;
         ensure!(!vector.is_empty(), "a vector of nothing");
         hash.update(bytemuck::cast_slice::<f32, u8>(&vector));
         dim = vector.len();
@@ -75,7 +88,7 @@ pub fn run(a: EmbedArgs) -> anyhow::Result<ExitCode> {
     })?;
     bar.finish_and_clear();
     out.flush()?;
-    let (n, seconds) = (texts.len(), started.elapsed().as_secs_f64());
+    let (n, seconds) = (prompts.len(), started.elapsed().as_secs_f64());
     note!("{n} vectors of {dim}, {seconds:.1} s; sha256 {}", hex(&hash.finalize()));
     Ok(ExitCode::SUCCESS)
 }

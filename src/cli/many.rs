@@ -1,7 +1,7 @@
 //! What commands share that hand a file of work to an engine of many texts.
 
 use super::common::{self, EngineArgs, Load, ModelArgs};
-use crate::engine::{Engine, EngineOptions, Head, Model, SessionOptions};
+use crate::engine::{Engine, EngineOptions, Head, Model, Prompt, SessionOptions};
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
@@ -44,7 +44,12 @@ impl ManyArgs {
     /// The line that says what decides results.
     pub fn fingerprint(&self, model: &Model) -> anyhow::Result<String> {
         let o = &self.engine;
-        o.fingerprint(model, o.ctk, o.ctv, o.kv_recent)
+        o.fingerprint(model, self.context(model), (o.ctk, o.ctv, o.kv_recent))
+    }
+
+    /// Tokens a text may have.
+    pub fn context(&self, model: &Model) -> usize {
+        self.engine.n_ctx(model.hyper())
     }
 
     /// Requests that may be with the engine at once: as many wait as are at work, so that nobody has nothing to do, and no
@@ -55,7 +60,7 @@ impl ManyArgs {
 
     /// An engine whose steps give `rows` rows, or more.
     pub fn engine(&self, model: &Model, rows: usize, head: Head) -> anyhow::Result<Engine> {
-        let context = self.engine.n_ctx(model.hyper());
+        let context = self.context(model);
         let options = self.engine.options(context, rows.max(self.parallel));
         let session = SessionOptions { sequences: self.parallel, pool: self.pool, head, ..options };
         // the last request begun may have many choices
@@ -92,6 +97,17 @@ impl ManyArgs {
         }
         Ok(())
     }
+}
+
+/// Whether the context holds a prompt of ids.
+pub fn fits(prompt: &Prompt, context: usize) -> anyhow::Result<()> {
+    let Prompt::Ids(ids) = prompt else { return Ok(()) };
+    ensure!(
+        (1..=context).contains(&ids.len()),
+        "{}, the context holds {context}: raise -c, or leave the line out",
+        common::tokens(ids.len())
+    );
+    Ok(())
 }
 
 /// The lines of a file of JSON objects (`-`: stdin), with their numbers; empty lines are passed over.

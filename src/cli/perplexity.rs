@@ -57,7 +57,7 @@ pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     );
     let chunks = if a.chunks == 0 { available } else { a.chunks.min(available) };
     let o = &a.engine;
-    let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
+    let fingerprint = a.json.then(|| o.fingerprint(&model, ctx, (o.ctk, o.ctv, o.kv_recent))).transpose()?;
     let device = o.devices().open(&a.device)?;
     let load = common::load_bar(c);
     let ticking = load.clone();

@@ -43,7 +43,7 @@ pub struct RunArgs {
     /// Replace \n, \t, \\, \" and \xHH in the prompt
     #[arg(short = 'e', long)]
     escape: bool,
-    /// Tokens to generate; -1: until the text or the context ends
+    /// Tokens to generate; -1: until the text ends
     #[arg(short = 'n', long = "predict", default_value = "128", value_name = "N", value_parser = predict)]
     #[arg(allow_negative_numbers = true)]
     n: i64,
@@ -78,7 +78,7 @@ pub struct RunArgs {
     /// A smaller model that guesses ahead; the text stays the same
     #[arg(long, value_name = "MODEL", conflicts_with = "spec")]
     draft: Option<PathBuf>,
-    /// Go on from this file, where it is there, and leave what was computed in it
+    /// Go on from this file, where it is there, and leave all in it
     #[arg(long, value_name = "FILE")]
     prompt_cache: Option<PathBuf>,
     #[command(flatten)]
@@ -164,7 +164,11 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let text = if a.ids.is_some() { String::new() } else { prompt_text(&a)? };
     // what it would refuse is refused before a model is read
     Sampler::new(a.sampling.options())?;
+    if let Some(path) = &a.prompt_cache {
+        common::can_be_written("--prompt-cache", path)?;
+    }
     let model = a.model.model()?;
+    let draft = a.draft.as_ref().map(Model::open).transpose()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);
     let n_ctx = o.n_ctx(h);
     let prompt = match &a.ids {
@@ -182,7 +186,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             prompt_ids(&a, &text, tok, n_ctx)?
         }
     };
-    let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
+    let fingerprint = a.json.then(|| o.fingerprint(&model, n_ctx, (o.ctk, o.ctv, o.kv_recent))).transpose()?;
     let device = o.devices().open(&a.device)?;
     let bar = common::load_bar(c);
     let ticking = bar.clone();
@@ -190,9 +194,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let load = started.elapsed();
     let device = session.device().to_string();
-    if let Some(path) = &a.draft {
-        let draft = Model::open(path)?;
-        session.set_draft(&draft, o.devices().open(&a.device)?)?;
+    if let Some(draft) = &draft {
+        session.set_draft(draft, o.devices().open(&a.device)?)?;
     }
     let known = restore(&a, &mut session)?;
     if !a.json {
@@ -210,9 +213,6 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
         ),
     });
     let told = generate(&a, &mut session, &text, prompt, &generated)?;
-    if !told.interrupted() {
-        save(&a, &mut session, &known)?;
-    }
     if a.json {
         let v = told.json(&a, &c.files[0].display().to_string(), &device, fingerprint.as_deref(), load);
         writeln!(std::io::stdout(), "{v}")?;
@@ -222,6 +222,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     if told.interrupted() {
         interrupt::leave();
     }
+    save(&a, &mut session, &known)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -238,7 +239,7 @@ fn restore(a: &RunArgs, session: &mut Session) -> anyhow::Result<Vec<u32>> {
 fn save(a: &RunArgs, session: &mut Session, known: &[u32]) -> anyhow::Result<()> {
     let Some(path) = &a.prompt_cache else { return Ok(()) };
     let whole = session.position() / CHUNK * CHUNK;
-    if whole == 0 || session.cached()[..whole] == *known {
+    if whole == 0 || known.starts_with(&session.cached()[..whole]) {
         return Ok(());
     }
     let write = |out: &mut BufWriter<File>| Ok::<_, anyhow::Error>(session.save(out).map(drop)?);

@@ -56,11 +56,14 @@ impl From<Words> for Prompt {
 pub fn run(a: ScoreArgs) -> anyhow::Result<ExitCode> {
     let pairs: Vec<(usize, Pair)> = many::read(&a.input)?;
     let model = a.many.model()?;
-    // all pairs are understood before the first is computed
+    // all pairs are understood, and fit, before the first is computed
+    let context = a.many.context(&model);
     let mut requests = Vec::with_capacity(pairs.len());
     for (line, pair) in pairs {
         let place = || format!("{} line {line}", a.input.display());
-        requests.push((line, Request::score(&model, pair.context, pair.continuation).with_context(place)?));
+        let request = Request::score(&model, pair.context, pair.continuation).with_context(place)?;
+        many::fits(&request.prompt, context).with_context(place)?;
+        requests.push((line, request));
     }
     let engine = a.many.engine(&model, a.many.ubatch().min(ROWS), Head::Logits)?;
     let (started, bar) =

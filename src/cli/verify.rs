@@ -128,7 +128,7 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     }
     let failed = failure(&passes);
     let o = &a.engine;
-    let fingerprint = a.json.then(|| o.fingerprint(&model, o.ctk, o.ctv, o.kv_recent)).transpose()?;
+    let fingerprint = a.json.then(|| o.fingerprint(&model, n_ctx, (o.ctk, o.ctv, o.kv_recent))).transpose()?;
     print(&a, &names, &passes, failed.is_none(), fingerprint)?;
     match failed {
         Some(why) => bail!(CheckFailed(why)),

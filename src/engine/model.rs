@@ -119,7 +119,9 @@ impl Model {
     /// Errors: those of [`Model::digest`].
     pub fn fingerprint(&self, options: &SessionOptions) -> Result<String, Error> {
         let o = options;
-        Ok(fingerprint(self.digest()?, o.activations, o.k_type, o.v_type, o.recent))
+        let (h, digest) = (&self.0.hyper, self.digest()?);
+        let long = h.takes_long_factors(o.positions(h));
+        Ok(fingerprint(digest, long, o.activations, o.k_type, o.v_type, o.recent))
     }
 
     /// Runs a fixed prompt of `prompt` tokens and `generate` greedy ones after it on several devices, side by side, and

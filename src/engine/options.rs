@@ -33,7 +33,8 @@ impl Activations {
     }
 }
 
-/// Choices of a session. `activations`, `k_type`, `v_type` and `recent` decide its logits; nothing else changes a bit.
+/// Choices of a session. `activations`, `k_type`, `v_type` and `recent` decide its logits, and of a model with longrope
+/// whether `context` is beyond what it was first trained for; nothing else changes a bit.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
     /// positions a sequence may have; 0: as many as the model was trained for, at most 4096

@@ -238,15 +238,18 @@ impl<S: Sink> Schedule<S> {
             // what is wanted of a row is computed, even where its token's chunk is there
             text.sequence = self.pool.begin(&ids[..text.next_row.saturating_add(1).min(ids.len())]);
             let left = text.left();
-            if self.pool.reserve(&mut text.sequence, left).is_err() {
-                let alone = self.running.is_empty();
-                self.put_back(text);
-                if !alone {
+            if self.pool.hold(&mut text.sequence, left).is_err() {
+                if !self.running.is_empty() {
+                    self.put_back(text);
                     break;
                 }
                 // chunks that are kept stand in the way of one that has the pool for itself
+                self.pool.end(std::mem::take(&mut text.sequence));
                 self.pool.clear();
-                continue;
+                if self.pool.hold(&mut text.sequence, text.growing.ids.len()).is_err() {
+                    text.sink.failed(Error::options("the cache is smaller than one text".into()));
+                    continue;
+                }
             }
             self.running.push(text);
         }
@@ -363,7 +366,8 @@ impl<S: Sink> Schedule<S> {
                 }
                 *over = Some(Ok(Ended::Length));
             }
-            if let Some(e) = failed {
+            // of a text that ended before that row nothing is wrong
+            if let (Some(e), None) = (failed, &over) {
                 *over = Some(Err(e));
             }
         }
@@ -392,6 +396,7 @@ impl<S: Sink> Schedule<S> {
         let line = e.to_string();
         let mut first = Some(e);
         for text in self.running.drain(..).chain(self.waiting.drain(..)) {
+            self.pool.end(text.sequence);
             text.sink.failed(first.take().unwrap_or_else(|| Error::device(line.clone())));
         }
     }

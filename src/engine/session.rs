@@ -8,7 +8,7 @@ use super::state::State;
 use super::{Device, Devices, Model};
 use crate::generate::draft::Draft;
 use crate::generate::pool::Pool;
-use crate::generate::saved::Saved;
+use crate::generate::saved::{Saved, SavedError};
 use crate::generate::{self, Want};
 use crate::models::{Head, RECENT_CHUNK, Recent};
 use crate::ops::cache::CacheType;
@@ -114,7 +114,7 @@ impl Session {
     /// Writes what is in the cache, in whole chunks of 64 tokens: any session with the same [`Session::fingerprint`] can go on
     /// from it, on any device, with the same bits. How many tokens that are; 0: fewer than a chunk, and nothing was written.
     ///
-    /// Errors: those of the device and of `out`.
+    /// Errors: those of the device; [`Error::Options`] where `out` takes no more.
     pub fn save(&mut self, out: impl Write) -> Result<usize, Error> {
         self.save_first(self.state.seen.len(), out)
     }
@@ -123,12 +123,11 @@ impl Session {
     fn save_first(&mut self, tokens: usize, out: impl Write) -> Result<usize, Error> {
         let n = tokens / RECENT_CHUNK * RECENT_CHUNK;
         let fingerprint = self.fingerprint()?;
-        if n == 0 || self.state.floor > 0 {
+        if n == 0 || n < self.state.floor {
             return Ok(0);
         }
-        // one sequence lies in order
-        let chunks: Vec<u32> = (0..(n / RECENT_CHUNK) as u32).collect();
-        let saving = self.inner.save(&fingerprint, &self.state.seen[..n], [&chunks, &chunks], out);
+        let tables = self.state.first.map(|first| in_order(n / RECENT_CHUNK, first));
+        let saving = self.inner.save(&fingerprint, &self.state.seen[..n], tables.each_ref().map(Vec::as_slice), out);
         pollster::block_on(saving).map_err(at(Place::Device))?;
         Ok(n)
     }
@@ -141,17 +140,19 @@ impl Session {
         let fingerprint = self.fingerprint()?;
         let mut saved = Saved::open(from, &fingerprint, self.inner.built()).map_err(at(Place::Options))?;
         let n = saved.ids().len();
-        let table = |first: usize| -> Vec<u32> {
-            let chunks = 0..(n / RECENT_CHUNK) as u32;
-            chunks.map(|c| if (c as usize) < first { GONE } else { c }).collect()
-        };
-        let tables = saved.first().map(table);
+        let tables = saved.first().map(|first| in_order(n / RECENT_CHUNK, first));
         self.state.seen.clear();
+        self.state.first = saved.first();
         let restoring = self.inner.restore(&mut saved, tables.each_ref().map(Vec::as_slice));
-        pollster::block_on(restoring).map_err(|e| self.state.failed(e))?;
+        pollster::block_on(restoring).map_err(|e| self.not_restored(e))?;
         self.state.seen.extend_from_slice(saved.ids());
         self.state.floor = if saved.first() == [0; TABLES] { 0 } else { n };
         Ok(n)
+    }
+
+    /// Of what a device reports the session may end; of what a file has not.
+    fn not_restored(&mut self, e: anyhow::Error) -> Error {
+        if e.is::<SavedError>() { at(Place::Options)(e) } else { self.state.failed(e) }
     }
 
     /// Writes what the cache has of the beginning of a prompt; of a session's own where there is no pool.
@@ -161,7 +162,7 @@ impl Session {
         pool: Option<&mut Pool>,
         out: impl Write,
     ) -> Result<usize, Error> {
-        let ids = self.ids(prompt, true, false)?;
+        let (ids, fingerprint) = (self.ids(prompt, true, false)?, self.fingerprint()?);
         let Some(pool) = pool else {
             let same = self.state.seen.iter().zip(&ids).take_while(|(a, b)| a == b).count();
             return self.save_first(same, out);
@@ -171,7 +172,6 @@ impl Session {
         let n = sequence.len();
         let mut saved = Ok(());
         if n > 0 {
-            let fingerprint = self.fingerprint()?;
             let chunks = [sequence.chunks(0), sequence.chunks(1)];
             saved = pollster::block_on(self.inner.save(&fingerprint, &ids[..n], chunks, out));
         }
@@ -191,7 +191,7 @@ impl Session {
             ))
         })?;
         let restored = self.inner.restore(&mut saved, [sequence.chunks(0), sequence.chunks(1)]);
-        let restored = pollster::block_on(restored).map_err(|e| self.state.failed(e));
+        let restored = pollster::block_on(restored).map_err(|e| self.not_restored(e));
         if restored.is_ok() {
             pool.written(&mut sequence, saved.ids());
         }
@@ -384,11 +384,16 @@ impl Session {
         let kept = same.min(ids.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
         let kept = if kept < self.state.floor { 0 } else { kept };
         if kept == 0 {
-            self.state.floor = 0;
+            (self.state.floor, self.state.first) = (0, [0; TABLES]);
         }
         self.state.seen.truncate(kept);
         self.inner.reset();
         self.inner.advance(kept);
         kept
     }
+}
+
+/// The table of a sequence that lies in order, without the chunks before `first`.
+fn in_order(chunks: usize, first: usize) -> Vec<u32> {
+    (0..chunks as u32).map(|c| if (c as usize) < first { GONE } else { c }).collect()
 }

@@ -1,13 +1,16 @@
 //! What a session knows of its cache.
 
 use super::error::{Error, Place};
+use crate::ops::places::TABLES;
 
 /// What is in the cache, and whether it can be gone on with.
 #[derive(Default)]
 pub(super) struct State {
     /// the tokens of the positions from 0 on
     pub seen: Vec<u32>,
-    /// tokens before which none can be gone back to: older chunks of layers with a window are not there
+    /// by table, the chunks from which on the cache has them: of layers with a window older ones may not be there
+    pub first: [usize; TABLES],
+    /// where these are not the very first, tokens before which none can be gone back to
     pub floor: usize,
     /// why there is nothing to go on with
     pub ended: Option<String>,

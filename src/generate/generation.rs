@@ -158,17 +158,26 @@ impl<'s, 'd> Generation<'s, 'd> {
         let mut ids = [last; MOST + 1];
         ids[1..=n].copy_from_slice(guess);
         // tokens drawn so far stand at the end of the history, as far as every one was guessed
-        let (mut right, first) = (0, session.pos());
+        let (mut right, first, mut goes_on) = (0, session.pos(), true);
         logits.clear();
         let draw = |row: usize, all: &[f32]| {
-            if row == right {
-                finite(first + row, all)?;
-                let id = sampler.sample(all, history, history.len())?;
-                history.push(id);
-                drawn.push_back(id);
-                logits.extend_from_slice(all);
-                right += usize::from(guess.get(row) == Some(&id));
+            if row != right || !goes_on {
+                return Ok(());
             }
+            let id = finite(first + row, all).and_then(|()| sampler.sample(all, history, history.len()));
+            let id = match id {
+                Ok(id) => id,
+                Err(e) if row == 0 => return Err(e),
+                // the text may end before: whoever asks for that token gives the one before it again
+                Err(_) => {
+                    (right, goes_on) = (right - 1, false);
+                    return Ok(());
+                }
+            };
+            history.push(id);
+            drawn.push_back(id);
+            logits.extend_from_slice(all);
+            right += usize::from(guess.get(row) == Some(&id));
             Ok(())
         };
         session.feed_any(&ids[..=n], Want::From(0), draw).await?;

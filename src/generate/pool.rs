@@ -230,6 +230,23 @@ impl Pool {
     ///
     /// Errors: there are none left, even of those that are kept; the sequence has what it had.
     pub fn reserve(&mut self, sequence: &mut Sequence, n: usize) -> Result<(), Full> {
+        self.hold(sequence, n)?;
+        let end = (sequence.len + n).div_ceil(CHUNK);
+        if let Some(free) = &mut self.ring {
+            for chunk in sequence.len / CHUNK..end {
+                if sequence.recent.iter().all(|r| r.0 != chunk) {
+                    // there is one for each sequence, and for all a step may touch
+                    sequence.recent.push((chunk, free.pop().ok_or(Full)?));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Pool::reserve`] for tokens of several steps: without chunks of the ring, of which there are enough for one.
+    ///
+    /// Errors: those of [`Pool::reserve`].
+    pub fn hold(&mut self, sequence: &mut Sequence, n: usize) -> Result<(), Full> {
         let end = (sequence.len + n).div_ceil(CHUNK);
         let before: [usize; TABLES] = std::array::from_fn(|t| sequence.chunks[t].len());
         for t in 0..TABLES {
@@ -243,14 +260,6 @@ impl Pool {
                         }
                         return Err(Full);
                     }
-                }
-            }
-        }
-        if let Some(free) = &mut self.ring {
-            for chunk in sequence.len / CHUNK..end {
-                if sequence.recent.iter().all(|r| r.0 != chunk) {
-                    // there is one for each sequence, and for all a step may touch
-                    sequence.recent.push((chunk, free.pop().ok_or(Full)?));
                 }
             }
         }

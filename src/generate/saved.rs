@@ -17,9 +17,9 @@
 use super::session::Session;
 use crate::models::Built;
 use crate::ops::places::{CHUNK, GONE, TABLES};
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use sha2::{Digest, Sha256};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 
 const MAGIC: [u8; 8] = *b"isobitKV";
@@ -34,7 +34,7 @@ const HASH: u64 = 32;
 const LINE: u32 = 1024;
 
 /// Why a saved sequence is not taken.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum SavedError {
     /// it does not begin as one
     #[error("this is no saved sequence")]
@@ -42,6 +42,9 @@ pub enum SavedError {
     /// it was written by another version
     #[error("the saved sequence has version {0}, {VERSION} expected: save it again")]
     Version(u32),
+    /// it, or where it is to be written, fails
+    #[error("the saved sequence: {0}")]
+    Io(#[from] std::io::Error),
     /// its bytes are not those that were written
     #[error("the saved sequence is damaged: its SHA-256 is another than the one at its end")]
     Damaged,
@@ -100,12 +103,12 @@ struct Hashing<W> {
 }
 
 impl<W: Write> Hashing<W> {
-    fn put(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), SavedError> {
         self.hash.update(bytes);
         Ok(self.out.write_all(bytes)?)
     }
 
-    fn numbers(&mut self, numbers: &[u32]) -> anyhow::Result<()> {
+    fn numbers(&mut self, numbers: &[u32]) -> Result<(), SavedError> {
         numbers.iter().try_for_each(|n| self.put(&n.to_le_bytes()))
     }
 }
@@ -143,13 +146,14 @@ impl Session<'_> {
             }
         }
         let hash = out.hash.finalize();
-        out.out.write_all(&hash)?;
-        Ok(out.out.flush()?)
+        let end = out.out.write_all(&hash).and_then(|()| out.out.flush());
+        Ok(end.map_err(SavedError::Io)?)
     }
 
     /// Takes chunks up again that were saved, to where a table has them.
     ///
-    /// Errors: those of the device and of the file; the tables are those of fewer chunks than the file has.
+    /// Errors: those of the device; [`SavedError`] where the file is not any more what it was when it was opened. What the
+    /// chunks then hold is of no account.
     pub async fn restore<R: Read + Seek>(
         &mut self,
         saved: &mut Saved<R>,
@@ -157,19 +161,22 @@ impl Session<'_> {
     ) -> anyhow::Result<()> {
         self.settle().await?;
         let (built, device) = self.cache();
-        saved.from.seek(SeekFrom::Start(saved.data))?;
+        saved.from.seek(SeekFrom::Start(saved.data)).map_err(SavedError::Io)?;
+        let mut hash = saved.head.clone();
         let (mut bytes, mut words) = (Vec::new(), Vec::new());
         for (layer, side, head) in sections(built) {
             let layer = &built.layers[layer];
             for run in runs(chunks[layer.table], &built.pages[layer.table]) {
                 let (buffer, part) = place(built, layer.table, &layer.pages[side], layer.words[side], head, &run);
                 bytes.resize(part.len() * 4, 0);
-                saved.from.read_exact(&mut bytes).context("the saved sequence")?;
+                saved.from.read_exact(&mut bytes).map_err(SavedError::Io)?;
+                hash.update(&bytes);
                 words.clear();
                 words.extend(bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)));
                 device.write_part(buffer, part.start, &words).await?;
             }
         }
+        ensure!(hash.finalize()[..] == saved.hash, SavedError::Damaged);
         Ok(())
     }
 }
@@ -193,61 +200,79 @@ pub struct Saved<R> {
     first: [usize; TABLES],
     /// where the chunks begin
     data: u64,
+    /// of what comes before them, and of all
+    head: Sha256,
+    hash: [u8; HASH as usize],
 }
 
 impl<R: Read + Seek> Saved<R> {
-    /// Reads a saved sequence once, whatever it is, and checks that a session with this fingerprint and plan can go on with
-    /// it. Takes memory for its token ids alone.
+    /// Reads a saved sequence once, and checks that a session with this fingerprint and plan can go on with it: first that it
+    /// is as long as it says, then its bytes. Takes memory for its token ids alone.
     ///
-    /// Errors: [`SavedError`]; those of reading.
-    pub fn open(mut from: R, fingerprint: &str, built: &Built) -> anyhow::Result<Saved<R>> {
-        let size = from.seek(SeekFrom::End(0))?;
-        from.rewind()?;
+    /// Errors: [`SavedError`].
+    pub fn open(from: R, fingerprint: &str, built: &Built) -> Result<Saved<R>, SavedError> {
+        let mut from = Hashed { from, hash: Sha256::new() };
+        let size = from.from.seek(SeekFrom::End(0))?;
+        from.from.rewind()?;
         let mut magic = [0; MAGIC.len()];
-        ensure!(size > HASH + 12 && from.read_exact(&mut magic).is_ok() && magic == MAGIC, SavedError::Unknown);
-        let version = number(&mut from)?;
-        ensure!(version == VERSION, SavedError::Version(version));
-        from.rewind()?;
-        let (mut hash, mut left, mut buffer) = (Sha256::new(), size - HASH, vec![0; 1 << 16]);
-        while left > 0 {
-            let n = left.min(buffer.len() as u64) as usize;
-            from.read_exact(&mut buffer[..n])?;
-            hash.update(&buffer[..n]);
-            left -= n as u64;
+        if size < MAGIC.len() as u64 || from.bytes(&mut magic).is_err() || magic != MAGIC {
+            return Err(SavedError::Unknown);
         }
-        let mut end = [0; HASH as usize];
-        from.read_exact(&mut end)?;
-        ensure!(hash.finalize()[..] == end, SavedError::Damaged);
-        // what follows was written by somebody who can hash, and may be wrong all the same
-        from.seek(SeekFrom::Start(MAGIC.len() as u64 + 4))?;
-        let line = number(&mut from)?;
-        ensure!(line <= LINE && u64::from(line) < size, SavedError::Unsound("its fingerprint is too long"));
+        let version = from.number()?;
+        if version != VERSION {
+            return Err(SavedError::Version(version));
+        }
+        let line = from.number()?;
+        if line > LINE {
+            return Err(SavedError::Unsound("its fingerprint is too long"));
+        }
         let mut found = vec![0; line as usize];
-        from.read_exact(&mut found)?;
-        let found = String::from_utf8_lossy(&found).escape_debug().to_string();
-        ensure!(found == fingerprint, SavedError::Fingerprint { found, expected: fingerprint.into() });
-        let tokens = number(&mut from)? as usize;
-        ensure!(tokens <= built.n_ctx, SavedError::Context { tokens, context: built.n_ctx });
-        ensure!(tokens > 0 && tokens.is_multiple_of(CHUNK), SavedError::Unsound("its tokens are no whole chunks"));
+        from.bytes(&mut found)?;
+        if found != fingerprint.as_bytes() {
+            let found = String::from_utf8_lossy(&found).escape_debug().to_string();
+            return Err(SavedError::Fingerprint { found, expected: fingerprint.into() });
+        }
+        let tokens = from.number()? as usize;
+        if tokens > built.n_ctx {
+            return Err(SavedError::Context { tokens, context: built.n_ctx });
+        }
+        if tokens == 0 || !tokens.is_multiple_of(CHUNK) {
+            return Err(SavedError::Unsound("its tokens are no whole chunks"));
+        }
         let chunks = tokens / CHUNK;
         let mut first = [0; TABLES];
         for first in &mut first {
-            *first = number(&mut from)? as usize;
+            *first = from.number()? as usize;
         }
         // of the last positions, those that the next query sees are there
         let seen = [0, if built.window > 0 { (tokens + 1).saturating_sub(built.window) / CHUNK } else { 0 }];
-        let enough = first.iter().zip(seen).all(|(first, seen)| *first <= seen.min(chunks));
-        ensure!(enough, SavedError::Unsound("chunks that are needed are not there"));
+        if first.iter().zip(seen).any(|(first, seen)| *first > seen.min(chunks)) {
+            return Err(SavedError::Unsound("chunks that are needed are not there"));
+        }
+        let ids = (0..tokens).map(|_| from.number()).collect::<Result<_, _>>()?;
         let words: usize = sections(built)
             .map(|(l, side, _)| {
                 let layer = &built.layers[l];
                 (chunks - first[layer.table]) * CHUNK * layer.words[side]
             })
             .sum();
-        let data = from.stream_position()? + tokens as u64 * 4;
-        ensure!(size == data + words as u64 * 4 + HASH, SavedError::Unsound("it is longer or shorter than its chunks"));
-        let ids = (0..tokens).map(|_| number(&mut from)).collect::<anyhow::Result<_>>()?;
-        Ok(Saved { from, ids, first, data })
+        let (data, mut left) = (from.from.stream_position()?, words as u64 * 4);
+        if size != data + left + HASH {
+            return Err(SavedError::Unsound("it is longer or shorter than its chunks"));
+        }
+        let head = from.hash.clone();
+        let mut buffer = vec![0; 1 << 16];
+        while left > 0 {
+            let n = left.min(buffer.len() as u64) as usize;
+            from.bytes(&mut buffer[..n])?;
+            left -= n as u64;
+        }
+        let mut hash = [0; HASH as usize];
+        from.from.read_exact(&mut hash)?;
+        if from.hash.finalize()[..] != hash {
+            return Err(SavedError::Damaged);
+        }
+        Ok(Saved { from: from.from, ids, first, data, head, hash })
     }
 
     /// The sequence's tokens, whole chunks.
@@ -261,8 +286,25 @@ impl<R: Read + Seek> Saved<R> {
     }
 }
 
-fn number(from: &mut impl Read) -> anyhow::Result<u32> {
-    let mut bytes = [0; 4];
-    from.read_exact(&mut bytes).map_err(|_| SavedError::Unsound("it ends too early"))?;
-    Ok(u32::from_le_bytes(bytes))
+/// Reads bytes and hashes them.
+struct Hashed<R> {
+    from: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Hashed<R> {
+    fn bytes(&mut self, bytes: &mut [u8]) -> Result<(), SavedError> {
+        self.from.read_exact(bytes).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => SavedError::Unsound("it ends too early"),
+            _ => SavedError::Io(e),
+        })?;
+        self.hash.update(bytes);
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<u32, SavedError> {
+        let mut bytes = [0; 4];
+        self.bytes(&mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
 }

@@ -7,6 +7,7 @@ use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind};
+use crate::ops::places::CHUNK;
 use anyhow::{Context, bail, ensure};
 
 /// Layers a model may have.
@@ -293,6 +294,14 @@ impl Hyper {
             RopeScaling::LongRope { original, .. } => format!(", longrope from {original}"),
         };
         format!("{} of {} dims, base {}{scaling}", self.n_rot, self.head_dim, self.rope_base)
+    }
+
+    /// Whether a session of `n_ctx` positions takes longrope's long factors: then its logits are others from the first
+    /// position on.
+    pub fn takes_long_factors(&self, n_ctx: usize) -> bool {
+        // a session has whole chunks of positions
+        let positions = n_ctx.next_multiple_of(CHUNK) as f64;
+        matches!(&self.rope_scaling, RopeScaling::LongRope { original, .. } if positions > *original)
     }
 
     /// How many positions a query of this layer sees at most, the last being its own.

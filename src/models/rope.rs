@@ -65,8 +65,8 @@ impl RopeTable {
                         let ramp = (1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)) * ext;
                         f / factor * (1.0 - ramp) + f * ramp
                     }
-                    RopeScaling::LongRope { short, long, original, .. } => {
-                        f / if n_ctx as f64 > *original { long[i] } else { short[i] }
+                    RopeScaling::LongRope { short, long, .. } => {
+                        f / if h.takes_long_factors(n_ctx) { long[i] } else { short[i] }
                     }
                 }
             })

@@ -51,9 +51,10 @@ fn scores_are_those_of_each_pair_however_many_at_once() {
         ("{\"context\": \"a\"}", "line 1"),
         ("{\"context\": \"a\", \"continuation\": \"b\", \"more\": 1}", "line 1"),
         ("\n{\"context\": \"Once\", \"continuation\": \"\"}", "line 2"),
+        (&format!("{{\"context\": {:?}, \"continuation\": \"b\"}}", "word ".repeat(300)), "raise -c"),
     ] {
         std::fs::write(&file, text).unwrap();
-        refused(&["score", &file, "-d", "cpu"], &[said]);
+        refused(&["score", &file, "-d", "cpu", "-c", "256"], &[said]);
     }
 }
 

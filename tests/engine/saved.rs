@@ -3,6 +3,7 @@
 
 use super::{adapters, request, whole};
 use isobit::internals::formats::LoadMode;
+use isobit::internals::formats::meta::Value;
 use isobit::{CacheType, DeviceOptions, Devices, Engine, EngineOptions, Error, Model, Output, Session, SessionOptions};
 use sha2::{Digest, Sha256};
 use std::io::{Cursor, Write};
@@ -118,6 +119,44 @@ fn an_engine_of_many_texts_saves_and_takes_up_what_a_session_does() {
         let broken = other.restore(Cursor::new(file[1..].to_vec())).expect("queued").wait().expect("called");
         assert!(matches!(broken, Err(Error::Options(_))));
         assert_eq!(other.generate(request(text(), 20, 3)).expect("queued").wait().expect("goes on"), want);
+    }
+}
+
+#[test]
+fn of_a_model_with_windows_a_pool_saves_what_is_seen_and_a_session_goes_on_after_all_of_it() {
+    let mut container = Model::embedded_container();
+    container.meta.entries.push(("llama.attention.sliding_window".into(), Value::U32(70)));
+    let model = Model::from_container(container).expect("opens");
+    let devices = || DeviceOptions { threads: 2, ..DeviceOptions::default() };
+    let open = || Devices::new(devices()).open("cpu").expect("opens");
+    let whole_options = options(CacheType::F16);
+    let mut plain = model.session(open(), whole_options).expect("loads");
+    let want = whole(&mut plain, &request(text(), 60, 3));
+    let mut all = Vec::new();
+    assert_eq!(plain.save(&mut all).expect("saves"), (want.prompt.len() + 59) / 64 * 64);
+    let session = SessionOptions { sequences: 3, ..whole_options };
+    let options = EngineOptions { device: "cpu".into(), devices: devices(), session, queue: 8 };
+    let engine = Engine::start(&model, options).expect("starts");
+    assert_eq!(engine.generate(request(text(), 60, 3)).expect("queued").wait().expect("ends"), want);
+    let out = Shared::default();
+    let prompt = [&want.prompt[..], &want.ids].concat();
+    let n = engine.save(prompt, out.clone()).expect("queued").wait().expect("called").expect("saves");
+    let part = out.0.lock().unwrap().clone();
+    assert!(n >= 128 && part.len() < all.len(), "{n} tokens, {} and {} bytes", part.len(), all.len());
+    for file in [&all, &part] {
+        let mut other = model.session(open(), whole_options).expect("loads");
+        assert_eq!(other.restore(Cursor::new(file)).expect("is taken up"), n);
+        // the same text, which ends before what was saved, and one that goes on after it
+        assert_eq!(whole(&mut other, &request(text(), 60, 3)), want);
+        other.restore(Cursor::new(file)).expect("is taken up");
+        let more = [&want.prompt[..], &want.ids].concat();
+        assert_eq!(whole(&mut other, &request(more.clone(), 20, 8)), whole(&mut plain, &request(more.clone(), 20, 8)));
+        // and what is saved then is there for the next
+        other.restore(Cursor::new(file)).expect("is taken up");
+        whole(&mut other, &request(more, 1, 8));
+        let mut again = Vec::new();
+        assert_eq!(other.save(&mut again).expect("saves"), n);
+        assert_eq!(&again, file);
     }
 }
 
