@@ -396,7 +396,7 @@ fn texts_longer_than_a_step_s_copy_of_recent_positions_end_and_are_those_of_a_se
     let (k_type, v_type) = (CacheType::TQ3_1, CacheType::TQ3_1);
     let options = SessionOptions { context: 256, ubatch: 16, k_type, v_type, ..SessionOptions::default() };
     let mut alone = session(options);
-    // what one is pre-empted for, and begins again with all it has
+    // where there are too few one loses all it has, and begins again
     for pool in [0, 256, 320] {
         let devices = DeviceOptions { threads: 2, ..DeviceOptions::default() };
         let session = SessionOptions { sequences: 2, pool, ..options };

@@ -216,7 +216,7 @@ fn runs_as_alone(
     did
 }
 
-/// Of 64 texts on some devices, `steps` steps for each seed.
+/// Of 64 texts on some devices, `steps` steps for each seed, or as many as ISOBIT_STEPS says.
 fn all_as_alone(devices: Vec<Box<dyn Device>>, cache: CacheType, steps: usize, seeds: &[u64]) {
     let (c, h) = embedded();
     of_as_alone((&c, &h), devices, cache, steps, seeds);
@@ -229,6 +229,7 @@ fn of_as_alone(
     steps: usize,
     seeds: &[u64],
 ) {
+    let steps = std::env::var("ISOBIT_STEPS").map_or(steps, |n| n.parse().expect("ISOBIT_STEPS is a number"));
     let texts = texts(64, h.vocab, &mut 7);
     let expected = alone(c, h, cache, &texts);
     for mut device in devices {
