@@ -198,7 +198,7 @@ pub struct EngineArgs {
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = recent, env = "ISOBIT_KV_RECENT")]
     #[arg(hide_env_values = true)]
     pub kv_recent: Recent,
-    /// Tokens computed at once, at most (-ub)
+    /// Tokens at once, at most (-ub)
     #[arg(long, default_value_t = DEFAULT_UBATCH, value_name = "N", alias = "ubatch-size")]
     #[arg(value_parser = whole::<1, 65535>)]
     #[arg(env = "ISOBIT_UBATCH", hide_env_values = true, allow_negative_numbers = true)]
