@@ -403,7 +403,7 @@ fn texts_longer_than_a_step_s_copy_of_recent_positions_end_and_are_those_of_a_se
         let engine =
             Engine::start(&Model::embedded(), EngineOptions { device: "cpu".into(), devices, session, queue: 64 });
         let engine = engine.expect("starts");
-        let long = |i: usize| request([["The cat ", "A dog "][i % 2], &" and then".repeat(190)].concat(), 30, i as u64);
+        let long = |i: usize| request([["The cat ", "A dog "][i % 2], &" and then".repeat(100)].concat(), 30, i as u64);
         let replies: Vec<_> = (0..4).map(|i| engine.generate(long(i)).expect("queued")).collect();
         let called = engine.call(|s| s.logits("Once").expect("logits")).expect("queued").wait().expect("called");
         assert_eq!(called, alone.logits("Once").expect("logits"));
