@@ -72,8 +72,8 @@
 //! # }
 //! ```
 //!
-//! Cargo features, both on by default: `gpu` is the wgpu device, without which the library runs on CPUs alone; `cli` is the
-//! program, with the pages and plots that only it draws.
+//! Cargo features, all on by default: `gpu` is the wgpu device, without which the library runs on CPUs alone; `cli` is the
+//! program, with the pages and plots that only it draws; `server` is the HTTP server; `hub` fetches models.
 
 mod engine;
 
@@ -101,6 +101,11 @@ pub mod internals {
     //! - [`models`]: config and weights to Recordings
     //! - [`quantize`]: one model file into another, block by block
     //! - [`generate`]: tokens, sampling, sessions
+    //! - [`grammar`]: answers that keep to a schema or a grammar
+    //! - [`chat`]: templates, and what an answer holds besides text
+    //! - [`receipts`]: what a run was, to be checked and replayed
+    //! - `hub`: models by name (feature `cli`)
+    //! - `server`: the HTTP server (feature `server`)
     //! - [`random`]: one generator of random numbers
     //! - [`stop`]: asking long work to stop
     //! - [`stats`]: the quantiles that intervals are made of
@@ -111,18 +116,25 @@ pub mod internals {
     pub mod bench;
     pub mod blocks;
     pub mod cases;
+    pub mod chat;
     #[cfg(feature = "cli")]
     pub mod cli;
     pub mod cpu;
     pub mod formats;
     pub mod fuse;
     pub mod generate;
+    pub mod grammar;
+    #[cfg(feature = "cli")]
+    pub mod hub;
     pub mod limits;
     pub mod models;
     pub mod ops;
     pub mod quantize;
     pub mod random;
+    pub mod receipts;
     pub mod record;
+    #[cfg(feature = "server")]
+    pub mod server;
     pub mod simd;
     pub mod stats;
     pub mod stop;
