@@ -32,4 +32,4 @@ pub use model::check_vocabulary;
 pub use options::{Activations, SessionOptions};
 pub use score::{Pooling, Score};
 pub use session::Session;
-pub use worker::{Answer, Embedding, Engine, EngineOptions, Pieces, Reply};
+pub use worker::{Answer, Embedding, Engine, EngineOptions, Pieces, Reply, Status};

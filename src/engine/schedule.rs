@@ -26,6 +26,8 @@ pub(super) trait Sink {
     fn scored(&self, logprobs: Logprobs);
     /// The text as a vector.
     fn vector(&self, vector: Vec<f32>);
+    /// It has begun, with so many tokens of the prompt from the cache.
+    fn begun(&self, cached: usize);
     /// The end, with the prompt's tokens.
     fn end(&self, ended: Ended, prompt: Vec<u32>);
     /// What went wrong.
@@ -155,6 +157,11 @@ impl<S: Sink> Schedule<S> {
         &mut self.pool
     }
 
+    /// Texts at work and texts that wait.
+    pub fn texts(&self) -> (usize, usize) {
+        (self.running.len(), self.waiting.len())
+    }
+
     /// Whether there is nothing to do.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
@@ -205,17 +212,17 @@ impl<S: Sink> Schedule<S> {
         self.waiting.push_front(text);
     }
 
-    /// One step for all.
+    /// One step for all; how many texts had a token in it.
     ///
     /// Errors: those of the device, which concern every text.
-    pub async fn step(&mut self, session: &mut Session) -> Result<(), Error> {
+    pub async fn step(&mut self, session: &mut Session) -> Result<usize, Error> {
         self.drop_unwanted();
         self.admit();
         let mut shares = self.shares();
         self.guess(&mut shares);
         self.compute(session, &shares).await?;
         self.hand_out();
-        Ok(())
+        Ok(shares.iter().filter(|n| **n > 0).count())
     }
 
     fn drop_unwanted(&mut self) {
@@ -250,6 +257,10 @@ impl<S: Sink> Schedule<S> {
                     text.sink.failed(Error::options("the cache is smaller than one text".into()));
                     continue;
                 }
+            }
+            // one that lost its chunks has begun before
+            if text.growing.ids.len() == text.growing.prompt {
+                text.sink.begun(text.sequence.len());
             }
             self.running.push(text);
         }

@@ -18,7 +18,7 @@ use std::any::Any;
 use std::io::{Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
@@ -59,8 +59,31 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
+/// What an engine is busy with. An engine of one text counts nothing but those that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// texts of which tokens are being computed
+    pub running: usize,
+    /// texts that wait, in the queue and for chunks
+    pub waiting: usize,
+    /// chunks of 64 positions that the cache has
+    pub chunks: usize,
+    /// those that no text has and that are kept for none
+    pub free: usize,
+    /// those that are kept for prompts that begin alike, whoever has them besides
+    pub kept: usize,
+    /// steps taken since it was started, and the texts in all of them
+    pub steps: u64,
+    /// texts in all steps
+    pub texts: u64,
+}
+
 /// What handles, replies and the thread know of each other.
 struct Shared {
+    /// as it was after the last step, without the queue
+    status: Mutex<Status>,
+    /// jobs in the queue
+    queued: AtomicUsize,
     /// why the thread has ended; set before the last of its channels closes
     ended: OnceLock<String>,
     closing: AtomicBool,
@@ -93,6 +116,8 @@ enum Event {
     Piece(Piece),
     Scored(Logprobs),
     Vector(Vec<f32>),
+    /// with how many tokens of the prompt the cache had
+    Begun(usize),
     /// with the prompt's tokens
     End(Ended, Vec<u32>),
     Failed(Error),
@@ -132,7 +157,15 @@ impl Engine {
         let queue = queue.max(1);
         let (jobs, waiting) = sync_channel(queue);
         let (ended, facts, closing) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { ended, closing, queue, facts, thread: Mutex::default() });
+        let shared = Arc::new(Shared {
+            status: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            ended,
+            closing,
+            queue,
+            facts,
+            thread: Mutex::default(),
+        });
         let (loaded, when_loaded) = sync_channel(1);
         let (model, of_thread) = (model.clone(), shared.clone());
         let work = move || {
@@ -216,7 +249,7 @@ impl Engine {
 
     fn reply(&self, events: mpsc::UnboundedReceiver<Event>) -> Reply {
         let shared = self.shared.clone();
-        Reply { events, shared, scores: Vec::new(), vector: Vec::new(), end: None, failed: false }
+        Reply { events, shared, scores: Vec::new(), vector: Vec::new(), cached: 0, end: None, failed: false }
     }
 
     /// Queues a text that is to be a vector: see [`Session::embed`].
@@ -280,10 +313,21 @@ impl Engine {
         if self.shared.ended.get().is_some() {
             return Err(self.shared.closed());
         }
-        self.jobs.try_send(job).map_err(|e| match e {
-            TrySendError::Full(_) => Error::Busy { waiting: self.shared.queue },
-            TrySendError::Disconnected(_) => self.shared.closed(),
+        // counted before the thread can take it
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        self.jobs.try_send(job).map_err(|e| {
+            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            match e {
+                TrySendError::Full(_) => Error::Busy { waiting: self.shared.queue },
+                TrySendError::Disconnected(_) => self.shared.closed(),
+            }
         })
+    }
+
+    /// What it is busy with.
+    pub fn status(&self) -> Status {
+        let status = *lock(&self.shared.status);
+        Status { waiting: status.waiting + self.shared.queued.load(Ordering::Relaxed), ..status }
     }
 
     /// Ends the engine after the step in hand, for all handles, and waits for its thread. Jobs in hand and in the queue get
@@ -357,9 +401,10 @@ impl Worker {
         if shared.facts.get().is_some_and(|f| f.options.sequences > 1) {
             let (most, tokens) = (session.sequences(), session.tokens());
             let schedule = schedule.insert(Schedule::new(session, most, tokens));
-            return many(session, schedule, waiting, closing).unwrap_or_else(|| CLOSED.into());
+            return many(session, schedule, waiting, shared).unwrap_or_else(|| CLOSED.into());
         }
         while let Ok(job) = waiting.recv() {
+            taken(shared, &job);
             if closing() {
                 return CLOSED.into();
             }
@@ -404,6 +449,10 @@ impl Sink for mpsc::UnboundedSender<Event> {
         let _ = self.unbounded_send(Event::Vector(vector));
     }
 
+    fn begun(&self, cached: usize) {
+        let _ = self.unbounded_send(Event::Begun(cached));
+    }
+
     fn end(&self, ended: Ended, prompt: Vec<u32>) {
         let _ = self.unbounded_send(Event::End(ended, prompt));
     }
@@ -422,13 +471,17 @@ fn many(
     session: &mut Session,
     schedule: &mut Schedule<mpsc::UnboundedSender<Event>>,
     jobs: &Receiver<Job>,
-    closing: impl Fn() -> bool,
+    shared: &Shared,
 ) -> Option<String> {
-    let mut open = true;
+    let closing = || shared.closing.load(Ordering::SeqCst);
+    let (mut open, mut steps, mut texts) = (true, 0, 0);
     loop {
         while open && schedule.has_room() {
             let job =
                 if schedule.is_idle() { jobs.recv().map_err(|_| TryRecvError::Disconnected) } else { jobs.try_recv() };
+            if let Ok(job) = &job {
+                taken(shared, job);
+            }
             match job {
                 Ok(_) if closing() => return None,
                 Ok(Job::Wake) => {}
@@ -451,7 +504,9 @@ fn many(
         if schedule.is_idle() {
             return Some("no handle is left".into());
         }
-        if let Err(e) = pollster::block_on(schedule.step(session)) {
+        let done = pollster::block_on(schedule.step(session));
+        texts += *done.as_ref().unwrap_or(&0) as u64;
+        if let Err(e) = done {
             let last = e.is_final().then(|| e.to_string());
             // texts that wait hear of the end as those in the queue do
             schedule.fail(e);
@@ -460,6 +515,18 @@ fn many(
             }
             schedule.yield_cache();
         }
+        let ((running, waiting), usage) = (schedule.texts(), schedule.pool().usage());
+        steps += 1;
+        let (chunks, free, kept) = (usage.chunks, usage.free, usage.kept);
+        *lock(&shared.status) = Status { running, waiting, chunks, free, kept, steps, texts };
+    }
+}
+
+/// A job has left the queue.
+fn taken(shared: &Shared, job: &Job) {
+    // wakes are not counted, since nobody waits for them
+    if !matches!(job, Job::Wake) {
+        shared.queued.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -521,11 +588,22 @@ pub struct Reply {
     shared: Arc<Shared>,
     scores: Vec<Logprobs>,
     vector: Vec<f32>,
+    cached: usize,
     end: Option<(Ended, Vec<u32>)>,
     failed: bool,
 }
 
 impl Reply {
+    /// Tokens of the prompt that an engine of many texts had in its cache already, known with the first token.
+    pub fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// Takes the log probabilities of the prompt's tokens that were asked for, as far as they have come.
+    pub fn take_prompt_logprobs(&mut self) -> Vec<Logprobs> {
+        std::mem::take(&mut self.scores)
+    }
+
     /// Why the text ended; `None` before it has.
     pub fn ended(&self) -> Option<Ended> {
         self.end.as_ref().map(|(ended, _)| *ended)
@@ -563,12 +641,13 @@ impl Stream for Reply {
             match std::task::ready!(Pin::new(&mut self.events).poll_next(cx)) {
                 Some(Event::Scored(logprobs)) => self.scores.push(logprobs),
                 Some(Event::Vector(vector)) => self.vector = vector,
+                Some(Event::Begun(cached)) => self.cached = self.cached.max(cached),
                 event => break event,
             }
         };
         Poll::Ready(match event {
             Some(Event::Piece(piece)) => Some(Ok(piece)),
-            Some(Event::Scored(_) | Event::Vector(_)) => unreachable!("taken above"),
+            Some(Event::Scored(_) | Event::Vector(_) | Event::Begun(_)) => unreachable!("taken above"),
             Some(Event::End(ended, prompt)) => {
                 self.end = Some((ended, prompt));
                 None
