@@ -1,5 +1,6 @@
 //! What is asked for and what comes: prompts, requests, pieces of text.
 
+use super::chain::Chain;
 use super::error::{Error, Place, at};
 use super::state::State;
 use crate::generate::draft::{Draft, Guesser, MOST, Ngram};
@@ -72,6 +73,9 @@ pub struct Request {
     /// log probabilities of the prompt's tokens too, from the one with this index on, 1 at least, since nothing says how
     /// likely the first is ([`Output::prompt_logprobs`]). As many of the likeliest as `logprobs` says beside each
     pub prompt_logprobs: Option<usize>,
+    /// with each token the link of a chain of hashes over the logits that tokens were drawn from ([`Chain`]); all logits are
+    /// read for that
+    pub chain: bool,
 }
 
 /// How the next tokens are guessed.
@@ -108,6 +112,7 @@ impl Request {
             guess: Guess::Off,
             logprobs: None,
             prompt_logprobs: None,
+            chain: false,
         }
     }
 }
@@ -157,6 +162,8 @@ pub struct Piece {
     pub ended: Option<Ended>,
     /// how likely it was, where that was asked for
     pub logprobs: Option<Logprobs>,
+    /// its link of the chain, where that was asked for ([`Request::chain`])
+    pub chain: Option<[u8; 32]>,
 }
 
 /// Why a text ended.
@@ -188,6 +195,8 @@ pub struct Output {
     pub logprobs: Vec<Logprobs>,
     /// how likely the prompt's tokens were, from the first that was asked for on
     pub prompt_logprobs: Vec<Logprobs>,
+    /// its tokens' links of the chain, where that was asked for ([`Request::chain`])
+    pub chain: Vec<[u8; 32]>,
 }
 
 impl Output {
@@ -200,6 +209,7 @@ impl Output {
         self.text.push_str(&piece.text);
         self.ids.push(piece.id);
         self.logprobs.extend(piece.logprobs.clone());
+        self.chain.extend(piece.chain);
         self.ended = piece.ended.unwrap_or(self.ended);
     }
 }
@@ -272,7 +282,7 @@ impl Growing {
         if self.ended.is_some() {
             text.push_str(&self.decoder.finish());
         }
-        Piece { id, position, text, ended: self.ended, logprobs: None }
+        Piece { id, position, text, ended: self.ended, logprobs: None, chain: None }
     }
 }
 
@@ -289,6 +299,7 @@ pub struct Generating<'s> {
     /// the next token of the prompt whose log probability is wanted, and those of the tokens before it
     unscored: Option<usize>,
     scores: Vec<Logprobs>,
+    chain: Option<Chain>,
 }
 
 impl<'s> Generating<'s> {
@@ -303,12 +314,13 @@ impl<'s> Generating<'s> {
         ubatch: usize,
         context: usize,
         software: bool,
+        chain: Option<Chain>,
         request: &Request,
     ) -> Result<Generating<'s>, Error> {
         let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
         // a rasteriser takes longer to select than to hand over what lies in main memory anyway
         let fastest = if software { Reads::Logits } else { Reads::Ahead };
-        let all = request.logprobs.is_some() || request.prompt_logprobs.is_some();
+        let all = request.logprobs.is_some() || request.prompt_logprobs.is_some() || request.chain;
         let reads = if all { Reads::Logits } else { request.reads.unwrap_or(fastest) };
         let mut generation = Generation::new(session, sampler, reads);
         generation.seen(&ids[..kept]);
@@ -320,7 +332,7 @@ impl<'s> Generating<'s> {
         }
         let text = Growing::new(ids, context, request);
         let (logprobs, unscored) = (request.logprobs, request.prompt_logprobs);
-        Ok(Generating { generation, state, tokenizer, text, ubatch, logprobs, unscored, scores: Vec::new() })
+        Ok(Generating { generation, state, tokenizer, text, ubatch, logprobs, unscored, scores: Vec::new(), chain })
     }
 
     /// The prompt's tokens.
@@ -377,7 +389,8 @@ impl<'s> Generating<'s> {
             None => Advance::Prompt { done: fed, of: self.text.prompt },
             Some(id) => {
                 let logprobs = self.logprobs.map(|top| Logprobs::of(self.generation.logits(), id, top));
-                Advance::Piece(Piece { logprobs, ..self.text.piece(self.tokenizer, id) })
+                let chain = self.chain.as_mut().map(|c| c.push(id, self.generation.logits()));
+                Advance::Piece(Piece { logprobs, chain, ..self.text.piece(self.tokenizer, id) })
             }
         })
     }

@@ -5,6 +5,7 @@
 //! uses, and nothing below it. It prints nothing, reads no flags and knows no signals. How data flow is in
 //! `docs/architecture.md`, section "The engine".
 
+mod chain;
 mod devices;
 mod error;
 mod fingerprint;
@@ -20,6 +21,7 @@ mod worker;
 pub use crate::generate::generation::Reads;
 pub use crate::generate::logprobs::Logprobs;
 pub use crate::models::Head;
+pub use chain::Chain;
 pub use devices::{About, Device, DeviceOptions, Devices};
 pub use error::{Cause, Error};
 pub use fingerprint::ARITHMETIC;

@@ -5,6 +5,7 @@
 //! own and is computed again later, which nobody notices but in time, since no bit of a text depends on what else is done.
 
 use super::Model;
+use super::chain::Chain;
 use super::error::{Error, Place, at};
 use super::generate::{Ended, Growing, Guess, Piece, Prompt, Request};
 use super::score::{Pooled, Pooling};
@@ -38,8 +39,8 @@ pub(super) trait Sink {
 
 /// What is made of the rows that steps give.
 enum Rows {
-    /// tokens, by a sampler, with the log probabilities of so many of the likeliest, and guesses
-    Tokens { sampler: Sampler, logprobs: Option<usize>, guess: Option<Ngram> },
+    /// tokens, by a sampler, with the log probabilities of so many of the likeliest, guesses, and the links of a chain
+    Tokens { sampler: Sampler, logprobs: Option<usize>, guess: Option<Ngram>, chain: Option<Chain> },
     /// one vector
     Vector(Pooled),
 }
@@ -90,7 +91,7 @@ struct Found {
     known: usize,
     /// guesses that were right
     right: usize,
-    drawn: Vec<(u32, Option<Logprobs>)>,
+    drawn: Vec<(u32, Option<Logprobs>, Option<[u8; 32]>)>,
     scores: Vec<Logprobs>,
     failed: Option<Error>,
 }
@@ -119,10 +120,11 @@ impl Reading<'_> {
                 found.scores.push(Logprobs::of(row, ids[at + 1], logprobs.unwrap_or_default()));
             }
             Rows::Tokens { .. } if !*goes_on => {}
-            Rows::Tokens { sampler, logprobs, .. } => {
+            Rows::Tokens { sampler, logprobs, chain, .. } => {
                 let id = sampler.sample(row, &ids[..=at], at + 1)?;
                 found.right += usize::from(ids.get(found.known + guessed) == Some(&id));
-                found.drawn.push((id, logprobs.map(|top| Logprobs::of(row, id, top))));
+                let link = chain.as_mut().map(|c| c.push(id, row));
+                found.drawn.push((id, logprobs.map(|top| Logprobs::of(row, id, top)), link));
             }
         }
         Ok(())
@@ -361,8 +363,8 @@ impl<S: Sink> Schedule<S> {
                 ngram.told(guessed, right);
             }
             scores.into_iter().for_each(|l| sink.scored(l));
-            for (id, logprobs) in drawn {
-                let piece = Piece { logprobs, ..growing.piece(tokenizer, id) };
+            for (id, logprobs, chain) in drawn {
+                let piece = Piece { logprobs, chain, ..growing.piece(tokenizer, id) };
                 let ended = piece.ended;
                 // whoever asked may be gone, which is found out before the next step
                 let _ = sink.piece(piece);
@@ -439,5 +441,6 @@ fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usi
         None if request.max_tokens == 0 => usize::MAX,
         None => ids.len() - 1,
     };
-    Ok((Growing::new(ids, session.context(), request), Rows::Tokens { sampler, logprobs, guess }, first))
+    let chain = session.chain(request, &ids)?;
+    Ok((Growing::new(ids, session.context(), request), Rows::Tokens { sampler, logprobs, guess, chain }, first))
 }

@@ -1,5 +1,6 @@
 //! A model loaded on a device: one sequence, generated or scored.
 
+use super::chain::Chain;
 use super::error::{Error, Place, at};
 use super::generate::{Ended, Generating, Output, Piece, Prompt, Request};
 use super::options::SessionOptions;
@@ -74,6 +75,11 @@ impl Session {
     /// Tokens a sequence may have.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// What it was made with, and the context that it has.
+    pub fn options(&self) -> SessionOptions {
+        SessionOptions { context: self.context, ..self.options }
     }
 
     /// Texts that an engine works on at once.
@@ -255,6 +261,7 @@ impl Session {
         self.gives(Head::Logits)?;
         let ids = self.ids(&request.prompt, request.bos, request.special)?;
         request.check(ids.len())?;
+        let chain = self.chain(&request, &ids)?;
         let kept = self.keep(&ids[..request.prompt_logprobs.unwrap_or(ids.len())]);
         let ubatch = self.options.ubatch.max(1);
         let tokenizer = match request.prompt {
@@ -271,6 +278,7 @@ impl Session {
             ubatch,
             self.context,
             self.software,
+            chain,
             &request,
         )
     }
@@ -332,6 +340,11 @@ impl Session {
         pollster::block_on(fed).map_err(|e| self.state.failed(e))?;
         self.state.seen.extend_from_slice(&ids[kept..]);
         Ok(())
+    }
+
+    /// The chain that a request asks for, before its first token.
+    pub(super) fn chain(&self, request: &Request, prompt: &[u32]) -> Result<Option<Chain>, Error> {
+        request.chain.then(|| Ok(Chain::new(&self.fingerprint()?, prompt))).transpose()
     }
 
     /// Whether steps give what is needed.

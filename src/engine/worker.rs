@@ -226,6 +226,11 @@ impl Engine {
         self.facts().context
     }
 
+    /// What its session was made with, and the context that it has.
+    pub fn options(&self) -> SessionOptions {
+        SessionOptions { context: self.context(), ..self.facts().options }
+    }
+
     /// One line that says what decides results: see [`Session::fingerprint`].
     ///
     /// Errors: [`Error::Model`].

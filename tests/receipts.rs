@@ -1,0 +1,7 @@
+//! Receipts and runs: chains over logits, what is refused, what a check finds, branches and comparisons.
+
+#[path = "common/absent.rs"]
+#[allow(dead_code, reason = "what these tests do without a GPU they do on the CPU")]
+mod absent;
+#[path = "receipts/chains.rs"]
+mod chains;
