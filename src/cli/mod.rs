@@ -21,6 +21,8 @@ mod perplexity;
 mod quantize;
 mod run;
 mod score;
+#[cfg(feature = "server")]
+mod serve;
 #[cfg(feature = "gpu")]
 mod shaders;
 mod slim;
@@ -74,6 +76,9 @@ enum Cmd {
     Run(run::RunArgs),
     /// Answer a file of requests, many at once
     Batch(Box<batch::BatchArgs>),
+    /// Serve OpenAI's API, Ollama's, and a page to chat in
+    #[cfg(feature = "server")]
+    Serve(Box<serve::ServeArgs>),
     /// Score continuations of contexts by their log probability
     Score(Box<score::ScoreArgs>),
     /// Turn texts into vectors
@@ -136,6 +141,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
         Cmd::Batch(a) => batch::run(*a),
+        #[cfg(feature = "server")]
+        Cmd::Serve(a) => serve::run(*a),
         Cmd::Score(a) => score::run(*a),
         Cmd::Embed(a) => embed::run(*a),
         Cmd::Devices(a) => devices::run(a),

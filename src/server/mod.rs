@@ -1,1 +1,111 @@
 //! The HTTP server: OpenAI's routes and llama.cpp's, and Ollama's, over one engine of many texts.
+//!
+//! [`app`](router) is a function from a state to routes, so tests call it without a socket; [`serve`] owns the sockets. A
+//! request is checked whole before anything is queued (`prepare`), what comes of it is told in the client's language
+//! (`tell`, and a file for each of the languages), and what is wrong is said in one place (`fault`). Prints nothing, reads no
+//! flags, opens no files.
+
+mod app;
+mod choice;
+mod fault;
+mod fields;
+mod guard;
+mod listen;
+mod llama;
+mod metrics;
+mod ollama;
+mod openai;
+mod page;
+mod prepare;
+mod responses;
+mod stops;
+mod tell;
+
+pub use app::{App, Options, Start};
+pub use listen::{Phase, serve};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use fault::Fault;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a client may take for a request's body.
+const BODY: Duration = Duration::from_secs(30);
+
+/// All routes of a server.
+pub fn router(app: Arc<App>) -> Router {
+    let limit = app.options.body;
+    Router::new()
+        .route("/", get(page::page))
+        .route("/health", get(llama::health))
+        .route("/v1/health", get(llama::health))
+        .route("/metrics", get(llama::metrics))
+        .route("/props", get(llama::props))
+        .route("/slots", get(llama::slots))
+        .route("/isobit/status", get(llama::status))
+        .route("/tokenize", post(llama::tokenize))
+        .route("/detokenize", post(llama::detokenize))
+        .route("/apply-template", post(llama::apply_template))
+        .route("/v1/models", get(openai::models))
+        .route("/v1/models/{*id}", get(openai::one_model))
+        .route("/v1/chat/completions", post(openai::chat))
+        .route("/v1/completions", post(openai::completions))
+        .route("/v1/embeddings", post(openai::embeddings))
+        .route("/v1/responses", post(responses::responses))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::ps))
+        .route("/api/show", post(ollama::show))
+        .route("/api/version", get(ollama::version))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(otherwise)
+        // bodies are read and measured by `read_whole`
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn(move |request, next| read_whole(request, next, limit)))
+        .layer(from_fn_with_state(app.clone(), guard::watch))
+        .with_state(app)
+}
+
+async fn nowhere(request: Request) -> Fault {
+    let path: String = request.uri().path().chars().take(200).collect();
+    let line = format!("there is nothing at {}", path.escape_debug());
+    Fault::refused(StatusCode::NOT_FOUND, "not_found_error", line)
+}
+
+async fn otherwise(request: Request) -> Fault {
+    let line = format!("{} is not what this path takes", request.method());
+    Fault::refused(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", line)
+}
+
+/// Reads a request's body before its handler, in bounds of size and time.
+async fn read_whole(request: Request, next: Next, limit: usize) -> Response {
+    let (parts, body) = request.into_parts();
+    let read = tokio::time::timeout(BODY, axum::body::to_bytes(body, limit)).await;
+    let bytes: Bytes = match read {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(e)) => {
+            let too_large = std::error::Error::source(&e).is_some_and(|s| s.is::<http_body_util::LengthLimitError>());
+            let fault = match too_large {
+                true => {
+                    let line = format!("the body has more than {limit} bytes");
+                    Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", line)
+                }
+                false => Fault::bad("", "the body broke off"),
+            };
+            return fault.into_response();
+        }
+        Err(_) => {
+            let line = format!("the body took longer than {} seconds", BODY.as_secs());
+            return Fault::refused(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", line).into_response();
+        }
+    };
+    next.run(Request::from_parts(parts, Body::from(bytes))).await
+}

@@ -1,0 +1,234 @@
+//! `isobit serve`: the HTTP server, from flags to sockets and back to an exit code.
+
+use super::common::{self, EngineArgs, ModelArgs, note};
+use super::interrupt;
+use crate::chat::Template;
+use crate::engine::{DeviceOptions, Engine, EngineOptions, Head, Model, SessionOptions};
+use crate::generate::sampling::SamplerOptions;
+use crate::server::{self, App, Options};
+use crate::stop::Stop;
+use anyhow::{Context, ensure};
+use clap::Args;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests that may wait beside those at work.
+const QUEUE: usize = 1024;
+/// How often the server looks whether Ctrl-C was pressed.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  isobit serve                          # the story model, and a page at http://127.0.0.1:8080\n  isobit serve model.gguf -np 8 -c 8192 --device gpu\n  isobit serve model.gguf --host 0.0.0.0 --api-key-file key.txt\n\n  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n\nOpenAI's clients use http://127.0.0.1:8080/v1 as their base, Ollama's http://127.0.0.1:8080. An answer depends on its request\nalone: the same seed gives the same text, whoever asks besides, on any device."
+)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The address to listen on; beyond this machine only with a key
+    #[arg(long, default_value = "127.0.0.1", env = "ISOBIT_HOST", hide_env_values = true, value_name = "ADDRESS")]
+    host: String,
+    /// The port; 0: one that is free
+    #[arg(long, default_value = "8080", env = "ISOBIT_PORT", hide_env_values = true)]
+    port: u16,
+    /// Who knows this key may ask (ISOBIT_API_KEY keeps it out of the list of processes)
+    #[arg(long, env = "ISOBIT_API_KEY", hide_env_values = true, value_name = "KEY", conflicts_with = "api_key_file")]
+    api_key: Option<String>,
+    /// A file whose first line is the key
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Listen beyond this machine without a key
+    #[arg(long)]
+    insecure: bool,
+    /// Another name this server goes by (the Host of requests); * for any; may be repeated
+    #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',')]
+    allowed_hosts: Vec<String>,
+    /// What the model is called in answers [default: its file's name]
+    #[arg(short = 'a', long, value_name = "NAME")]
+    alias: Option<String>,
+    /// Texts at once (-np); never changes a result
+    #[arg(long, default_value = "4", value_name = "N", value_parser = common::whole::<1, 4096>)]
+    parallel: usize,
+    /// Positions the cache holds for all of them together; 0: the context for each
+    #[arg(long, default_value = "0", value_name = "N", value_parser = common::whole::<0, {1 << 28}>)]
+    pool: usize,
+    /// Make vectors of texts (/v1/embeddings) instead of texts
+    #[arg(long, alias = "embedding")]
+    embeddings: bool,
+    /// A built-in chat template by name, or a file with one, instead of the model's own
+    #[arg(long, value_name = "NAME|FILE")]
+    chat_template: Option<String>,
+    /// Tokens of an answer where a request does not say; -1: until it ends
+    #[arg(short = 'n', long = "predict", default_value = "-1", value_name = "N", allow_negative_numbers = true)]
+    n: i64,
+    /// Bytes of a request, at most
+    #[arg(long, default_value = "8388608", value_name = "BYTES", hide_short_help = true)]
+    max_body: usize,
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
+    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::word)]
+    device: String,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+impl ServeArgs {
+    /// The key that is asked for.
+    fn key(&self) -> anyhow::Result<Option<String>> {
+        let key = match &self.api_key_file {
+            Some(path) => {
+                let text =
+                    std::fs::read_to_string(path).with_context(|| format!("--api-key-file {}", path.display()))?;
+                Some(text.lines().next().unwrap_or_default().trim().to_owned())
+            }
+            None => self.api_key.clone(),
+        };
+        ensure!(key.as_deref() != Some(""), "the key is empty");
+        Ok(key)
+    }
+
+    fn listen(&self, key: bool) -> anyhow::Result<TcpListener> {
+        use std::net::ToSocketAddrs;
+        let place = || format!("--host {} --port {}", self.host, self.port);
+        let addresses: Vec<SocketAddr> =
+            (self.host.as_str(), self.port).to_socket_addrs().with_context(place)?.collect();
+        let local = addresses.iter().all(|a| a.ip().is_loopback());
+        ensure!(
+            local || key || self.insecure,
+            "--host {} lets others in: give them a key (--api-key-file), or say --insecure",
+            self.host
+        );
+        let listener = TcpListener::bind(&addresses[..]).with_context(place)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// Names that requests may use for this server.
+    fn hosts(&self) -> Vec<String> {
+        let own = ["localhost", "127.0.0.1", "::1", self.host.as_str()].map(str::to_lowercase);
+        own.into_iter().chain(self.allowed_hosts.iter().map(|h| h.to_lowercase())).collect()
+    }
+
+    fn template(&self, model: &Model) -> anyhow::Result<Option<Arc<Template>>> {
+        let Some(name) = &self.chat_template else { return Ok(None) };
+        let place = || format!("--chat-template {name}");
+        Ok(Some(Arc::new(model.chat_template(Some(name)).with_context(place)?)))
+    }
+
+    fn options(&self, model: &Model, key: Option<String>, sampling: SamplerOptions) -> anyhow::Result<Options> {
+        let file = model.file().file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let alias = self.alias.clone().unwrap_or_else(|| file.trim_matches(['<', '>']).to_owned());
+        let any = self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+        let head = if self.embeddings { Head::Hidden } else { Head::Logits };
+        let context = self.engine.n_ctx(model.hyper());
+        // an engine of one text does not tell what it is busy with
+        let sequences = self.parallel.max(2);
+        let pool = if self.pool > 0 { self.pool } else { context * self.parallel };
+        let options = self.engine.options(context, sequences);
+        Ok(Options {
+            alias,
+            hosts: self.hosts(),
+            addresses: any,
+            api_key: key,
+            sampling,
+            max_tokens: usize::try_from(self.n).unwrap_or(usize::MAX),
+            parallel: self.parallel,
+            session: SessionOptions { sequences, pool, head, ..options },
+            template: self.template(model)?,
+            embeddings: self.embeddings,
+            record: None,
+            body: self.max_body,
+        })
+    }
+}
+
+pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
+    let key = a.key()?;
+    // before the model is loaded, which may take minutes
+    let listener = a.listen(key.is_some())?;
+    let model = a.model.model()?;
+    let options = a.options(&model, key, SamplerOptions::default())?;
+    let hold = interrupt::hold();
+    // texts that are at work when the server is asked to end come to theirs
+    let devices = DeviceOptions { stop: Stop::default(), ..a.engine.device_options() };
+    let engine = EngineOptions { device: a.device.clone(), devices, session: options.session, queue: QUEUE };
+    let of = model.clone();
+    let app = App::new(model, options, Box::new(move || Engine::start(&of, engine.clone())));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let served = runtime.block_on(serve(app, listener));
+    // what waits for a thread that is busy for minutes waits no longer
+    runtime.shutdown_background();
+    drop(hold);
+    served
+}
+
+/// Serves until it is asked to end.
+async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<ExitCode> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    let shown = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
+    let shown = if shown.contains(':') { format!("[{shown}]") } else { shown };
+    note!("listening on http://{shown}:{}", address.port());
+    let (loaded, load) = (app.clone(), Arc::new(tokio::sync::Notify::new()));
+    let failed = load.clone();
+    let loading = tokio::task::spawn_blocking(move || {
+        let status = common::Status::new("loading the model");
+        let result = loaded.load();
+        drop(status);
+        match &result {
+            Ok(()) => {
+                note!("{} on {}, {} texts at once", loaded.options.alias, loaded.device(), loaded.options.parallel)
+            }
+            Err(_) => failed.notify_one(),
+        }
+        result
+    });
+    let stop = async {
+        tokio::select! {
+            () = asked() => {}
+            // without a model there is nothing to serve
+            () = load.notified() => {}
+        }
+    };
+    server::serve(listener, server::router(app.clone()), app.phase.clone(), stop).await;
+    if loading.is_finished() {
+        loading.await??;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until somebody asks the program to end. Whoever asks twice ends it at once.
+async fn asked() {
+    let pressed = async {
+        while !interrupt::stop().asked() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        () = pressed => {}
+        () = terminated() => {
+            note!("stopping; another signal ends at once");
+            tokio::spawn(async {
+                terminated().await;
+                interrupt::leave();
+            });
+        }
+    }
+}
+
+/// Waits for SIGTERM, where there are signals.
+#[cfg(unix)]
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+async fn terminated() {
+    std::future::pending().await
+}

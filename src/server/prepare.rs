@@ -1,0 +1,359 @@
+//! From a request's body to requests of the engine: fields checked, messages made a prompt, the prompt made tokens. All that
+//! can be wrong is found here, before anything is queued.
+
+use super::app::App;
+use super::fault::Fault;
+use super::fields::{Fields, id};
+use crate::chat::{Conversation, Format};
+use crate::engine::{Prompt, Request};
+use crate::generate::sampling::SamplerOptions;
+use crate::generate::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use std::time::SystemTime;
+
+/// Texts of an answer, at most.
+const CHOICES: i64 = 16;
+/// Stop strings, and bytes of one.
+const STOPS: usize = 16;
+const STOP_BYTES: usize = 1024;
+/// Likeliest tokens told beside each, at most.
+const TOP: i64 = 20;
+/// Tokens with a bias, at most.
+const BIASES: usize = 1024;
+/// Tools of a request, at most.
+const TOOLS: usize = 128;
+
+/// How an answer is read: as the model's template writes it.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    /// the template's
+    pub format: Format,
+    /// whether it may call tools
+    pub tools: bool,
+    /// whether the prompt ends where the model has begun to think
+    pub reasons: bool,
+}
+
+/// What is asked for, checked.
+pub struct Ask {
+    /// one for each text
+    pub requests: Vec<Request>,
+    /// tokens of the prompt
+    pub prompt_tokens: usize,
+    /// strings that end a text
+    pub stops: Vec<String>,
+    /// how texts are read; `None`: as they are
+    pub parse: Option<Reading>,
+    /// whether the answer streams
+    pub stream: bool,
+    /// whether a stream tells numbers of tokens
+    pub usage: bool,
+    /// of how many of the likeliest tokens log probabilities are told; `None`: of none
+    pub logprobs: Option<usize>,
+    /// what is shown before a text
+    pub echo: String,
+    /// whether the digest of the logits is told
+    pub digest: bool,
+    /// whether a receipt is
+    pub receipt: bool,
+    /// the prompt as text, where it was one
+    pub prompt: String,
+}
+
+/// How tokens are chosen: as the request says, and else as the server was started.
+pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
+    let base = &app.options.sampling;
+    let far = f64::from(f32::MAX);
+    Ok(SamplerOptions {
+        temperature: f.float("temperature", 0.0, 100.0)?.unwrap_or(base.temperature),
+        top_k: f.whole(&["top_k"], -1, i64::from(i32::MAX))?.map_or(base.top_k, |k| k.max(0) as usize),
+        top_p: f.float("top_p", f64::MIN_POSITIVE, 1.0)?.unwrap_or(base.top_p),
+        min_p: f.float("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
+        repeat_penalty: f.float("repeat_penalty", f64::MIN_POSITIVE, far)?.unwrap_or(base.repeat_penalty),
+        repeat_last_n: f.whole(&["repeat_last_n"], -1, i64::from(i32::MAX))?.map_or(base.repeat_last_n, last),
+        seed: f.seed()?.unwrap_or(base.seed),
+        ..base.clone()
+    })
+}
+
+/// -1: all of the context.
+fn last(n: i64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+impl App {
+    fn tokenizer(&self) -> Result<&Tokenizer, Fault> {
+        self.model.tokenizer().map_err(|e| Fault::bad("", format!("this model reads no text: {e}")))
+    }
+
+    /// The tokens of a text, of which the context holds all.
+    pub fn ids_of(&self, text: &str, bos: bool, special: bool) -> Result<Vec<u32>, Fault> {
+        let (tokenizer, context) = (self.tokenizer()?, self.context());
+        // tokenising takes far more memory than the text
+        let least = if text.len() > 1 << 16 { tokenizer.least_ids(text) } else { 0 };
+        if least > context {
+            return Err(Fault::too_long(least, context));
+        }
+        let ids = tokenizer.encode(text, bos && tokenizer.adds_bos(), special);
+        self.fits(ids.map_err(|e| Fault::bad("", format!("{e:#}")))?)
+    }
+
+    fn fits(&self, ids: Vec<u32>) -> Result<Vec<u32>, Fault> {
+        match ids.len() {
+            0 => Err(Fault::bad("prompt", "the prompt has no tokens: write something")),
+            n if n > self.context() => Err(Fault::too_long(n, self.context())),
+            _ => Ok(ids),
+        }
+    }
+
+    /// A prompt as OpenAI has it: a text, or a list of token ids.
+    pub fn prompt_ids(&self, v: &Value, name: &str) -> Result<(Vec<u32>, String), Fault> {
+        let wrong = || Fault::bad(name, format!("{name}: a text or a list of token ids expected, one a request"));
+        match v {
+            Value::String(text) => Ok((self.ids_of(text, true, false)?, text.clone())),
+            // a list of one text is a text
+            Value::Array(list) if list.len() == 1 && list[0].is_string() => self.prompt_ids(&list[0], name),
+            Value::Array(list) if list.len() > self.context() => Err(Fault::too_long(list.len(), self.context())),
+            Value::Array(list) => {
+                let n = self.model.vocabulary();
+                let ids: Option<Vec<u32>> = list.iter().map(|v| id(v, n)).collect();
+                Ok((self.fits(ids.ok_or_else(wrong)?)?, String::new()))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What all requests for texts have in common.
+fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize) -> Result<Ask, Fault> {
+    let model = f.text("model")?;
+    if model.is_some_and(|m| m.len() > 1024) {
+        return Err(Fault::bad("model", "model: a name of 1024 bytes at most expected"));
+    }
+    let stops = f.texts("stop", STOPS)?;
+    if stops.iter().any(|s| s.len() > STOP_BYTES) {
+        return Err(Fault::bad("stop", format!("stop: strings of {STOP_BYTES} bytes at most expected")));
+    }
+    let n = f.whole(&["n"], 1, CHOICES)?.unwrap_or(1) as u64;
+    let first = sampling(f, app)?;
+    let names = ["max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"];
+    let max_tokens = match f.whole(&names, -1, i64::from(u32::MAX))? {
+        Some(-1) => usize::MAX,
+        Some(n) => n as usize,
+        None => most,
+    };
+    let ignore_end = f.flag("ignore_eos")?;
+    let stream = f.flag("stream")?;
+    let usage = match f.object("stream_options")? {
+        Some(options) => Fields::of(options.clone()).flag("include_usage")?,
+        None => false,
+    };
+    let (digest, receipt) = (f.flag("digest")?, f.flag("receipt")?);
+    let one = |i: u64| Request {
+        max_tokens,
+        sampling: SamplerOptions { seed: first.seed.wrapping_add(i), ..first.clone() },
+        ignore_end,
+        ..Request::new(ids.clone())
+    };
+    Ok(Ask {
+        requests: (0..n).map(one).collect(),
+        prompt_tokens: ids.len(),
+        stops,
+        parse: None,
+        stream,
+        usage,
+        logprobs: None,
+        echo: String::new(),
+        digest,
+        receipt,
+        prompt: String::new(),
+    })
+}
+
+impl Ask {
+    fn tell_logprobs(&mut self, top: usize) {
+        self.logprobs = Some(top);
+        self.requests.iter_mut().for_each(|r| r.logprobs = Some(top));
+    }
+}
+
+/// `/v1/completions`.
+pub fn completion(app: &App, body: &[u8]) -> Result<Ask, Fault> {
+    completion_of(app, &Fields::parse(body)?)
+}
+
+/// As [`completion`], of fields.
+pub fn completion_of(app: &App, f: &Fields) -> Result<Ask, Fault> {
+    let prompt = f.get("prompt").ok_or_else(|| Fault::bad("prompt", "prompt is missing"))?;
+    let (ids, text) = app.prompt_ids(prompt, "prompt")?;
+    let mut ask = common(app, f, ids, 16)?;
+    if f.whole(&["best_of"], 1, CHOICES)?.is_some_and(|b| b as usize != ask.requests.len()) {
+        return Err(Fault::bad("best_of", "best_of other than n is not supported here; `isobit batch` has it"));
+    }
+    // -1 or so is nobody's meaning
+    if let Some(top) = f.whole(&["logprobs"], 0, TOP)? {
+        ask.tell_logprobs(top as usize);
+    }
+    if f.flag("echo")? {
+        ask.echo = match (text.is_empty(), app.tokenizer()) {
+            (true, Ok(t)) => t.decode(prompt_of(&ask.requests[0])),
+            _ => text.clone(),
+        };
+        if let Some(request) = ask.requests.first_mut().filter(|r| r.logprobs.is_some() && ask.prompt_tokens > 1) {
+            request.prompt_logprobs = Some(1);
+        }
+    }
+    ask.prompt = text;
+    Ok(ask)
+}
+
+/// The tokens of a request's prompt.
+pub fn prompt_of(request: &Request) -> &[u32] {
+    match &request.prompt {
+        Prompt::Ids(ids) => ids,
+        Prompt::Text(_) => &[],
+    }
+}
+
+/// `/v1/chat/completions`.
+pub fn chat(app: &App, body: &[u8]) -> Result<Ask, Fault> {
+    chat_of(app, &mut Fields::parse(body)?)
+}
+
+/// As [`chat`], of fields.
+pub fn chat_of(app: &App, f: &mut Fields) -> Result<Ask, Fault> {
+    let (text, reading) = render(app, f)?;
+    // the template has written what a text begins with
+    let ids = app.ids_of(&text, false, true)?;
+    let mut ask = common(app, f, ids, app.options.max_tokens)?;
+    let top = f.whole(&["top_logprobs"], 0, TOP)?;
+    match (f.flag("logprobs")?, top) {
+        (true, top) => ask.tell_logprobs(top.unwrap_or(0) as usize),
+        (false, Some(1..)) => return Err(Fault::bad("top_logprobs", "top_logprobs is there without logprobs: true")),
+        (false, _) => {}
+    }
+    (ask.parse, ask.prompt) = (Some(reading), text);
+    Ok(ask)
+}
+
+/// The prompt that a chat's messages make, and how its answer is read. What was used is taken out of the fields.
+pub fn render(app: &App, f: &mut Fields) -> Result<(String, Reading), Fault> {
+    let template = app.template.as_ref().map_err(|why| Fault::bad("messages", why.clone()))?;
+    let messages = match f.take("messages") {
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        Some(_) => return Err(Fault::bad("messages", "messages: a list of at least one message expected")),
+        None => return Err(Fault::bad("messages", "messages is missing")),
+    };
+    let messages: Vec<Value> =
+        messages.into_iter().enumerate().map(|(i, m)| message(i, m)).collect::<Result<_, _>>()?;
+    let tools = tools(f)?;
+    let kwargs = f.object("chat_template_kwargs")?.cloned().unwrap_or_default();
+    let has_tools = tools.is_some();
+    let continues = f.maybe_flag("add_generation_prompt")? == Some(false);
+    let conversation = Conversation {
+        messages: template.suited(&messages),
+        tools,
+        add_generation_prompt: !continues,
+        kwargs,
+        now: SystemTime::now(),
+    };
+    let text = template.render(&conversation).map_err(|e| Fault::bad("messages", e.to_string()))?;
+    let format = Format::of(template.source());
+    let reasons = format.opened(&text);
+    Ok((text, Reading { format, tools: has_tools, reasons }))
+}
+
+/// A message that a template can be given: with a role, and content of text alone.
+fn message(i: usize, message: Value) -> Result<Value, Fault> {
+    let wrong = |what: &str, why: String| {
+        let place = format!("messages[{i}]{what}");
+        Fault::bad(&place, format!("{place}: {why}"))
+    };
+    let Value::Object(mut m) = message else {
+        return Err(wrong("", "an object expected".into()));
+    };
+    match m.get("role").and_then(Value::as_str).unwrap_or_default() {
+        "" => return Err(wrong(".role", "a string expected".into())),
+        // models were trained with the older name
+        "developer" => drop(m.insert("role".into(), "system".into())),
+        _ => {}
+    }
+    match m.get("content") {
+        None | Some(Value::Null) => drop(m.insert("content".into(), "".into())),
+        Some(Value::String(_)) => {}
+        Some(Value::Array(parts)) => {
+            let parts = parts.iter().map(|p| part(p).map(|text| json!({ "type": "text", "text": text })));
+            let parts = parts.collect::<Result<Vec<_>, _>>().map_err(|why| wrong(".content", why))?;
+            m.insert("content".into(), parts.into());
+        }
+        Some(_) => return Err(wrong(".content", "a string or a list of parts expected".into())),
+    }
+    Ok(Value::Object(m))
+}
+
+/// The text of a part.
+fn part(p: &Value) -> Result<&str, String> {
+    let text = |name: &str| p.get(name).and_then(Value::as_str);
+    match (text("type"), text("text")) {
+        (Some("text" | "input_text" | "output_text") | None, Some(text)) => Ok(text),
+        (Some(kind), _) => {
+            let kind: String = kind.chars().take(40).collect();
+            Err(format!("a part of type {kind:?} is not supported: text is"))
+        }
+        _ => Err("a part without text".into()),
+    }
+}
+
+/// The tools that may be called.
+fn tools(f: &Fields) -> Result<Option<Vec<Value>>, Fault> {
+    let choice = f.get("tool_choice");
+    if choice.is_some_and(|c| c == "none") {
+        return Ok(None);
+    }
+    let Some(tools) = f.list("tools")?.filter(|t| !t.is_empty()) else { return Ok(None) };
+    if tools.len() > TOOLS {
+        return Err(Fault::bad("tools", format!("tools has {}: {TOOLS} at most expected", tools.len())));
+    }
+    let named = |t: &&Value| t.pointer("/function/name").and_then(Value::as_str).is_some_and(|n| !n.is_empty());
+    // of the responses API the function is the tool itself
+    let flat = |t: &Value| match t.get("function") {
+        None => json!({ "type": "function", "function": {
+            "name": t.get("name"), "description": t.get("description"), "parameters": t.get("parameters"),
+        }}),
+        Some(_) => t.clone(),
+    };
+    let tools: Vec<Value> = tools.iter().map(flat).collect();
+    match tools.iter().find(|t| !named(t)) {
+        Some(_) => Err(Fault::bad("tools", "tools: functions with a name expected")),
+        None => Ok(Some(tools)),
+    }
+}
+
+/// Biases of tokens, of `logit_bias` in OpenAI's form (an object of ids) or llama.cpp's (a list of pairs).
+pub fn biases(f: &Fields, vocabulary: usize) -> Result<Vec<(u32, f32)>, Fault> {
+    let wrong = || f.wrong("logit_bias", "an object from token ids to numbers from -100 to 100");
+    let pairs: Vec<(Value, Value)> = match f.get("logit_bias") {
+        None => return Ok(Vec::new()),
+        Some(Value::Object(map)) => {
+            let pair = |(k, v): (&String, &Value)| Some((Value::from(k.parse::<u64>().ok()?), v.clone()));
+            map.iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)?
+        }
+        Some(Value::Array(list)) => {
+            let pair = |p: &Value| Some((p.get(0)?.clone(), p.get(1)?.clone()));
+            list.iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)?
+        }
+        Some(_) => return Err(wrong()),
+    };
+    if pairs.len() > BIASES {
+        return Err(Fault::bad("logit_bias", format!("logit_bias has {}: {BIASES} at most expected", pairs.len())));
+    }
+    let one = |(k, v): &(Value, Value)| {
+        let bias = match v {
+            // llama.cpp's word for never
+            Value::Bool(false) => f32::NEG_INFINITY,
+            v => v.as_f64().filter(|b| b.abs() <= 100.0)? as f32,
+        };
+        Some((id(k, vocabulary)?, bias))
+    };
+    pairs.iter().map(one).collect::<Option<_>>().ok_or_else(wrong)
+}

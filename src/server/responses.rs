@@ -1,0 +1,247 @@
+//! `/v1/responses`, as far as it needs no memory of earlier ones: text in, text and tool calls out, and the events of a
+//! stream.
+
+use super::app::{App, now};
+use super::choice::{Delta, Finish, Timings, Usage, Whole};
+use super::fault::Fault;
+use super::fields::Fields;
+use super::openai::{new_id, prepared};
+use super::prepare::{self, Ask};
+use super::tell::{self, Frame, Teller};
+use crate::chat::Event;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// A chat's request for what a response is asked for.
+fn ask(app: &App, body: &[u8]) -> Result<Ask, Fault> {
+    let mut f = Fields::parse(body)?;
+    for name in ["previous_response_id", "conversation"] {
+        if f.get(name).is_some() {
+            return Err(Fault::bad(
+                name,
+                format!("{name}: this server remembers no responses; send all of the messages"),
+            ));
+        }
+    }
+    let mut messages = Vec::new();
+    if let Some(text) = f.text("instructions")? {
+        messages.push(json!({ "role": "system", "content": text }));
+    }
+    match f.take("input") {
+        Some(Value::String(text)) => messages.push(json!({ "role": "user", "content": text })),
+        Some(Value::Array(items)) => {
+            for (i, item) in items.into_iter().enumerate() {
+                messages.push(message(i, item)?);
+            }
+        }
+        _ => return Err(Fault::bad("input", "input: a text or a list of messages expected")),
+    }
+    let mut out = Map::from_iter([("messages".to_owned(), Value::Array(messages))]);
+    let same = [
+        "max_output_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stream",
+        "tools",
+        "tool_choice",
+        "model",
+    ];
+    for name in same {
+        if let Some(v) = f.take(name) {
+            out.insert(name.into(), v);
+        }
+    }
+    if let Some(format) = f.object("text")?.and_then(|t| t.get("format")) {
+        let format = match format.get("type").and_then(Value::as_str) {
+            Some("json_schema") => json!({ "type": "json_schema", "json_schema": format }),
+            _ => format.clone(),
+        };
+        out.insert("response_format".into(), format);
+    }
+    prepare::chat_of(app, &mut Fields::of(out))
+}
+
+/// An item of the input as a message.
+fn message(i: usize, item: Value) -> Result<Value, Fault> {
+    let text = |name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("type") {
+        "" | "message" => Ok(json!({ "role": item.get("role"), "content": item.get("content") })),
+        "function_call" => Ok(json!({ "role": "assistant", "content": "", "tool_calls": [{
+            "id": text("call_id"), "type": "function",
+            "function": { "name": text("name"), "arguments": text("arguments") },
+        }] })),
+        "function_call_output" => {
+            Ok(json!({ "role": "tool", "tool_call_id": text("call_id"), "content": item.get("output") }))
+        }
+        "reasoning" => Ok(json!({ "role": "assistant", "content": "" })),
+        _ => Err(Fault::bad(&format!("input[{i}].type"), format!("input[{i}]: items of this type are not supported"))),
+    }
+}
+
+/// A response that grows.
+struct Growing {
+    app: Arc<App>,
+    id: String,
+    item: String,
+    created: u64,
+    whole: Whole,
+    timings: Option<Timings>,
+    events: u64,
+    begun: bool,
+}
+
+impl Growing {
+    fn new(app: Arc<App>) -> Growing {
+        let (id, item, created) = (new_id("resp_"), new_id("msg_"), now());
+        Growing { app, id, item, created, whole: Whole::default(), timings: None, events: 0, begun: false }
+    }
+
+    fn content(&self) -> Value {
+        json!({ "type": "output_text", "text": self.whole.content, "annotations": [] })
+    }
+
+    fn item(&self, status: &str) -> Value {
+        json!({ "id": self.item, "type": "message", "role": "assistant", "status": status, "content": [self.content()] })
+    }
+
+    fn calls(&self) -> Vec<Value> {
+        let call = |(i, (name, arguments)): (usize, &(String, String))| {
+            let id = format!("{}_{i}", self.id.replace("resp_", "fc_"));
+            json!({
+                "id": id, "call_id": id, "type": "function_call", "status": "completed", "name": name, "arguments": arguments,
+            })
+        };
+        self.whole.calls.iter().enumerate().map(call).collect()
+    }
+
+    fn response(&self, status: &str) -> Value {
+        let mut output = Vec::new();
+        if status != "in_progress" {
+            if !self.whole.content.is_empty() || self.whole.calls.is_empty() {
+                output.push(self.item(status));
+            }
+            output.extend(self.calls());
+        }
+        let cut = self.whole.finish == Some(Finish::Length) && status == "incomplete";
+        let usage = self.timings.map(|t| {
+            let u = Usage::of([&t]);
+            json!({
+                "input_tokens": u.prompt, "output_tokens": u.predicted, "total_tokens": u.prompt + u.predicted,
+                "input_tokens_details": { "cached_tokens": u.cached },
+                "output_tokens_details": { "reasoning_tokens": 0 },
+            })
+        });
+        json!({
+            "id": self.id, "object": "response", "created_at": self.created, "status": status,
+            "model": self.app.options.alias, "output": output, "usage": usage, "error": null,
+            "incomplete_details": cut.then(|| json!({ "reason": "max_output_tokens" })),
+            "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "metadata": {},
+            "instructions": null, "temperature": null, "top_p": null,
+        })
+    }
+
+    fn status(&self) -> &'static str {
+        if self.whole.finish == Some(Finish::Length) { "incomplete" } else { "completed" }
+    }
+
+    fn frame(&mut self, event: &'static str, mut data: Value) -> Frame {
+        data["type"] = event.into();
+        data["sequence_number"] = self.events.into();
+        self.events += 1;
+        Frame { event: Some(event), data: data.to_string() }
+    }
+
+    fn place(&self) -> Value {
+        json!({ "item_id": self.item, "output_index": 0, "content_index": 0 })
+    }
+}
+
+impl Teller for Growing {
+    fn begin(&mut self) -> Vec<Frame> {
+        let response = json!({ "response": self.response("in_progress") });
+        vec![self.frame("response.created", response.clone()), self.frame("response.in_progress", response)]
+    }
+
+    fn delta(&mut self, d: Delta) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for event in &d.events {
+            let Event::Content(text) = event else { continue };
+            if !self.begun {
+                self.begun = true;
+                let mut item = self.item("in_progress");
+                item["content"] = json!([]);
+                frames.push(self.frame("response.output_item.added", json!({ "output_index": 0, "item": item })));
+                let mut part = self.place();
+                part["part"] = json!({ "type": "output_text", "text": "", "annotations": [] });
+                frames.push(self.frame("response.content_part.added", part));
+            }
+            let mut delta = self.place();
+            delta["delta"] = text.as_str().into();
+            delta["logprobs"] = json!([]);
+            frames.push(self.frame("response.output_text.delta", delta));
+        }
+        self.whole.push(d);
+        frames
+    }
+
+    fn over(&mut self, _: usize, timings: Timings) {
+        self.timings = Some(timings);
+    }
+
+    fn fault(&mut self, fault: &Fault) -> Vec<Frame> {
+        let mut error = fault.body()["error"].take();
+        error["sequence_number"] = self.events.into();
+        vec![self.frame("error", error)]
+    }
+
+    fn end(&mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        if self.begun {
+            let (mut done, mut part) = (self.place(), self.place());
+            done["text"] = self.whole.content.as_str().into();
+            done["logprobs"] = json!([]);
+            part["part"] = self.content();
+            let item = json!({ "output_index": 0, "item": self.item("completed") });
+            frames.push(self.frame("response.output_text.done", done));
+            frames.push(self.frame("response.content_part.done", part));
+            frames.push(self.frame("response.output_item.done", item));
+        }
+        for (i, call) in self.calls().into_iter().enumerate() {
+            let at = i + usize::from(self.begun);
+            let mut added = call.clone();
+            added["status"] = "in_progress".into();
+            let arguments = json!({ "item_id": call["id"], "output_index": at, "arguments": call["arguments"] });
+            frames.push(self.frame("response.output_item.added", json!({ "output_index": at, "item": added })));
+            frames.push(self.frame("response.function_call_arguments.done", arguments));
+            frames.push(self.frame("response.output_item.done", json!({ "output_index": at, "item": call })));
+        }
+        let (status, name) = match self.status() {
+            "incomplete" => ("incomplete", "response.incomplete"),
+            _ => ("completed", "response.completed"),
+        };
+        let response = json!({ "response": self.response(status) });
+        frames.push(self.frame(name, response));
+        frames
+    }
+}
+
+/// `POST /v1/responses`
+pub async fn responses(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Fault> {
+    let ask = prepared(&app, body, ask).await?;
+    let mut choices = app.begin(&ask)?;
+    let mut growing = Growing::new(app);
+    if ask.stream {
+        return Ok(tell::events(choices, growing));
+    }
+    growing.whole = Whole::of(&mut choices[0]).await?;
+    growing.timings = Some(choices[0].timings);
+    let answer = growing.response(growing.status());
+    Ok(Json(answer).into_response())
+}
