@@ -25,7 +25,9 @@ pub(super) fn add(env: &mut Environment) {
     env.add_test("sequence", |v: &Value| {
         v.is_undefined() || matches!(v.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String)
     });
-    env.add_test("iterable", |v: &Value| v.is_undefined() || v.as_str().is_some() || v.try_iter().is_ok() && !v.is_none());
+    env.add_test("iterable", |v: &Value| {
+        v.is_undefined() || v.as_str().is_some() || v.try_iter().is_ok() && !v.is_none()
+    });
     env.add_test("callable", |v: &Value| {
         v.is_undefined() || v.as_object().is_some_and(|_| v.kind() == ValueKind::Plain)
     });

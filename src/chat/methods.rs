@@ -135,7 +135,9 @@ fn split(s: &str, from_right: bool, args: &[Value]) -> Result<Value, Error> {
 
 /// The lines of a text by every border that Python knows, `\r\n` as one.
 fn lines(s: &str, keep: bool) -> Value {
-    let is_border = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let is_border = |c: char| {
+        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
     let (mut out, mut rest) = (Vec::new(), s);
     while let Some(at) = rest.find(is_border) {
         let border = match rest[at..].starts_with("\r\n") {

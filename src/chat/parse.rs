@@ -68,6 +68,8 @@ pub struct Parser {
     skip: bool,
     /// the tool that a message of gpt-oss is for
     tool: String,
+    /// what came last may end a call
+    closes: bool,
     events: Vec<Event>,
 }
 
@@ -86,12 +88,13 @@ impl Parser {
         };
         let skip = mode == Mode::Reasoning;
         let (rest, space, tool, events) = (String::new(), String::new(), String::new(), Vec::new());
-        Parser { format, tools, mode, rest, calls: 0, space, skip, tool, events }
+        Parser { format, tools, mode, rest, calls: 0, space, skip, tool, closes: false, events }
     }
 
     /// More of the answer; what is certain by now.
     pub fn push(&mut self, text: &str) -> Vec<Event> {
         self.rest.push_str(text);
+        self.closes = text.contains(['}', ']', '>']);
         while self.advance(false) {}
         std::mem::take(&mut self.events)
     }
@@ -109,6 +112,11 @@ impl Parser {
     /// One step; whether another may follow. With `last` no more text comes.
     fn advance(&mut self, last: bool) -> bool {
         if self.rest.is_empty() {
+            return false;
+        }
+        // a long call is not read anew with each of its tokens
+        let within = matches!(self.mode, Mode::Call(_) | Mode::Bare);
+        if within && !last && !self.closes && self.rest.len() > 256 {
             return false;
         }
         match self.mode {
@@ -198,18 +206,17 @@ impl Parser {
 
     /// What stands before a message of gpt-oss: its channel, and whom it is for.
     fn head(&mut self, last: bool) -> bool {
-        let Some(at) = self.rest.find(MESSAGE) else {
-            let text = self.rest.trim_start();
-            let may_be = [CHANNEL, "<|start|>"].iter().any(|m| text.starts_with(m) || m.starts_with(text));
-            if (may_be || text.starts_with("assistant")) && !last {
-                return false;
-            }
+        let text = self.rest.trim_start();
+        let may_be = [CHANNEL, "<|start|>", "assistant"].iter().any(|m| text.starts_with(m) || m.starts_with(text));
+        if !may_be {
             // not what this format says: an answer all the same
-            if !last || !may_be {
-                self.mode = Mode::Content;
-                return true;
+            self.mode = Mode::Content;
+            return true;
+        }
+        let Some(at) = self.rest.find(MESSAGE) else {
+            if last {
+                self.rest.clear();
             }
-            self.rest.clear();
             return false;
         };
         let head = self.rest[..at].to_string();
@@ -444,6 +451,12 @@ fn tagged(text: &str, last: bool) -> Found {
         Some('{' | '[') => return json_calls(text, CLOSE, last, false),
         _ => {}
     }
+    let named = inner.find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).unwrap_or(inner.len());
+    let after = inner[named..].trim_start();
+    let next: &[&str] = if named == 0 { &["<function="] } else { &["<arg_key>", CLOSE] };
+    if !next.iter().any(|m| after.starts_with(m) || m.starts_with(after)) {
+        return Found::Nothing;
+    }
     let (body, bytes) = match text.find(CLOSE) {
         Some(at) => (text[..at].trim(), at + CLOSE.len()),
         None if last => (inner.trim_end(), text.len()),
@@ -487,6 +500,9 @@ fn by_pairs(body: &str) -> Option<(String, String)> {
     is_name.then(|| (name.to_string(), Value::Object(arguments).to_string()))
 }
 
+/// Bytes before the arguments of a call of Mistral, at most.
+const HEAD: usize = 256;
+
 /// What stands after `[TOOL_CALLS]`: a list of calls, or a name and its arguments.
 fn mistral(text: &str, last: bool) -> Found {
     let inner = text.trim_start();
@@ -497,19 +513,257 @@ fn mistral(text: &str, last: bool) -> Found {
     if inner.starts_with('[') {
         return json_calls(text, "", last, false);
     }
-    let Some(brace) = inner.find('{') else {
-        let short = inner.len() < 256 && !inner.trim_end().contains(char::is_whitespace);
-        return if short && !last { Found::More } else { Found::Nothing };
-    };
-    let head = inner[..brace].trim_end();
-    let head = head.strip_suffix("[ARGS]").unwrap_or(head);
-    let name = head.split_once("[CALL_ID]").map_or(head, |(name, _)| name).trim();
-    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '[') {
+    let named = inner.find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).unwrap_or(inner.len());
+    let (name, after) = inner.split_at(named);
+    let after = after.trim_start();
+    let may_be =
+        after.is_empty() || ["[ARGS]", "[CALL_ID]", "{"].iter().any(|m| after.starts_with(m) || m.starts_with(after));
+    if name.is_empty() || !may_be {
         return Found::Nothing;
     }
+    // so far a name and an id may reach
+    let Some(brace) = inner.bytes().take(HEAD).position(|b| b == b'{') else {
+        return if inner.len() < HEAD && !last { Found::More } else { Found::Nothing };
+    };
     match json(&inner[brace..]) {
         Json::Whole(v, bytes) => Found::Calls(vec![(name.to_string(), v.to_string())], lead + brace + bytes),
         Json::Cut if !last => Found::More,
         Json::Cut | Json::Bad => Found::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::Thinking;
+    use super::*;
+
+    /// Events with neighbouring texts as one.
+    fn joined(events: Vec<Event>) -> Vec<Event> {
+        let mut out: Vec<Event> = Vec::new();
+        for e in events {
+            match (out.last_mut(), e) {
+                (Some(Event::Content(a)), Event::Content(b)) | (Some(Event::Reasoning(a)), Event::Reasoning(b)) => {
+                    a.push_str(&b);
+                }
+                (_, e) => out.push(e),
+            }
+        }
+        out
+    }
+
+    fn read(parser: &Parser, pieces: &[&str]) -> Vec<Event> {
+        let mut parser = parser.clone();
+        let mut events: Vec<Event> = pieces.iter().flat_map(|p| parser.push(p)).collect();
+        events.extend(parser.finish());
+        joined(events)
+    }
+
+    fn text(s: &str) -> Event {
+        Event::Content(s.into())
+    }
+
+    fn thought(s: &str) -> Event {
+        Event::Reasoning(s.into())
+    }
+
+    fn called(index: usize, name: &str, arguments: &str) -> Event {
+        Event::ToolCall { index, name: name.into(), arguments: arguments.into() }
+    }
+
+    fn parser(calls: Calls, thinking: Thinking) -> Parser {
+        Parser::new(Format { calls, thinking }, true, false)
+    }
+
+    /// Answers and what they hold, for every format.
+    fn cases() -> Vec<(Parser, &'static str, Vec<Event>)> {
+        use Calls::{Functools, Generic, Hermes, Llama3, Mistral, MistralArgs, Phi4};
+        let hermes = || parser(Hermes, Thinking::Think);
+        let within = || Parser::new(Format { calls: Hermes, thinking: Thinking::Think }, true, true);
+        let llama = || parser(Llama3, Thinking::None);
+        let mistral = || parser(Mistral, Thinking::Brackets);
+        let args = || parser(MistralArgs, Thinking::None);
+        let phi = || parser(Phi4, Thinking::None);
+        let generic = || parser(Generic, Thinking::None);
+        let harmony = || parser(Calls::Harmony, Thinking::Harmony);
+        vec![
+            (hermes(), "Hello there.", vec![text("Hello there.")]),
+            (hermes(), "  Hi <b> a < b", vec![text("  Hi <b> a < b")]),
+            (hermes(), "<think>\nhm\n\nyes \n</think>\n\nYes. ", vec![thought("hm\n\nyes"), text("Yes. ")]),
+            (hermes(), "<think></think>x", vec![text("x")]),
+            (hermes(), "so <think> is text", vec![text("so <think> is text")]),
+            (hermes(), "<think>cut off </thi", vec![thought("cut off </thi")]),
+            (within(), "\nhm</think>\nNo", vec![thought("hm"), text("No")]),
+            (
+                hermes(),
+                "I look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\", \"b\": [1, 2.5]}}\n</tool_call>\n",
+                vec![text("I look."), called(0, "f", r#"{"a":"</tool_call>","b":[1,2.5]}"#)],
+            ),
+            (
+                hermes(),
+                "<think>x</think><tool_call>{\"name\":\"f\"}</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": \"{\\\"a\\\": 1}\"}\n</tool_call> done",
+                vec![thought("x"), called(0, "f", "{}"), called(1, "g", "{\"a\": 1}"), text("done")],
+            ),
+            (hermes(), "<tool_call>{\"name\": \"f\", \"arguments\": {}}", vec![called(0, "f", "{}")]),
+            (hermes(), "<tool_call>{\"name\": \"f\", \"argum", vec![text("<tool_call>{\"name\": \"f\", \"argum")]),
+            (hermes(), "<tool_call> is a tag", vec![text("<tool_call> is a tag")]),
+            (hermes(), "<tool_call>{nonsense}</tool_call>", vec![text("<tool_call>{nonsense}</tool_call>")]),
+            (
+                hermes(),
+                "<tool_call>\n<function=f>\n<parameter=a>\nx\ny\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>",
+                vec![called(0, "f", r#"{"a":"x\ny","n":3}"#)],
+            ),
+            (
+                hermes(),
+                "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x y</arg_value>\n</tool_call>",
+                vec![called(0, "f", r#"{"a":"x y"}"#)],
+            ),
+            (llama(), "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", vec![called(0, "f", "{\"a\":1}")]),
+            (
+                llama(),
+                " <|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}} ok",
+                vec![called(0, "f", "{}"), called(1, "g", "{}"), text("ok")],
+            ),
+            (llama(), "{\"answer\": 42}", vec![text("{\"answer\": 42}")]),
+            (llama(), "{\"name\": \"Ann\", \"age\": 4}", vec![text("{\"name\": \"Ann\", \"age\": 4}")]),
+            (llama(), "{\"name\": \"Ann", vec![text("{\"name\": \"Ann")]),
+            (llama(), "a {\"name\": \"f\", \"parameters\": {}}", vec![text("a {\"name\": \"f\", \"parameters\": {}}")]),
+            (
+                mistral(),
+                "[THINK]so[/THINK][TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {}, \"id\": \"x\"}]",
+                vec![thought("so"), called(0, "f", "{\"a\":1}"), called(1, "g", "{}")],
+            ),
+            (mistral(), "[TOOL_CALL] no, [1, 2]", vec![text("[TOOL_CALL] no, [1, 2]")]),
+            (mistral(), "[TOOL_CALLS][1]", vec![text("[TOOL_CALLS][1]")]),
+            (
+                args(),
+                "ok[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]a1[ARGS]{}",
+                vec![text("ok"), called(0, "f", "{\"a\":1}"), called(1, "g", "{}")],
+            ),
+            (args(), "[TOOL_CALLS]f and g", vec![text("[TOOL_CALLS]f and g")]),
+            (phi(), "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", vec![called(0, "f", "{}")]),
+            (
+                parser(Functools, Thinking::None),
+                "functools[{\"name\": \"f\", \"arguments\": {}}] x",
+                vec![called(0, "f", "{}"), text("x")],
+            ),
+            (phi(), "functools is a module", vec![text("functools is a module")]),
+            (generic(), " [{\"name\": \"f\", \"arguments\": {}}]", vec![called(0, "f", "{}")]),
+            (generic(), "[1, 2, 3]", vec![text("[1, 2, 3]")]),
+            (
+                harmony(),
+                "<|channel|>analysis<|message|>hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+                vec![thought("hm."), called(0, "f", "{\"a\": 1}")],
+            ),
+            (harmony(), "<|channel|>final<|message|>Yes, a < b.", vec![text("Yes, a < b.")]),
+            (harmony(), "assorted text", vec![text("assorted text")]),
+            (harmony(), "a <|channel|>final<|message|>b", vec![text("a <|channel|>final<|message|>b")]),
+        ]
+    }
+
+    #[test]
+    fn answers_hold_what_they_hold() {
+        for (parser, answer, events) in cases() {
+            assert_eq!(read(&parser, &[answer]), events, "{answer}");
+        }
+    }
+
+    #[test]
+    fn it_does_not_matter_how_an_answer_is_cut() {
+        let mut state = 1u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        for (parser, answer, events) in cases() {
+            let chars: Vec<&str> = answer.char_indices().map(|(i, c)| &answer[i..i + c.len_utf8()]).collect();
+            assert_eq!(read(&parser, &chars), events, "{answer}");
+            for _ in 0..200 {
+                let (mut pieces, mut rest) = (Vec::new(), answer);
+                while !rest.is_empty() {
+                    let (piece, after) = rest.split_at(1 + random(rest.len().min(12)));
+                    pieces.push(piece);
+                    rest = after;
+                }
+                assert_eq!(read(&parser, &pieces), events, "{pieces:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn made_up_answers_are_read_alike_however_they_are_cut() {
+        const PARTS: [&str; 26] = [
+            "<tool_call>",
+            "</tool_call>",
+            "{\"name\": \"f\", \"arguments\": {}}",
+            "{",
+            "}",
+            "[",
+            "]",
+            "<think>",
+            "</think>",
+            " ",
+            "\n",
+            "a",
+            "<|python_tag|>",
+            ";",
+            "[TOOL_CALLS]",
+            "f[ARGS]",
+            "{\"x\": 1}",
+            "functools",
+            "<|tool_call|>",
+            "<|/tool_call|>",
+            "<|channel|>",
+            "analysis",
+            "<|message|>",
+            "<|end|>",
+            "<|call|>",
+            "\"name\"",
+        ];
+        let mut state = 7u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        let formats: Vec<Parser> = cases().into_iter().map(|(p, ..)| p).collect();
+        for i in 0..20_000 {
+            let answer: String = (0..1 + random(9)).map(|_| PARTS[random(PARTS.len())]).collect();
+            let parser = &formats[i % formats.len()];
+            let whole = read(parser, &[&answer]);
+            let (mut pieces, mut rest) = (Vec::new(), answer.as_str());
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(1 + random(rest.len().min(6)));
+                pieces.push(piece);
+                rest = after;
+            }
+            assert_eq!(read(parser, &pieces), whole, "{:?} {answer:?} {pieces:?}", parser.format);
+        }
+    }
+
+    #[test]
+    fn text_comes_as_early_as_it_can() {
+        let mut p = parser(Calls::Hermes, Thinking::Think);
+        assert_eq!(p.push("Hel"), [text("Hel")]);
+        assert_eq!(p.push("lo <"), [text("lo")]);
+        assert_eq!(p.push("b"), [text(" <b")]);
+        assert_eq!(p.push("<tool_"), []);
+        assert_eq!(p.push("call>{"), []);
+        assert_eq!(p.push("x"), [text("<tool_call>{x")]);
+        let mut p = parser(Calls::Llama3, Thinking::None);
+        assert_eq!(p.push("{\"na"), []);
+        assert_eq!(p.push("tion\""), [text("{\"nation\"")]);
+        // without tools nothing is held but reasoning
+        let mut p = Parser::new(Format { calls: Calls::Hermes, thinking: Thinking::None }, false, false);
+        assert_eq!(p.push("a <tool_call> "), [text("a <tool_call> ")]);
+    }
+
+    #[test]
+    fn formats_are_found_in_templates() {
+        let of = |source| Format::of(source);
+        assert_eq!(of("... <tool_call> ... </think>"), Format { calls: Calls::Hermes, thinking: Thinking::Think });
+        assert_eq!(of("[TOOL_CALLS] [ARGS]").calls, Calls::MistralArgs);
+        assert_eq!(of("[TOOL_CALLS] [INST]").calls, Calls::Mistral);
+        assert_eq!(of("<|start_header_id|>").calls, Calls::Llama3);
+        assert_eq!(of("<|user|>"), Format { calls: Calls::Generic, thinking: Thinking::None });
+        assert!(of("<think>").opened("<|assistant|><think>\n") && !of("<think>").opened("<think>\n\n</think>\n\n"));
     }
 }

@@ -91,13 +91,7 @@ impl Moment {
             'R' => format!("{hour:02}:{minute:02}"),
             'T' | 'X' => format!("{hour:02}:{minute:02}:{second:02}"),
             'c' => {
-                format!(
-                    "{} {} {:2} {hour:02}:{minute:02}:{second:02} {}",
-                    &day[..3],
-                    &month[..3],
-                    self.day,
-                    self.year
-                )
+                format!("{} {} {:2} {hour:02}:{minute:02}:{second:02} {}", &day[..3], &month[..3], self.day, self.year)
             }
             // a time without a zone has neither, as Python's `datetime.now()`
             'z' | 'Z' => String::new(),

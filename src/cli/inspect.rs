@@ -49,6 +49,11 @@ pub fn run(a: InspectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Names of the chat templates.
+fn templates(c: &Container) -> Vec<String> {
+    c.chat_templates().unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+}
+
 /// What a container holds.
 struct Held<'a> {
     c: &'a Container,
@@ -110,6 +115,7 @@ impl Held<'_> {
             "bytes": c.total_bytes(),
             "types": types.collect::<Vec<_>>(),
             "activations": {"dynamic": dynamic, "static": fixed},
+            "chat_templates": templates(c),
             "tensor_count": c.tensors.len(),
             "metadata_count": c.meta.entries.len(),
             "runs": self.hyper.is_ok(),
@@ -125,6 +131,9 @@ impl Held<'_> {
         self.print_head(out)?;
         writeln!(out, "[{tag}] parameters={} bytes={}", self.params, size(c.total_bytes()))?;
         self.print_types(&self.types, out)?;
+        let templates = templates(c).iter().map(|n| super::one_line(n)).collect::<Vec<_>>().join(", ");
+        let none = "none; isobit chat --chat-template NAME takes a built-in one";
+        writeln!(out, "[{tag}] chat templates: {}", if templates.is_empty() { none } else { &templates })?;
         let (dynamic, fixed) = self.activations();
         if dynamic + fixed > 0 {
             writeln!(

@@ -4,11 +4,14 @@ use super::error::{Error, Place, at};
 use super::fingerprint::fingerprint;
 use super::options::SessionOptions;
 use super::{Device, Devices};
+use crate::chat;
+use crate::formats::chat::DEFAULT;
+use crate::formats::meta::Value;
 use crate::formats::{Container, LoadMode};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::{self, Report, Script};
 use crate::models::Hyper;
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -99,6 +102,63 @@ impl Model {
         let t = Tokenizer::read(&self.0.container).map_err(at(Place::Model))?;
         check_vocabulary(&self.0.container, &self.0.hyper, &t).map_err(at(Place::Model))?;
         Ok(self.0.tokenizer.get_or_init(|| t))
+    }
+
+    /// Names of the model's chat templates, `default` first; none where it has none.
+    pub fn chat_templates(&self) -> Vec<String> {
+        self.0.container.chat_templates().unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// A chat template by its name: one of [`Model::chat_templates`], else one of `chat::BUILTIN`; `None`: the model's own,
+    /// called `default` or the only one it has.
+    ///
+    /// Errors: [`Error::Model`] where it has none of that name or the template is no template.
+    pub fn chat_template(&self, name: Option<&str>) -> Result<chat::Template, Error> {
+        let all = self.0.container.chat_templates().map_err(at(Place::Model))?;
+        let own = match (name, &all[..]) {
+            (None, [only]) => Some(only),
+            _ => all.iter().find(|(n, _)| n == name.unwrap_or(DEFAULT)),
+        };
+        let source = own.map(|(_, text)| text.as_str()).or_else(|| chat::builtin(name?));
+        let Some(source) = source else {
+            let named = name.map_or(String::new(), |n| format!(" called {n:?}"));
+            let has = match all.len() {
+                0 => String::new(),
+                _ => format!("it has {}; ", all.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>().join(", ")),
+            };
+            let file = self.0.container.described_by().display();
+            return Err(Error::new(
+                Place::Model,
+                anyhow!(
+                    "{file}: the model has no chat template{named}: {has}one of the built-in ones can be chosen: {}",
+                    chat::BUILTIN.join(", ")
+                ),
+            ));
+        };
+        chat::Template::new(source, &self.special_texts()).map_err(at(Place::Model))
+    }
+
+    /// A chat template from its source, with the model's special tokens.
+    ///
+    /// Errors: [`Error::Options`] where it is none.
+    pub fn chat_template_from(&self, source: &str) -> Result<chat::Template, Error> {
+        chat::Template::new(source, &self.special_texts()).map_err(at(Place::Options))
+    }
+
+    /// What templates may call special tokens by, and their texts.
+    fn special_texts(&self) -> Vec<(String, String)> {
+        let mut all = self.0.container.named_tokens();
+        let Ok(tokenizer) = self.tokenizer() else { return all };
+        for (name, key) in
+            [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
+        {
+            let id = self.0.container.meta.get(&format!("tokenizer.ggml.{key}_token_id")).and_then(Value::as_uint);
+            let text = id.and_then(|id| tokenizer.token_text(u32::try_from(id).ok()?));
+            if let (Some(text), false) = (text, all.iter().any(|(n, _)| n == name)) {
+                all.push((name.into(), text));
+            }
+        }
+        all
     }
 
     /// SHA-256 of metadata and tensors, in hexadecimal; the same for one file and for its shards. The first call reads the

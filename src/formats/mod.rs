@@ -10,6 +10,7 @@
 //! goes through `output` alone: under another name until it is complete.
 
 pub mod bump;
+pub mod chat;
 mod digest;
 mod dtype;
 mod error;
