@@ -19,6 +19,8 @@ mod many;
 mod notes;
 mod perplexity;
 mod quantize;
+mod receipt;
+mod replay;
 mod run;
 mod score;
 #[cfg(feature = "gpu")]
@@ -74,6 +76,10 @@ enum Cmd {
     Run(run::RunArgs),
     /// Answer a file of requests, many at once
     Batch(Box<batch::BatchArgs>),
+    /// Check what a run was, on any device; keys to sign it with
+    Receipt(receipt::ReceiptArgs),
+    /// Do a kept run again, branch from it, or ask another model for the same
+    Replay(Box<replay::ReplayArgs>),
     /// Score continuations of contexts by their log probability
     Score(Box<score::ScoreArgs>),
     /// Turn texts into vectors
@@ -136,6 +142,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
         Cmd::Batch(a) => batch::run(*a),
+        Cmd::Receipt(a) => receipt::run(a),
+        Cmd::Replay(a) => replay::run(*a),
         Cmd::Score(a) => score::run(*a),
         Cmd::Embed(a) => embed::run(*a),
         Cmd::Devices(a) => devices::run(a),

@@ -222,6 +222,15 @@ impl Body {
         Ok(SessionOptions { context: self.context, activations, k_type, v_type, recent, ..SessionOptions::default() })
     }
 
+    /// As [`Body::options`], with no more context than its tokens take, where that changes no logit.
+    ///
+    /// Errors: those of [`Body::options`] and [`Model::digest`].
+    pub fn least(&self, model: &Model) -> Result<SessionOptions, Error> {
+        let all = self.options()?;
+        let least = SessionOptions { context: self.prompt.len() + self.ids.len(), ..all };
+        Ok(if model.fingerprint(&least)? == model.fingerprint(&all)? { least } else { all })
+    }
+
     /// The request that brings it up, with its chain.
     ///
     /// Errors: [`Error::Unsupported`] where tokens kept to a grammar.
