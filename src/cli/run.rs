@@ -71,7 +71,7 @@ pub struct RunArgs {
     /// What of the logits is read: logits, best, ahead, auto
     // ahead: best, with the next token under way; auto: ahead; logits with --json, whose digest needs them, and on software adapters
     #[arg(long, default_value = "auto", value_name = "WHAT", value_parser = ["auto", "logits", "best", "ahead"])]
-    #[arg(hide_possible_values = true)]
+    #[arg(hide = true)]
     read: String,
     /// Guess tokens ahead: off, ngram; the text stays the same
     // several are checked in a step: those that followed the last three when they came before
