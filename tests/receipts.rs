@@ -5,3 +5,7 @@
 mod absent;
 #[path = "receipts/chains.rs"]
 mod chains;
+#[path = "receipts/checks.rs"]
+mod checks;
+#[path = "receipts/runs.rs"]
+mod runs;

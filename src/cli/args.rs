@@ -132,8 +132,11 @@ pub fn answer(word: &str) -> Option<&'static str> {
 pub fn rewrite(args: Vec<OsString>, cli: &Command) -> Result<Vec<OsString>, String> {
     let Some(command) = args.get(1).and_then(|a| cli.find_subcommand(a)) else { return Ok(args) };
     let name = command.get_name().to_string();
-    let mut left = args.into_iter().peekable();
-    let mut out: Vec<OsString> = left.by_ref().take(2).collect();
+    // a command of a command has flags of its own
+    let part = args.get(2).and_then(|a| command.find_subcommand(a));
+    let mut left = args.iter().cloned().peekable();
+    let mut out: Vec<OsString> = left.by_ref().take(if part.is_some() { 3 } else { 2 }).collect();
+    let command = part.unwrap_or(command);
     let mut cpu = false;
     while let Some(arg) = left.next() {
         let Some(word) = arg.to_str().filter(|w| w.starts_with('-') && w.len() > 1) else {

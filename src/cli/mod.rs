@@ -19,6 +19,8 @@ mod many;
 mod notes;
 mod perplexity;
 mod quantize;
+mod receipt;
+mod replay;
 mod run;
 mod score;
 #[cfg(feature = "server")]
@@ -79,6 +81,10 @@ enum Cmd {
     /// Serve OpenAI's API, Ollama's, and a page to chat in
     #[cfg(feature = "server")]
     Serve(Box<serve::ServeArgs>),
+    /// Check what a run was, on any device; keys to sign it with
+    Receipt(receipt::ReceiptArgs),
+    /// Do a kept run again, branch from it, or ask another model for the same
+    Replay(Box<replay::ReplayArgs>),
     /// Score continuations of contexts by their log probability
     Score(Box<score::ScoreArgs>),
     /// Turn texts into vectors
@@ -143,6 +149,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Batch(a) => batch::run(*a),
         #[cfg(feature = "server")]
         Cmd::Serve(a) => serve::run(*a),
+        Cmd::Receipt(a) => receipt::run(a),
+        Cmd::Replay(a) => replay::run(*a),
         Cmd::Score(a) => score::run(*a),
         Cmd::Embed(a) => embed::run(*a),
         Cmd::Devices(a) => devices::run(a),

@@ -4,11 +4,13 @@ use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
 use crate::engine::{self, Advance, Ended, Generating, Guess, Model, Reads, Request, Session};
 use crate::formats::ContainerKind;
-use crate::formats::output::replace_file_by;
+use crate::formats::output::{replace_file, replace_file_by};
+use crate::generate::logprobs::{Logprobs, TOP_MAX};
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::hex;
 use crate::models::RECENT_CHUNK as CHUNK;
+use crate::receipts::{self, Extras, Key, Run};
 use crate::record::Stats;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -69,7 +71,7 @@ pub struct RunArgs {
     /// What of the logits is read: logits, best, ahead, auto
     // ahead: best, with the next token under way; auto: ahead; logits with --json, whose digest needs them, and on software adapters
     #[arg(long, default_value = "auto", value_name = "WHAT", value_parser = ["auto", "logits", "best", "ahead"])]
-    #[arg(hide_possible_values = true)]
+    #[arg(hide = true)]
     read: String,
     /// Guess tokens ahead: off, ngram; the text stays the same
     // several are checked in a step: those that followed the last three when they came before
@@ -81,6 +83,19 @@ pub struct RunArgs {
     /// Go on from this file, where it is there, and leave all in it
     #[arg(long, value_name = "FILE")]
     prompt_cache: Option<PathBuf>,
+    /// Write what the run was, for `isobit receipt check`
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
+    /// Keep the run in this directory, for `isobit replay`
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Sign the receipt with this key, of `isobit receipt key`
+    #[arg(long, value_name = "KEY", hide = true)]
+    sign: Option<PathBuf>,
+    /// Keep the log probabilities of so many of the likeliest tokens with the run
+    #[arg(long, value_name = "N", hide = true, requires = "record")]
+    #[arg(value_parser = common::whole::<0, { TOP_MAX }>)]
+    record_top: Option<usize>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -167,6 +182,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &a.prompt_cache {
         common::can_be_written("--prompt-cache", path)?;
     }
+    let key = writable(&a)?;
     let model = a.model.model()?;
     let draft = a.draft.as_ref().map(Model::open).transpose()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);
@@ -186,7 +202,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             prompt_ids(&a, &text, tok, n_ctx)?
         }
     };
-    let fingerprint = a.json.then(|| o.fingerprint(&model, n_ctx, (o.ctk, o.ctv, o.kv_recent))).transpose()?;
+    let fingerprint =
+        (a.json || a.chain()).then(|| o.fingerprint(&model, n_ctx, (o.ctk, o.ctv, o.kv_recent))).transpose()?;
     let device = o.devices().open(&a.device)?;
     let bar = common::load_bar(c);
     let ticking = bar.clone();
@@ -219,6 +236,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     } else {
         note!("{}", told.line(&a, load));
     }
+    keep(&a, &session, &text, &told, key.as_ref())?;
     if told.interrupted() {
         interrupt::leave();
     }
@@ -246,7 +264,69 @@ fn save(a: &RunArgs, session: &mut Session, known: &[u32]) -> anyhow::Result<()>
     replace_file_by(path, write).with_context(|| format!("--prompt-cache {}", path.display()))
 }
 
+/// Refuses receipts and folders that could not be written; the key that signs.
+fn writable(a: &RunArgs) -> anyhow::Result<Option<Key>> {
+    if let Some(path) = &a.receipt {
+        common::can_be_written("--receipt", path)?;
+    }
+    if let Some(dir) = &a.record {
+        let place = || format!("--record {}", dir.display());
+        std::fs::create_dir_all(dir).with_context(place)?;
+        common::takes_files(dir).with_context(place)?;
+    }
+    ensure!(a.sign.is_none() || a.chain(), "--sign signs a receipt: add --receipt FILE or --record DIR");
+    a.sign.as_deref().map(super::receipt::key).transpose()
+}
+
+/// Writes the receipt, and the run where it is kept.
+fn keep(a: &RunArgs, session: &Session, text: &str, told: &Told, key: Option<&Key>) -> anyhow::Result<()> {
+    if !a.chain() {
+        return Ok(());
+    }
+    let request = a.request(&told.prompt);
+    let (prompt, ids, chain) = (told.prompt.clone(), told.ids.clone(), told.chain.clone());
+    let output = engine::Output { prompt, ids, chain, ..engine::Output::default() };
+    let mut receipt = receipts::make(session, &request, &output)?;
+    if let Some(key) = key {
+        receipt.sign(key);
+    }
+    if let Some(path) = &a.receipt {
+        replace_file(path, &receipt.to_bytes()).context("--receipt")?;
+    }
+    if let Some(dir) = &a.record {
+        let prompt = a.ids.is_none().then(|| text.to_string());
+        let run = Run { receipt, extras: Extras { prompt, parent: None, top: told.top.clone() } };
+        note!("kept as {}", run.save(dir).context("--record")?.display());
+    }
+    Ok(())
+}
+
 impl RunArgs {
+    /// Whether the chain over logits is wanted.
+    fn chain(&self) -> bool {
+        self.receipt.is_some() || self.record.is_some()
+    }
+
+    fn request(&self, prompt: &[u32]) -> Request {
+        let reads = match self.read.as_str() {
+            "logits" => Some(Reads::Logits),
+            "best" => Some(Reads::Best),
+            "ahead" => Some(Reads::Ahead),
+            _ => self.json.then_some(Reads::Logits),
+        };
+        Request {
+            // the context ends it in any case
+            max_tokens: if self.n < 0 { usize::MAX } else { self.n as usize },
+            sampling: self.sampling.options(),
+            ignore_end: self.ignore_eos,
+            reads,
+            guess: self.guess(),
+            logprobs: self.record_top,
+            chain: self.chain(),
+            ..Request::new(prompt)
+        }
+    }
+
     fn guess(&self) -> Guess {
         match self.spec.as_str() {
             _ if self.draft.is_some() => Guess::Draft,
@@ -293,6 +373,9 @@ struct Told {
     decode_time: Duration,
     /// of all logits that tokens were chosen of; `None`: they did not leave the device
     digest: Option<String>,
+    /// links of the chain, and the likeliest in place of each token, where they were asked for
+    chain: Vec<[u8; 32]>,
+    top: Vec<Vec<(u32, f64)>>,
     stats: Stats,
 }
 
@@ -304,21 +387,7 @@ fn generate(
     prompt: Vec<u32>,
     generated: &AtomicUsize,
 ) -> anyhow::Result<Told> {
-    let reads = match a.read.as_str() {
-        "logits" => Some(Reads::Logits),
-        "best" => Some(Reads::Best),
-        "ahead" => Some(Reads::Ahead),
-        _ => a.json.then_some(Reads::Logits),
-    };
-    let request = Request {
-        // the context ends it in any case
-        max_tokens: if a.n < 0 { usize::MAX } else { a.n as usize },
-        sampling: a.sampling.options(),
-        ignore_end: a.ignore_eos,
-        reads,
-        guess: a.guess(),
-        ..Request::new(prompt.as_slice())
-    };
+    let request = a.request(&prompt);
     let mut out = Output { text: String::new(), stream: !a.json };
     // with a prompt of ids there may be no text to print
     let bare = a.ids.is_some() && session.model().tokenizer().is_err();
@@ -344,7 +413,7 @@ fn generate(
 
     generating.take_stats();
     let decode_started = Instant::now();
-    let (mut hash, mut ids) = (Sha256::new(), Vec::new());
+    let (mut hash, mut ids, mut chain, mut top) = (Sha256::new(), Vec::new(), Vec::new(), Vec::new());
     while stop.is_none() {
         let piece = match advance(&mut generating)? {
             Ok(Advance::Piece(piece)) if !interrupt::stop().asked() => piece,
@@ -359,6 +428,8 @@ fn generate(
         };
         hash.update(bytemuck::cast_slice::<f32, u8>(generating.logits()));
         ids.push(piece.id);
+        chain.extend(piece.chain);
+        top.extend(piece.logprobs.as_ref().map(|l: &Logprobs| l.top.clone()));
         generated.store(ids.len(), Ordering::Relaxed);
         match bare {
             true if ids.len() == 1 => out.answer(&piece.id.to_string())?,
@@ -376,7 +447,7 @@ fn generate(
     // what is under way on a device that was interrupted is nobody's any more
     let stats = if stop == INTERRUPTED { Stats::default() } else { pollster::block_on(generating.end())? };
     out.finish()?;
-    Ok(Told { prompt, fed, prompt_time, ids, text: out.text, stop, decode_time, digest, stats })
+    Ok(Told { prompt, fed, prompt_time, ids, text: out.text, stop, decode_time, digest, chain, top, stats })
 }
 
 impl Told {

@@ -2,6 +2,7 @@
 
 use super::chain::Chain;
 use super::error::{Error, Place, at};
+use super::model::Model;
 use super::state::State;
 use crate::generate::draft::{Draft, Guesser, MOST, Ngram};
 use crate::generate::generation::Reads;
@@ -203,6 +204,28 @@ impl Output {
     /// The sum of its tokens' log probabilities, which must have been asked for.
     pub fn logprob(&self) -> f64 {
         self.logprobs.iter().map(|l| l.logprob).sum()
+    }
+
+    /// What a session of `context` positions tells of these tokens after a prompt: their text, and why it ended after the last
+    /// of them; [`Ended::BrokenOff`] where it would have gone on. `None`: it had ended before.
+    pub fn of(model: &Model, context: usize, request: &Request, prompt: &[u32], ids: &[u32]) -> Option<Output> {
+        let tokenizer = model.tokenizer().ok();
+        let mut growing = Growing::new(prompt.to_vec(), context, request);
+        let mut out = Output { prompt: prompt.to_vec(), ended: Ended::BrokenOff, ..Output::default() };
+        if growing.ids.len() >= growing.wanted {
+            growing.ended = Some(Ended::Length);
+        }
+        for id in ids {
+            if growing.ended.is_some() {
+                return None;
+            }
+            out.push(&growing.piece(tokenizer, *id));
+        }
+        match growing.ended {
+            Some(ended) => out.ended = ended,
+            None => out.text.push_str(&growing.decoder.finish()),
+        }
+        Some(out)
     }
 
     pub(super) fn push(&mut self, piece: &Piece) {

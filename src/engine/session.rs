@@ -28,6 +28,7 @@ pub struct Session {
     options: SessionOptions,
     context: usize,
     device: String,
+    driver: Option<String>,
     software: bool,
     pub(super) state: State,
     draft: Option<Draft>,
@@ -55,11 +56,12 @@ impl Session {
         let memory = options.memory.or_else(|| Devices::share_of_memory(std::slice::from_ref(&device)));
         let below = SessionOptions { memory, ..options }.inner(h);
         let (name, software) = (device.name(), device.is_software());
+        let driver = device.adapter().map(|about| about.driver.clone());
         let loading = generate::Session::owning(device.inner, model.container(), h, below, progress);
         let inner = pollster::block_on(loading).map_err(at(Place::Model))?;
         let context = options.positions(h);
         let (model, state) = (model.clone(), State::default());
-        Ok(Session { inner, model, options, context, device: name, software, state, draft: None })
+        Ok(Session { inner, model, options, context, device: name, driver, software, state, draft: None })
     }
 
     /// The model.
@@ -70,6 +72,11 @@ impl Session {
     /// The device, as it names itself.
     pub fn device(&self) -> &str {
         &self.device
+    }
+
+    /// The driver of an adapter and its version; `None` for the CPU.
+    pub fn driver(&self) -> Option<&str> {
+        self.driver.as_deref()
     }
 
     /// Tokens a sequence may have.

@@ -96,6 +96,7 @@ struct Shared {
 struct Facts {
     model: Model,
     device: String,
+    driver: Option<String>,
     context: usize,
     options: SessionOptions,
 }
@@ -174,8 +175,9 @@ impl Engine {
                 match open().and_then(|device| Session::new(&model, device, options, |_| {})) {
                     Ok(session) => {
                         let (device, context) = (session.device().to_string(), session.context());
+                        let driver = session.driver().map(str::to_string);
                         // set once, here
-                        let _ = worker.shared.facts.set(Facts { model, device, context, options });
+                        let _ = worker.shared.facts.set(Facts { model, device, driver, context, options });
                         worker.session = Some(session);
                         let _ = loaded.send(Ok(()));
                     }
@@ -219,6 +221,11 @@ impl Engine {
     /// The device, as it names itself.
     pub fn device(&self) -> &str {
         &self.facts().device
+    }
+
+    /// The driver of an adapter and its version; `None` for the CPU.
+    pub fn driver(&self) -> Option<&str> {
+        self.facts().driver.as_deref()
     }
 
     /// Tokens a sequence may have.

@@ -12,10 +12,12 @@
 use crate::random;
 use crate::record::{Best, SELECT_MAX};
 use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// How to choose. The default is llama.cpp's, with seed 0.
-#[derive(Clone, Debug, PartialEq)]
+/// How to choose. The default is llama.cpp's, with seed 0. A receipt has these fields, in this order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SamplerOptions {
     /// divides the logits; 0 takes the greatest logit always
     pub temperature: f32,

@@ -14,6 +14,7 @@ mod hist;
 #[path = "../common/program.rs"]
 mod program;
 mod quantize;
+mod receipt;
 mod score;
 mod slim;
 mod study;
