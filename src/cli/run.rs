@@ -138,6 +138,7 @@ impl SamplingArgs {
             repeat_penalty: self.repeat_penalty,
             repeat_last_n: self.repeat_last_n,
             seed: self.seed,
+            ..SamplerOptions::default()
         }
     }
 }

@@ -161,7 +161,7 @@ impl Draft {
             self.session.feed_any(&history[fed..], Want::Last, keep).await?;
             self.seen.extend_from_slice(&history[fed..]);
             // from logits that are not finite nothing is guessed
-            let Ok(id) = sampler.sample(&self.logits, history, history.len()) else { break };
+            let Ok(id) = sampler.guess(&self.logits, history, history.len()) else { break };
             guess.push(id);
             history.push(id);
         }

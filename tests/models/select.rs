@@ -36,15 +36,9 @@ fn devices() -> Vec<Box<dyn Device>> {
     list
 }
 
-const GREEDY: SamplerOptions = SamplerOptions {
-    temperature: 0.0,
-    top_k: 40,
-    top_p: 0.95,
-    min_p: 0.05,
-    repeat_penalty: 1.0,
-    repeat_last_n: 64,
-    seed: 0,
-};
+fn greedy() -> SamplerOptions {
+    SamplerOptions { temperature: 0.0, ..SamplerOptions::default() }
+}
 
 /// Generates up to `n` tokens from a prompt; `more` says whether each is to be followed, whatever comes.
 async fn generate(
@@ -79,10 +73,10 @@ fn what_leaves_the_device_does_not_change_the_ids() {
         block_on(async {
             let mut session = Session::new(device.as_mut(), &c, &h, options(128, CacheType::F16), |_| {}).await?;
             let list = (0..24).map(|seed| match seed % 4 {
-                0 => SamplerOptions { repeat_last_n: seed as usize, ..GREEDY },
-                1 => SamplerOptions { seed, temperature: 0.8, ..GREEDY },
-                2 => SamplerOptions { seed, temperature: 2.0, top_k: 128, top_p: 1.0, min_p: 0.0, ..GREEDY },
-                _ => SamplerOptions { seed, temperature: 1.0, top_k: 3 + seed as usize, min_p: 0.0, ..GREEDY },
+                0 => SamplerOptions { repeat_last_n: seed as usize, ..greedy() },
+                1 => SamplerOptions { seed, temperature: 0.8, ..greedy() },
+                2 => SamplerOptions { seed, temperature: 2.0, top_k: 128, top_p: 1.0, min_p: 0.0, ..greedy() },
+                _ => SamplerOptions { seed, temperature: 1.0, top_k: 3 + seed as usize, min_p: 0.0, ..greedy() },
             });
             for (i, sampler) in list.enumerate() {
                 if reference.len() == i {
@@ -120,7 +114,7 @@ fn a_step_started_in_vain_leaves_nothing_behind_wherever_the_text_stops() {
                 // across the border of a chunk of 64 positions
                 for stop in 1..=7 {
                     let mut take = async |reads| {
-                        let ids = generate(&mut session, &GREEDY, reads, &prompt, stop, true).await?;
+                        let ids = generate(&mut session, &greedy(), reads, &prompt, stop, true).await?;
                         let pos = session.pos();
                         assert_eq!(pos, prompt.len() + stop - 1, "{name}: the last token was not fed");
                         // another token than the one the device went on with
@@ -154,13 +148,13 @@ fn the_context_ends_a_text_at_the_same_token() {
             let mut session = Session::new(device.as_mut(), &c, &h, options(64, CacheType::F16), |_| {}).await?;
             for len in [50, 63, 64] {
                 let prompt = prompt(None, h.vocab, len);
-                let all = generate(&mut session, &GREEDY, Reads::Logits, &prompt, 100, true).await?;
+                let all = generate(&mut session, &greedy(), Reads::Logits, &prompt, 100, true).await?;
                 assert_eq!(all.len(), 64 - len + 1, "{name}: one more than there is room for");
-                let ahead = generate(&mut session, &GREEDY, Reads::Ahead, &prompt, 100, true).await?;
+                let ahead = generate(&mut session, &greedy(), Reads::Ahead, &prompt, 100, true).await?;
                 assert_eq!(ahead, all, "{name}, prompt of {len}");
             }
             // asked for in spite of it
-            let mut g = Generation::new(&mut session, Sampler::new(GREEDY)?, Reads::Ahead);
+            let mut g = Generation::new(&mut session, Sampler::new(greedy())?, Reads::Ahead);
             let error = g.prompt(&[1], true).await.unwrap_err().to_string();
             assert!(error.contains("need a context of 65"), "{name}: {error}");
             anyhow::Ok(())
@@ -189,7 +183,7 @@ fn a_logit_that_is_not_finite_is_the_same_error_whatever_is_read() {
             session.device().write(id, &vec![1e15f32.to_bits(); plan.buffers[id].words]).await?;
             let mut errors = Vec::new();
             for reads in [Reads::Logits, Reads::Best, Reads::Ahead] {
-                errors.push(generate(&mut session, &GREEDY, reads, &prompt, 4, true).await.unwrap_err().to_string());
+                errors.push(generate(&mut session, &greedy(), reads, &prompt, 4, true).await.unwrap_err().to_string());
             }
             assert_eq!(errors[0], "the logits of position 4 hold NaN: the model's activations overflowed", "{name}");
             assert!(errors.iter().all(|e| *e == errors[0]), "{name}: {errors:?}");
@@ -207,8 +201,9 @@ mod gpu {
     fn commands_of_a_token_are_encoded_while_the_one_before_is_under_way() {
         let (c, h) = embedded();
         let prompt = prompt(None, h.vocab, 60);
-        let top40 = SamplerOptions { temperature: 0.8, ..GREEDY };
-        let runs = [(&GREEDY, Reads::Logits), (&GREEDY, Reads::Best), (&top40, Reads::Best), (&GREEDY, Reads::Ahead)];
+        let top40 = SamplerOptions { temperature: 0.8, ..greedy() };
+        let runs =
+            [(&greedy(), Reads::Logits), (&greedy(), Reads::Best), (&top40, Reads::Best), (&greedy(), Reads::Ahead)];
         for mut device in common::gpus() {
             block_on(async {
                 let mut session = Session::new(&mut device, &c, &h, options(96, CacheType::F16), |_| {}).await?;
@@ -240,11 +235,11 @@ mod gpu {
         for mut device in common::gpus() {
             block_on(async {
                 let mut session = Session::new(&mut device, &c, &h, options(64, CacheType::F16), |_| {}).await?;
-                let top40 = SamplerOptions { temperature: 0.8, ..GREEDY };
+                let top40 = SamplerOptions { temperature: 0.8, ..greedy() };
                 for (sampler, reads, bytes) in [
-                    (&GREEDY, Reads::Logits, 4 * h.vocab as u64),
-                    (&GREEDY, Reads::Best, 8),
-                    (&GREEDY, Reads::Ahead, 8),
+                    (&greedy(), Reads::Logits, 4 * h.vocab as u64),
+                    (&greedy(), Reads::Best, 8),
+                    (&greedy(), Reads::Ahead, 8),
                     (&top40, Reads::Ahead, 64 * 8),
                 ] {
                     session.device().take_stats();
