@@ -32,7 +32,7 @@ use Takes::{Nothing, Switch, Value};
 
 const NO_CHAT: &str = "isobit has no chat and no templates: it continues the prompt as it is. Write the whole prompt with -p or -f, \
      the model's own control tokens in it, and add --special";
-const NO_DOWNLOADS: &str = "isobit downloads nothing: get a GGUF file or a Hugging Face directory, and name it";
+const NO_URLS: &str = "isobit fetches models of the hub alone, by name: -hf user/model, or `isobit pull user/model`";
 const ONE_DEVICE: &str = "a model lies on one device as a whole: choose it with --device (`isobit devices` lists them)";
 const SAMPLERS: &str = "the samplers are --top-k, --top-p, --min-p, --temp and --repeat-penalty, in llama.cpp's order";
 const NO_ADAPTERS: &str =
@@ -89,8 +89,10 @@ const FLAGS: &[(&[&str], Means)] = &[
     (&["-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-r", "--reverse-prompt"], Answer(NO_CHAT)),
     (&["--jinja", "--chat-template", "--chat-template-file", "--chat-template-kwargs"], Answer(NO_CHAT)),
     (&["-sp"], Answer("control tokens are not printed; --special reads them in the prompt")),
-    (&["-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"], Answer(NO_DOWNLOADS)),
-    (&["-mu", "--model-url", "-dr", "--docker-repo"], Answer(NO_DOWNLOADS)),
+    (&["-hf", "-hfr"], Ours("--hf-repo")),
+    (&["-hff"], Ours("--hf-file")),
+    (&["-hft"], Ours("--hf-token")),
+    (&["-mu", "--model-url", "-dr", "--docker-repo"], Answer(NO_URLS)),
     (&["--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled"], Answer(NO_ADAPTERS)),
     (&["-md", "--model-draft", "--draft", "--draft-max", "--draft-min"], Answer(NO_ADAPTERS)),
     (&["--mmproj", "-mm", "--image", "--audio"], Answer(NO_IMAGES)),
@@ -112,10 +114,10 @@ const FLAGS: &[(&[&str], Means)] = &[
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["serve", "server"], "isobit has no server: `isobit run` writes the text of one prompt"),
     (&["chat", "interactive"], NO_CHAT),
-    (&["pull", "download", "get", "fetch", "search", "install"], NO_DOWNLOADS),
+    (&["download", "get", "fetch", "install"], "`isobit pull user/model` fetches a model"),
     (
-        &["list", "ls", "models", "ps", "rm"],
-        "isobit keeps no models: a model is a file, which is named (`isobit inspect FILE`); `isobit devices` lists devices",
+        &["list", "ls", "ps", "rm", "search"],
+        "isobit keeps no models of its own: `isobit models` lists those of other programs, `isobit devices` lists devices",
     ),
     (&["version"], "the version is printed by `isobit --version`"),
     (&["convert"], "`isobit quantize IN OUT TYPE` converts as well (TYPE f16, or copy)"),

@@ -1,6 +1,7 @@
 //! What several subcommands share: opening a model, choosing a device, options of the engine, progress.
 
 use super::interrupt;
+use super::names::{self, HubArgs};
 use super::notes::BARS;
 pub(super) use super::notes::{above_bars, note};
 use crate::bench::schema::Kernels;
@@ -61,7 +62,7 @@ pub fn word(s: &str) -> Result<String, String> {
 
 #[derive(Args)]
 pub struct ModelArgs {
-    /// GGUF file (the first, of shards), BUMP file, Hugging Face or packed directory [default: the embedded story model]
+    /// GGUF or BUMP file, Hugging Face or packed directory, or a name (`isobit models`) [default: the embedded model]
     #[arg(env = "ISOBIT_MODEL", hide_env_values = true)]
     pub model: Option<PathBuf>,
     /// The same as MODEL
@@ -75,6 +76,8 @@ pub struct ModelArgs {
     #[arg(long, value_enum, default_value = "read", env = "ISOBIT_LOAD_MODE", hide_env_values = true)]
     #[arg(value_name = "MODE", hide_possible_values = true, help_heading = "Engine")]
     pub load_mode: Load,
+    #[command(flatten)]
+    pub hub: HubArgs,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -128,9 +131,12 @@ impl ModelArgs {
                 flag.display()
             );
         }
-        let mut c = open(self.path(), self.load_mode)?;
+        let mut c = match self.hub.asked(self.path())? {
+            true => Container::open(&self.hub.model()?, self.load_mode.mode())?,
+            false => open(self.path(), self.load_mode)?,
+        };
         if let Some(from) = &self.tokenizer {
-            c.take_tokenizer(from)?;
+            c.take_tokenizer(&names::resolve(from)?)?;
         }
         Ok(c)
     }
@@ -139,7 +145,7 @@ impl ModelArgs {
 pub fn open(path: Option<&Path>, mode: Load) -> anyhow::Result<Container> {
     match path {
         None => Ok(Model::embedded_container()),
-        Some(p) => Ok(Container::open(p, mode.mode())?),
+        Some(p) => Ok(Container::open(&names::resolve(p)?, mode.mode())?),
     }
 }
 

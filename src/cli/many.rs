@@ -1,6 +1,7 @@
 //! What commands share that hand a file of work to an engine of many texts.
 
 use super::common::{self, EngineArgs, Load, ModelArgs};
+use super::names::HubArgs;
 use crate::engine::{Engine, EngineOptions, Head, Model, Prompt, SessionOptions};
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -14,7 +15,7 @@ pub const CHOICES: usize = 128;
 
 #[derive(Args)]
 pub struct ManyArgs {
-    /// GGUF file (the first, of shards), BUMP file, Hugging Face or packed directory [default: the embedded story model]
+    /// GGUF or BUMP file, Hugging Face or packed directory, or a name (`isobit models`) [default: the embedded model]
     #[arg(short = 'm', long, env = "ISOBIT_MODEL", hide_env_values = true)]
     model: Option<PathBuf>,
     /// A GGUF file or a directory whose tokeniser is taken
@@ -32,13 +33,15 @@ pub struct ManyArgs {
     pool: usize,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 impl ManyArgs {
     /// The model.
     pub fn model(&self) -> anyhow::Result<Model> {
         let (model, tokenizer) = (self.model.clone(), self.tokenizer.clone());
-        ModelArgs { model, model_flag: None, tokenizer, load_mode: Load::Read }.model()
+        ModelArgs { model, model_flag: None, tokenizer, load_mode: Load::Read, hub: self.hub.clone() }.model()
     }
 
     /// The line that says what decides results.

@@ -16,8 +16,11 @@ mod hist;
 mod inspect;
 mod interrupt;
 mod many;
+mod models;
+mod names;
 mod notes;
 mod perplexity;
+mod pull;
 mod quantize;
 mod receipt;
 mod replay;
@@ -97,6 +100,10 @@ enum Cmd {
     Tokenize(tokenize::TokenizeArgs),
     /// Show what a model file holds
     Inspect(inspect::InspectArgs),
+    /// List the models that are here by name: Hugging Face's cache, LM Studio, Ollama
+    Models(models::ModelsArgs),
+    /// Fetch a model of the hub into Hugging Face's cache
+    Pull(pull::PullArgs),
     /// Measure speed, as llama-bench does, with limits and digests
     Bench(Box<bench::BenchArgs>),
     /// Measure perplexity over a text
@@ -157,6 +164,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Verify(a) => verify::run(a),
         Cmd::Tokenize(a) => tokenize::run(a),
         Cmd::Inspect(a) => inspect::run(a),
+        Cmd::Models(a) => models::run(a),
+        Cmd::Pull(a) => pull::run(a),
         Cmd::Bench(a) => bench::run(*a),
         Cmd::Perplexity(a) => perplexity::run(a),
         Cmd::Compare(a) => compare::run(a),

@@ -2,6 +2,7 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
+use super::names;
 use crate::engine::{self, Advance, Ended, Generating, Guess, Model, Reads, Request, Session};
 use crate::formats::ContainerKind;
 use crate::formats::output::{replace_file, replace_file_by};
@@ -185,7 +186,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     }
     let key = writable(&a)?;
     let model = a.model.model()?;
-    let draft = a.draft.as_ref().map(Model::open).transpose()?;
+    let draft = a.draft.as_deref().map(names::resolve).transpose()?;
+    let draft = draft.map(Model::open).transpose()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);
     let n_ctx = o.n_ctx(h);
     let prompt = match &a.ids {

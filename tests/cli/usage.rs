@@ -49,7 +49,7 @@ fn flags_of_llama_cpp_that_ask_for_what_is_not_there_are_answered() {
         ("-sys You", "continues the prompt as it is"),
         ("--jinja", "continues the prompt as it is"),
         ("-i", "continues the prompt as it is"),
-        ("-hf user/model", "downloads nothing"),
+        ("-mu http://x/m.gguf", "by name"),
         ("-mg 1", "--device"),
         ("--lora x.gguf", "adapters"),
         ("--mirostat 2", "samplers"),
@@ -98,8 +98,8 @@ fn only_near_names_are_suggested_and_habits_are_answered() {
     for (word, said) in [
         ("serve", "no server"),
         ("chat", "no chat"),
-        ("pull", "downloads nothing"),
-        ("list", "keeps no models"),
+        ("download", "isobit pull"),
+        ("list", "isobit models"),
         ("version", "isobit --version"),
     ] {
         isobit(&[word, "x"]).refused_with(2, &[said]);
