@@ -63,6 +63,9 @@ pub struct ServeArgs {
     /// Tokens of an answer where a request does not say; -1: until it ends
     #[arg(short = 'n', long = "predict", default_value = "-1", value_name = "N", allow_negative_numbers = true)]
     n: i64,
+    /// Keep every answer that was asked for with a receipt here, to be replayed and compared
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// Bytes of a request, at most
     #[arg(long, default_value = "8388608", value_name = "BYTES", hide_short_help = true)]
     max_body: usize,
@@ -72,6 +75,14 @@ pub struct ServeArgs {
     device: String,
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+/// A template by the name of a built-in one, of one of the model's, or of a file.
+fn template(model: &Model, name: &str) -> anyhow::Result<Template> {
+    if std::path::Path::new(name).is_file() {
+        return Ok(model.chat_template_from(&std::fs::read_to_string(name)?)?);
+    }
+    Ok(model.chat_template(Some(name))?)
 }
 
 impl ServeArgs {
@@ -114,7 +125,7 @@ impl ServeArgs {
     fn template(&self, model: &Model) -> anyhow::Result<Option<Arc<Template>>> {
         let Some(name) = &self.chat_template else { return Ok(None) };
         let place = || format!("--chat-template {name}");
-        Ok(Some(Arc::new(model.chat_template(Some(name)).with_context(place)?)))
+        Ok(Some(Arc::new(template(model, name).with_context(place)?)))
     }
 
     fn options(&self, model: &Model, key: Option<String>, sampling: SamplerOptions) -> anyhow::Result<Options> {
@@ -138,7 +149,7 @@ impl ServeArgs {
             session: SessionOptions { sequences, pool, head, ..options },
             template: self.template(model)?,
             embeddings: self.embeddings,
-            record: None,
+            record: self.record.clone(),
             body: self.max_body,
         })
     }

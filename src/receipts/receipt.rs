@@ -116,6 +116,18 @@ struct File {
     signature: Option<Signature>,
 }
 
+impl File {
+    /// What is in it, where it has the hash that stands beside it.
+    fn unchanged(self) -> Result<Receipt, Error> {
+        let File { receipt: body, sha256, signature, .. } = self;
+        let found = Hex(Sha256::digest(body.bytes()).into());
+        if found != sha256 {
+            return Err(Error::Changed { found, carried: sha256 });
+        }
+        Ok(Receipt { body, signature })
+    }
+}
+
 /// Of a file of any version.
 #[derive(Deserialize)]
 struct Version {
@@ -296,23 +308,35 @@ impl Receipt {
         if version.isobit_receipt != u64::from(VERSION) {
             return Err(Error::Version(version.isobit_receipt));
         }
-        let File { receipt: body, sha256, signature, .. } = serde_json::from_slice(bytes).map_err(shape)?;
-        let content = body.bytes();
-        let found = Hex(Sha256::digest(&content).into());
-        if found != sha256 {
-            return Err(Error::Changed { found, carried: sha256 });
-        }
-        let receipt = Receipt { body, signature };
+        let file: File = serde_json::from_slice(bytes).map_err(shape)?;
+        let receipt = file.unchanged()?;
         let written = receipt.to_bytes();
         if written != bytes {
             let same = written.iter().zip(bytes).take_while(|(a, b)| a == b).count();
             return Err(Error::Spelling(same));
         }
-        if let Some(signature) = &receipt.signature {
-            signature.verify(&content)?;
+        receipt.signed_and_sound()
+    }
+
+    /// As [`Receipt::parse`], of JSON that somebody has read and may write in another way: its content has the hash that
+    /// stands beside it, and a signature is of its key over the content.
+    ///
+    /// Errors: as there.
+    pub fn from_value(value: &serde_json::Value) -> Result<Receipt, Error> {
+        let shape = |e: serde_json::Error| Error::Shape(e.to_string());
+        let version = Version::deserialize(value).map_err(shape)?;
+        if version.isobit_receipt != u64::from(VERSION) {
+            return Err(Error::Version(version.isobit_receipt));
         }
-        receipt.body.sound()?;
-        Ok(receipt)
+        File::deserialize(value).map_err(shape)?.unchanged()?.signed_and_sound()
+    }
+
+    fn signed_and_sound(self) -> Result<Receipt, Error> {
+        if let Some(signature) = &self.signature {
+            signature.verify(&self.body.bytes())?;
+        }
+        self.body.sound()?;
+        Ok(self)
     }
 
     /// Signs it.

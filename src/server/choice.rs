@@ -5,11 +5,13 @@ use super::app::App;
 use super::fault::Fault;
 use super::listen::Phase;
 use super::metrics::Outcome;
-use super::prepare::Ask;
+use super::prepare::{Ask, prompt_of};
+use super::runs::Proving;
 use super::stops::Stops;
 use crate::chat::{Event, Format, Parser};
 use crate::engine::{Ended, Logprobs, Piece, Reply};
 use futures::StreamExt;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -64,6 +66,15 @@ pub struct Timings {
     pub predicted_time: Duration,
 }
 
+/// What is known of a text that has ended.
+#[derive(Debug)]
+pub struct Over {
+    /// its times and numbers
+    pub timings: Timings,
+    /// its digest, and its receipt, as far as they were asked for
+    pub proof: Option<Value>,
+}
+
 /// A text that grows.
 pub struct Choice {
     app: Arc<App>,
@@ -79,6 +90,10 @@ pub struct Choice {
     last: Option<Instant>,
     outcome: Outcome,
     scores: Vec<Logprobs>,
+    proving: Option<Proving>,
+    /// the tokens, where something is to be said of them at the end
+    told: Vec<Piece>,
+    proof: Option<Value>,
     /// see there
     pub timings: Timings,
 }
@@ -112,6 +127,9 @@ impl Choice {
             last: None,
             outcome: Outcome::Cancelled,
             scores: Vec::new(),
+            proving: ask.proving(index),
+            told: Vec::new(),
+            proof: None,
             timings,
             app,
         }
@@ -155,7 +173,15 @@ impl Choice {
         }
     }
 
+    /// What is known of it, when it has ended.
+    pub fn over(&mut self) -> Over {
+        Over { timings: self.timings, proof: self.proof.take() }
+    }
+
     fn take(&mut self, piece: Piece) -> Delta {
+        if self.proving.is_some() {
+            self.told.push(piece.clone());
+        }
         let ended = piece.ended;
         let (events, stopped) = match self.control(&piece) {
             Some(control) => {
@@ -208,6 +234,12 @@ impl Choice {
             self.scores = reply.take_prompt_logprobs();
         }
         self.outcome = Outcome::Done;
+        if let Some(proving) = self.proving.take() {
+            let pieces = std::mem::take(&mut self.told);
+            // a stop string broke it off
+            let ended = pieces.last().and_then(|p| p.ended).unwrap_or(Ended::BrokenOff);
+            self.proof = proving.of(&self.app, prompt_of(&proving.request), pieces, ended);
+        }
         delta
     }
 

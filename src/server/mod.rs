@@ -3,7 +3,7 @@
 //! [`app`](router) is a function from a state to routes, so tests call it without a socket; [`serve`] owns the sockets. A
 //! request is checked whole before anything is queued (`prepare`), what comes of it is told in the client's language
 //! (`tell`, and a file for each of the languages), and what is wrong is said in one place (`fault`). Prints nothing, reads no
-//! flags, opens no files.
+//! flags; `receipts` keeps runs.
 
 mod app;
 mod choice;
@@ -18,6 +18,7 @@ mod openai;
 mod page;
 mod prepare;
 mod responses;
+mod runs;
 mod stops;
 mod tell;
 
@@ -49,6 +50,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/props", get(llama::props))
         .route("/slots", get(llama::slots))
         .route("/isobit/status", get(llama::status))
+        .route("/isobit/check", post(runs::check_receipt))
+        .route("/isobit/runs", get(runs::runs))
+        .route("/isobit/runs/{id}", get(runs::one_run))
         .route("/tokenize", post(llama::tokenize))
         .route("/detokenize", post(llama::detokenize))
         .route("/apply-template", post(llama::apply_template))

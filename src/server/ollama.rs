@@ -1,7 +1,7 @@
 //! Ollama's routes, so that its clients work: chats and completions that stream lines, and what models there are.
 
 use super::app::App;
-use super::choice::{Choice, Delta, Finish, Timings, Whole};
+use super::choice::{Choice, Delta, Finish, Over, Timings, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
 use super::openai::prepared;
@@ -177,8 +177,8 @@ impl Teller for Lines {
         d.events.iter().map(|e| Frame::of(&line(e))).collect()
     }
 
-    fn over(&mut self, _: usize, timings: Timings) {
-        self.timings = Some(timings);
+    fn over(&mut self, _: usize, over: Over) {
+        self.timings = Some(over.timings);
     }
 
     fn fault(&mut self, fault: &Fault) -> Vec<Frame> {

@@ -2,7 +2,7 @@
 //! is `timings` (as llama.cpp has them) and `isobit`.
 
 use super::app::{App, now};
-use super::choice::{Choice, Delta, Finish, Timings, Usage, Whole};
+use super::choice::{Choice, Delta, Finish, Over, Timings, Usage, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
 use super::prepare;
@@ -12,6 +12,7 @@ use crate::engine::{Logprobs, Piece, Pooling};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -136,14 +137,17 @@ pub async fn prepared<T: Send + 'static>(
     checked.map_err(|_| Fault::internal("the server made a mistake: this request is lost, others go on"))?
 }
 
+/// A text with the log probabilities of its prompt.
+type Scored = (Whole, Vec<Logprobs>);
+
 /// All texts of an answer, when all are there.
-pub async fn all(mut choices: Vec<Choice>) -> Result<Vec<(Whole, Timings)>, Fault> {
-    let mut list = Vec::new();
-    for choice in &mut choices {
-        let whole = Whole::of(choice).await?;
-        list.push((whole, choice.timings));
+async fn all(mut choices: Vec<Choice>) -> Result<(Vec<Scored>, Overs), Fault> {
+    let (mut list, mut overs) = (Vec::new(), Overs::default());
+    for (i, choice) in choices.iter_mut().enumerate() {
+        list.push((Whole::of(choice).await?, choice.take_scores()));
+        overs.push(i, choice.over());
     }
-    Ok(list)
+    Ok((list, overs))
 }
 
 /// A call of a tool.
@@ -157,16 +161,24 @@ pub fn call(index: usize, name: &str, arguments: &str) -> Value {
 }
 
 /// `POST /v1/chat/completions`
-pub async fn chat(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Fault> {
-    let ask = prepared(&app, body, prepare::chat).await?;
+pub async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
+    let mut ask = prepared(&app, body, prepare::chat).await?;
+    if headers.contains_key(DIGEST) {
+        ask.tell_digest();
+    }
     let (choices, head) = (app.begin(&ask)?, Head::new(&app, "chatcmpl-"));
     if ask.stream {
-        let teller =
-            Chunks { head, usage: ask.usage, logprobs: ask.logprobs.is_some(), timings: Vec::new(), n: choices.len() };
+        let teller = Chunks {
+            head,
+            usage: ask.usage,
+            logprobs: ask.logprobs.is_some(),
+            overs: Overs::default(),
+            n: choices.len(),
+        };
         return Ok(tell::events(choices, teller));
     }
-    let texts = all(choices).await?;
-    let choice = |(i, (w, _)): (usize, &(Whole, Timings))| {
+    let (texts, overs) = all(choices).await?;
+    let choice = |(i, (w, _)): (usize, &Scored)| {
         let mut message = json!({ "role": "assistant", "content": w.content });
         if !w.reasoning.is_empty() {
             message["reasoning_content"] = w.reasoning.as_str().into();
@@ -182,18 +194,82 @@ pub async fn chat(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, 
         let reason = w.finish.map(Finish::name);
         json!({ "index": i, "message": message, "logprobs": list, "finish_reason": reason })
     };
-    let mut answer = head.object("chat.completion", texts.iter().enumerate().map(choice).collect());
-    answer["usage"] = usage(Usage::of(texts.iter().map(|(_, t)| t)));
-    answer["timings"] = timings(&texts[0].1);
-    Ok(Json(answer).into_response())
+    let answer = head.object("chat.completion", texts.iter().enumerate().map(choice).collect());
+    Ok(whole(answer, overs))
 }
+
+/// What is known of texts that have ended.
+#[derive(Default)]
+struct Overs {
+    timings: Vec<Timings>,
+    proofs: Vec<(usize, Value)>,
+}
+
+impl Overs {
+    fn push(&mut self, index: usize, over: Over) {
+        // the first of several stands for them
+        let at = if index == 0 { 0 } else { self.timings.len() };
+        self.timings.insert(at, over.timings);
+        self.proofs.extend(over.proof.map(|p| (index, p)));
+    }
+
+    /// What is told of them: the first one's, and all in the order of the texts where there are several.
+    fn proof(&mut self) -> Option<Value> {
+        self.proofs.sort_by_key(|(index, _)| *index);
+        let mut all: Vec<Value> = self.proofs.drain(..).map(|(_, p)| p).collect();
+        match all.len() {
+            0 => None,
+            1 => all.pop(),
+            _ => {
+                let mut first = all[0].clone();
+                first["choices"] = all.into();
+                Some(first)
+            }
+        }
+    }
+
+    /// The last frames of a stream: numbers where they were asked for, what proves the texts, and the word for the end.
+    fn last(&mut self, mut last: Value, numbers: bool) -> Vec<Frame> {
+        let proof = self.proof();
+        let mut frames = Vec::new();
+        if numbers || proof.is_some() {
+            last["usage"] = if numbers { usage(Usage::of(&self.timings)) } else { Value::Null };
+            last["timings"] = self.timings.first().map_or(Value::Null, timings);
+            if let Some(proof) = proof {
+                last["isobit"] = proof;
+            }
+            frames.push(Frame::of(&last));
+        }
+        frames.push(Frame { event: None, data: "[DONE]".into() });
+        frames
+    }
+}
+
+/// An answer that is whole, with what proves it.
+fn whole(mut answer: Value, mut overs: Overs) -> Response {
+    answer["usage"] = usage(Usage::of(&overs.timings));
+    answer["timings"] = overs.timings.first().map_or(Value::Null, timings);
+    let mut digest = None;
+    if let Some(proof) = overs.proof() {
+        digest = proof["digest"].as_str().and_then(|d| HeaderValue::from_str(d).ok());
+        answer["isobit"] = proof;
+    }
+    let mut response = Json(answer).into_response();
+    if let Some(digest) = digest {
+        response.headers_mut().insert(DIGEST, digest);
+    }
+    response
+}
+
+/// The header that asks for the digest of an answer's logits, and that has it.
+const DIGEST: HeaderName = HeaderName::from_static("x-isobit-digest");
 
 /// The chunks of a chat.
 struct Chunks {
     head: Head,
     usage: bool,
     logprobs: bool,
-    timings: Vec<Timings>,
+    overs: Overs,
     n: usize,
 }
 
@@ -235,44 +311,32 @@ impl Teller for Chunks {
         frames
     }
 
-    fn over(&mut self, index: usize, timings: Timings) {
-        // the first of several stands for them
-        if index == 0 { self.timings.insert(0, timings) } else { self.timings.push(timings) }
+    fn over(&mut self, index: usize, over: Over) {
+        self.overs.push(index, over);
     }
 
     fn end(&mut self) -> Vec<Frame> {
-        let mut last = self.head.object("chat.completion.chunk", json!([]));
-        if let Some(first) = self.timings.first() {
-            last["timings"] = timings(first);
-        }
-        let mut frames = Vec::new();
-        if self.usage {
-            last["usage"] = usage(Usage::of(&self.timings));
-            frames.push(Frame::of(&last));
-        }
-        frames.push(Frame { event: None, data: "[DONE]".into() });
-        frames
+        let last = self.head.object("chat.completion.chunk", json!([]));
+        self.overs.last(last, self.usage)
     }
 }
 
 /// `POST /v1/completions`
-pub async fn completions(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Fault> {
-    let ask = prepared(&app, body, prepare::completion).await?;
+pub async fn completions(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
+    let mut ask = prepared(&app, body, prepare::completion).await?;
+    if headers.contains_key(DIGEST) {
+        ask.tell_digest();
+    }
     let (choices, head) = (app.begin(&ask)?, Head::new(&app, "cmpl-"));
     if ask.stream {
         let n = choices.len();
         let (echo, logprobs) = (ask.echo, ask.logprobs.is_some());
-        let teller = Texts { head, usage: ask.usage, logprobs, echo, timings: Vec::new(), shown: vec![0; n] };
+        let teller = Texts { head, usage: ask.usage, logprobs, echo, overs: Overs::default(), shown: vec![0; n] };
         return Ok(tell::events(choices, teller));
     }
     let scored = choices.len() == 1 && ask.requests[0].prompt_logprobs.is_some();
-    let mut choices = choices;
-    let mut texts = Vec::new();
-    for choice in &mut choices {
-        let whole = Whole::of(choice).await?;
-        texts.push((whole, choice.timings, choice.take_scores()));
-    }
-    let choice = |(i, (w, _, scores)): (usize, &(Whole, Timings, Vec<Logprobs>))| {
+    let (texts, overs) = all(choices).await?;
+    let choice = |(i, (w, scores)): (usize, &Scored)| {
         let list = ask.logprobs.map(|_| {
             let names = Names(&app);
             let mut list = names.completion(&logprobs_of(&w.pieces), ask.echo.len());
@@ -289,10 +353,8 @@ pub async fn completions(State(app): State<Arc<App>>, body: Bytes) -> Result<Res
         let text = format!("{}{}", ask.echo, w.content);
         json!({ "index": i, "text": text, "logprobs": list, "finish_reason": w.finish.map(Finish::name) })
     };
-    let mut answer = head.object("text_completion", texts.iter().enumerate().map(choice).collect());
-    answer["usage"] = usage(Usage::of(texts.iter().map(|(_, t, _)| t)));
-    answer["timings"] = timings(&texts[0].1);
-    Ok(Json(answer).into_response())
+    let answer = head.object("text_completion", texts.iter().enumerate().map(choice).collect());
+    Ok(whole(answer, overs))
 }
 
 /// Puts the prompt's log probabilities before those of the text; nothing says how likely the first token is.
@@ -314,7 +376,7 @@ struct Texts {
     usage: bool,
     logprobs: bool,
     echo: String,
-    timings: Vec<Timings>,
+    overs: Overs,
     /// bytes of tokens told so far
     shown: Vec<usize>,
 }
@@ -351,22 +413,13 @@ impl Teller for Texts {
         vec![self.chunk(d.index, &text, logprobs, d.finish)]
     }
 
-    fn over(&mut self, index: usize, timings: Timings) {
-        if index == 0 { self.timings.insert(0, timings) } else { self.timings.push(timings) }
+    fn over(&mut self, index: usize, over: Over) {
+        self.overs.push(index, over);
     }
 
     fn end(&mut self) -> Vec<Frame> {
-        let mut frames = Vec::new();
-        if self.usage {
-            let mut last = self.head.object("text_completion", json!([]));
-            last["usage"] = usage(Usage::of(&self.timings));
-            if let Some(first) = self.timings.first() {
-                last["timings"] = timings(first);
-            }
-            frames.push(Frame::of(&last));
-        }
-        frames.push(Frame { event: None, data: "[DONE]".into() });
-        frames
+        let last = self.head.object("text_completion", json!([]));
+        self.overs.last(last, self.usage)
     }
 }
 

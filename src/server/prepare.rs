@@ -4,6 +4,7 @@
 use super::app::App;
 use super::fault::Fault;
 use super::fields::{Fields, id};
+use super::runs::Proving;
 use crate::chat::{Conversation, Format};
 use crate::engine::{Prompt, Request};
 use crate::generate::sampling::SamplerOptions;
@@ -63,18 +64,44 @@ pub struct Ask {
 /// How tokens are chosen: as the request says, and else as the server was started.
 pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
     let base = &app.options.sampling;
-    let far = f64::from(f32::MAX);
+    let (tiny, far) = (f64::MIN_POSITIVE, f64::from(f32::MAX));
+    let float = |name: &str, from: f64, to: f64, else_: f32| Ok::<_, Fault>(f.float(name, from, to)?.unwrap_or(else_));
+    let count = |name: &str, else_: usize| Ok::<_, Fault>(f.whole(&[name], -1, MANY)?.map_or(else_, last));
+    let bias = biases(f, app.model.vocabulary())?;
     Ok(SamplerOptions {
-        temperature: f.float("temperature", 0.0, 100.0)?.unwrap_or(base.temperature),
-        top_k: f.whole(&["top_k"], -1, i64::from(i32::MAX))?.map_or(base.top_k, |k| k.max(0) as usize),
-        top_p: f.float("top_p", f64::MIN_POSITIVE, 1.0)?.unwrap_or(base.top_p),
-        min_p: f.float("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
-        repeat_penalty: f.float("repeat_penalty", f64::MIN_POSITIVE, far)?.unwrap_or(base.repeat_penalty),
-        repeat_last_n: f.whole(&["repeat_last_n"], -1, i64::from(i32::MAX))?.map_or(base.repeat_last_n, last),
+        temperature: float("temperature", 0.0, 100.0, base.temperature)?,
+        top_k: f.whole(&["top_k"], -1, MANY)?.map_or(base.top_k, |k| k.max(0) as usize),
+        top_p: float("top_p", tiny, 1.0, base.top_p)?,
+        min_p: float("min_p", 0.0, 1.0, base.min_p)?,
+        typical_p: match f.get("typical_p") {
+            Some(_) => float("typical_p", tiny, 1.0, base.typical_p)?,
+            None => float("typical", tiny, 1.0, base.typical_p)?,
+        },
+        top_n_sigma: float("top_n_sigma", -1.0, 1e6, base.top_n_sigma)?,
+        repeat_penalty: float("repeat_penalty", tiny, far, base.repeat_penalty)?,
+        repeat_last_n: count("repeat_last_n", base.repeat_last_n)?,
+        presence_penalty: float("presence_penalty", -100.0, 100.0, base.presence_penalty)?,
+        frequency_penalty: float("frequency_penalty", -100.0, 100.0, base.frequency_penalty)?,
+        dry_multiplier: float("dry_multiplier", 0.0, 1e6, base.dry_multiplier)?,
+        dry_base: float("dry_base", 1.0, 1e6, base.dry_base)?,
+        dry_allowed_length: count("dry_allowed_length", base.dry_allowed_length)?,
+        dry_penalty_last_n: count("dry_penalty_last_n", base.dry_penalty_last_n)?,
+        xtc_probability: float("xtc_probability", 0.0, 1.0, base.xtc_probability)?,
+        xtc_threshold: float("xtc_threshold", 0.0, 1.0, base.xtc_threshold)?,
+        dynatemp_range: float("dynatemp_range", 0.0, 100.0, base.dynatemp_range)?,
+        dynatemp_exponent: float("dynatemp_exponent", tiny, 100.0, base.dynatemp_exponent)?,
+        mirostat: f.whole(&["mirostat"], 0, 2)?.map_or(base.mirostat, |m| m as u8),
+        mirostat_tau: float("mirostat_tau", tiny, 100.0, base.mirostat_tau)?,
+        mirostat_eta: float("mirostat_eta", tiny, 100.0, base.mirostat_eta)?,
+        min_keep: f.whole(&["min_keep"], 0, MANY)?.map_or(base.min_keep, |n| n as usize),
+        logit_bias: if bias.is_empty() { base.logit_bias.clone() } else { bias },
         seed: f.seed()?.unwrap_or(base.seed),
         ..base.clone()
     })
 }
+
+/// The greatest whole number that an option takes.
+const MANY: i64 = i32::MAX as i64;
 
 /// -1: all of the context.
 fn last(n: i64) -> usize {
@@ -149,10 +176,12 @@ fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize) -> Result<Ask, Faul
         None => false,
     };
     let (digest, receipt) = (f.flag("digest")?, f.flag("receipt")?);
+    let chain = digest || receipt || app.options.record.is_some();
     let one = |i: u64| Request {
         max_tokens,
         sampling: SamplerOptions { seed: first.seed.wrapping_add(i), ..first.clone() },
         ignore_end,
+        chain,
         ..Request::new(ids.clone())
     };
     Ok(Ask {
@@ -171,6 +200,18 @@ fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize) -> Result<Ask, Faul
 }
 
 impl Ask {
+    /// What is to be told of a text, where its logits are hashed.
+    pub fn proving(&self, index: usize) -> Option<Proving> {
+        let request = self.requests.get(index).filter(|r| r.chain)?.clone();
+        Some(Proving { request, prompt: self.prompt.clone(), receipt: self.receipt })
+    }
+
+    /// Has the logits hashed, as a header may ask for.
+    pub fn tell_digest(&mut self) {
+        self.digest = true;
+        self.requests.iter_mut().for_each(|r| r.chain = true);
+    }
+
     fn tell_logprobs(&mut self, top: usize) {
         self.logprobs = Some(top);
         self.requests.iter_mut().for_each(|r| r.logprobs = Some(top));

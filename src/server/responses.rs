@@ -2,7 +2,7 @@
 //! stream.
 
 use super::app::{App, now};
-use super::choice::{Delta, Finish, Timings, Usage, Whole};
+use super::choice::{Delta, Finish, Over, Timings, Usage, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
 use super::openai::{new_id, prepared};
@@ -191,8 +191,8 @@ impl Teller for Growing {
         frames
     }
 
-    fn over(&mut self, _: usize, timings: Timings) {
-        self.timings = Some(timings);
+    fn over(&mut self, _: usize, over: Over) {
+        self.timings = Some(over.timings);
     }
 
     fn fault(&mut self, fault: &Fault) -> Vec<Frame> {

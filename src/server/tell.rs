@@ -1,6 +1,6 @@
 //! Answers that stream: what comes of several texts, made frames by whoever speaks a client's language.
 
-use super::choice::{Choice, Delta, Timings};
+use super::choice::{Choice, Delta, Over};
 use super::fault::Fault;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -20,7 +20,7 @@ pub enum Came {
     /// an error; nothing comes after it
     Fault(Fault),
     /// all has come
-    Over(usize, Timings),
+    Over(usize, Over),
 }
 
 /// One message of a stream.
@@ -49,7 +49,7 @@ pub trait Teller: Send + 'static {
     fn delta(&mut self, delta: Delta) -> Vec<Frame>;
 
     /// A text has ended.
-    fn over(&mut self, index: usize, timings: Timings);
+    fn over(&mut self, index: usize, over: Over);
 
     /// After an error, which nothing follows.
     fn fault(&mut self, fault: &Fault) -> Vec<Frame> {
@@ -66,7 +66,7 @@ fn run(choice: Choice) -> impl Stream<Item = Came> + Send {
         Some(match choice.next().await {
             Some(Ok(delta)) => (Came::Delta(delta), Some(choice)),
             Some(Err(fault)) => (Came::Fault(fault), None),
-            None => (Came::Over(choice.index(), choice.timings), None),
+            None => (Came::Over(choice.index(), choice.over()), None),
         })
     })
 }
@@ -80,8 +80,8 @@ fn frames(choices: Vec<Choice>, mut teller: impl Teller) -> impl Stream<Item = F
         let frames = match came {
             _ if *dead => None,
             Some(Came::Delta(delta)) => Some(teller.delta(delta)),
-            Some(Came::Over(index, timings)) => {
-                teller.over(index, timings);
+            Some(Came::Over(index, over)) => {
+                teller.over(index, over);
                 Some(Vec::new())
             }
             Some(Came::Fault(fault)) => {
