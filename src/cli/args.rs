@@ -30,8 +30,8 @@ enum Takes {
 use Means::{Answer, Idle, Ours};
 use Takes::{Nothing, Switch, Value};
 
-const NO_CHAT: &str = "isobit has no chat and no templates: it continues the prompt as it is. Write the whole prompt with -p or -f, \
-     the model's own control tokens in it, and add --special";
+const NO_CHAT: &str = "this command continues the prompt as it is: `isobit chat` talks to a model by its template, or write the whole \
+     prompt with -p or -f, the model's own control tokens in it, and add --special";
 const NO_URLS: &str = "isobit fetches models of the hub alone, by name: -hf user/model, or `isobit pull user/model`";
 const ONE_DEVICE: &str = "a model lies on one device as a whole: choose it with --device (`isobit devices` lists them)";
 const SAMPLERS: &str = "the samplers are --top-k, --top-p, --min-p, --temp and --repeat-penalty, in llama.cpp's order";
@@ -112,8 +112,8 @@ const FLAGS: &[(&[&str], Means)] = &[
 
 /// Words that other programs have for a command.
 const COMMANDS: &[(&[&str], &str)] = &[
-    (&["serve", "server"], "isobit has no server: `isobit run` writes the text of one prompt"),
-    (&["chat", "interactive"], NO_CHAT),
+    (&["server"], "the server is `isobit serve`"),
+    (&["interactive", "talk"], "`isobit chat` talks to a model"),
     (&["download", "get", "fetch", "install"], "`isobit pull user/model` fetches a model"),
     (
         &["list", "ls", "ps", "rm", "search"],
@@ -150,9 +150,12 @@ pub fn rewrite(args: Vec<OsString>, cli: &Command) -> Result<Vec<OsString>, Stri
             out.extend(left);
             break;
         }
-        if name == "bench"
-            && let Some(ours) = super::bench::short_form(word)
-        {
+        let short = match name.as_str() {
+            "bench" => super::bench::short_form(word),
+            "chat" => super::chat::short_form(word),
+            _ => None,
+        };
+        if let Some(ours) = short {
             out.push(ours.into());
             // the value of a flag may look like a flag itself
             out.extend(left.next());

@@ -10,6 +10,7 @@ use super::notes::note;
 use crate::stop::Stop;
 use anyhow::Context;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,12 @@ const CODE: i32 = 130;
 
 /// How long work may go on without looking at the flag.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Whether an answer is under way that Ctrl-C ends, and not the program.
+static ANSWER: AtomicU8 = AtomicU8::new(SILENT);
+const SILENT: u8 = 0;
+const LISTENING: u8 = 1;
+const STOPPED: u8 = 2;
 
 /// What is told of work that is cut off: on stdout, and in a line on stderr.
 pub struct Words {
@@ -54,6 +61,9 @@ fn pressed() {
     if std::io::stderr().is_terminal() {
         // past the ^C, and past a bar
         let _ = writeln!(std::io::stderr());
+    }
+    if ANSWER.compare_exchange(LISTENING, STOPPED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        return;
     }
     if state.pressed || state.held == 0 {
         note!("interrupted");
@@ -111,6 +121,30 @@ fn end() -> ! {
 /// The flag that Ctrl-C raises while something is held.
 pub fn stop() -> &'static Stop {
     &STOP
+}
+
+/// An answer of a chat: Ctrl-C ends it and the program goes on; a second one, before the answer has ended, does what it
+/// always does.
+#[must_use]
+pub struct Answering(());
+
+/// Listens until the value is dropped.
+pub fn answering() -> Answering {
+    ANSWER.store(LISTENING, Ordering::Relaxed);
+    Answering(())
+}
+
+impl Answering {
+    /// Whether the answer is not wanted any more.
+    pub fn stopped(&self) -> bool {
+        ANSWER.load(Ordering::Relaxed) == STOPPED
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        ANSWER.store(SILENT, Ordering::Relaxed);
+    }
 }
 
 /// Something that must not be cut off: a file that is being written, or results that are only told at the end. Whoever

@@ -6,6 +6,7 @@ mod args;
 mod batch;
 mod bench;
 mod calibrate;
+mod chat;
 mod common;
 mod compare;
 mod completions;
@@ -68,7 +69,7 @@ impl std::error::Error for CheckFailed {}
     name = "isobit",
     version,
     about = "Runs quantised language models with the same bits on every GPU and CPU",
-    after_help = "Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -p Hello -n 64 --device gpu\n  isobit verify --batches\n  isobit bench model.gguf --device cpu,gpu\n\nExit codes: 0 done, 1 a check failed, 2 bad usage or bad file, 3 device, 130 interrupted."
+    after_help = "Examples:\n  isobit run -p \"Once upon a time\"\n  isobit chat model.gguf\n  isobit run model.gguf -p Hello -n 64 --device gpu\n  isobit verify --batches\n  isobit bench model.gguf --device cpu,gpu\n\nExit codes: 0 done, 1 a check failed, 2 bad usage or bad file, 3 device, 130 interrupted."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -79,6 +80,8 @@ struct Cli {
 enum Cmd {
     /// Generate text from a prompt
     Run(run::RunArgs),
+    /// Talk to a model
+    Chat(Box<chat::ChatArgs>),
     /// Answer a file of requests, many at once
     Batch(Box<batch::BatchArgs>),
     /// Serve OpenAI's API, Ollama's, and a page to chat in
@@ -153,6 +156,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let result = match cli.command {
         Cmd::Run(a) => run::run(a),
+        Cmd::Chat(a) => chat::run(*a),
         Cmd::Batch(a) => batch::run(*a),
         #[cfg(feature = "server")]
         Cmd::Serve(a) => serve::run(*a),

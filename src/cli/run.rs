@@ -105,7 +105,7 @@ pub struct RunArgs {
 
 #[derive(Args)]
 #[command(next_help_heading = "Sampling")]
-struct SamplingArgs {
+pub(super) struct SamplingArgs {
     /// Same seed, same text, everywhere; -1: a new one, printed
     #[arg(short = 's', long, default_value = "0", value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
@@ -130,7 +130,7 @@ struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    fn options(&self) -> SamplerOptions {
+    pub(super) fn options(&self) -> SamplerOptions {
         SamplerOptions {
             temperature: self.temp,
             top_k: self.top_k,
@@ -144,7 +144,7 @@ impl SamplingArgs {
     }
 }
 
-fn predict(s: &str) -> Result<i64, String> {
+pub(super) fn predict(s: &str) -> Result<i64, String> {
     s.parse().ok().filter(|&n| n >= -1).ok_or_else(|| "expected a whole number, -1 or more".to_string())
 }
 

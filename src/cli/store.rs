@@ -23,11 +23,15 @@ struct Files {
 
 /// The directory given, or `isobit` in the user's cache directory; `None` where the system knows no such place.
 pub fn open(dir: Option<&Path>) -> Option<Arc<dyn Store>> {
-    let dir = match dir {
-        Some(dir) => dir.to_path_buf(),
-        None => etcetera::choose_base_strategy().ok()?.cache_dir().join("isobit"),
-    };
-    Some(Arc::new(Files { dir }))
+    Some(Arc::new(Files { dir: self::dir(dir)? }))
+}
+
+/// The path of that directory, which need not be there.
+pub fn dir(dir: Option<&Path>) -> Option<PathBuf> {
+    match dir {
+        Some(dir) => Some(dir.to_path_buf()),
+        None => Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("isobit")),
+    }
 }
 
 impl Files {

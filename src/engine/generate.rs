@@ -363,6 +363,11 @@ impl<'s> Generating<'s> {
         &self.text.ids[..self.text.prompt]
     }
 
+    /// Tokens in the cache; before the first piece of work those that the sequence before has left of this prompt.
+    pub fn cached(&self) -> usize {
+        self.state.seen.len()
+    }
+
     /// Does the next piece of work: some tokens of the prompt, or one token after it. For whoever has to look at something
     /// else between two of them.
     ///
