@@ -150,9 +150,9 @@ pub mod internals {
 use internals::*;
 
 pub use engine::{
-    ARITHMETIC, About, Activations, Advance, Answer, Cause, Device, DeviceOptions, Devices, Embedding, Ended, Engine,
-    EngineOptions, Error, Generating, Guess, Head, Logprobs, Model, Output, Piece, Pieces, Pooling, Prompt, Reads,
-    Reply, Request, Score, Session, SessionOptions,
+    ARITHMETIC, About, Activations, Advance, Answer, Cause, Compiled, Device, DeviceOptions, Devices, Embedding, Ended,
+    Engine, EngineOptions, Error, Generating, Grammar, Guess, Head, Logprobs, Model, Output, Piece, Pieces, Pooling,
+    Prompt, Reads, Reply, Request, Score, Session, SessionOptions,
 };
 pub use formats::LoadMode;
 pub use fuse::Fuse;

@@ -70,7 +70,8 @@ pub struct ModelArgs {
     /// A GGUF file or a directory whose tokeniser is taken
     #[arg(long, value_name = "MODEL", help_heading = "Engine")]
     pub tokenizer: Option<PathBuf>,
-    /// How files are read: read, or mmap (a file truncated while mapped kills the process)
+    /// How files are read: read, mmap
+    // a file that is truncated while it is mapped kills the process
     #[arg(long, value_enum, default_value = "read", env = "ISOBIT_LOAD_MODE", hide_env_values = true)]
     #[arg(value_name = "MODE", hide_possible_values = true, help_heading = "Engine")]
     pub load_mode: Load,

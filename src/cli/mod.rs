@@ -20,6 +20,7 @@ mod notes;
 mod perplexity;
 mod quantize;
 mod run;
+mod sampling;
 mod score;
 #[cfg(feature = "gpu")]
 mod shaders;

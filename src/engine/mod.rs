@@ -19,6 +19,7 @@ mod worker;
 
 pub use crate::generate::generation::Reads;
 pub use crate::generate::logprobs::Logprobs;
+pub use crate::grammar::{Compiled, Grammar};
 pub use crate::models::Head;
 pub use devices::{About, Device, DeviceOptions, Devices};
 pub use error::{Cause, Error};
