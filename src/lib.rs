@@ -150,9 +150,9 @@ pub mod internals {
 use internals::*;
 
 pub use engine::{
-    ARITHMETIC, About, Activations, Advance, Answer, Cause, Chain, Device, DeviceOptions, Devices, Embedding, Ended,
-    Engine, EngineOptions, Error, Generating, Guess, Head, Logprobs, Model, Output, Piece, Pieces, Pooling, Prompt,
-    Reads, Reply, Request, Score, Session, SessionOptions, Status,
+    ARITHMETIC, About, Activations, Advance, Answer, Cause, Chain, Compiled, Device, DeviceOptions, Devices, Embedding,
+    Ended, Engine, EngineOptions, Error, Generating, Grammar, Guess, Head, Logprobs, Model, Output, Piece, Pieces,
+    Pooling, Prompt, Reads, Reply, Request, Score, Session, SessionOptions, Status,
 };
 pub use formats::LoadMode;
 pub use fuse::Fuse;

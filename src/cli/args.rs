@@ -34,11 +34,11 @@ const NO_CHAT: &str = "this command continues the prompt as it is: `isobit chat`
      prompt with -p or -f, the model's own control tokens in it, and add --special";
 const NO_URLS: &str = "isobit fetches models of the hub alone, by name: -hf user/model, or `isobit pull user/model`";
 const ONE_DEVICE: &str = "a model lies on one device as a whole: choose it with --device (`isobit devices` lists them)";
-const SAMPLERS: &str = "the samplers are --top-k, --top-p, --min-p, --temp and --repeat-penalty, in llama.cpp's order";
+const SAMPLERS: &str = "the samplers are always in llama.cpp's default order: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature; \
+     each is off until its flag is given";
 const NO_ADAPTERS: &str =
     "isobit runs the model's own weights: adapters, control vectors and draft models are not supported";
 const NO_IMAGES: &str = "isobit reads text alone: images and sound are not supported";
-const NO_GRAMMAR: &str = "isobit has no grammars: the model's tokens come as they are sampled";
 const FILES_ROPE: &str = "RoPE is as the model's file says, and no flag changes it";
 const COMPARE: &str =
     "isobit perplexity measures perplexity alone; `isobit compare A B -f FILE` has KL divergence and top tokens";
@@ -97,11 +97,8 @@ const FLAGS: &[(&[&str], Means)] = &[
     (&["-md", "--model-draft", "--draft", "--draft-max", "--draft-min"], Answer(NO_ADAPTERS)),
     (&["--mmproj", "-mm", "--image", "--audio"], Answer(NO_IMAGES)),
     (&["--imatrix", "--include-weights", "--exclude-weights"], Answer("importance matrices are not supported")),
-    (&["--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"], Answer(NO_GRAMMAR)),
-    (&["--typical", "--mirostat", "--mirostat-lr", "--mirostat-ent", "--dynatemp-range"], Answer(SAMPLERS)),
-    (&["--xtc-probability", "--xtc-threshold", "--dry-multiplier", "--top-nsigma"], Answer(SAMPLERS)),
-    (&["--presence-penalty", "--frequency-penalty", "--samplers", "--sampler-seq"], Answer(SAMPLERS)),
-    (&["-l", "--logit-bias"], Answer(SAMPLERS)),
+    (&["-jf"], Ours("--json-schema-file")),
+    (&["--samplers", "--sampler-seq", "--sampling-seq"], Answer(SAMPLERS)),
     (&["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"], Answer(FILES_ROPE)),
     (&["--yarn-orig-ctx", "--yarn-ext-factor", "--yarn-attn-factor"], Answer(FILES_ROPE)),
     (&["--context-shift"], Answer("positions are never shifted: the text ends with the context; raise -c")),
@@ -243,7 +240,7 @@ fn find<'c>(command: &'c Command, word: &str) -> Option<&'c Arg> {
 /// texts and files that hang on their flag (`-n5`, `-t=2`, `-pHello`), and words of two dashes.
 fn is_cluster(command: &Command, word: &str) -> bool {
     /// Short flags whose values are texts or names of files.
-    const TEXTS: &str = "pfmod";
+    const TEXTS: &str = "pfmodj";
 
     if word.starts_with("--") {
         return true;

@@ -3,14 +3,15 @@
 use super::common::{self, note};
 use super::many::{self, CHOICES, ManyArgs};
 use super::score::Words;
-use crate::engine::{Ended, Engine, Error, Head, Logprobs, Model, Output, Prompt, Reply, Request};
+use crate::engine::{Ended, Engine, Error, Grammar, Head, Logprobs, Model, Output, Prompt, Reply, Request};
+use crate::generate::breakers::{BREAKERS, breakers};
 use crate::generate::sampling::SamplerOptions;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::time::Instant;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit batch requests.jsonl answers.jsonl -m model.gguf\n  isobit batch requests.jsonl answers.jsonl --parallel 32 --pool 16384\n\nA line of requests, as OpenAI's batch files have it (of /v1/completions):\n  {\"custom_id\": \"a\", \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 32, \"temperature\": 0.8, \"seed\": 7}}\nWhat is not said is OpenAI's default: 16 tokens, temperature 1, all tokens to draw from. n and best_of make several\ntexts, with the seeds after the request's; logprobs, up to 20, tells how likely the tokens were. An answer depends on its\nrequest and the model alone, so the file is the same on every device and however many run at once. A run that was\nstopped goes on where it was: the answers so far are in OUT.part."
+    after_help = "Examples:\n  isobit batch requests.jsonl answers.jsonl -m model.gguf\n  isobit batch requests.jsonl answers.jsonl --parallel 32 --pool 16384\n\nA line of requests, as OpenAI's batch files have it (of /v1/completions):\n  {\"custom_id\": \"a\", \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 32, \"temperature\": 0.8, \"seed\": 7}}\nWhat is not said is OpenAI's default: 16 tokens, temperature 1, all tokens to draw from; the other samplers have\nllama.cpp's names. response_format and grammar say what the text must be. n and best_of make several\ntexts, with the seeds after the request's; logprobs, up to 20, tells how likely the tokens were. An answer depends on its\nrequest and the model alone, so the file is the same on every device and however many run at once. A run that was\nstopped goes on where it was: the answers so far are in OUT.part."
 )]
 pub struct BatchArgs {
     /// Requests, a JSON object a line; - for stdin
@@ -64,6 +65,50 @@ struct Body {
     #[serde(default)]
     seed: Option<u64>,
     #[serde(default)]
+    repeat_penalty: Option<f32>,
+    #[serde(default)]
+    repeat_last_n: Option<i64>,
+    #[serde(default)]
+    presence_penalty: Option<f32>,
+    #[serde(default)]
+    frequency_penalty: Option<f32>,
+    #[serde(default)]
+    typical_p: Option<f32>,
+    #[serde(default)]
+    top_n_sigma: Option<f32>,
+    #[serde(default)]
+    xtc_probability: Option<f32>,
+    #[serde(default)]
+    xtc_threshold: Option<f32>,
+    #[serde(default)]
+    dry_multiplier: Option<f32>,
+    #[serde(default)]
+    dry_base: Option<f32>,
+    #[serde(default)]
+    dry_allowed_length: Option<usize>,
+    #[serde(default)]
+    dry_penalty_last_n: Option<i64>,
+    #[serde(default)]
+    dry_sequence_breakers: Option<Vec<String>>,
+    #[serde(default)]
+    dynatemp_range: Option<f32>,
+    #[serde(default)]
+    dynatemp_exponent: Option<f32>,
+    #[serde(default)]
+    mirostat: Option<u8>,
+    #[serde(default)]
+    mirostat_tau: Option<f32>,
+    #[serde(default)]
+    mirostat_eta: Option<f32>,
+    #[serde(default)]
+    min_keep: Option<usize>,
+    #[serde(default)]
+    logit_bias: BTreeMap<u32, f32>,
+    #[serde(default)]
+    response_format: Option<Value>,
+    #[serde(default)]
+    grammar: Option<String>,
+    #[serde(default)]
     n: Option<usize>,
     #[serde(default)]
     best_of: Option<usize>,
@@ -75,22 +120,19 @@ struct Body {
 
 impl Body {
     /// A request for each text that is made: the nth has the seed plus n.
-    fn requests(self) -> anyhow::Result<(Shown, Vec<Request>)> {
+    fn requests(self, model: &Model) -> anyhow::Result<(Shown, Vec<Request>)> {
         let n = self.n.unwrap_or(1);
         let made = self.best_of.unwrap_or(n);
         ensure!((1..=CHOICES).contains(&n), "n is {n}: 1 to {CHOICES} expected");
         ensure!((n..=CHOICES).contains(&made), "best_of is {made}: n, which is {n}, to {CHOICES} expected");
-        let (prompt, base): (Prompt, _) = (self.prompt.into(), SamplerOptions::default());
+        let sampling = self.sampling(model)?;
+        let grammar = Grammar::of_request(self.response_format.as_ref(), self.grammar.as_deref())?;
+        let grammar = grammar.map(|g| model.grammar(&g)).transpose()?;
+        let prompt: Prompt = self.prompt.into();
         let one = |i: usize| Request {
             max_tokens: self.max_tokens.unwrap_or(16),
-            sampling: SamplerOptions {
-                temperature: self.temperature.unwrap_or(1.0),
-                top_k: self.top_k.unwrap_or(0),
-                top_p: self.top_p.unwrap_or(1.0),
-                min_p: self.min_p.unwrap_or(0.0),
-                seed: self.seed.unwrap_or(0).wrapping_add(i as u64),
-                ..base.clone()
-            },
+            sampling: SamplerOptions { seed: sampling.seed.wrapping_add(i as u64), ..sampling.clone() },
+            grammar: grammar.clone(),
             ignore_end: self.ignore_eos.unwrap_or(false),
             // the best are chosen by them
             logprobs: self.logprobs.or((made > n).then_some(0)),
@@ -98,6 +140,49 @@ impl Body {
         };
         let shown = Shown { n, logprobs: self.logprobs.is_some() };
         Ok((shown, (0..made).map(one).collect()))
+    }
+
+    /// How tokens are chosen.
+    fn sampling(&self, model: &Model) -> anyhow::Result<SamplerOptions> {
+        let base = SamplerOptions::default();
+        // -1 in llama.cpp
+        let last = |n: Option<i64>, usual: usize| n.map_or(usual, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        let dry_multiplier = self.dry_multiplier.unwrap_or(base.dry_multiplier);
+        let dry_breakers = match (&self.dry_sequence_breakers, model.tokenizer()) {
+            _ if dry_multiplier == 0.0 => Vec::new(),
+            (_, Err(_)) => Vec::new(),
+            (None, Ok(t)) => breakers(t, &BREAKERS)?,
+            (Some(texts), Ok(t)) => breakers(t, texts)?,
+        };
+        let options = SamplerOptions {
+            temperature: self.temperature.unwrap_or(1.0),
+            top_k: self.top_k.unwrap_or(0),
+            top_p: self.top_p.unwrap_or(1.0),
+            min_p: self.min_p.unwrap_or(0.0),
+            seed: self.seed.unwrap_or(0),
+            repeat_penalty: self.repeat_penalty.unwrap_or(base.repeat_penalty),
+            repeat_last_n: last(self.repeat_last_n, base.repeat_last_n),
+            presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
+            typical_p: self.typical_p.unwrap_or(base.typical_p),
+            top_n_sigma: self.top_n_sigma.unwrap_or(base.top_n_sigma),
+            xtc_probability: self.xtc_probability.unwrap_or(base.xtc_probability),
+            xtc_threshold: self.xtc_threshold.unwrap_or(base.xtc_threshold),
+            dry_multiplier,
+            dry_base: self.dry_base.unwrap_or(base.dry_base),
+            dry_allowed_length: self.dry_allowed_length.unwrap_or(base.dry_allowed_length),
+            dry_penalty_last_n: last(self.dry_penalty_last_n, base.dry_penalty_last_n),
+            dry_breakers,
+            dynatemp_range: self.dynatemp_range.unwrap_or(base.dynatemp_range),
+            dynatemp_exponent: self.dynatemp_exponent.unwrap_or(base.dynatemp_exponent),
+            mirostat: self.mirostat.unwrap_or(base.mirostat),
+            mirostat_tau: self.mirostat_tau.unwrap_or(base.mirostat_tau),
+            mirostat_eta: self.mirostat_eta.unwrap_or(base.mirostat_eta),
+            min_keep: self.min_keep.unwrap_or(base.min_keep),
+            logit_bias: self.logit_bias.iter().map(|(id, bias)| (*id, *bias)).collect(),
+        };
+        options.check()?;
+        Ok(options)
     }
 }
 
@@ -219,7 +304,7 @@ fn answer(
     let mut asked: VecDeque<Asked> = VecDeque::new();
     while next < lines.len() || !asked.is_empty() {
         while next < lines.len() && begun < most {
-            let one = ask(&engine, &lines[next], &ids[next])?;
+            let one = ask(&engine, model, &lines[next], &ids[next])?;
             begun += one.replies.as_ref().map_or(0, Vec::len);
             asked.push_back(one);
             next += 1;
@@ -254,9 +339,9 @@ fn answer(
 }
 
 /// Begins a request.
-fn ask(engine: &Engine, line: &Line, id: &str) -> anyhow::Result<Asked> {
+fn ask(engine: &Engine, model: &Model, line: &Line, id: &str) -> anyhow::Result<Asked> {
     let body: Result<Body, _> = serde_json::from_value(line.body.clone());
-    let requests = body.map_err(anyhow::Error::from).and_then(|body| body.requests());
+    let requests = body.map_err(anyhow::Error::from).and_then(|body| body.requests(model));
     let (shown, replies) = match requests {
         Err(e) => (Shown::default(), Err(format!("{e:#}"))),
         Ok((shown, requests)) => {

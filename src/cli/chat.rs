@@ -4,7 +4,7 @@ mod commands;
 mod talk;
 
 use super::common::{self, EngineArgs, ModelArgs, note};
-use super::run::SamplingArgs;
+use super::sampling::SamplingArgs;
 use super::store;
 use crate::chat::Template;
 use crate::engine::{Model, Session};

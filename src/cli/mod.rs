@@ -26,6 +26,7 @@ mod quantize;
 mod receipt;
 mod replay;
 mod run;
+mod sampling;
 mod score;
 #[cfg(feature = "server")]
 mod serve;

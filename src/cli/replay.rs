@@ -178,13 +178,13 @@ fn branch(a: &ReplayArgs, run: &Run, own: &Model, from: usize) -> anyhow::Result
         std::fs::create_dir_all(dir).with_context(|| format!("--record {}", dir.display()))?;
         common::takes_files(dir)?;
     }
-    let mut request = body.branch(from, &then).with_context(|| a.run.display().to_string())?;
+    let mut request = body.branch(own, from, &then).with_context(|| a.run.display().to_string())?;
     a.changes.apply(&mut request.sampling);
     request.max_tokens = a.changes.n.unwrap_or(request.max_tokens);
     let mut session = a.on.session(own, body.options()?)?;
     // what both have, then what is new
     let context = body.context;
-    let begun = Output::of(own, context, &body.request()?, &body.prompt, &body.ids[..from]);
+    let begun = Output::of(own, context, &body.request(own)?, &body.prompt, &body.ids[..from]);
     let begun = begun.map_or(String::new(), |o| o.text) + &own.tokenizer().map_or(String::new(), |t| t.decode(&then));
     if !a.json {
         stream(&begun)?;

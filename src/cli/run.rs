@@ -3,11 +3,12 @@
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt::{self, Words};
 use super::names;
-use crate::engine::{self, Advance, Ended, Generating, Guess, Model, Reads, Request, Session};
+use super::sampling::{self, GrammarArgs, SamplingArgs};
+use crate::engine::{self, Advance, Compiled, Ended, Generating, Guess, Model, Reads, Request, Session};
 use crate::formats::ContainerKind;
 use crate::formats::output::{replace_file, replace_file_by};
 use crate::generate::logprobs::{Logprobs, TOP_MAX};
-use crate::generate::sampling::{Sampler, SamplerOptions};
+use crate::generate::sampling::SamplerOptions;
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::hex;
 use crate::models::RECENT_CHUNK as CHUNK;
@@ -18,7 +19,6 @@ use clap::Args;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -f prompt.txt -n 64 --temp 0 --device cpu\n  echo Hello | isobit run -f - --seed 7 --json"
+    after_help = format!("Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -f prompt.txt -n 64 --temp 0 --device cpu\n  echo Hello | isobit run -f - --seed 7 --json\n{}", sampling::REST)
 )]
 pub struct RunArgs {
     #[command(flatten)]
@@ -100,60 +100,13 @@ pub struct RunArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     engine: EngineArgs,
-}
-
-#[derive(Args)]
-#[command(next_help_heading = "Sampling")]
-pub(super) struct SamplingArgs {
-    /// Same seed, same text, everywhere; -1: a new one, printed
-    #[arg(short = 's', long, default_value = "0", value_parser = seed, allow_negative_numbers = true)]
-    seed: u64,
-    /// Temperature; 0 takes the likeliest token
-    #[arg(long, default_value_t = 0.8, value_name = "T", allow_negative_numbers = true)]
-    temp: f32,
-    /// Sample from the k likeliest; 0: from all
-    #[arg(long, default_value = "40", value_name = "K", value_parser = common::count, allow_negative_numbers = true)]
-    top_k: usize,
-    /// Sample from the likeliest, up to this probability
-    #[arg(long, default_value_t = 0.95, value_name = "P", allow_negative_numbers = true)]
-    top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest
-    #[arg(long, default_value_t = 0.05, value_name = "P", allow_negative_numbers = true)]
-    min_p: f32,
-    /// Divide the logits of recent tokens by this
-    #[arg(long, default_value_t = 1.0, value_name = "X", allow_negative_numbers = true)]
-    repeat_penalty: f32,
-    /// How many tokens count as recent
-    #[arg(long, default_value = "64", value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
-    repeat_last_n: usize,
-}
-
-impl SamplingArgs {
-    pub(super) fn options(&self) -> SamplerOptions {
-        SamplerOptions {
-            temperature: self.temp,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repeat_penalty: self.repeat_penalty,
-            repeat_last_n: self.repeat_last_n,
-            seed: self.seed,
-            ..SamplerOptions::default()
-        }
-    }
 }
 
 pub(super) fn predict(s: &str) -> Result<i64, String> {
     s.parse().ok().filter(|&n| n >= -1).ok_or_else(|| "expected a whole number, -1 or more".to_string())
-}
-
-fn seed(s: &str) -> Result<u64, String> {
-    if s == "-1" {
-        // the keys of a hash map are the one source of chance in the standard library
-        return Ok(RandomState::new().build_hasher().finish() >> 32);
-    }
-    s.parse().map_err(|_| "expected a whole number, or -1 for a new one".to_string())
 }
 
 /// Token ids of `--ids`.
@@ -180,7 +133,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let text = if a.ids.is_some() { String::new() } else { prompt_text(&a)? };
     // what it would refuse is refused before a model is read
-    Sampler::new(a.sampling.options())?;
+    a.sampling.options().check()?;
+    a.grammar.grammar()?;
     if let Some(path) = &a.prompt_cache {
         common::can_be_written("--prompt-cache", path)?;
     }
@@ -205,6 +159,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             prompt_ids(&a, &text, tok, n_ctx)?
         }
     };
+    let sampling = a.sampling.options_for(&model)?;
+    let grammar = a.grammar.compiled(&model)?;
     let fingerprint =
         (a.json || a.chain()).then(|| o.fingerprint(&model, n_ctx, (o.ctk, o.ctv, o.kv_recent))).transpose()?;
     let device = o.devices().open(&a.device)?;
@@ -232,14 +188,15 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
             common::tokens(so_far.load(Ordering::Relaxed))
         ),
     });
-    let told = generate(&a, &mut session, &text, prompt, &generated)?;
+    let how = (sampling, grammar);
+    let told = generate(&a, &mut session, &text, prompt, how.clone(), &generated)?;
     if a.json {
         let v = told.json(&a, &c.files[0].display().to_string(), &device, fingerprint.as_deref(), load);
         writeln!(std::io::stdout(), "{v}")?;
     } else {
         note!("{}", told.line(&a, load));
     }
-    keep(&a, &session, &text, &told, key.as_ref())?;
+    keep(&a, &session, &text, &told, how, key.as_ref())?;
     if told.interrupted() {
         interrupt::leave();
     }
@@ -282,11 +239,18 @@ fn writable(a: &RunArgs) -> anyhow::Result<Option<Key>> {
 }
 
 /// Writes the receipt, and the run where it is kept.
-fn keep(a: &RunArgs, session: &Session, text: &str, told: &Told, key: Option<&Key>) -> anyhow::Result<()> {
+fn keep(
+    a: &RunArgs,
+    session: &Session,
+    text: &str,
+    told: &Told,
+    how: (SamplerOptions, Option<Arc<Compiled>>),
+    key: Option<&Key>,
+) -> anyhow::Result<()> {
     if !a.chain() {
         return Ok(());
     }
-    let request = a.request(&told.prompt);
+    let request = a.request(&told.prompt, how.0, how.1);
     let (prompt, ids, chain) = (told.prompt.clone(), told.ids.clone(), told.chain.clone());
     let output = engine::Output { prompt, ids, chain, ..engine::Output::default() };
     let mut receipt = receipts::make(session, &request, &output)?;
@@ -310,7 +274,7 @@ impl RunArgs {
         self.receipt.is_some() || self.record.is_some()
     }
 
-    fn request(&self, prompt: &[u32]) -> Request {
+    fn request(&self, prompt: &[u32], sampling: SamplerOptions, grammar: Option<Arc<Compiled>>) -> Request {
         let reads = match self.read.as_str() {
             "logits" => Some(Reads::Logits),
             "best" => Some(Reads::Best),
@@ -320,7 +284,8 @@ impl RunArgs {
         Request {
             // the context ends it in any case
             max_tokens: if self.n < 0 { usize::MAX } else { self.n as usize },
-            sampling: self.sampling.options(),
+            sampling,
+            grammar,
             ignore_end: self.ignore_eos,
             reads,
             guess: self.guess(),
@@ -388,9 +353,10 @@ fn generate(
     session: &mut Session,
     text: &str,
     prompt: Vec<u32>,
+    (sampling, grammar): (SamplerOptions, Option<Arc<Compiled>>),
     generated: &AtomicUsize,
 ) -> anyhow::Result<Told> {
-    let request = a.request(&prompt);
+    let request = a.request(&prompt, sampling, grammar);
     let mut out = Output { text: String::new(), stream: !a.json };
     // with a prompt of ids there may be no text to print
     let bare = a.ids.is_some() && session.model().tokenizer().is_err();

@@ -10,8 +10,10 @@ use crate::generate::logprobs::{Logprobs, TOP_MAX};
 use crate::generate::sampling::{Sampler, SamplerOptions};
 use crate::generate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::generate::{Generation, Session};
+use crate::grammar::Compiled;
 use crate::record::Stats;
 use futures::Stream;
+use std::sync::Arc;
 
 /// What a sequence begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +51,8 @@ impl From<Vec<u32>> for Prompt {
 /// What to generate. A prompt alone is a request: 128 tokens at most, sampled as [`SamplerOptions::default`] says.
 ///
 /// A token's random number depends on the seed and on its position alone, so a request that is sent again with the tokens
-/// it has brought up so far (`Prompt::Ids`) goes on as if nothing had happened.
+/// it has brought up so far (`Prompt::Ids`) goes on as if nothing had happened. But for two things that begin anew with every
+/// request: what mirostat has learned ([`SamplerOptions::mirostat`]), and the place in a grammar.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// what the sequence begins with
@@ -58,6 +61,10 @@ pub struct Request {
     pub max_tokens: usize,
     /// how tokens are chosen
     pub sampling: SamplerOptions,
+    /// what the text must be, from its first token on, compiled for this model ([`Model::grammar`](super::Model::grammar)).
+    /// When it is complete the text ends; with `ignore_end` the end of text comes again and again. All logits are read for
+    /// that
+    pub grammar: Option<Arc<Compiled>>,
     /// go on after an end-of-text token
     pub ignore_end: bool,
     /// put the beginning-of-text token before a text, where the model wants one
@@ -106,6 +113,7 @@ impl Request {
             prompt: prompt.into(),
             max_tokens: 128,
             sampling: SamplerOptions::default(),
+            grammar: None,
             ignore_end: false,
             bos: true,
             special: false,
@@ -134,6 +142,17 @@ impl Request {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// What draws the tokens.
+    ///
+    /// Errors: an option out of its range.
+    pub(super) fn sampler(&self) -> Result<Sampler, Error> {
+        let mut sampler = Sampler::new(self.sampling.clone()).map_err(at(Place::Options))?;
+        if let Some(grammar) = &self.grammar {
+            sampler.constrain(grammar.start());
+        }
+        Ok(sampler)
     }
 }
 
@@ -340,7 +359,7 @@ impl<'s> Generating<'s> {
         chain: Option<Chain>,
         request: &Request,
     ) -> Result<Generating<'s>, Error> {
-        let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
+        let sampler = request.sampler()?;
         // a rasteriser takes longer to select than to hand over what lies in main memory anyway
         let fastest = if software { Reads::Logits } else { Reads::Ahead };
         let all = request.logprobs.is_some() || request.prompt_logprobs.is_some() || request.chain;

@@ -20,6 +20,7 @@ mod worker;
 
 pub use crate::generate::generation::Reads;
 pub use crate::generate::logprobs::Logprobs;
+pub use crate::grammar::{Compiled, Grammar};
 pub use crate::models::Head;
 pub use chain::Chain;
 pub use devices::{About, Device, DeviceOptions, Devices};

@@ -10,6 +10,7 @@ use crate::formats::meta::Value;
 use crate::formats::{Container, LoadMode};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::{self, Report, Script};
+use crate::grammar::{Compiled, Grammar, GrammarError, Vocabulary};
 use crate::models::Hyper;
 use anyhow::{anyhow, ensure};
 use std::borrow::Cow;
@@ -29,6 +30,8 @@ struct Inner {
     hyper: Hyper,
     /// read when it is asked for first: for a large vocabulary that takes a while, and `verify` needs none
     tokenizer: OnceLock<Tokenizer>,
+    /// its tokens as grammars see them, made when the first grammar is
+    spelling: OnceLock<Vocabulary>,
     digest: OnceLock<String>,
 }
 
@@ -68,8 +71,8 @@ impl Model {
         for t in &container.tensors {
             log::info!("{}: {} {:?}", t.name.escape_debug(), t.dtype, t.shape);
         }
-        let (tokenizer, digest) = (OnceLock::new(), OnceLock::new());
-        Ok(Model(Arc::new(Inner { container, hyper, tokenizer, digest })))
+        let (tokenizer, spelling, digest) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Model(Arc::new(Inner { container, hyper, tokenizer, spelling, digest })))
     }
 
     /// The model's name, as its file says; it may be empty.
@@ -159,6 +162,25 @@ impl Model {
             }
         }
         all
+    }
+
+    /// The model's tokens as grammars see them, made when they are asked for first, which takes as long as a few tokens.
+    ///
+    /// Errors: those of [`Model::tokenizer`]; [`Error::Model`]: its tokens cannot be held to a grammar.
+    pub fn spelling(&self) -> Result<&Vocabulary, Error> {
+        if let Some(v) = self.0.spelling.get() {
+            return Ok(v);
+        }
+        let v = Vocabulary::new(self.tokenizer()?).map_err(at(Place::Model))?;
+        Ok(self.0.spelling.get_or_init(|| v))
+    }
+
+    /// A grammar for requests to this model; it may be used for any number of them at once.
+    ///
+    /// Errors: those of [`Model::spelling`]; [`Error::Options`]: the grammar is wrong, not supported, or over a bound.
+    pub fn grammar(&self, grammar: &Grammar) -> Result<Arc<Compiled>, Error> {
+        let compiled = Compiled::new(grammar, self.spelling()?);
+        compiled.map(Arc::new).map_err(|e: GrammarError| Error::options(e.to_string()))
     }
 
     /// SHA-256 of metadata and tensors, in hexadecimal; the same for one file and for its shards. The first call reads the

@@ -6,7 +6,7 @@
 
 use super::Model;
 use super::chain::Chain;
-use super::error::{Error, Place, at};
+use super::error::{Error, Place};
 use super::generate::{Ended, Growing, Guess, Piece, Prompt, Request};
 use super::score::{Pooled, Pooling};
 use super::session::Session;
@@ -432,7 +432,7 @@ fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usi
     if request.guess == Guess::Draft {
         return Err(Error::options("guesses of a draft, which an engine of many texts does not have".into()));
     }
-    let sampler = Sampler::new(request.sampling.clone()).map_err(at(Place::Options))?;
+    let sampler = request.sampler()?;
     let logprobs = request.logprobs;
     let guess = (request.guess == Guess::Ngram).then(Ngram::default);
     let first = match request.prompt_logprobs {

@@ -3,6 +3,7 @@
 //! Works on any `Device`; names no particular one, reads no files, prints nothing.
 
 pub mod batch;
+pub mod breakers;
 pub mod draft;
 mod error;
 pub mod generation;

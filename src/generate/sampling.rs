@@ -46,6 +46,7 @@ pub struct SamplerOptions {
     /// any number
     pub seed: u64,
     /// added to the logits of these ids before anything else, in this order; minus infinity: the id never comes
+    #[serde(with = "biases")]
     pub logit_bias: Vec<(u32, f32)>,
     /// taken from the logits of recent ids; 0 changes nothing
     pub presence_penalty: f32,
@@ -87,6 +88,22 @@ pub struct SamplerOptions {
     pub mirostat_eta: f32,
     /// how many candidates top-k, typical, top-p, min-p and XTC leave at least, where there are so many
     pub min_keep: usize,
+}
+
+/// Biases in JSON, which has no number for minus infinity: `null` stands for it.
+mod biases {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(list: &[(u32, f32)], to: S) -> Result<S::Ok, S::Error> {
+        let list: Vec<(u32, Option<f32>)> =
+            list.iter().map(|&(id, b)| (id, Some(b).filter(|b| b.is_finite()))).collect();
+        list.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u32, f32)>, D::Error> {
+        let list = Vec::<(u32, Option<f32>)>::deserialize(from)?;
+        Ok(list.into_iter().map(|(id, b)| (id, b.unwrap_or(f32::NEG_INFINITY))).collect())
+    }
 }
 
 impl Default for SamplerOptions {

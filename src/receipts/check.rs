@@ -136,7 +136,7 @@ pub fn check(receipt: &Receipt, session: &mut Session, sample: Option<Sample>) -
 
 /// Whether tokens must be drawn one after another, from the first: nothing of that kind is recorded yet.
 fn in_order(body: &Body) -> bool {
-    body.grammar.is_some()
+    body.grammar.is_some() || body.sampling.mirostat != 0
 }
 
 /// What can be said before a step is computed.
@@ -156,7 +156,7 @@ fn told(body: &Body, session: &Session) -> Result<Option<Difference>, Error> {
     if let Some(id) = body.ids.iter().find(|id| **id as usize >= model.vocabulary()) {
         return Err(Error::Unsound(format!("token {id} is outside the vocabulary of {}", model.vocabulary())));
     }
-    let told = Output::of(model, body.context, &body.request()?, &body.prompt, &body.ids);
+    let told = Output::of(model, body.context, &body.request(model)?, &body.prompt, &body.ids);
     let told = told.ok_or_else(|| Error::Unsound("tokens come after the end of the text".into()))?;
     if told.text != body.text {
         let same = told.text.bytes().zip(body.text.bytes()).take_while(|(a, b)| a == b).count();
@@ -247,7 +247,7 @@ pub fn replay(
     if done.difference.is_some() || body.ids.is_empty() {
         return Ok(done);
     }
-    let mut request = body.request()?;
+    let mut request = body.request(session.model())?;
     // what somebody broke off is not gone on with
     request.max_tokens = request.max_tokens.min(body.ids.len());
     let prompt = body.prompt.len();

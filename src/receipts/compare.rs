@@ -82,7 +82,7 @@ pub fn compare(receipt: &Receipt, first: &mut Session, other: &mut Session) -> R
     if expected != found {
         return Err(Error::Vocabulary { found, expected });
     }
-    let mut request = body.request()?;
+    let mut request = body.request(other.model())?;
     (request.chain, request.max_tokens) = (false, request.max_tokens.min(body.ids.len()));
     let made = other.generate(request, |_| ControlFlow::Continue(()))?;
     let same = body.ids.iter().zip(&made.ids).take_while(|(a, b)| a == b).count();

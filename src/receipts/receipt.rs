@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::hex::Hex;
 use super::key::{Key, PublicKey, Signature};
-use crate::engine::{Activations, Chain, Ended, Engine, Model, Output, Request, Session, SessionOptions};
+use crate::engine::{Activations, Chain, Ended, Engine, Grammar, Model, Output, Request, Session, SessionOptions};
 use crate::generate::sampling::SamplerOptions;
 use crate::models::Recent;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub struct Body {
     /// how tokens were chosen
     pub sampling: SamplerOptions,
     /// the grammar that tokens kept to, as it was given
-    pub grammar: Option<String>,
+    pub grammar: Option<Grammar>,
     /// tokens at most; `None`: until the text or the context ended
     pub max_tokens: Option<usize>,
     /// whether it went on after an end-of-text token
@@ -187,7 +187,7 @@ pub fn make<'a>(maker: impl Into<Maker<'a>>, request: &Request, output: &Output)
         activations: options.activations.bits(),
         cache: options.recent.title(options.k_type, options.v_type),
         sampling: request.sampling.clone(),
-        grammar: None,
+        grammar: request.grammar.as_ref().map(|g| g.grammar().clone()),
         max_tokens: (request.max_tokens < usize::MAX).then_some(request.max_tokens),
         ignore_end: request.ignore_end,
         prompt: output.prompt.clone(),
@@ -245,15 +245,14 @@ impl Body {
 
     /// The request that brings it up, with its chain.
     ///
-    /// Errors: [`Error::Unsupported`] where tokens kept to a grammar.
-    pub fn request(&self) -> Result<Request, Error> {
-        if self.grammar.is_some() {
-            return Err(Error::Unsupported("its tokens kept to a grammar".into()));
-        }
+    /// Errors: a grammar that is none for this model.
+    pub fn request(&self, model: &Model) -> Result<Request, Error> {
+        let grammar = self.grammar.as_ref().map(|g| model.grammar(g)).transpose()?;
         Ok(Request {
             max_tokens: self.max_tokens.unwrap_or(usize::MAX),
             sampling: self.sampling.clone(),
             ignore_end: self.ignore_end,
+            grammar,
             chain: true,
             ..Request::new(self.prompt.as_slice())
         })

@@ -6,7 +6,7 @@
 use super::error::Error;
 use super::hex::Hex;
 use super::receipt::{Body, LARGEST, Receipt};
-use crate::engine::Request;
+use crate::engine::{Model, Request};
 use crate::formats::output::replace_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -149,13 +149,16 @@ impl Body {
     /// A request that goes on from the first `from` tokens of this run with other tokens after them, and with what is changed
     /// in the request that is given back. It asks for as many tokens as were still to come.
     ///
-    /// Errors: more tokens than there are; those of [`Body::request`].
-    pub fn branch(&self, from: usize, then: &[u32]) -> Result<Request, Error> {
+    /// Errors: more tokens than there are; a run whose tokens kept to a grammar, which cannot be taken up in its midst.
+    pub fn branch(&self, model: &Model, from: usize, then: &[u32]) -> Result<Request, Error> {
         if from > self.ids.len() {
             let n = self.ids.len();
             return Err(Error::Unsound(format!("it has {n} tokens: it cannot be gone on with from token {from}")));
         }
-        let request = self.request()?;
+        if self.grammar.is_some() {
+            return Err(Error::Unsupported("its tokens kept to a grammar: it has no branches".into()));
+        }
+        let request = self.request(model)?;
         let given = from + then.len();
         let max_tokens = match request.max_tokens {
             usize::MAX => usize::MAX,

@@ -52,9 +52,8 @@ fn flags_of_llama_cpp_that_ask_for_what_is_not_there_are_answered() {
         ("-mu http://x/m.gguf", "by name"),
         ("-mg 1", "--device"),
         ("--lora x.gguf", "adapters"),
-        ("--mirostat 2", "samplers"),
+        ("--samplers top_k", "samplers"),
         ("--rope-freq-base 1e6", "RoPE"),
-        ("--grammar x", "grammars"),
     ] {
         let flag = words(flags)[0];
         let mut all = vec!["run", "-p", "hi"];

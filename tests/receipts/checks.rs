@@ -182,7 +182,7 @@ fn a_forged_field_is_found_by_computing_it_again() {
 }
 
 fn retold(model: &Model, body: &Body) -> String {
-    let request = body.request().expect("sound");
+    let request = body.request(&Model::embedded()).expect("sound");
     isobit::Output::of(model, body.context, &request, &body.prompt, &body.ids).expect("tokens").text
 }
 

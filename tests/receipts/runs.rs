@@ -29,9 +29,9 @@ fn a_run_of_an_adapter_is_replayed_branched_at_token_ten_and_compared_on_the_cpu
 
     // with nothing changed a branch is the run itself: a draw depends on its position
     let body = &kept.receipt.body;
-    let same = made(&mut cpu, &body.branch(10, &[]).expect("ten tokens"));
+    let same = made(&mut cpu, &body.branch(&Model::embedded(), 10, &[]).expect("ten tokens"));
     assert_eq!(same.body.ids, body.ids[10..]);
-    let mut other = body.branch(10, &[400, 401]).expect("ten tokens");
+    let mut other = body.branch(&Model::embedded(), 10, &[400, 401]).expect("ten tokens");
     other.sampling.seed = 8;
     let out = cpu.generate(other.clone(), |_| ControlFlow::Continue(())).expect("generates");
     assert_eq!((out.ids.len(), out.prompt.len()), (28, body.prompt.len() + 12));
@@ -41,7 +41,7 @@ fn a_run_of_an_adapter_is_replayed_branched_at_token_ten_and_compared_on_the_cpu
     branch.save(dir.path()).expect("written");
     assert_ne!(branch.id(), run.id());
     assert_eq!(check(&branch.receipt, &mut cpu, None).expect("checked").difference, None);
-    assert!(body.branch(41, &[]).is_err());
+    assert!(body.branch(&Model::embedded(), 41, &[]).is_err());
 
     let list = Run::list(dir.path()).expect("readable");
     assert_eq!(list.len(), 2);
