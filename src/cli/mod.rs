@@ -73,7 +73,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Cmd {
     /// Generate text from a prompt
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Answer a file of requests, many at once
     Batch(Box<batch::BatchArgs>),
     /// Check what a run was, on any device; keys to sign it with
@@ -140,7 +140,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         note!("warning: {}", chain(&e));
     }
     let result = match cli.command {
-        Cmd::Run(a) => run::run(a),
+        Cmd::Run(a) => run::run(*a),
         Cmd::Batch(a) => batch::run(*a),
         Cmd::Receipt(a) => receipt::run(a),
         Cmd::Replay(a) => replay::run(*a),
