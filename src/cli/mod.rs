@@ -80,7 +80,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Cmd {
     /// Generate text from a prompt
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Talk to a model
     Chat(Box<chat::ChatArgs>),
     /// Answer a file of requests, many at once
@@ -156,7 +156,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         note!("warning: {}", chain(&e));
     }
     let result = match cli.command {
-        Cmd::Run(a) => run::run(a),
+        Cmd::Run(a) => run::run(*a),
         Cmd::Chat(a) => chat::run(*a),
         Cmd::Batch(a) => batch::run(*a),
         #[cfg(feature = "server")]

@@ -4,6 +4,9 @@ use super::hex::Hex;
 use crate::engine;
 use crate::formats::FormatError;
 
+/// The version of the format.
+pub(super) const VERSION: u32 = 1;
+
 /// What is wrong with a file, or kept something from being done. `Display` gives one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -12,7 +15,7 @@ pub enum Error {
     #[error("this is no receipt: {0}")]
     Shape(String),
     /// it was written by another version
-    #[error("the receipt has version {0}, {version} expected: check it with an isobit of its time", version = super::receipt::VERSION)]
+    #[error("the receipt has version {0}, {version} expected: check it with an isobit of its time", version = VERSION)]
     Version(u64),
     /// its content can be read, and is not written as a receipt writes it
     #[error(

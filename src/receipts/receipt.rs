@@ -1,6 +1,6 @@
 //! The file: what is in it, how it is written, and that it was not changed.
 
-use super::error::Error;
+use super::error::{Error, VERSION};
 use super::hex::Hex;
 use super::key::{Key, PublicKey, Signature};
 use crate::engine::{Activations, Chain, Ended, Engine, Grammar, Model, Output, Request, Session, SessionOptions};
@@ -9,9 +9,6 @@ use crate::models::Recent;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The version of the format.
-pub(super) const VERSION: u32 = 1;
 
 /// Bytes of a receipt that is read, at most: of a million tokens it has 80 MB.
 pub const LARGEST: u64 = 256 << 20;
