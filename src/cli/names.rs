@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Default)]
 pub struct HubArgs {
     /// A model of the hub, as user/model[:Q4_K_M]: taken from the cache, or fetched (also -hf)
-    #[arg(long, hide = true, value_name = "NAME", env = "ISOBIT_HF_REPO", hide_env_values = true)]
+    #[arg(long, hide = true, value_name = "NAME")]
     hf_repo: Option<String>,
     /// The file of it (also -hff)
     #[arg(long, hide = true, value_name = "FILE", requires = "hf_repo")]
@@ -27,7 +27,8 @@ pub struct HubArgs {
 /// How the hub is reached: as flags say, else the environment.
 pub fn access(token: Option<&String>, offline: bool) -> Access {
     let env = Access::from_env();
-    Access { token: token.cloned().or(env.token), offline: offline || env.offline, ..env }
+    let token = token.map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
+    Access { token: token.or(env.token), offline: offline || env.offline, ..env }
 }
 
 impl HubArgs {

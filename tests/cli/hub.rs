@@ -388,7 +388,7 @@ fn python_finds_what_is_fetched_here_and_the_other_way_round() {
     let config = std::fs::read(format!("{HF}/config.json")).unwrap();
     let hub = Server::start(&[("config.json", &config), ("sub/tiny-Q4_K_M.gguf", &bytes)]);
     let py = |home: &Path, offline: bool, script: &str| {
-        let mut c = command(home, &hub.hub, &[]);
+        let c = command(home, &hub.hub, &[]);
         let mut p = Command::new(&python);
         for (name, value) in c.get_envs() {
             match value {
@@ -396,7 +396,6 @@ fn python_finds_what_is_fetched_here_and_the_other_way_round() {
                 None => p.env_remove(name),
             };
         }
-        drop(c.stdin(Stdio::null()));
         p.env("HF_HUB_DISABLE_XET", "1").env("HF_HUB_DISABLE_TELEMETRY", "1");
         if offline {
             p.env("HF_HUB_OFFLINE", "1");

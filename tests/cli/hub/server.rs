@@ -111,7 +111,7 @@ impl Server {
         self.state.lock().unwrap()
     }
 
-    /// Requests so far whose line holds these words, and forgets them.
+    /// Requests so far, which are forgotten.
     pub fn take(&self) -> Vec<Seen> {
         std::mem::take(&mut self.state().seen)
     }
@@ -176,7 +176,7 @@ impl Server {
             return out.short(200, "Content-Type: application/json", &text);
         }
         let file = [COMMIT, "main"].iter().find_map(|r| path.strip_prefix(&format!("/u/m/resolve/{r}/")));
-        let Some((file, bytes)) = file.and_then(|f| files.get_key_value(&f.replace("%20", " "))) else {
+        let Some((_, bytes)) = file.and_then(|f| files.get_key_value(&f.replace("%20", " "))) else {
             return out.short(404, "X-Error-Message: no such thing", "");
         };
         let mut headers = BTreeMap::from([("X-Repo-Commit".to_owned(), COMMIT.to_owned())]);
@@ -189,7 +189,6 @@ impl Server {
             headers.insert("Location".into(), location);
         }
         headers.extend(state.headers.clone());
-        let _ = file;
         let is_redirect = headers.contains_key("Location");
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         drop(state);
