@@ -269,7 +269,7 @@ fn a_busy_hub_is_waited_for_and_others_errors_are_said() {
     assert!(begun.elapsed() > Duration::from_secs(2));
     let fresh = self::home();
     for (status, header, words) in [
-        (404, "X-Error-Message: Repository not found\u{7}", &["u/m is not on the hub"][..]),
+        (404, "X-Error-Message: Repository not found", &["u/m is not on the hub: Repository not found"][..]),
         (403, "X-Error-Code: GatedRepo", &["403", "licence"]),
         (429, "Retry-After: 86400", &["busy (429)", "86400 s"]),
         (418, "X-A: b", &["status 418"]),
