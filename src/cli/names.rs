@@ -1,7 +1,11 @@
 //! What is typed for a model: a path, or the name of one that another program keeps; and fetching one.
 
 use super::interrupt;
+#[cfg(feature = "hub")]
+use super::notes::BARS;
 use super::notes::note;
+#[cfg(feature = "hub")]
+use super::one_line;
 use crate::hub::{Access, Entry, Folders, Listing, Missing, Name};
 use anyhow::{bail, ensure};
 use clap::Args;
@@ -11,7 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Default)]
 pub struct HubArgs {
     /// A model of the hub, as user/model[:Q4_K_M]: taken from the cache, or fetched (also -hf)
-    #[arg(long, hide = true, value_name = "NAME", env = "ISOBIT_HF_REPO", hide_env_values = true)]
+    #[arg(long, hide = true, value_name = "NAME")]
     hf_repo: Option<String>,
     /// The file of it (also -hff)
     #[arg(long, hide = true, value_name = "FILE", requires = "hf_repo")]
@@ -27,7 +31,8 @@ pub struct HubArgs {
 /// How the hub is reached: as flags say, else the environment.
 pub fn access(token: Option<&String>, offline: bool) -> Access {
     let env = Access::from_env();
-    Access { token: token.cloned().or(env.token), offline: offline || env.offline, ..env }
+    let token = token.map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
+    Access { token: token.or(env.token), offline: offline || env.offline, ..env }
 }
 
 impl HubArgs {
@@ -121,19 +126,18 @@ fn remedy(name: &Name) -> String {
 /// Fetching, with a bar.
 #[cfg(feature = "hub")]
 pub mod fetch {
-    use super::super::notes::{BARS, note};
     use super::*;
     use crate::hub::fetch::{Fetched, Hub, Watch};
     use anyhow::Context;
-    use indicatif::{ProgressBar, ProgressStyle};
+    use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 
     struct Bar(ProgressBar);
 
     impl Watch for Bar {
         fn begin(&mut self, file: &str, bytes: u64, have: u64) {
             let from = if have > 0 { format!(", going on at byte {have}") } else { String::new() };
-            note!("fetching {file} ({}{from})", super::super::inspect::size(bytes));
-            self.0.set_message(super::super::one_line(file));
+            note!("fetching {file} ({}{from})", BinaryBytes(bytes));
+            self.0.set_message(one_line(file));
             self.0.set_length(bytes);
             self.0.set_position(have);
             // the speed is that of what comes now

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit pull user/model\n  isobit pull user/model:Q8_0\n  isobit pull user/model --file model-Q6_K.gguf --revision v1.0\n  isobit run -hf user/model -p Hello\n\nThe file whose name holds the word behind the colon is taken, else Q4_K_M, else the first; all its shards; where there\nis no GGUF file, config.json, tokeniser and safetensors files. It lies in Hugging Face's cache, where Python finds it\n(HF_HUB_CACHE, HF_HOME). HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 allows no requests. A download that ended\ngoes on where it was. Commands that run a model take -hf NAME, -hff FILE, -hft TOKEN and --offline as llama.cpp does."
+    after_help = "Examples:\n  isobit pull user/model\n  isobit pull user/model:Q8_0\n  isobit pull user/model --file model-Q6_K.gguf --revision v1.0\n  isobit run -hf user/model -p Hello\n\nThe file whose name holds the word behind the colon is taken, else Q4_K_M, else the first; all its shards; where there is no GGUF file, config.json, tokeniser and safetensors files. It lies in Hugging Face's cache, where Python finds it (HF_HUB_CACHE, HF_HOME). HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 allows no requests. A download that ended goes on where it was. Commands that run a model take -hf NAME, -hff FILE, -hft TOKEN and --offline as llama.cpp does."
 )]
 pub struct PullArgs {
     /// user/model, or user/model:Q4_K_M
@@ -74,6 +74,8 @@ pub fn run(a: PullArgs) -> anyhow::Result<ExitCode> {
 #[cfg(not(feature = "hub"))]
 pub fn run(a: PullArgs) -> anyhow::Result<ExitCode> {
     let name = names::of_hub(&a.name, a.file.as_deref())?;
+    // whatever form the result would have had
+    let _ = a.json;
     names::fetch::now(&name, Some(&a.revision), &a.access())?;
     Ok(ExitCode::SUCCESS)
 }

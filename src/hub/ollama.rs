@@ -1,7 +1,7 @@
 //! Ollama's folder of models: `manifests/HOST/USER/MODEL/TAG` are lists of layers in JSON, `blobs/sha256-...` are the
 //! layers. The one with weights is a GGUF file; templates, parameters and licences, which are layers too, are not read.
 //!
-//! Source: Ollama's `docs/faq` (where models are) and the manifests' own media types.
+//! Source: Ollama's questions and answers (where models are) and the manifests' own media types.
 
 use super::entry::{Entry, Held, Place};
 use super::walk::Root;

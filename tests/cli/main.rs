@@ -11,6 +11,8 @@ mod commands;
 mod compare;
 mod convert;
 mod hist;
+#[cfg(feature = "hub")]
+mod hub;
 #[path = "../common/program.rs"]
 mod program;
 mod quantize;

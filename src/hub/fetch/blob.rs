@@ -76,6 +76,9 @@ pub(super) fn fetch(client: &Client, cache: &Cache, head: Head, watch: &mut dyn 
     }
     let _lock = lock(client, &cache.lock(&head.etag), &head, watch)?;
     // whoever held the lock may have fetched it
+    if cache.has(&head) {
+        return Ok(done(head, 0, None));
+    }
     if cache.has_blob(&head) {
         cache.point(&head)?;
         return Ok(done(head, 0, None));

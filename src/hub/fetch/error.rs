@@ -142,7 +142,7 @@ pub enum FetchError {
         source: io::Error,
     },
     /// asked to end
-    #[error(transparent)]
+    #[error("interrupted")]
     Interrupted(#[from] Interrupted),
 }
 
