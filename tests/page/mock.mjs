@@ -238,7 +238,7 @@ export function mock() {
     }
     if (path === '/v1/chat/completions' || path === '/v1/completions') {
       seen.chats.push(body);
-      const said = JSON.stringify(body.messages ?? body.prompt);
+      const said = JSON.stringify(body.messages?.at(-1) ?? body.prompt);
       if (options.busy > 0) { options.busy--; return fail(503, 'all texts are taken', { type: 'unavailable_error' }, { 'retry-after': '1' }); }
       if (/refuse/.test(said)) return fail(400, 'top_k is 0 or more', { param: 'top_k' });
       if (/too big/.test(said)) return fail(400, 'the request has 3,011 tokens, the context 2,048', { type: 'exceed_context_size_error' });
