@@ -142,15 +142,17 @@ export function mock() {
     const fast = /\blong \d+/.test(prompt);
     const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
     // bytes are cut where it hurts
-    let pending = Buffer.alloc(0);
+    let pending = Buffer.alloc(0), cuts = 0;
     const write = async (s, flush) => {
       pending = Buffer.concat([pending, Buffer.from(s)]);
       if (!flush && fast && pending.length < 9000) return;
       while (pending.length && !gone) {
-        const n = fast ? pending.length : Math.max(1, Math.floor(cut() * 160));
+        // within the first characters of several bytes, and between CR and LF, for certain
+      const inside = fast ? -1 : pending.findIndex((b, i) => i > 0 && ((b & 0xc0) === 0x80 || (cuts < 8 && b === 10 && pending[i - 1] === 13)));
+      const n = fast ? pending.length : inside > 0 ? inside : Math.max(1, Math.floor(cut() * 160));
         response.write(pending.subarray(0, n));
         pending = pending.subarray(n);
-        if (!fast && cut() < 0.1) await sleep(1);
+        if (inside > 0) { cuts++; await sleep(4); } else if (!fast && cut() < 0.1) await sleep(1);
       }
     };
     const end = () => (cut() < 0.3 ? '\r\n\r\n' : '\n\n');
