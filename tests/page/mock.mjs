@@ -142,15 +142,17 @@ export function mock() {
     const fast = /\blong \d+/.test(prompt);
     const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
     // bytes are cut where it hurts
-    let pending = Buffer.alloc(0);
+    let pending = Buffer.alloc(0), cuts = 0;
     const write = async (s, flush) => {
       pending = Buffer.concat([pending, Buffer.from(s)]);
       if (!flush && fast && pending.length < 9000) return;
       while (pending.length && !gone) {
-        const n = fast ? pending.length : Math.max(1, Math.floor(cut() * 160));
+        // within the first characters of several bytes, and between CR and LF, for certain
+      const inside = fast ? -1 : pending.findIndex((b, i) => i > 0 && ((b & 0xc0) === 0x80 || (cuts < 8 && b === 10 && pending[i - 1] === 13)));
+      const n = fast ? pending.length : inside > 0 ? inside : Math.max(1, Math.floor(cut() * 160));
         response.write(pending.subarray(0, n));
         pending = pending.subarray(n);
-        if (!fast && cut() < 0.1) await sleep(1);
+        if (inside > 0) { cuts++; await sleep(4); } else if (!fast && cut() < 0.1) await sleep(1);
       }
     };
     const end = () => (cut() < 0.3 ? '\r\n\r\n' : '\n\n');
@@ -238,7 +240,7 @@ export function mock() {
     }
     if (path === '/v1/chat/completions' || path === '/v1/completions') {
       seen.chats.push(body);
-      const said = JSON.stringify(body.messages ?? body.prompt);
+      const said = JSON.stringify(body.messages?.at(-1) ?? body.prompt);
       if (options.busy > 0) { options.busy--; return fail(503, 'all texts are taken', { type: 'unavailable_error' }, { 'retry-after': '1' }); }
       if (/refuse/.test(said)) return fail(400, 'top_k is 0 or more', { param: 'top_k' });
       if (/too big/.test(said)) return fail(400, 'the request has 3,011 tokens, the context 2,048', { type: 'exceed_context_size_error' });
