@@ -150,6 +150,8 @@ pub fn rewrite(args: Vec<OsString>, cli: &Command) -> Result<Vec<OsString>, Stri
         let short = match name.as_str() {
             "bench" => super::bench::short_form(word),
             "chat" => super::chat::short_form(word),
+            // where several texts are made at a time
+            "serve" | "batch" if word == "-np" => Some("--parallel"),
             _ => None,
         };
         if let Some(ours) = short {

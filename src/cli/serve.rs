@@ -2,9 +2,9 @@
 
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt;
+use super::sampling::SamplingArgs;
 use crate::chat::Template;
 use crate::engine::{DeviceOptions, Engine, EngineOptions, Head, Model, SessionOptions};
-use crate::generate::sampling::SamplerOptions;
 use crate::server::{self, App, Options};
 use crate::stop::Stop;
 use anyhow::{Context, ensure};
@@ -74,6 +74,8 @@ pub struct ServeArgs {
     #[arg(value_parser = common::word)]
     device: String,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     engine: EngineArgs,
 }
 
@@ -128,7 +130,7 @@ impl ServeArgs {
         Ok(Some(Arc::new(template(model, name).with_context(place)?)))
     }
 
-    fn options(&self, model: &Model, key: Option<String>, sampling: SamplerOptions) -> anyhow::Result<Options> {
+    fn options(&self, model: &Model, key: Option<String>) -> anyhow::Result<Options> {
         let file = model.file().file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let alias = self.alias.clone().unwrap_or_else(|| file.trim_matches(['<', '>']).to_owned());
         let any = self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
@@ -143,7 +145,7 @@ impl ServeArgs {
             hosts: self.hosts(),
             addresses: any,
             api_key: key,
-            sampling,
+            sampling: self.sampling.options_for(model)?,
             max_tokens: usize::try_from(self.n).unwrap_or(usize::MAX),
             parallel: self.parallel,
             session: SessionOptions { sequences, pool, head, ..options },
@@ -160,7 +162,7 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     // before the model is loaded, which may take minutes
     let listener = a.listen(key.is_some())?;
     let model = a.model.model()?;
-    let options = a.options(&model, key, SamplerOptions::default())?;
+    let options = a.options(&model, key)?;
     let hold = interrupt::hold();
     // texts that are at work when the server is asked to end come to theirs
     let devices = DeviceOptions { stop: Stop::default(), ..a.engine.device_options() };

@@ -41,6 +41,7 @@ pub async fn props(State(app): State<Arc<App>>) -> Json<Value> {
         "default_generation_settings": {
             "temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "min_p": s.min_p,
             "repeat_penalty": s.repeat_penalty, "repeat_last_n": s.repeat_last_n, "seed": s.seed,
+            "presence_penalty": s.presence_penalty, "frequency_penalty": s.frequency_penalty,
             "n_ctx": app.context(),
         },
         "build_info": concat!("isobit ", env!("CARGO_PKG_VERSION")),

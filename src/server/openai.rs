@@ -14,6 +14,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -474,7 +475,6 @@ pub async fn embeddings(State(app): State<Arc<App>>, body: Bytes) -> Result<Resp
 
 /// A vector's f32, little-endian, in base64.
 fn encode(vector: &[f32]) -> String {
-    use base64::Engine as _;
     let bytes: Vec<u8> = vector.iter().flat_map(|v| v.to_le_bytes()).collect();
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }

@@ -5,8 +5,9 @@ use super::app::App;
 use super::fault::Fault;
 use super::fields::{Fields, id};
 use super::runs::Proving;
-use crate::chat::{Conversation, Format};
-use crate::engine::{Prompt, Request};
+use crate::chat::{Conversation, Format, ToolChoice};
+use crate::engine::{Grammar, Prompt, Request};
+use crate::generate::breakers::{BREAKERS, breakers};
 use crate::generate::sampling::SamplerOptions;
 use crate::generate::tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
     let float = |name: &str, from: f64, to: f64, else_: f32| Ok::<_, Fault>(f.float(name, from, to)?.unwrap_or(else_));
     let count = |name: &str, else_: usize| Ok::<_, Fault>(f.whole(&[name], -1, MANY)?.map_or(else_, last));
     let bias = biases(f, app.model.vocabulary())?;
-    Ok(SamplerOptions {
+    let mut options = SamplerOptions {
         temperature: float("temperature", 0.0, 100.0, base.temperature)?,
         top_k: f.whole(&["top_k"], -1, MANY)?.map_or(base.top_k, |k| k.max(0) as usize),
         top_p: float("top_p", tiny, 1.0, base.top_p)?,
@@ -97,7 +98,33 @@ pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
         logit_bias: if bias.is_empty() { base.logit_bias.clone() } else { bias },
         seed: f.seed()?.unwrap_or(base.seed),
         ..base.clone()
-    })
+    };
+    let own = f.texts("dry_sequence_breakers", STOPS)?;
+    if let (true, Ok(tokenizer)) = (options.dry_multiplier > 0.0, app.model.tokenizer()) {
+        let wrong = |e: anyhow::Error| Fault::bad("dry_sequence_breakers", format!("{e:#}"));
+        if !own.is_empty() {
+            options.dry_breakers = breakers(tokenizer, &own).map_err(wrong)?;
+        } else if options.dry_breakers.is_empty() {
+            options.dry_breakers = breakers(tokenizer, &BREAKERS).map_err(wrong)?;
+        }
+    }
+    Ok(options)
+}
+
+/// What the text must be: a schema, a grammar, a call of a tool; `None`: anything.
+fn grammar(f: &Fields, forced: Option<String>) -> Result<Option<Grammar>, Fault> {
+    let format = f.object("response_format")?.map(|o| Value::Object(o.clone()));
+    let own = Grammar::of_request(format.as_ref(), f.text("grammar")?);
+    let own = own.map_err(|e| Fault::bad("response_format", e.to_string()))?;
+    let schema = f.object("json_schema")?.map(|s| Grammar::JsonSchema(Value::Object(s.clone())));
+    let wanted: Vec<Grammar> = [own, schema, forced.map(Grammar::Lark)].into_iter().flatten().collect();
+    match wanted.len() {
+        0 | 1 => Ok(wanted.into_iter().next()),
+        _ => Err(Fault::bad(
+            "response_format",
+            "a schema, a grammar and a tool that must be called: one of them expected",
+        )),
+    }
 }
 
 /// The greatest whole number that an option takes.
@@ -152,7 +179,7 @@ impl App {
 }
 
 /// What all requests for texts have in common.
-fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize) -> Result<Ask, Fault> {
+fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize, forced: Option<String>) -> Result<Ask, Fault> {
     let model = f.text("model")?;
     if model.is_some_and(|m| m.len() > 1024) {
         return Err(Fault::bad("model", "model: a name of 1024 bytes at most expected"));
@@ -177,7 +204,12 @@ fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize) -> Result<Ask, Faul
     };
     let (digest, receipt) = (f.flag("digest")?, f.flag("receipt")?);
     let chain = digest || receipt || app.options.record.is_some();
+    let grammar = match grammar(f, forced)? {
+        None => None,
+        Some(g) => Some(app.model.grammar(&g).map_err(|e| Fault::bad("response_format", e.to_string()))?),
+    };
     let one = |i: u64| Request {
+        grammar: grammar.clone(),
         max_tokens,
         sampling: SamplerOptions { seed: first.seed.wrapping_add(i), ..first.clone() },
         ignore_end,
@@ -227,7 +259,7 @@ pub fn completion(app: &App, body: &[u8]) -> Result<Ask, Fault> {
 pub fn completion_of(app: &App, f: &Fields) -> Result<Ask, Fault> {
     let prompt = f.get("prompt").ok_or_else(|| Fault::bad("prompt", "prompt is missing"))?;
     let (ids, text) = app.prompt_ids(prompt, "prompt")?;
-    let mut ask = common(app, f, ids, 16)?;
+    let mut ask = common(app, f, ids, 16, None)?;
     if f.whole(&["best_of"], 1, CHOICES)?.is_some_and(|b| b as usize != ask.requests.len()) {
         return Err(Fault::bad("best_of", "best_of other than n is not supported here; `isobit batch` has it"));
     }
@@ -263,10 +295,10 @@ pub fn chat(app: &App, body: &[u8]) -> Result<Ask, Fault> {
 
 /// As [`chat`], of fields.
 pub fn chat_of(app: &App, f: &mut Fields) -> Result<Ask, Fault> {
-    let (text, reading) = render(app, f)?;
+    let (text, reading, forced) = render(app, f)?;
     // the template has written what a text begins with
     let ids = app.ids_of(&text, false, true)?;
-    let mut ask = common(app, f, ids, app.options.max_tokens)?;
+    let mut ask = common(app, f, ids, app.options.max_tokens, forced)?;
     let top = f.whole(&["top_logprobs"], 0, TOP)?;
     match (f.flag("logprobs")?, top) {
         (true, top) => ask.tell_logprobs(top.unwrap_or(0) as usize),
@@ -277,8 +309,9 @@ pub fn chat_of(app: &App, f: &mut Fields) -> Result<Ask, Fault> {
     Ok(ask)
 }
 
-/// The prompt that a chat's messages make, and how its answer is read. What was used is taken out of the fields.
-pub fn render(app: &App, f: &mut Fields) -> Result<(String, Reading), Fault> {
+/// The prompt that a chat's messages make, how its answer is read, and the grammar of a tool's call where one must come. What
+/// was used is taken out of the fields.
+pub fn render(app: &App, f: &mut Fields) -> Result<(String, Reading, Option<String>), Fault> {
     let template = app.template.as_ref().map_err(|why| Fault::bad("messages", why.clone()))?;
     let messages = match f.take("messages") {
         Some(Value::Array(list)) if !list.is_empty() => list,
@@ -289,7 +322,8 @@ pub fn render(app: &App, f: &mut Fields) -> Result<(String, Reading), Fault> {
         messages.into_iter().enumerate().map(|(i, m)| message(i, m)).collect::<Result<_, _>>()?;
     let tools = tools(f)?;
     let kwargs = f.object("chat_template_kwargs")?.cloned().unwrap_or_default();
-    let has_tools = tools.is_some();
+    let (choice, parallel) = (choice(f)?, f.maybe_flag("parallel_tool_calls")?.unwrap_or(true));
+    let callable = tools.clone().unwrap_or_default();
     let continues = f.maybe_flag("add_generation_prompt")? == Some(false);
     let conversation = Conversation {
         messages: template.suited(&messages),
@@ -301,7 +335,14 @@ pub fn render(app: &App, f: &mut Fields) -> Result<(String, Reading), Fault> {
     let text = template.render(&conversation).map_err(|e| Fault::bad("messages", e.to_string()))?;
     let format = Format::of(template.source());
     let reasons = format.opened(&text);
-    Ok((text, Reading { format, tools: has_tools, reasons }))
+    let forced = match reasons {
+        true => format.grammar_within_reasoning(&callable, &choice, parallel),
+        false => format.grammar(&callable, &choice, parallel),
+    };
+    if choice != ToolChoice::Auto && forced.is_none() {
+        return Err(Fault::bad("tool_choice", "tool_choice asks for a tool that is not among the tools"));
+    }
+    Ok((text, Reading { format, tools: !callable.is_empty(), reasons }, forced))
 }
 
 /// A message that a template can be given: with a role, and content of text alone.
@@ -342,6 +383,20 @@ fn part(p: &Value) -> Result<&str, String> {
             Err(format!("a part of type {kind:?} is not supported: text is"))
         }
         _ => Err("a part without text".into()),
+    }
+}
+
+/// Which tool must be called.
+fn choice(f: &Fields) -> Result<ToolChoice, Fault> {
+    let expected = "none, auto, required, or an object that names a function";
+    match f.get("tool_choice") {
+        None => Ok(ToolChoice::Auto),
+        Some(Value::String(s)) if s == "none" || s == "auto" => Ok(ToolChoice::Auto),
+        Some(Value::String(s)) if s == "required" => Ok(ToolChoice::Required),
+        Some(v) => {
+            let name = v.pointer("/function/name").or_else(|| v.get("name")).and_then(Value::as_str);
+            name.map(|n| ToolChoice::Named(n.into())).ok_or_else(|| f.wrong("tool_choice", expected))
+        }
     }
 }
 
