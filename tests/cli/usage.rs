@@ -97,7 +97,7 @@ fn only_near_names_are_suggested_and_habits_are_answered() {
     assert!(!line.contains("did you mean") && !line.contains("similar"), "{line}");
     for (word, said) in [
         ("serve", "no server"),
-        ("chat", "no chat"),
+        ("interactive", "isobit chat"),
         ("pull", "downloads nothing"),
         ("list", "keeps no models"),
         ("version", "isobit --version"),
