@@ -17,6 +17,13 @@ fn turns(args: &[&str]) -> Vec<Value> {
     ran.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
+/// Demands an error in one line, the last, with these words.
+fn declined(ran: &Ran, words: &[&str]) {
+    let line = ran.err.lines().last().unwrap_or_default();
+    assert!(ran.code == Some(2) && ran.out.is_empty() && line.starts_with("error: "), "{ran:?}");
+    assert!(words.iter().all(|w| line.contains(w)), "{words:?}: {line}");
+}
+
 #[test]
 fn the_embedded_model_tells_its_story_and_says_why() {
     let ran = piped("The king had three sons, and\n", &["-n", "12", "--temp", "0"]);
@@ -61,11 +68,11 @@ fn a_template_by_name_or_file_makes_the_prompt() {
     );
     let chatml = turns(&["-p", "Hi", "--system", "Be good.", "--chat-template", "chatml"]);
     assert!(chatml[0]["usage"]["prompt_tokens"].as_u64() > own[0]["usage"]["prompt_tokens"].as_u64());
-    isobit(&["chat", "-p", "x", "--chat-template", "nonsense"]).refused_with(2, &["nonsense", "chatml", "llama3"]);
+    declined(&isobit(&["chat", "-p", "x", "--chat-template", "nonsense"]), &["nonsense", "chatml", "llama3"]);
     let broken = put(dir.path(), "broken.jinja", b"a\n{% if %}");
-    isobit(&["chat", "-p", "x", "--chat-template", &broken]).refused_with(2, &["broken.jinja", "line 2"]);
+    declined(&isobit(&["chat", "-p", "x", "--chat-template", &broken]), &["broken.jinja", "line 2"]);
     let raises = put(dir.path(), "raises.jinja", b"{{ raise_exception('not with me') }}");
-    isobit(&["chat", "-p", "x", "--chat-template", &raises]).refused_with(2, &["not with me"]);
+    declined(&isobit(&["chat", "-p", "x", "--chat-template", &raises]), &["not with me"]);
 }
 
 #[test]
@@ -89,22 +96,23 @@ fn commands_change_what_comes_next() {
     let cleared = turns(&["-p", "Once", "-p", "/clear", "-p", "Once"]);
     assert_eq!(cleared[0]["message"], cleared[1]["message"]);
     assert!(turns(&["-p", "/bye", "-p", "Once"]).is_empty());
-    isobit(&["chat", "-p", "/frobnicate"]).refused_with(2, &["/frobnicate", "/help"]);
-    isobit(&["chat", "-p", "/set temp x"]).refused_with(2, &["temp", "a number"]);
-    isobit(&["chat", "-p", "/set temp -1"]).refused(2);
-    isobit(&["chat", "-p", "/load /no/such/file"]).refused_with(2, &["/no/such/file"]);
+    declined(&isobit(&["chat", "-p", "/frobnicate"]), &["/frobnicate", "/help"]);
+    declined(&isobit(&["chat", "-p", "/set temp x"]), &["temp", "a number"]);
+    declined(&isobit(&["chat", "-p", "/set temp -1"]), &[]);
+    declined(&isobit(&["chat", "-p", "/load /no/such/file"]), &["/no/such/file"]);
     let wrong = put(dir.path(), "wrong.json", b"[{\"role\": 1}]");
-    isobit(&["chat", "-p", &format!("/load {wrong}")]).refused_with(2, &["message 1"]);
+    declined(&isobit(&["chat", "-p", &format!("/load {wrong}")]), &["message 1"]);
 }
 
 #[test]
 fn what_cannot_be_answered_is_said() {
-    piped("", &[]).refused_with(2, &["no message"]);
-    piped("\n\n", &[]).refused_with(2, &["no message"]);
+    declined(&piped("", &[]), &["no message"]);
+    declined(&piped("\n\n", &[]), &["no message"]);
     let ran = piped(&"The king had three sons. ".repeat(40), &["-c", "64"]);
-    ran.refused_with(2, &["the context holds 64", "/clear"]);
+    declined(&ran, &["the context holds 64", "/clear"]);
     let ran = piped("Once", &["-c", "64", "--json"]);
-    assert_eq!(ran.json()["stop"], if ran.err.contains("is full") { "context full" } else { "eos" }, "{ran:?}");
+    let ended = if ran.err.contains("is full") { "context full" } else { "eos" };
+    assert_eq!(ran.json()["stop"], ended);
 }
 
 #[cfg(target_os = "linux")]

@@ -5,7 +5,6 @@ mod absent;
 mod asked;
 mod batch;
 mod bench;
-mod chat;
 #[path = "../common/checkpoint.rs"]
 mod checkpoint;
 mod commands;
