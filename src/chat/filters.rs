@@ -21,6 +21,11 @@ pub(super) fn add(env: &mut Environment) {
         let left = more / 2 + (more & width & 1);
         format!("{}{s}{}", " ".repeat(left), " ".repeat(more - left))
     });
+    // keys of a map are no attributes of it
+    env.add_filter("attr", |v: &Value, name: &str| match v.kind() {
+        ValueKind::Map => Ok(Value::UNDEFINED),
+        _ => v.get_attr(name),
+    });
     // in Python these are questions about methods, which strings and maps have too
     env.add_test("sequence", |v: &Value| {
         v.is_undefined() || matches!(v.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String)

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+#[path = "chat.rs"]
+mod chat;
 #[cfg(unix)]
 #[path = "interrupt.rs"]
 mod interrupts;

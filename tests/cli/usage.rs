@@ -95,8 +95,8 @@ fn only_near_names_are_suggested_and_habits_are_answered() {
     let line = run(&["-p", "hi", "--frobnicate"]).refused(2);
     assert!(!line.contains("did you mean") && !line.contains("similar"), "{line}");
     for (word, said) in [
-        ("serve", "no server"),
-        ("chat", "no chat"),
+        ("server", "isobit serve"),
+        ("interactive", "isobit chat"),
         ("download", "isobit pull"),
         ("list", "isobit models"),
         ("version", "isobit --version"),

@@ -78,6 +78,9 @@ pub struct Talk {
     shown: Shown,
 }
 
+/// What reads an answer, and the format it is in.
+type Reader = (Parser, Format);
+
 /// An answer as it grows.
 #[derive(Default)]
 struct Answer {
@@ -143,7 +146,7 @@ impl Talk {
     }
 
     /// The prompt of the conversation, its tokens, and a parser of what comes after it.
-    fn prompt(&self) -> anyhow::Result<(Vec<u32>, Option<(Parser, Format)>)> {
+    fn prompt(&self) -> anyhow::Result<(Vec<u32>, Option<Reader>)> {
         let tokenizer = self.model.tokenizer()?;
         let Some(template) = &self.template else {
             let said: Vec<&str> = self.messages.iter().filter_map(|m| m["content"].as_str()).collect();
@@ -185,11 +188,7 @@ impl Talk {
     }
 
     /// Streams an answer, until it ends or Ctrl-C is pressed.
-    fn generate(
-        &mut self,
-        request: Request,
-        parser: Option<(Parser, Format)>,
-    ) -> anyhow::Result<(Answer, Counts, &'static str)> {
+    fn generate(&mut self, request: Request, parser: Option<Reader>) -> anyhow::Result<(Answer, Counts, &'static str)> {
         let listening = interrupt::answering();
         let (mut parser, format) = parser.unzip();
         let mut screen = Screen { shown: self.shown, dim: false };
