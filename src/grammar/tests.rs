@@ -234,7 +234,7 @@ fn hostile() -> Vec<(&'static str, Grammar)> {
         ("chain of references", Grammar::JsonSchema(chain(4000))),
         ("allOf of anyOf", Grammar::JsonSchema(any_of(16))),
         ("allOf of more anyOf", Grammar::JsonSchema(any_of(200))),
-        ("many properties", Grammar::JsonSchema(required(3000))),
+        ("many properties", Grammar::JsonSchema(required(900))),
         (
             "a large enum",
             Grammar::JsonSchema(serde_json::json!({ "enum": (0..20_000).map(|i| i.to_string()).collect::<Vec<_>>() })),
