@@ -72,7 +72,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Cmd {
     /// Generate text from a prompt
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Answer a file of requests, many at once
     Batch(Box<batch::BatchArgs>),
     /// Score continuations of contexts by their log probability
@@ -135,7 +135,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         note!("warning: {}", chain(&e));
     }
     let result = match cli.command {
-        Cmd::Run(a) => run::run(a),
+        Cmd::Run(a) => run::run(*a),
         Cmd::Batch(a) => batch::run(*a),
         Cmd::Score(a) => score::run(*a),
         Cmd::Embed(a) => embed::run(*a),

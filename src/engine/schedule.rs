@@ -37,7 +37,7 @@ pub(super) trait Sink {
 /// What is made of the rows that steps give.
 enum Rows {
     /// tokens, by a sampler, with the log probabilities of so many of the likeliest, and guesses
-    Tokens { sampler: Sampler, logprobs: Option<usize>, guess: Option<Ngram> },
+    Tokens { sampler: Box<Sampler>, logprobs: Option<usize>, guess: Option<Ngram> },
     /// one vector
     Vector(Pooled),
 }
@@ -419,7 +419,7 @@ fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usi
     if request.guess == Guess::Draft {
         return Err(Error::options("guesses of a draft, which an engine of many texts does not have".into()));
     }
-    let sampler = request.sampler()?;
+    let sampler = Box::new(request.sampler()?);
     let logprobs = request.logprobs;
     let guess = (request.guess == Guess::Ngram).then(Ngram::default);
     let first = match request.prompt_logprobs {
