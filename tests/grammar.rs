@@ -13,8 +13,11 @@ fn opened(model: &Model, rows: usize) -> Session {
     model.session(Devices::default().open("cpu").unwrap(), options).unwrap()
 }
 
-/// A dozen schemas, each with what says whether a value is of it.
-fn schemas() -> Vec<(Value, fn(&Value) -> bool)> {
+/// Says whether a value is of a schema.
+type IsOf = fn(&Value) -> bool;
+
+/// A dozen schemas.
+fn schemas() -> Vec<(Value, IsOf)> {
     vec![
         (json!({ "enum": ["red", "green", 3, null] }), |v| {
             ["\"red\"", "\"green\"", "3", "null"].contains(&v.to_string().as_str())

@@ -40,7 +40,7 @@ pub(super) trait Sink {
 /// What is made of the rows that steps give.
 enum Rows {
     /// tokens, by a sampler, with the log probabilities of so many of the likeliest, guesses, and the links of a chain
-    Tokens { sampler: Sampler, logprobs: Option<usize>, guess: Option<Ngram>, chain: Option<Chain> },
+    Tokens { sampler: Box<Sampler>, logprobs: Option<usize>, guess: Option<Ngram>, chain: Option<Chain> },
     /// one vector
     Vector(Pooled),
 }
@@ -432,7 +432,7 @@ fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usi
     if request.guess == Guess::Draft {
         return Err(Error::options("guesses of a draft, which an engine of many texts does not have".into()));
     }
-    let sampler = request.sampler()?;
+    let sampler = Box::new(request.sampler()?);
     let logprobs = request.logprobs;
     let guess = (request.guess == Guess::Ngram).then(Ngram::default);
     let first = match request.prompt_logprobs {

@@ -105,7 +105,7 @@ struct Facts {
 type OnCache = Box<dyn FnOnce(&mut Session, Option<&mut Pool>) + Send>;
 
 enum Job {
-    Generate(Request, mpsc::UnboundedSender<Event>),
+    Generate(Box<Request>, mpsc::UnboundedSender<Event>),
     Call(Box<dyn FnOnce(&mut Session) + Send>),
     Embed(Prompt, Pooling, mpsc::UnboundedSender<Event>),
     Cache(OnCache),
@@ -255,7 +255,7 @@ impl Engine {
     /// Errors, at once: [`Error::Busy`] where the queue is full, [`Error::Closed`]. All others come from the reply.
     pub fn generate(&self, request: impl Into<Request>) -> Result<Reply, Error> {
         let (events, reply) = mpsc::unbounded();
-        self.put(Job::Generate(request.into(), events))?;
+        self.put(Job::Generate(Box::new(request.into()), events))?;
         Ok(self.reply(reply))
     }
 
@@ -550,7 +550,7 @@ fn one(
     closing: impl Fn() -> bool,
 ) -> Result<(), Error> {
     match job {
-        Job::Generate(request, events) => generate(session, request, in_hand.insert(events), closing),
+        Job::Generate(request, events) => generate(session, *request, in_hand.insert(events), closing),
         Job::Embed(prompt, pooling, events) => {
             let events = in_hand.insert(events);
             if !events.is_closed() {

@@ -79,6 +79,9 @@ const DEPTH_MAX: usize = 64;
 const MEMBERS_MAX: usize = 1000;
 /// Brackets in brackets of a grammar: the large stack takes more.
 const BRACKETS_MAX: usize = 500;
+/// Expressions that one text may have to match all of: whether any text does takes twice as long with each. Of a schema
+/// those of all patterns where it has `allOf` or something beside a `$ref`; of Lark the operators `&` and `~`.
+const INTERSECTED_MAX: usize = 12;
 /// Rules of a grammar, as lines with a colon at most.
 const RULES_MAX: usize = 4000;
 /// Stack for compiling: rules that refer to rules go as deep as there are rules.
@@ -250,6 +253,7 @@ impl Grammar {
                 short(text.len())?;
                 nested(text)?;
                 few_rules(text)?;
+                few_intersections(text)?;
                 TopLevelGrammar::from_lark(text.clone())
             }
             Grammar::Gbnf(text) => {
@@ -272,7 +276,7 @@ fn schema(mut schema: Value) -> TopLevelGrammar {
 
 /// Whether JSON nests no deeper than is taken; without recursion.
 fn shallow(value: &Value) -> Result<(), GrammarError> {
-    let mut left = vec![(value, 1)];
+    let (mut left, mut patterns, mut joins) = (vec![(value, 1)], 0, false);
     while let Some((value, depth)) = left.pop() {
         if depth > DEPTH_MAX {
             return Err(GrammarError::TooMuch { what: "levels of nesting in a JSON schema".into(), most: DEPTH_MAX });
@@ -283,9 +287,18 @@ fn shallow(value: &Value) -> Result<(), GrammarError> {
                 let what = "members of an object of a JSON schema".into();
                 return Err(GrammarError::TooMuch { what, most: MEMBERS_MAX });
             }
-            Value::Object(map) => left.extend(map.values().map(|v| (v, depth + 1))),
+            Value::Object(map) => {
+                joins |= map.contains_key("allOf") || map.contains_key("$ref") && map.len() > 1;
+                patterns += map.get("patternProperties").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+                patterns += usize::from(map.contains_key("pattern")) + usize::from(map.contains_key("format"));
+                left.extend(map.values().map(|v| (v, depth + 1)));
+            }
             _ => {}
         }
+    }
+    if joins && patterns > INTERSECTED_MAX {
+        let what = "patterns and formats of a JSON schema with allOf, or with keywords beside $ref".into();
+        return Err(GrammarError::TooMuch { what, most: INTERSECTED_MAX });
     }
     Ok(())
 }
@@ -308,9 +321,20 @@ fn nested(text: &str) -> Result<(), GrammarError> {
 }
 
 fn few_rules(text: &str) -> Result<(), GrammarError> {
-    match text.lines().filter(|l| l.contains(':')).count() <= RULES_MAX {
+    if text.lines().filter(|l| l.contains(':')).count() > RULES_MAX {
+        return Err(GrammarError::TooMuch { what: "rules of a grammar".into(), most: RULES_MAX });
+    }
+    Ok(())
+}
+
+/// Those in literals count too: that costs an honest grammar little, and needs to know nothing of the notation.
+fn few_intersections(text: &str) -> Result<(), GrammarError> {
+    match text.matches(['&', '~']).count() <= 2 * INTERSECTED_MAX {
         true => Ok(()),
-        false => Err(GrammarError::TooMuch { what: "rules of a grammar".into(), most: RULES_MAX }),
+        false => {
+            let what = "& and ~ in a grammar, in its literals too".into();
+            Err(GrammarError::TooMuch { what, most: 2 * INTERSECTED_MAX })
+        }
     }
 }
 

@@ -54,7 +54,7 @@ impl Vocabulary {
     }
 
     /// Of the bytes of tokens.
-    pub fn of(words: &[Vec<u8>], end: u32, ends: &[u32]) -> Result<Vocabulary, GrammarError> {
+    pub(super) fn of(words: &[Vec<u8>], end: u32, ends: &[u32]) -> Result<Vocabulary, GrammarError> {
         let tokens = words.len();
         if tokens > TOKENS_MAX || nodes(words) > NODES_MAX {
             return Err(GrammarError::Vocabulary(format!(
