@@ -36,7 +36,8 @@ fn lines() -> Vec<(PathBuf, usize, String)> {
     for folder in ["docs", "tests/data"] {
         files(&root().join(folder), ".md", &mut documents);
     }
-    documents.extend(["scripts/gpu-check", "scripts/isa", ".ci/run", ".ci/cross", ".ci/ray"].map(|f| root().join(f)));
+    let jobs = ["run", "cross", "ray", "templates", "page", "hub", "clients"].map(|job| root().join(".ci").join(job));
+    documents.extend(["scripts/gpu-check", "scripts/isa"].map(|f| root().join(f)).into_iter().chain(jobs));
     for folder in ["benches", "examples", "host", "src", "tests"] {
         files(&root().join(folder), ".rs", &mut sources);
     }

@@ -18,5 +18,7 @@ mod program;
 mod quantize;
 mod receipt;
 mod score;
+#[cfg(feature = "server")]
+mod serve;
 mod slim;
 mod study;

@@ -9,12 +9,21 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use tower_service::Service;
 
-/// What a session of its own says.
+/// What a session of its own says after a text, which begins with the token for that.
 fn alone(prompt: &str, n: usize, temperature: f32, seed: u64) -> String {
+    said(true, prompt, n, temperature, seed)
+}
+
+/// After a chat's prompt, in which the template has written all there is.
+fn chatted(prompt: &str, n: usize, temperature: f32, seed: u64) -> String {
+    said(false, prompt, n, temperature, seed)
+}
+
+fn said(bos: bool, prompt: &str, n: usize, temperature: f32, seed: u64) -> String {
     let options = SessionOptions { context: 256, ..SessionOptions::default() };
     let mut session = Model::embedded().session(Devices::default().open("cpu").unwrap(), options).unwrap();
     let sampling = SamplerOptions { temperature, seed, ..SamplerOptions::default() };
-    let request = Request { max_tokens: n, sampling, ..Request::new(prompt) };
+    let request = Request { max_tokens: n, sampling, bos, ..Request::new(prompt) };
     session.generate(request, |_| ControlFlow::Continue(())).unwrap().text
 }
 
@@ -29,7 +38,7 @@ fn a_completion_is_what_a_session_generates_whole_and_in_pieces() {
         assert_eq!(choice["text"], alone("Once upon a time", 20, 0.8, 7));
         assert_eq!((&whole["object"], &choice["finish_reason"]), (&json!("text_completion"), &json!("length")));
         assert_eq!(whole["usage"]["completion_tokens"], 20);
-        assert!(whole["system_fingerprint"].as_str().unwrap().starts_with("isobit:"), "{whole}");
+        assert!(whole["system_fingerprint"].as_str().unwrap().starts_with("isobit-"), "{whole}");
         body["stream"] = true.into();
         body["stream_options"] = json!({ "include_usage": true });
         let list = events(&router, "/v1/completions", &body).await;
@@ -54,7 +63,7 @@ fn a_chat_streams_what_it_answers_whole_and_n_texts_have_seeds_after_each_other(
         let whole = good(&router, "/v1/chat/completions", &body).await;
         for i in 0..3 {
             let choice = &whole["choices"][i];
-            let text = alone("The king had three ", 12, 0.8, 3 + i as u64);
+            let text = chatted("The king had three ", 12, 0.8, 3 + i as u64);
             assert_eq!((&choice["message"]["content"], &choice["index"]), (&json!(text), &json!(i)));
             let list = choice["logprobs"]["content"].as_array().unwrap();
             assert_eq!((list.len(), list[0]["top_logprobs"].as_array().unwrap().len()), (12, 2));
@@ -209,7 +218,7 @@ fn vectors_are_those_of_a_session_as_numbers_and_as_bytes() {
 fn ollamas_lines_and_the_events_of_responses_hold_the_same_text() {
     let (_app, router) = server();
     runtime().block_on(async {
-        let want = alone("The king had three ", 12, 0.0, 0);
+        let want = chatted("The king had three ", 12, 0.0, 0);
         let messages = json!([{ "role": "user", "content": "The king had three" }]);
         let options = json!({ "num_predict": 12, "temperature": 0 });
         let body = json!({ "model": "story", "messages": messages, "options": options });
