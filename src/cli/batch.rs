@@ -103,7 +103,7 @@ struct Body {
     #[serde(default)]
     min_keep: Option<usize>,
     #[serde(default)]
-    logit_bias: BTreeMap<u32, f32>,
+    logit_bias: Option<Value>,
     #[serde(default)]
     response_format: Option<Value>,
     #[serde(default)]
@@ -147,6 +147,10 @@ impl Body {
         let base = SamplerOptions::default();
         // -1 in llama.cpp
         let last = |n: Option<i64>, usual: usize| n.map_or(usual, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        // an object of numbers, as OpenAI has it
+        let bias: Option<BTreeMap<u32, f32>> =
+            self.logit_bias.clone().map(serde_json::from_value).transpose().context("logit_bias")?;
+        let logit_bias = bias.into_iter().flatten().collect();
         let dry_multiplier = self.dry_multiplier.unwrap_or(base.dry_multiplier);
         let dry_breakers = match (&self.dry_sequence_breakers, model.tokenizer()) {
             _ if dry_multiplier == 0.0 => Vec::new(),
@@ -179,7 +183,7 @@ impl Body {
             mirostat_tau: self.mirostat_tau.unwrap_or(base.mirostat_tau),
             mirostat_eta: self.mirostat_eta.unwrap_or(base.mirostat_eta),
             min_keep: self.min_keep.unwrap_or(base.min_keep),
-            logit_bias: self.logit_bias.iter().map(|(id, bias)| (*id, *bias)).collect(),
+            logit_bias,
         };
         options.check()?;
         Ok(options)
