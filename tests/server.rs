@@ -2,6 +2,8 @@
 
 #[path = "server/answers.rs"]
 mod answers;
+#[path = "server/proofs.rs"]
+mod proofs;
 #[path = "server/refusals.rs"]
 mod refusals;
 

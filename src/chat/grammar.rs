@@ -107,6 +107,16 @@ fn chosen(tools: &[Value], choice: &ToolChoice) -> Option<Vec<(String, Value)>> 
     (!all.is_empty()).then_some(all)
 }
 
+/// A schema whose JSON has no white space but a space after `,` and `:`, so that no model can go on with white space for
+/// ever.
+fn tight(mut schema: Value) -> Value {
+    if let Some(object) = schema.as_object_mut().filter(|o| !o.contains_key("x-guidance")) {
+        let how = json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+        object.insert("x-guidance".into(), how);
+    }
+    schema
+}
+
 impl Rules {
     /// The rule of a call of one tool.
     fn add(&mut self, calls: Calls, i: usize, name: &str, schema: &Value) {
@@ -123,17 +133,19 @@ impl Rules {
                     object[defs] = all.clone();
                 }
             }
-            format!("%json {object}")
+            format!("%json {}", tight(object))
         };
         let body = match calls {
             Calls::Hermes => {
                 format!("\"<tool_call>\\n\" object_{i} \"\\n</tool_call>\"\nobject_{i}: {}", object("arguments"))
             }
             Calls::Llama3 => object("parameters"),
-            Calls::MistralArgs => format!("{} %json {schema}", quoted(&format!("[TOOL_CALLS]{name}[ARGS]"))),
+            Calls::MistralArgs => {
+                format!("{} %json {}", quoted(&format!("[TOOL_CALLS]{name}[ARGS]")), tight(schema.clone()))
+            }
             Calls::Harmony => {
                 let head = format!("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>");
-                format!("{} %json {schema} \"<|call|>\"", quoted(&head))
+                format!("{} %json {} \"<|call|>\"", quoted(&head), tight(schema.clone()))
             }
             Calls::Mistral | Calls::Phi4 | Calls::Functools | Calls::Generic => object("arguments"),
         };

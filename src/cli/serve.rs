@@ -9,6 +9,7 @@ use crate::server::{self, App, Options};
 use crate::stop::Stop;
 use anyhow::{Context, ensure};
 use clap::Args;
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,6 +74,9 @@ pub struct ServeArgs {
     #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
     #[arg(value_parser = common::word)]
     device: String,
+    /// Print a JSON object when the model is loaded: address, model, device
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -170,7 +174,7 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     let of = model.clone();
     let app = App::new(model, options, Box::new(move || Engine::start(&of, engine.clone())));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let served = runtime.block_on(serve(app, listener));
+    let served = runtime.block_on(serve(app, listener, a.json));
     // what waits for a thread that is busy for minutes waits no longer
     runtime.shutdown_background();
     drop(hold);
@@ -178,12 +182,13 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Serves until it is asked to end.
-async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<ExitCode> {
+async fn serve(app: Arc<App>, listener: TcpListener, json: bool) -> anyhow::Result<ExitCode> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
     let shown = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
     let shown = if shown.contains(':') { format!("[{shown}]") } else { shown };
-    note!("listening on http://{shown}:{}", address.port());
+    let url = format!("http://{shown}:{}", address.port());
+    note!("listening on {url}");
     let (loaded, load) = (app.clone(), Arc::new(tokio::sync::Notify::new()));
     let failed = load.clone();
     let loading = tokio::task::spawn_blocking(move || {
@@ -192,7 +197,15 @@ async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<ExitCode>
         drop(status);
         match &result {
             Ok(()) => {
-                note!("{} on {}, {} texts at once", loaded.options.alias, loaded.device(), loaded.options.parallel)
+                let (alias, device, n) = (&loaded.options.alias, loaded.device(), loaded.options.parallel);
+                note!("{alias} on {device}, {n} texts at once");
+                let fingerprint = loaded.fingerprint();
+                let line = serde_json::json!({
+                    "url": url, "model": alias, "device": device, "parallel": n, "fingerprint": fingerprint,
+                });
+                if json && writeln!(std::io::stdout(), "{line}").is_err() {
+                    note!("warning: nobody reads stdout");
+                }
             }
             Err(_) => failed.notify_one(),
         }

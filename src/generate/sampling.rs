@@ -42,6 +42,7 @@ pub struct SamplerOptions {
     /// positive logits of recent ids are divided by this, others multiplied; 1 changes nothing
     pub repeat_penalty: f32,
     /// how many of the last ids of the history count as recent; 0 none, `usize::MAX` all
+    #[serde(with = "counts")]
     pub repeat_last_n: usize,
     /// any number
     pub seed: u64,
@@ -60,6 +61,7 @@ pub struct SamplerOptions {
     /// how long a sequence may be that comes again for nothing
     pub dry_allowed_length: usize,
     /// how many of the last ids are looked at; 0 none, `usize::MAX` all
+    #[serde(with = "counts")]
     pub dry_penalty_last_n: usize,
     /// ids in whose order a sequence is over, so that nothing after them goes on with what was before
     /// ([`breakers`](super::breakers::breakers) makes them of texts)
@@ -88,6 +90,19 @@ pub struct SamplerOptions {
     pub mirostat_eta: f32,
     /// how many candidates top-k, typical, top-p, min-p and XTC leave at least, where there are so many
     pub min_keep: usize,
+}
+
+/// Numbers of ids in JSON: -1 stands for all of them, whatever `usize` is.
+mod counts {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(n: &usize, to: S) -> Result<S::Ok, S::Error> {
+        i64::try_from(*n).unwrap_or(-1).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+        i64::deserialize(from).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+    }
 }
 
 /// Biases in JSON, which has no number for minus infinity: `null` stands for it.

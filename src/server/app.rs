@@ -11,7 +11,7 @@ use crate::generate::sampling::SamplerOptions;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// What a server is started with.
 #[derive(Clone)]
@@ -55,6 +55,13 @@ enum Slot {
     Gone(String),
 }
 
+/// Requests that are read at once.
+const READ: usize = 8;
+/// Large bodies that are held at once.
+const LARGE: usize = 32;
+/// Bytes of a body that is not large.
+pub const SMALL: u64 = 64 << 10;
+
 /// A server.
 pub struct App {
     /// what it was started with
@@ -68,7 +75,11 @@ pub struct App {
     /// how far the server's end is
     pub phase: Arc<watch::Sender<Phase>>,
     /// one check of a receipt at a time: it takes a second copy of the model
-    pub checking: tokio::sync::Mutex<()>,
+    pub checking: Arc<tokio::sync::Mutex<()>>,
+    /// requests that are read at once: JSON takes many times its text
+    pub reading: Semaphore,
+    /// bodies of more than [`SMALL`] bytes, or of nobody knows how many, that are held at once
+    pub large: Arc<Semaphore>,
     /// when it was started
     pub started: Instant,
     start: Start,
@@ -96,7 +107,9 @@ impl App {
             template,
             metrics: Metrics::default(),
             phase: Arc::new(watch::Sender::new(Phase::Open)),
-            checking: tokio::sync::Mutex::new(()),
+            checking: Arc::default(),
+            reading: Semaphore::new(READ),
+            large: Arc::new(Semaphore::new(LARGE)),
             started: Instant::now(),
             start,
             slot: Mutex::new(Slot::Loading),
@@ -188,6 +201,11 @@ impl App {
     pub fn begin(self: &Arc<App>, ask: &Ask) -> Result<Vec<Choice>, Fault> {
         if *self.phase.borrow() != Phase::Open {
             return Err(Fault::unavailable("the server is ending"));
+        }
+        if self.options.embeddings {
+            return Err(Fault::not_supported(
+                "this server makes vectors; one started without --embeddings generates text",
+            ));
         }
         let engine = self.engine()?;
         let one = |(index, request): (usize, &Request)| {

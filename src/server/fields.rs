@@ -7,6 +7,24 @@ use serde_json::{Map, Value};
 /// than servers know.
 pub struct Fields(Map<String, Value>);
 
+/// Values of a body, at most: in memory each takes many times what it takes as text.
+const PARTS: usize = 300_000;
+
+/// About how many values JSON has: what separates and begins them, outside of strings.
+fn parts(body: &[u8]) -> usize {
+    let (mut n, mut inside, mut escaped) = (0, false, false);
+    for &byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if inside => escaped = true,
+            b'"' => inside = !inside,
+            b',' | b'[' | b'{' if !inside => n += 1,
+            _ => {}
+        }
+    }
+    n
+}
+
 /// What a value is, for whoever wrote another.
 fn kind(v: &Value) -> &'static str {
     match v {
@@ -22,6 +40,9 @@ fn kind(v: &Value) -> &'static str {
 impl Fields {
     /// Errors: no JSON, or no object.
     pub fn parse(body: &[u8]) -> Result<Fields, Fault> {
+        if parts(body) > PARTS {
+            return Err(Fault::bad("", format!("the body has more than {PARTS} values: send fewer at once")));
+        }
         let value: Value =
             serde_json::from_slice(body).map_err(|e| Fault::bad("", format!("the body is no JSON: {e}")))?;
         match value {
@@ -136,11 +157,11 @@ impl Fields {
     }
 }
 
-/// A seed that nobody could have known.
+/// A seed that nobody could have known, of so few bits that every reader of JSON keeps it.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // its keys are random
-    RandomState::new().hash_one(std::time::SystemTime::now()) >> 1
+    RandomState::new().hash_one(std::time::SystemTime::now()) >> 11
 }
 
 /// A token id of the vocabulary.
@@ -173,5 +194,9 @@ mod tests {
         }
         let deep = "[".repeat(5000);
         assert!(Fields::parse(deep.as_bytes()).is_err());
+        let many = format!("{{\"a\": [{}0]}}", "0,".repeat(PARTS));
+        assert!(Fields::parse(many.as_bytes()).is_err_and(|e| e.message().contains("values")));
+        let text = format!("{{\"a\": \"{}\"}}", ",[{\\\"".repeat(PARTS / 2));
+        assert!(Fields::parse(text.as_bytes()).is_ok(), "in a text they are nothing");
     }
 }

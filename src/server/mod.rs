@@ -25,23 +25,24 @@ mod tell;
 pub use app::{App, Options, Start};
 pub use listen::{Phase, serve};
 
+use app::SMALL;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use fault::Fault;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How long a client may take for a request's body.
 const BODY: Duration = Duration::from_secs(30);
 
 /// All routes of a server.
 pub fn router(app: Arc<App>) -> Router {
-    let limit = app.options.body;
     Router::new()
         .route("/", get(page::page))
         .route("/health", get(llama::health))
@@ -73,7 +74,7 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(otherwise)
         // bodies are read and measured by `read_whole`
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn(move |request, next| read_whole(request, next, limit)))
+        .layer(from_fn_with_state(app.clone(), read_whole))
         .layer(from_fn_with_state(app.clone(), guard::watch))
         .with_state(app)
 }
@@ -89,9 +90,26 @@ async fn otherwise(request: Request) -> Fault {
     Fault::refused(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", line)
 }
 
-/// Reads a request's body before its handler, in bounds of size and time.
-async fn read_whole(request: Request, next: Next, limit: usize) -> Response {
+/// A body, and its place among the large ones, which it has as long as anybody holds the body.
+struct Held {
+    bytes: Bytes,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads a request's body before its handler, in bounds of size and time; of large ones only some at once.
+async fn read_whole(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let limit = app.options.body;
     let (parts, body) = request.into_parts();
+    let place = match axum::body::HttpBody::size_hint(&body).upper() {
+        Some(n) if n <= SMALL => None,
+        _ => app.large.clone().acquire_owned().await.ok(),
+    };
     let read = tokio::time::timeout(BODY, axum::body::to_bytes(body, limit)).await;
     let bytes: Bytes = match read {
         Ok(Ok(bytes)) => bytes,
@@ -110,6 +128,10 @@ async fn read_whole(request: Request, next: Next, limit: usize) -> Response {
             let line = format!("the body took longer than {} seconds", BODY.as_secs());
             return Fault::refused(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", line).into_response();
         }
+    };
+    let bytes = match place {
+        Some(place) => Bytes::from_owner(Held { bytes, _place: place }),
+        None => bytes,
     };
     next.run(Request::from_parts(parts, Body::from(bytes))).await
 }

@@ -6,6 +6,7 @@ use super::choice::{Choice, Delta, Finish, Over, Timings, Usage, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
 use super::prepare;
+use super::runs::Named;
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
 use crate::engine::{Logprobs, Piece, Pooling};
@@ -133,9 +134,11 @@ pub async fn prepared<T: Send + 'static>(
     body: Bytes,
     f: fn(&App, &[u8]) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
+    let mistake = || Fault::internal("the server made a mistake: this request is lost, others go on");
+    let _one = app.reading.acquire().await.map_err(|_| mistake())?;
     let app = app.clone();
     let checked = tokio::task::spawn_blocking(move || f(&app, &body)).await;
-    checked.map_err(|_| Fault::internal("the server made a mistake: this request is lost, others go on"))?
+    checked.map_err(|_| mistake())?
 }
 
 /// A text with the log probabilities of its prompt.
@@ -485,11 +488,8 @@ pub async fn models(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// `GET /v1/models/{id}`
-pub async fn one_model(
-    State(app): State<Arc<App>>,
-    axum::extract::Path(id): axum::extract::Path<String>,
-) -> Result<Json<Value>, Fault> {
-    if id == app.options.alias {
+pub async fn one_model(State(app): State<Arc<App>>, id: Named) -> Result<Json<Value>, Fault> {
+    if id.is_ok_and(|id| *id == app.options.alias) {
         return Ok(Json(model(&app)));
     }
     let line = format!("there is no model of that name: {:?} is what this server has", app.options.alias);

@@ -7,11 +7,15 @@ use crate::engine::{Devices, Ended, Output, Piece, Request};
 use crate::receipts::{Difference, Error, Extras, Hex, Receipt, Run, check, make};
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What a path names, which may be no text.
+pub type Named = Result<Path<String>, PathRejection>;
 
 /// What is told of a text beside its numbers, and what is needed for it.
 #[derive(Clone)]
@@ -43,7 +47,7 @@ impl Proving {
         };
         let mut told = json!({ "digest": digest, "run": receipt.body.id() });
         if self.receipt {
-            told["receipt"] = serde_json::from_slice(&receipt.to_bytes()).unwrap_or_default();
+            told["receipt"] = String::from_utf8_lossy(&receipt.to_bytes()).into();
         }
         if let Some(folder) = &app.options.record {
             let top = pieces.into_iter().filter_map(|p| p.logprobs).map(|l| l.top).collect();
@@ -107,15 +111,21 @@ fn checked(app: &App, receipt: &Receipt, device: &str) -> Result<Value, Fault> {
 
 /// `POST /isobit/check`: replays a receipt on a device, the CPU if nothing else is said.
 pub async fn check_receipt(State(app): State<Arc<App>>, body: Bytes) -> Result<Json<Value>, Fault> {
-    let Ok(_one) = app.checking.try_lock() else {
+    let Ok(one) = app.checking.clone().try_lock_owned() else {
         return Err(Fault::unavailable("another receipt is being checked, which takes a second copy of the model"));
     };
     let of = app.clone();
     let done = tokio::task::spawn_blocking(move || {
+        // until it is done, whether or not somebody waits for it
+        let _one = one;
         let f = Fields::parse(&body)?;
         let given = f.get("receipt").ok_or_else(|| Fault::bad("receipt", "receipt is missing"))?;
-        // a browser writes numbers in its own way
-        let receipt = Receipt::from_value(given).map_err(|e| refused(&e))?;
+        let receipt = match given {
+            // as it was told, which a browser keeps best
+            Value::String(text) => Receipt::parse(text.as_bytes()),
+            value => Receipt::from_value(value),
+        };
+        let receipt = receipt.map_err(|e| refused(&e))?;
         checked(&of, &receipt, f.text("device")?.unwrap_or("cpu"))
     });
     done.await.map_err(|_| Fault::internal("the check made a mistake"))?.map(Json)
@@ -146,7 +156,8 @@ pub async fn runs(State(app): State<Arc<App>>) -> Result<Json<Value>, Fault> {
 }
 
 /// `GET /isobit/runs/{id}`: a run whole.
-pub async fn one_run(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, Fault> {
+pub async fn one_run(State(app): State<Arc<App>>, id: Named) -> Result<Json<Value>, Fault> {
+    let Path(id) = id.map_err(|_| Fault::bad("id", "a name in UTF-8 expected"))?;
     let none = || Fault::refused(StatusCode::NOT_FOUND, "not_found_error", "there is no run of that name");
     let folder = app.options.record.clone().ok_or_else(none)?;
     let found = tokio::task::spawn_blocking(move || Run::find(&folder, &id));
@@ -166,10 +177,10 @@ pub async fn one_run(State(app): State<Arc<App>>, Path(id): Path<String>) -> Res
         }
         told
     };
-    let receipt: Value = serde_json::from_slice(&run.receipt.to_bytes()).unwrap_or_default();
     Ok(Json(json!({
         "id": run.id(),
-        "receipt": receipt,
+        // the file's text: numbers of 64 bits do not live through a browser
+        "receipt": String::from_utf8_lossy(&run.receipt.to_bytes()),
         "tokens": body.ids.iter().enumerate().map(one).collect::<Vec<_>>(),
         "text": body.text,
         "prompt": run.extras.prompt,

@@ -92,7 +92,7 @@ export function mock() {
   function makeRun(body, prompt, tokens, text, device = 'llvmpipe (LLVM 15.0.6, 256 bits)') {
     const digest = digestOf(tokens);
     const id = 'run-' + digest.slice(0, 12) + (device === 'CPU' ? 'c' : '');
-    const receipt = { version: 1, model: '3c5f0a11d2e84b96', fingerprint, device, output_ids: tokens.map((_, i) => 100 + i), chain: digest };
+    const receipt = JSON.stringify({ version: 1, model: '3c5f0a11d2e84b96', fingerprint, device, output_ids: tokens.map((_, i) => 100 + i), chain: digest }) + '\n';
     runs.set(id, { id, created: Math.floor(Date.now() / 1000), model: options.alias, prompt_tokens: prompt.length >> 2, tokens: tokens.length, digest, device, preview: text.slice(0, 100), prompt, text, receipt, list: tokens });
     return { digest, run: id, receipt };
   }
@@ -233,7 +233,7 @@ export function mock() {
     const body = raw ? JSON.parse(raw) : {};
     if (path === '/isobit/check') {
       await new Promise((done) => setTimeout(done, options.checkMs));
-      const n = body.receipt?.output_ids?.length ?? 0;
+      const n = JSON.parse(body.receipt ?? '{}').output_ids?.length ?? 0;
       if (options.check === 'error') return fail(500, 'the CPU has not enough memory for this model', { type: 'server_error' });
       if (options.check === 'equal') return json(200, { equal: true, tokens: n, device: 'CPU (avx512)', seconds: 1.84, first: null });
       return json(200, { equal: false, tokens: n, device: 'CPU (avx512)', seconds: 0.61, first: { index: 5, position: 17, expected: { id: 311, token: ' to' }, found: { id: 320, token: ' <b>of' }, what: options.check } });
