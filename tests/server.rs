@@ -29,6 +29,7 @@ fn options(device: &str, head: Head) -> (EngineOptions, Options) {
     let options = Options {
         alias: "story".into(),
         hosts: vec!["localhost".into()],
+        origins: Vec::new(),
         addresses: false,
         api_key: None,
         sampling: SamplerOptions::default(),

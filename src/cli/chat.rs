@@ -76,12 +76,18 @@ fn template(a: &ChatArgs, model: &Model) -> anyhow::Result<Option<Template>> {
             Ok(None)
         }
         None => Ok(Some(model.chat_template(None).context("--chat-template NAME|FILE chooses one")?)),
-        Some(file) if Path::new(file).is_file() => {
-            let source = common::text(None, Some(Path::new(file)))?;
-            Ok(Some(model.chat_template_from(&source).with_context(|| format!("--chat-template {file}"))?))
-        }
-        Some(name) => Ok(Some(model.chat_template(Some(name)).with_context(|| format!("--chat-template {name}"))?)),
+        Some(name) => Ok(Some(template_of(name, model)?)),
     }
+}
+
+/// The template of `--chat-template`: a file, one of the model's, or one of the built-in ones.
+pub fn template_of(name: &str, model: &Model) -> anyhow::Result<Template> {
+    let place = || format!("--chat-template {name}");
+    if Path::new(name).is_file() {
+        let source = common::text(None, Some(Path::new(name)))?;
+        return model.chat_template_from(&source).with_context(place);
+    }
+    model.chat_template(Some(name)).with_context(place)
 }
 
 pub fn run(a: ChatArgs) -> anyhow::Result<ExitCode> {

@@ -43,7 +43,7 @@ pub struct ServeArgs {
     /// Listen beyond this machine without a key
     #[arg(long)]
     insecure: bool,
-    /// Another name this server goes by (the Host of requests); * for any; may be repeated
+    /// Another name this server goes by, or whose pages may ask; * for any; may be repeated
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',')]
     allowed_hosts: Vec<String>,
     /// What the model is called in answers [default: its file's name]
@@ -64,7 +64,7 @@ pub struct ServeArgs {
     /// Tokens of an answer where a request does not say; -1: until it ends
     #[arg(short = 'n', long = "predict", default_value = "-1", value_name = "N", allow_negative_numbers = true)]
     n: i64,
-    /// Keep every answer that was asked for with a receipt here, to be replayed and compared
+    /// Keep every request and its answer here, to be replayed and compared
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Bytes of a request, at most
@@ -81,14 +81,6 @@ pub struct ServeArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     engine: EngineArgs,
-}
-
-/// A template by the name of a built-in one, of one of the model's, or of a file.
-fn template(model: &Model, name: &str) -> anyhow::Result<Template> {
-    if std::path::Path::new(name).is_file() {
-        return Ok(model.chat_template_from(&std::fs::read_to_string(name)?)?);
-    }
-    Ok(model.chat_template(Some(name))?)
 }
 
 impl ServeArgs {
@@ -130,8 +122,7 @@ impl ServeArgs {
 
     fn template(&self, model: &Model) -> anyhow::Result<Option<Arc<Template>>> {
         let Some(name) = &self.chat_template else { return Ok(None) };
-        let place = || format!("--chat-template {name}");
-        Ok(Some(Arc::new(template(model, name).with_context(place)?)))
+        Ok(Some(Arc::new(super::chat::template_of(name, model)?)))
     }
 
     fn options(&self, model: &Model, key: Option<String>) -> anyhow::Result<Options> {
@@ -147,6 +138,7 @@ impl ServeArgs {
         Ok(Options {
             alias,
             hosts: self.hosts(),
+            origins: self.allowed_hosts.iter().map(|h| h.to_lowercase()).collect(),
             addresses: any,
             api_key: key,
             sampling: self.sampling.options_for(model)?,

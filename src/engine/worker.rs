@@ -15,11 +15,12 @@ use crate::generate::pool::Pool;
 use futures::Stream;
 use futures::channel::{mpsc, oneshot};
 use std::any::Any;
+use std::collections::VecDeque;
 use std::io::{Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
@@ -113,6 +114,13 @@ enum Job {
     Wake,
 }
 
+impl Job {
+    /// Whether whoever asked is gone. Calls are made all the same.
+    fn is_unwanted(&self) -> bool {
+        matches!(self, Job::Generate(_, events) | Job::Embed(_, _, events) if events.is_closed())
+    }
+}
+
 enum Event {
     Piece(Piece),
     Scored(Logprobs),
@@ -170,7 +178,14 @@ impl Engine {
         let (loaded, when_loaded) = sync_channel(1);
         let (model, of_thread) = (model.clone(), shared.clone());
         let work = move || {
-            let mut worker = Worker { session: None, in_hand: None, schedule: None, waiting, shared: of_thread };
+            let mut worker = Worker {
+                session: None,
+                in_hand: None,
+                schedule: None,
+                waiting,
+                queue: VecDeque::new(),
+                shared: of_thread,
+            };
             let why = catch_unwind(AssertUnwindSafe(|| {
                 match open().and_then(|device| Session::new(&model, device, options, |_| {})) {
                     Ok(session) => {
@@ -261,7 +276,16 @@ impl Engine {
 
     fn reply(&self, events: mpsc::UnboundedReceiver<Event>) -> Reply {
         let shared = self.shared.clone();
-        Reply { events, shared, scores: Vec::new(), vector: Vec::new(), cached: 0, end: None, failed: false }
+        Reply {
+            events,
+            shared,
+            scores: Vec::new(),
+            vector: Vec::new(),
+            begun: None,
+            cached: 0,
+            end: None,
+            failed: false,
+        }
     }
 
     /// Queues a text that is to be a vector: see [`Session::embed`].
@@ -326,7 +350,10 @@ impl Engine {
             return Err(self.shared.closed());
         }
         // counted before the thread can take it
-        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        if self.shared.queued.fetch_add(1, Ordering::Relaxed) >= self.shared.queue {
+            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::Busy { waiting: self.shared.queue });
+        }
         self.jobs.try_send(job).map_err(|e| {
             self.shared.queued.fetch_sub(1, Ordering::Relaxed);
             match e {
@@ -399,6 +426,8 @@ struct Worker {
     in_hand: Option<mpsc::UnboundedSender<Event>>,
     schedule: Option<Schedule<mpsc::UnboundedSender<Event>>>,
     waiting: Receiver<Job>,
+    /// jobs that have come and have no place yet, where many texts are worked on
+    queue: VecDeque<Job>,
     shared: Arc<Shared>,
 }
 
@@ -406,14 +435,14 @@ impl Worker {
     /// Does jobs until there are none to come; why it ended.
     fn run(&mut self) -> String {
         const CLOSED: &str = "it was closed";
-        let Worker { session: Some(session), in_hand, schedule, waiting, shared } = self else {
+        let Worker { session: Some(session), in_hand, schedule, waiting, queue, shared } = self else {
             return "its model was not loaded".into();
         };
         let closing = || shared.closing.load(Ordering::SeqCst);
         if shared.facts.get().is_some_and(|f| f.options.sequences > 1) {
             let (most, tokens) = (session.sequences(), session.tokens());
             let schedule = schedule.insert(Schedule::new(session, most, tokens));
-            return many(session, schedule, waiting, shared).unwrap_or_else(|| CLOSED.into());
+            return many(session, schedule, waiting, queue, shared).unwrap_or_else(|| CLOSED.into());
         }
         while let Ok(job) = waiting.recv() {
             taken(shared, &job);
@@ -483,38 +512,52 @@ fn many(
     session: &mut Session,
     schedule: &mut Schedule<mpsc::UnboundedSender<Event>>,
     jobs: &Receiver<Job>,
+    queue: &mut VecDeque<Job>,
     shared: &Shared,
 ) -> Option<String> {
     let closing = || shared.closing.load(Ordering::SeqCst);
-    let (mut open, mut steps, mut texts) = (true, 0, 0);
+    let (mut steps, mut texts) = (0, 0);
     loop {
-        while open && schedule.has_room() {
-            let job =
-                if schedule.is_idle() { jobs.recv().map_err(|_| TryRecvError::Disconnected) } else { jobs.try_recv() };
-            if let Ok(job) = &job {
+        if schedule.is_idle() && queue.is_empty() {
+            match jobs.recv() {
+                Ok(job) => queue.push_back(job),
+                Err(_) => return Some("no handle is left".into()),
+            }
+        }
+        queue.extend(jobs.try_iter());
+        // nobody waits behind those that nobody waits for
+        queue.retain(|job| {
+            let wanted = !job.is_unwanted();
+            if !wanted {
                 taken(shared, job);
             }
+            wanted
+        });
+        while schedule.has_room() {
+            // what waits hears why when that is known
+            if closing() {
+                return None;
+            }
+            let Some(job) = queue.pop_front() else { break };
+            taken(shared, &job);
             match job {
-                Ok(_) if closing() => return None,
-                Ok(Job::Wake) => {}
-                Ok(Job::Generate(request, events)) => schedule.put(session, &request, events),
-                Ok(Job::Embed(prompt, pooling, events)) => schedule.embed(session, &prompt, pooling, events),
-                Ok(Job::Cache(f)) => f(session, Some(schedule.pool())),
-                Ok(Job::Call(f)) => {
+                Job::Wake => {}
+                Job::Generate(request, events) => schedule.put(session, &request, events),
+                Job::Embed(prompt, pooling, events) => schedule.embed(session, &prompt, pooling, events),
+                Job::Cache(f) => f(session, Some(schedule.pool())),
+                Job::Call(f) => {
                     // it has the session for itself
                     schedule.yield_cache();
                     f(session);
                     session.forget();
                 }
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => open = false,
             }
         }
         if closing() {
             return None;
         }
         if schedule.is_idle() {
-            return Some("no handle is left".into());
+            continue;
         }
         let done = pollster::block_on(schedule.step(session));
         texts += *done.as_ref().unwrap_or(&0) as u64;
@@ -600,6 +643,7 @@ pub struct Reply {
     shared: Arc<Shared>,
     scores: Vec<Logprobs>,
     vector: Vec<f32>,
+    begun: Option<usize>,
     cached: usize,
     end: Option<(Ended, Vec<u32>)>,
     failed: bool,
@@ -653,7 +697,8 @@ impl Stream for Reply {
             match std::task::ready!(Pin::new(&mut self.events).poll_next(cx)) {
                 Some(Event::Scored(logprobs)) => self.scores.push(logprobs),
                 Some(Event::Vector(vector)) => self.vector = vector,
-                Some(Event::Begun(cached)) => self.cached = self.cached.max(cached),
+                // one that begins anew has chunks of its own
+                Some(Event::Begun(cached)) => self.cached = *self.begun.get_or_insert(cached),
                 event => break event,
             }
         };

@@ -13,6 +13,7 @@ use super::error::{FormatError, show_path};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First word of a journal.
 const JOURNAL: &str = "isobit-journal-1";
@@ -85,8 +86,10 @@ pub fn replace_file_by<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut io::BufWriter<File>) -> Result<(), E>,
 ) -> Result<(), E> {
-    // of this process alone, so that two of them never write one neighbour
-    let part = beside(path, &format!(".{}.part", std::process::id()));
+    // of this process and call alone, so that two of them never write one neighbour
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let part = beside(path, &format!(".{}-{next}.part", std::process::id()));
     let replace = || {
         let mut file = io::BufWriter::new(File::create(&part)?);
         write(&mut file)?;

@@ -188,6 +188,17 @@ fn one_line(message: &str) -> String {
 }
 
 impl Grammar {
+    /// Whether a schema is within the bounds that can be seen before it is compiled: for one that becomes part of a grammar.
+    ///
+    /// Errors: it is longer, deeper or of more parts than is taken.
+    pub fn check_schema(schema: &Value) -> Result<(), GrammarError> {
+        shallow(schema)?;
+        match schema.to_string().len() {
+            0..=TEXT_MAX => Ok(()),
+            bytes => Err(GrammarError::TooLong { what: "JSON schema", bytes, most: TEXT_MAX }),
+        }
+    }
+
     /// What a request's `response_format` and `grammar` ask for, as OpenAI and llama.cpp have them: `{"type": "json_object"}`
     /// (with a `schema` beside it where there is one), `{"type": "json_schema", "json_schema": {"schema": ...}}`,
     /// `{"type": "text"}`; a grammar in GBNF.

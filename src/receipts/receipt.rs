@@ -236,7 +236,7 @@ impl Body {
     /// Errors: those of [`Body::options`] and [`Model::digest`].
     pub fn least(&self, model: &Model) -> Result<SessionOptions, Error> {
         let all = self.options()?;
-        let least = SessionOptions { context: self.prompt.len() + self.ids.len(), ..all };
+        let least = SessionOptions { context: (self.prompt.len() + self.ids.len()).min(self.context), ..all };
         Ok(if model.fingerprint(&least)? == model.fingerprint(&all)? { least } else { all })
     }
 

@@ -131,14 +131,28 @@ impl Run {
     ///
     /// Errors: [`Error::File`] where the folder cannot be read.
     pub fn list(folder: &Path) -> Result<Vec<Listed>, Error> {
-        let mut list = Vec::new();
+        Run::newest(folder, usize::MAX)
+    }
+
+    /// As [`Run::list`], of the files that were written last, `most` of them.
+    ///
+    /// Errors: as there.
+    pub fn newest(folder: &Path, most: usize) -> Result<Vec<Listed>, Error> {
+        let mut files = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(|e| of_file(folder, &e))? {
-            let path = entry.map_err(|e| of_file(folder, &e))?.path();
+            let entry = entry.map_err(|e| of_file(folder, &e))?;
+            let path = entry.path();
             if path.extension().is_some_and(|e| e == "json") {
-                let run = Run::load(&path);
-                list.push((path, run));
+                files.push((entry.metadata().and_then(|m| m.modified()).ok(), path));
             }
         }
+        files.sort_by(|a, b| b.cmp(a));
+        files.truncate(most);
+        let read = |(_, path): (_, PathBuf)| {
+            let run = Run::load(&path);
+            (path, run)
+        };
+        let mut list: Vec<Listed> = files.into_iter().map(read).collect();
         let when = |run: &Result<Run, Error>| run.as_ref().map_or(u64::MAX, |r| r.receipt.body.time);
         list.sort_by_cached_key(|(path, run)| (when(run), path.clone()));
         Ok(list)

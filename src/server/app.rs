@@ -20,6 +20,8 @@ pub struct Options {
     pub alias: String,
     /// names this server goes by, in lower case and without ports; `*`: any
     pub hosts: Vec<String>,
+    /// names whose pages may ask, beside this server's own
+    pub origins: Vec<String>,
     /// whether it goes by any address besides, as a server does that listens on all of them: a name that leads here is what
     /// a hostile page would need, not an address
     pub addresses: bool,
@@ -91,6 +93,8 @@ pub struct App {
 
 /// An engine that is lost so soon after the one before it was is not made again.
 const SOON: Duration = Duration::from_secs(10);
+/// After which it is tried once more.
+const LATER: Duration = Duration::from_secs(60);
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,18 +146,26 @@ impl App {
     /// The engine. One that has ended is made again, once in a while; meanwhile requests are asked to come again.
     pub fn engine(self: &Arc<App>) -> Result<Engine, Fault> {
         let mut slot = lock(&self.slot);
+        let mut revived = lock(&self.revived);
         let why = match &*slot {
             Slot::Loading => return Err(Fault::unavailable("the model is being loaded")),
-            Slot::Gone(why) => return Err(Fault::unavailable(format!("there is no engine: {why}"))),
+            // one that was lost twice may have come back since; one that never was there will not
+            Slot::Gone(why) if revived.is_none_or(|at| at.elapsed() < LATER) => {
+                return Err(Fault::unavailable(format!("there is no engine: {why}")));
+            }
+            Slot::Gone(why) => why.clone(),
             Slot::Ready(engine) => match engine.ended() {
                 None => return Ok(engine.clone()),
+                Some(why) if revived.is_some_and(|at| at.elapsed() < SOON) => {
+                    let why = why.to_owned();
+                    *slot = Slot::Gone(why.clone());
+                    return Err(Fault::unavailable(format!("the engine has ended: {why}")));
+                }
                 Some(why) => why.to_owned(),
             },
         };
-        let mut revived = lock(&self.revived);
-        if revived.is_some_and(|at| at.elapsed() < SOON) || *self.phase.borrow() != Phase::Open {
-            *slot = Slot::Gone(why.clone());
-            return Err(Fault::unavailable(format!("the engine has ended: {why}")));
+        if *self.phase.borrow() != Phase::Open {
+            return Err(Fault::unavailable("the server is ending"));
         }
         *revived = Some(Instant::now());
         log::warn!("the engine has ended ({why}); another is made");
@@ -213,17 +225,6 @@ impl App {
             Ok(Choice::new(self.clone(), index, reply, ask))
         };
         ask.requests.iter().enumerate().map(one).collect()
-    }
-
-    /// Ends the engine, and with it what it works on.
-    pub fn close(&self) {
-        let engine = match &*lock(&self.slot) {
-            Slot::Ready(engine) => Some(engine.clone()),
-            _ => None,
-        };
-        if let Some(engine) = engine {
-            engine.close();
-        }
     }
 }
 

@@ -38,15 +38,23 @@ fn is_port(s: &str) -> bool {
     s.strip_prefix(':').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()) && n.parse::<u16>().is_ok())
 }
 
-/// Whether a page of another server asks: its browser sends where it comes from.
-fn is_foreign(headers: &HeaderMap, host: &str, allowed: &[String]) -> bool {
+/// Whether a page of another server asks: its browser sends where it comes from, by the name and port that it asks at if
+/// it is ours. `asked`: the `Host` of the request.
+fn is_foreign(headers: &HeaderMap, asked: &str, allowed: &[String]) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
-    let name = origin.to_str().ok().and_then(|o| {
-        let (scheme, rest) = o.split_once("://")?;
-        matches!(scheme, "http" | "https").then(|| host_name(rest))?
-    });
-    // `null`, which a file or a sandbox sends, is no name
-    name.is_none_or(|name| name != host && !allowed.contains(&name))
+    let place = |authority: &str, scheme: &str| {
+        let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
+        let port = port.unwrap_or(if scheme == "https" { "443" } else { "80" }).to_owned();
+        Some((host_name(authority)?, port))
+    };
+    let from = origin.to_str().ok().and_then(|o| o.split_once("://")).filter(|(s, _)| matches!(*s, "http" | "https"));
+    // `null`, which a file or a sandbox sends, is no place
+    let Some((scheme, authority)) = from else { return true };
+    match place(authority, scheme) {
+        Some((name, _)) if allowed.iter().any(|a| *a == name || a == "*") => false,
+        Some(from) => place(asked, scheme) != Some(from),
+        None => true,
+    }
 }
 
 impl App {
@@ -60,12 +68,12 @@ impl App {
         let headers = request.headers();
         let asked = headers.get(header::HOST).and_then(|h| h.to_str().ok());
         let asked = asked.or_else(|| request.uri().authority().map(|a| a.as_str()));
-        let host = asked.and_then(host_name).filter(|name| self.goes_by(name));
-        let Some(host) = host else {
+        let ours = |asked: &&str| host_name(asked).is_some_and(|name| self.goes_by(&name));
+        let Some(asked) = asked.filter(ours) else {
             return Err(forbidden("this server does not go by that name (the Host header)"));
         };
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        if !reads && is_foreign(headers, &host, &self.options.hosts) {
+        if !reads && is_foreign(headers, asked, &self.options.origins) {
             return Err(forbidden("a page of another origin may not ask this server"));
         }
         let path = request.uri().path();
@@ -75,7 +83,9 @@ impl App {
         }
         let Some(key) = &self.options.api_key else { return Ok(()) };
         let given = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-        let given = given.and_then(|v| v.strip_prefix("Bearer ")).or_else(|| headers.get("x-api-key")?.to_str().ok());
+        let given = given
+            .and_then(|v| v.split_once(' ').filter(|(s, _)| s.eq_ignore_ascii_case("bearer")).map(|(_, key)| key))
+            .or_else(|| headers.get("x-api-key")?.to_str().ok());
         match given {
             Some(given) if bool::from(given.trim().as_bytes().ct_eq(key.as_bytes())) => Ok(()),
             _ => {
@@ -128,14 +138,18 @@ mod tests {
 
     #[test]
     fn a_page_of_another_origin_is_foreign() {
-        let foreign = |origin: &'static str| {
+        let foreign = |origin: &'static str, asked: &str| {
             let headers = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
-            is_foreign(&headers, "localhost", &["127.0.0.1".into()])
+            is_foreign(&headers, asked, &["ui.example".into()])
         };
-        assert!(!foreign("http://localhost:8080") && !foreign("https://127.0.0.1"));
+        assert!(!foreign("http://localhost:8080", "localhost:8080") && !foreign("http://LOCALHOST", "localhost:80"));
+        assert!(!foreign("https://my.example", "my.example") && !foreign("http://[::1]:9", "[::1]:9"));
+        assert!(!foreign("http://ui.example:3000", "localhost:8080"), "allowed by name");
         for origin in ["null", "http://evil.example", "file://localhost", "http://localhost.evil.example", "x"] {
-            assert!(foreign(origin), "{origin}");
+            assert!(foreign(origin, "localhost:8080"), "{origin}");
         }
+        assert!(foreign("http://localhost:3000", "localhost:8080"), "another port is another server");
+        assert!(foreign("http://localhost", "localhost:8080"));
         assert!(!is_foreign(&HeaderMap::new(), "localhost", &[]), "a program sends none");
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// Options of Ollama's that have another name, or none but the same.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 15] = [
     ("num_predict", "max_tokens"),
     ("temperature", "temperature"),
     ("top_k", "top_k"),
@@ -29,6 +29,9 @@ const OPTIONS: [(&str, &str); 12] = [
     ("repeat_last_n", "repeat_last_n"),
     ("presence_penalty", "presence_penalty"),
     ("frequency_penalty", "frequency_penalty"),
+    ("mirostat", "mirostat"),
+    ("mirostat_tau", "mirostat_tau"),
+    ("mirostat_eta", "mirostat_eta"),
     ("seed", "seed"),
     ("stop", "stop"),
 ];
@@ -72,8 +75,13 @@ fn chat_ask(app: &App, body: &[u8]) -> Result<Ask, Fault> {
             out.insert(name.into(), v);
         }
     }
-    if let Some(think) = f.maybe_flag("think")? {
-        out.insert("chat_template_kwargs".into(), json!({ "enable_thinking": think }));
+    let think = match f.get("think") {
+        // how much of it
+        Some(Value::String(much)) => Some(json!({ "enable_thinking": true, "reasoning_effort": much })),
+        _ => f.maybe_flag("think")?.map(|think| json!({ "enable_thinking": think })),
+    };
+    if let Some(think) = think {
+        out.insert("chat_template_kwargs".into(), think);
     }
     prepare::chat_of(app, &mut Fields::of(out))
 }
@@ -227,14 +235,41 @@ async fn answer(app: Arc<App>, ask: Ask, chat: bool) -> Result<Response, Refused
     Ok(Json(line).into_response())
 }
 
+/// Whether a request has nothing to answer: a client that wants the model to be loaded sends one.
+fn asks_for_nothing(body: &[u8], what: &str) -> bool {
+    let small = body.len() < 4096;
+    small
+        && Fields::parse(body).is_ok_and(|f| match f.get(what) {
+            None => true,
+            Some(Value::String(s)) => s.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            Some(_) => false,
+        })
+}
+
+/// The answer to such a request: the model is there.
+fn loaded(app: &Arc<App>, chat: bool) -> Value {
+    let mut line =
+        Lines { app: app.clone(), chat, begun: Instant::now(), finish: None, timings: None }.line("", "", &[]);
+    line["done"] = true.into();
+    line["done_reason"] = "load".into();
+    line
+}
+
 /// `POST /api/chat`
 pub async fn chat(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Refused> {
+    if asks_for_nothing(&body, "messages") {
+        return Ok(Json(loaded(&app, true)).into_response());
+    }
     let ask = prepared(&app, body, chat_ask).await?;
     answer(app, ask, true).await
 }
 
 /// `POST /api/generate`
 pub async fn generate(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Refused> {
+    if asks_for_nothing(&body, "prompt") {
+        return Ok(Json(loaded(&app, false)).into_response());
+    }
     let ask = prepared(&app, body, generate_ask).await?;
     answer(app, ask, false).await
 }
@@ -267,7 +302,8 @@ fn model(app: &App) -> Value {
         "model": app.options.alias,
         "modified_at": "1970-01-01T00:00:00Z",
         "size": app.model.container().total_bytes(),
-        "digest": app.model.digest().unwrap_or_default(),
+        // known when the model is loaded, and not read for this
+        "digest": if app.fingerprint().is_empty() { "" } else { app.model.digest().unwrap_or_default() },
         "details": { "format": "gguf", "family": "", "families": [], "parameter_size": "", "quantization_level": "" },
     })
 }

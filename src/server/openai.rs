@@ -105,12 +105,12 @@ impl Names<'_> {
         json!({ "content": list.iter().map(one).collect::<Vec<_>>() })
     }
 
-    /// As completions have them, of tokens that begin `at` bytes into the text.
+    /// As completions have them, of tokens that begin `at` characters into the text.
     fn completion(&self, list: &[&Logprobs], mut at: usize) -> Value {
         let mut offsets = Vec::new();
         for l in list {
             offsets.push(at);
-            at += self.text(l.id).len();
+            at += self.text(l.id).chars().count();
         }
         let top = |l: &&Logprobs| -> Map<String, Value> {
             l.top.iter().map(|(id, p)| (self.text(*id), (*p).into())).collect()
@@ -146,9 +146,11 @@ type Scored = (Whole, Vec<Logprobs>);
 
 /// All texts of an answer, when all are there.
 async fn all(mut choices: Vec<Choice>) -> Result<(Vec<Scored>, Overs), Fault> {
+    // side by side, so that times are those of the tokens
+    let wholes = futures::future::try_join_all(choices.iter_mut().map(Whole::of)).await?;
     let (mut list, mut overs) = (Vec::new(), Overs::default());
-    for (i, choice) in choices.iter_mut().enumerate() {
-        list.push((Whole::of(choice).await?, choice.take_scores()));
+    for ((i, choice), whole) in choices.iter_mut().enumerate().zip(wholes) {
+        list.push((whole, choice.take_scores()));
         overs.push(i, choice.over());
     }
     Ok((list, overs))
@@ -343,12 +345,12 @@ pub async fn completions(State(app): State<Arc<App>>, headers: HeaderMap, body: 
     let choice = |(i, (w, scores)): (usize, &Scored)| {
         let list = ask.logprobs.map(|_| {
             let names = Names(&app);
-            let mut list = names.completion(&logprobs_of(&w.pieces), ask.echo.len());
+            let mut list = names.completion(&logprobs_of(&w.pieces), ask.echo.chars().count());
             if scored {
                 let first = prepare::prompt_of(&ask.requests[0])[0];
                 put_before(
                     &mut list,
-                    &names.completion(&scores.iter().collect::<Vec<_>>(), names.text(first).len()),
+                    &names.completion(&scores.iter().collect::<Vec<_>>(), names.text(first).chars().count()),
                     &names.text(first),
                 );
             }
@@ -381,7 +383,7 @@ struct Texts {
     logprobs: bool,
     echo: String,
     overs: Overs,
-    /// bytes of tokens told so far
+    /// characters of tokens told so far
     shown: Vec<usize>,
 }
 
@@ -395,7 +397,7 @@ impl Texts {
 
 impl Teller for Texts {
     fn begin(&mut self) -> Vec<Frame> {
-        self.shown.fill(self.echo.len());
+        self.shown.fill(self.echo.chars().count());
         match self.echo.as_str() {
             "" => Vec::new(),
             echo => (0..self.shown.len()).map(|i| self.chunk(i, echo, Value::Null, None)).collect(),
@@ -407,7 +409,7 @@ impl Teller for Texts {
         if let Some(piece) = d.piece.as_ref().filter(|_| self.logprobs) {
             let names = Names(&self.head.app);
             logprobs = names.completion(&logprobs_of(std::slice::from_ref(piece)), self.shown[d.index]);
-            self.shown[d.index] += names.text(piece.id).len();
+            self.shown[d.index] += names.text(piece.id).chars().count();
         }
         let text: String =
             d.events.iter().filter_map(|e| if let Event::Content(t) = e { Some(t.as_str()) } else { None }).collect();

@@ -108,6 +108,8 @@ pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
             options.dry_breakers = breakers(tokenizer, &BREAKERS).map_err(wrong)?;
         }
     }
+    // what is no number of 32 bits is found here, not after the answer has begun
+    options.check().map_err(|e| Fault::bad("", format!("{e:#}")))?;
     Ok(options)
 }
 
@@ -166,7 +168,7 @@ impl App {
         match v {
             Value::String(text) => Ok((self.ids_of(text, true, false)?, text.clone())),
             // a list of one text is a text
-            Value::Array(list) if list.len() == 1 && list[0].is_string() => self.prompt_ids(&list[0], name),
+            Value::Array(list) if list.len() == 1 && !list[0].is_number() => self.prompt_ids(&list[0], name),
             Value::Array(list) if list.len() > self.context() => Err(Fault::too_long(list.len(), self.context())),
             Value::Array(list) => {
                 let n = self.model.vocabulary();
@@ -231,11 +233,14 @@ fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize, forced: Option<Stri
     })
 }
 
+/// Log probabilities that an answer which does not stream holds, at most.
+const TOLD: usize = 200_000;
+
 impl Ask {
     /// What is to be told of a text, where its logits are hashed.
     pub fn proving(&self, index: usize) -> Option<Proving> {
         let request = self.requests.get(index).filter(|r| r.chain)?.clone();
-        Some(Proving { request, prompt: self.prompt.clone(), receipt: self.receipt })
+        Some(Proving { request, prompt: self.prompt.clone(), told: self.digest || self.receipt, receipt: self.receipt })
     }
 
     /// Has the logits hashed, as a header may ask for.
@@ -244,9 +249,18 @@ impl Ask {
         self.requests.iter_mut().for_each(|r| r.chain = true);
     }
 
-    fn tell_logprobs(&mut self, top: usize) {
+    fn tell_logprobs(&mut self, top: usize, context: usize) -> Result<(), Fault> {
         self.logprobs = Some(top);
         self.requests.iter_mut().for_each(|r| r.logprobs = Some(top));
+        let tokens = self.requests[0].max_tokens.min(context - self.prompt_tokens.min(context));
+        match tokens * (1 + top) * self.requests.len() {
+            n if n > TOLD && !self.stream => {
+                let line =
+                    format!("{n} log probabilities in one answer, {TOLD} at most: stream it, or ask for fewer tokens");
+                Err(Fault::bad("logprobs", line))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -265,9 +279,15 @@ pub fn completion_of(app: &App, f: &Fields) -> Result<Ask, Fault> {
     }
     // -1 or so is nobody's meaning
     if let Some(top) = f.whole(&["logprobs"], 0, TOP)? {
-        ask.tell_logprobs(top as usize);
+        ask.tell_logprobs(top as usize, app.context())?;
     }
     if f.flag("echo")? {
+        if ask.logprobs.is_some() && (ask.stream || ask.requests.len() > 1) {
+            return Err(Fault::bad(
+                "echo",
+                "echo with logprobs tells the prompt's too: of one text, and without stream",
+            ));
+        }
         ask.echo = match (text.is_empty(), app.tokenizer()) {
             (true, Ok(t)) => t.decode(prompt_of(&ask.requests[0])),
             _ => text.clone(),
@@ -301,7 +321,7 @@ pub fn chat_of(app: &App, f: &mut Fields) -> Result<Ask, Fault> {
     let mut ask = common(app, f, ids, app.options.max_tokens, forced)?;
     let top = f.whole(&["top_logprobs"], 0, TOP)?;
     match (f.flag("logprobs")?, top) {
-        (true, top) => ask.tell_logprobs(top.unwrap_or(0) as usize),
+        (true, top) => ask.tell_logprobs(top.unwrap_or(0) as usize, app.context())?,
         (false, Some(1..)) => return Err(Fault::bad("top_logprobs", "top_logprobs is there without logprobs: true")),
         (false, _) => {}
     }
@@ -335,6 +355,11 @@ pub fn render(app: &App, f: &mut Fields) -> Result<(String, Reading, Option<Stri
     let text = template.render(&conversation).map_err(|e| Fault::bad("messages", e.to_string()))?;
     let format = Format::of(template.source());
     let reasons = format.opened(&text);
+    if choice != ToolChoice::Auto {
+        for parameters in callable.iter().filter_map(|t| t.pointer("/function/parameters")) {
+            Grammar::check_schema(parameters).map_err(|e| Fault::bad("tools", e.to_string()))?;
+        }
+    }
     let forced = match reasons {
         true => format.grammar_within_reasoning(&callable, &choice, parallel),
         false => format.grammar(&callable, &choice, parallel),

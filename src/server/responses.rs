@@ -51,6 +51,8 @@ fn ask(app: &App, body: &[u8]) -> Result<Ask, Fault> {
         "stream",
         "tools",
         "tool_choice",
+        "parallel_tool_calls",
+        "parallel_tool_calls",
         "model",
     ];
     for name in same {

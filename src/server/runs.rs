@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::runtime::RuntimeFlavor;
 
 /// What a path names, which may be no text.
 pub type Named = Result<Path<String>, PathRejection>;
@@ -24,6 +25,8 @@ pub struct Proving {
     pub request: Request,
     /// the prompt as text, where it was one
     pub prompt: String,
+    /// whether anything is told, or the run is kept alone
+    pub told: bool,
     /// whether the receipt is told too, not its digest alone
     pub receipt: bool,
 }
@@ -33,6 +36,15 @@ impl Proving {
     ///
     /// Errors: those of [`make`], of which the text knows nothing; they are logged, and nothing is told.
     pub fn of(&self, app: &Arc<App>, prompt: &[u32], pieces: Vec<Piece>, ended: Ended) -> Option<Value> {
+        let work = || self.make(app, prompt, pieces, ended);
+        match tokio::runtime::Handle::current().runtime_flavor() {
+            // other texts go on meanwhile
+            RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+            _ => work(),
+        }
+    }
+
+    fn make(&self, app: &Arc<App>, prompt: &[u32], pieces: Vec<Piece>, ended: Ended) -> Option<Value> {
         let engine = app.engine().ok()?;
         let chain: Option<Vec<[u8; 32]>> = pieces.iter().map(|p| p.chain).collect();
         let digest = Hex(*chain.as_ref()?.last()?).to_string();
@@ -53,11 +65,11 @@ impl Proving {
             let top = pieces.into_iter().filter_map(|p| p.logprobs).map(|l| l.top).collect();
             let prompt = Some(self.prompt.clone()).filter(|p| !p.is_empty());
             let run = Run { receipt, extras: Extras { prompt, parent: None, top } };
-            if let Err(e) = tokio::task::block_in_place(|| run.save(folder)) {
+            if let Err(e) = run.save(folder) {
                 log::error!("a run was not kept: {e}");
             }
         }
-        Some(told)
+        self.told.then_some(told)
     }
 }
 
@@ -131,11 +143,15 @@ pub async fn check_receipt(State(app): State<Arc<App>>, body: Bytes) -> Result<J
     done.await.map_err(|_| Fault::internal("the check made a mistake"))?.map(Json)
 }
 
+/// Runs that are listed, at most.
+const SHOWN: usize = 200;
+
 /// `GET /isobit/runs`: those that are kept, the newest first.
 pub async fn runs(State(app): State<Arc<App>>) -> Result<Json<Value>, Fault> {
     let Some(folder) = app.options.record.clone() else { return Ok(Json(json!({ "runs": [] }))) };
     let alias = app.options.alias.clone();
-    let list = tokio::task::spawn_blocking(move || if folder.is_dir() { Run::list(&folder) } else { Ok(Vec::new()) });
+    let newest = move || if folder.is_dir() { Run::newest(&folder, SHOWN) } else { Ok(Vec::new()) };
+    let list = tokio::task::spawn_blocking(newest);
     let list = list.await.map_err(|_| Fault::internal("runs could not be read"))?;
     let list = list.map_err(|e| Fault::internal(e.to_string()))?;
     let one = |run: &Run| {

@@ -280,3 +280,12 @@ fn texts_of_any_length_and_end_can_be_checked() {
     let out = s.generate(without.clone(), |_| ControlFlow::Continue(())).unwrap();
     assert!(matches!(make(&s, &without, &out), Err(Error::Unsound(_))));
 }
+
+#[test]
+fn a_receipt_of_before_is_read_and_is_right() {
+    // `isobit run -p "Once upon a time" -n 24 --temp 0.9 --seed 5 --receipt sampled.json`; the order of its fields is the format
+    let bytes = include_bytes!("../data/receipts/sampled.json");
+    let receipt = Receipt::parse(bytes).expect("unchanged");
+    let mut s = session("cpu", &Model::embedded(), Some(&receipt.body));
+    assert_eq!((receipt.body.ids.len(), difference(&receipt, &mut s)), (24, None));
+}

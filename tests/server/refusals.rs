@@ -137,6 +137,7 @@ fn strangers_are_kept_out() {
         let (right, own) = (Some("right"), Some("http://localhost:8080"));
         assert_eq!(ask("localhost:8080", own, right).await, 200);
         assert_eq!(ask("LOCALHOST.", None, right).await, 200);
+        assert_eq!(ask("localhost:8081", own, right).await, 403, "a page of another port");
         for host in
             ["evil.example", "localhost.evil.example:8080", "[::1]:8080", "127.0.0.1", "localhost:99999", "", "a b"]
         {
