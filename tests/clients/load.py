@@ -13,6 +13,7 @@ import random
 import re
 import resource
 import signal
+import socket
 import time
 
 import mutate
@@ -201,12 +202,15 @@ def half_open():
 def slow_reader():
     with Server("-t", "2") as server:
         async def all_():
-            c = await Connection(server, receive=4096).open()
+            # a plain socket: asyncio's streams read ahead
+            c = socket.socket()
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.connect((server.host, server.port))
             body = {"prompt": STORY, "max_tokens": 100000, "n": 16, "stream": True, "logprobs": 20, "ignore_eos": True}
-            c.send(request("/v1/completions", body))
+            c.sendall(request("/v1/completions", body))
             begun = time.monotonic()
             name = "isobit:answers_cancelled_total"
-            while server.metrics()[name] < 16:
+            while server.metrics()[name] == 0:
                 assert time.monotonic() - begun < 120, f"it is still there after 120 s: {balanced_or_not(server)}"
                 await asyncio.sleep(0.1)
             took = time.monotonic() - begun
@@ -260,8 +264,8 @@ def cancels(count, device="cpu"):
             await asyncio.sleep(0.3)
             sums = balanced(server)
             status = json.loads(server.get("/isobit/status"))["cache"]
-            # what no text has is either free or kept for prompts that begin alike
-            equal(status["chunks_used"], 0, "chunks of the cache in use")
+            # what is in use then is what is kept for prompts that begin alike
+            equal(status["chunks_used"], status["chunks_kept"], "chunks of the cache in use")
             assert server.descriptors() <= fds + 2, f"{server.descriptors()} descriptors, {fds} before"
             equal(server.panicked(), [])
             assert slowest <= 0.25, f"at work for {ms(slowest)} after the last client left"
@@ -301,14 +305,20 @@ def fuzz(count, flags, routes, chat=True):
 
         async def all_():
             await asyncio.gather(*[worker(i) for i in range(24)])
-            await settled(server)
+            if not wrong:
+                await settled(server)
 
         left, before = list(range(count)), server.rss()
         begun = time.monotonic()
         asyncio.run(all_())
         took = time.monotonic() - begun
-        for path, body, why in wrong[:20]:
+        if wrong and server.process.poll() is not None:
+            print(f"        the server is gone ({server.process.poll()}): {server.stderr()[-600:]}")
+        for path, body, why in wrong[:30]:
             print(f"        {path} {why}\n          {body[:600]!r}")
+            if OPTIONS.keep:
+                with open(f"{OPTIONS.keep}/{path.strip('/').replace('/', '_')}.{len(os.listdir(OPTIONS.keep))}", "wb") as f:
+                    f.write(body)
         equal(len(wrong), 0, "answers that are none")
         equal(server.panicked(), [])
         balanced(server)
@@ -450,14 +460,16 @@ def protocol():
             c = await Connection(server).open()
             c.send(both)
             assert (await asyncio.wait_for(c.answer(), 40)).status in (200, 400), "two lengths"
+            wrong = []
             for path in ("/v1/models/%ff", "/isobit/runs/%ff", "/isobit/runs/..%2f..%2fetc%2fpasswd", "/v1/models/" + "x" * 5000,
-                         "/%00", "/v1/models/%0a%1b[31m", "/isobit/runs/0123456789abcdef"):
+                         "/%00", "/v1/models/%0a%1b[31m", "/isobit/runs/0123456789abcdef", "/api/nothing"):
                 a, _ = await ask(server, path)
                 assert a.status in (400, 404), (path, a.status)
-                assert misshapen(path, a) is None, (path, misshapen(path, a))
-            for path, method in (("/api/chat", "GET"), ("/api/nothing", "GET")):
-                a, _ = await ask(server, path, None, (), method)
-                assert misshapen(path, a) is None, (path, a.status, misshapen(path, a))
+                # a path that is nowhere has OpenAI's shape, wherever it begins
+                if why := misshapen("", a):
+                    wrong.append((path[:50], why))
+            a, _ = await ask(server, "/api/chat")
+            equal(a.status, 405)
             # unicode in every place, and stop strings that never come
             odd = "\u0000\ud83e\udda1 \u202e\ufeff\uffff" + "e\u0301" * 20
             for more in ({"stop": [odd[:5]] * 16}, {"prompt": odd}, {"stop": ["a" * 1024] * 16}, {"stop": ["", "\n"]}, {"model": odd},
@@ -472,6 +484,7 @@ def protocol():
             gone = await settled(server, 30)
             equal(server.panicked(), [])
             balanced(server)
+            equal(wrong, [], "errors in another shape")
             # everything there is, 16 times
             a, took = await ask(server, "/v1/completions", {**body, "max_tokens": 2 ** 32 - 1, "n": 16, "ignore_eos": True, "temperature": 1})
             equal((a.status, {x["finish_reason"] for x in a.json()["choices"]}), (200, {"length"}))
@@ -653,6 +666,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bodies", type=int, default=100_000)
     parser.add_argument("--device", action="append", default=[], help="beside the CPU, for digests")
+    parser.add_argument("--keep", help="a folder for bodies that were answered wrongly")
     OPTIONS = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))

@@ -82,6 +82,8 @@ def places(value, found=None):
 def structural(rng, value):
     for _ in range(rng.choice([1, 1, 1, 2, 3, 6])):
         all_ = places(value)
+        if len(all_) > 1000:
+            break
         kind = rng.randrange(7)
         if not all_ or kind == 0:
             if isinstance(value, dict):
@@ -97,7 +99,7 @@ def structural(rng, value):
             where[key] = copy.deepcopy(other[its])
         elif kind == 5 and isinstance(where, list):
             # a few times at most, or bodies grow without end
-            where.extend([where[key]] * (rng.choice([1, 5, 200]) if len(where) < 500 else 0))
+            where.extend([where[key]] * (rng.choice([1, 5, 200]) if len(all_) < 100 else 1))
         elif isinstance(where[key], (int, float)):
             where[key] = rng.choice([-where[key], where[key] * 1000, where[key] + 0.5, str(where[key]), [where[key]]])
         elif isinstance(where[key], str):

@@ -4,6 +4,7 @@
 //
 // FOLDER: where npm has installed the package `openai`.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
@@ -114,7 +115,7 @@ const checks = {
 };
 
 let failed = 0;
-console.log(`openai ${require('openai/package.json').version} (JavaScript), model ${model}`);
+console.log(`openai ${JSON.parse(readFileSync(join(process.env.OPENAI_TOOLS ?? '.', 'node_modules/openai/package.json'))).version} (JavaScript), model ${model}`);
 for (const [name, check] of Object.entries(checks)) {
   try {
     await check();
