@@ -1,5 +1,5 @@
-"""What a server must survive, measured on `isobit serve` with the story model: a thousand clients, connections that never
-send a request, readers that do not read, clients that leave, bodies that are nonsense, signals.
+"""What a server must survive, measured on `isobit serve` with the story model: a thousand clients, connections that
+never send a request, readers that do not read, clients that leave, bodies that are nonsense, signals.
 
     ISOBIT=target/release/isobit python tests/clients/load.py [PART OF A NAME] [--seed N] [--bodies N] [--device gpu]
 """
@@ -220,7 +220,7 @@ def slow_reader():
             a, _ = await ask(server, "/v1/completions", {"prompt": STORY, "max_tokens": 4})
             equal(a.status, 200)
             c.close()
-            return f"a stream that nobody reads is dropped after {took:.1f} s, with what it generated until its buffers were full"
+            return f"a stream that nobody reads is dropped after {took:.1f} s"
         return asyncio.run(all_())
 
 

@@ -1,7 +1,7 @@
 // Tokens a second and time to first token of `isobit serve` and, beside it, of llama.cpp through the npm package
 // node-llama-cpp (in this process, without HTTP), for 1, 4 and 16 clients at once on one model file.
 //
-//     PEER_TOOLS=FOLDER ISOBIT=target/release/isobit node tests/clients/peer.mjs MODEL.gguf [THREADS]
+//     PEER_TOOLS=FOLDER ISOBIT=target/release/isobit node tests/clients/peer.mjs MODEL.gguf [THREADS [ROUNDS]]
 //
 // FOLDER: where npm has installed `node-llama-cpp`. Each client has a prompt of 64 token ids of its own and takes 32 greedy
 // tokens. Rounds take turns, so that what else the machine does meets both.
@@ -9,10 +9,10 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const [file, threads = '2'] = process.argv.slice(2);
+const [file, threads = '2', rounds = '3'] = process.argv.slice(2);
 const folder = process.env.PEER_TOOLS ?? '.';
 const { getLlama } = await import(pathToFileURL(join(folder, 'node_modules/node-llama-cpp/dist/index.js')));
-const PROMPT = 64, TOKENS = 32, CLIENTS = [1, 4, 16], ROUNDS = 3;
+const PROMPT = 64, TOKENS = 32, CLIENTS = [1, 4, 16], ROUNDS = Number(rounds);
 
 let next = 12345;
 const random = () => (next = (next * 1103515245 + 12345) % 2147483648) / 2147483648;
