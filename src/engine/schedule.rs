@@ -106,7 +106,9 @@ impl Reading<'_> {
             return;
         }
         if let Err(e) = self.make(at, guessed, row) {
-            self.found.failed = Some(Error::new(Place::Device, e));
+            // a grammar that goes over a bound is the request's own fault, not the device's
+            let held = matches!(self.rows, Rows::Tokens { sampler, .. } if sampler.is_constrained());
+            self.found.failed = Some(Error::new(if held { Place::Options } else { Place::Device }, e));
         }
     }
 

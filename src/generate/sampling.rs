@@ -300,6 +300,11 @@ impl Sampler {
         self.constraint = Some(constraint);
     }
 
+    /// Whether only what a constraint allows is drawn.
+    pub fn is_constrained(&self) -> bool {
+        self.constraint.is_some()
+    }
+
     /// The token at `position`, which counts from 0 and from the start of the prompt: an index into `logits`. `history` is
     /// the ids before it, oldest first, or as many of the last as the penalties look at; ids beyond the logits are passed
     /// over. Tokens must be asked for in order, each once, where there is a constraint or mirostat.

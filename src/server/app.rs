@@ -1,12 +1,10 @@
 //! The server's state: the engine that does the work, what is known of the model, and what was asked for at the start.
 
-use super::choice::Choice;
 use super::fault::Fault;
 use super::listen::Phase;
 use super::metrics::Metrics;
-use super::prepare::Ask;
 use crate::chat::Template;
-use crate::engine::{Engine, Error, Model, Request, SessionOptions, Status};
+use crate::engine::{Engine, Error, Model, SessionOptions, Status};
 use crate::generate::sampling::SamplerOptions;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -207,24 +205,6 @@ impl App {
             0 => self.model.context().min(4096),
             n => n,
         }
-    }
-
-    /// Queues what a request asks for.
-    pub fn begin(self: &Arc<App>, ask: &Ask) -> Result<Vec<Choice>, Fault> {
-        if *self.phase.borrow() != Phase::Open {
-            return Err(Fault::unavailable("the server is ending"));
-        }
-        if self.options.embeddings {
-            return Err(Fault::not_supported(
-                "this server makes vectors; one started without --embeddings generates text",
-            ));
-        }
-        let engine = self.engine()?;
-        let one = |(index, request): (usize, &Request)| {
-            let reply = engine.generate(request.clone())?;
-            Ok(Choice::new(self.clone(), index, reply, ask))
-        };
-        ask.requests.iter().enumerate().map(one).collect()
     }
 }
 

@@ -9,12 +9,32 @@ use super::prepare::{Ask, prompt_of};
 use super::runs::Proving;
 use super::stops::Stops;
 use crate::chat::{Event, Format, Parser};
-use crate::engine::{Ended, Logprobs, Piece, Reply};
+use crate::engine::{Ended, Logprobs, Piece, Reply, Request};
 use futures::StreamExt;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+impl App {
+    /// Queues what a request asks for.
+    pub fn begin(self: &Arc<App>, ask: &Ask) -> Result<Vec<Choice>, Fault> {
+        if *self.phase.borrow() != Phase::Open {
+            return Err(Fault::unavailable("the server is ending"));
+        }
+        if self.options.embeddings {
+            return Err(Fault::not_supported(
+                "this server makes vectors; one started without --embeddings generates text",
+            ));
+        }
+        let engine = self.engine()?;
+        let one = |(index, request): (usize, &Request)| {
+            let reply = engine.generate(request.clone())?;
+            Ok(Choice::new(self.clone(), index, reply, ask))
+        };
+        ask.requests.iter().enumerate().map(one).collect()
+    }
+}
 
 /// Why a text ended, in OpenAI's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use super::fault::Fault;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -104,15 +104,15 @@ pub async fn watch(State(app): State<Arc<App>>, request: Request, next: Next) ->
         }
         response
     };
-    if let Err(fault) = app.admits(&request) {
-        return count(fault.into_response());
-    }
     let path = request.uri().path().to_owned();
+    if let Err(fault) = app.admits(&request) {
+        return count(fault.at(&path));
+    }
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => count(response),
         Err(_) => {
             log::error!("a request to {} panicked", path.escape_debug());
-            count(Fault::internal("the server made a mistake: this request is lost, others go on").into_response())
+            count(Fault::internal("the server made a mistake: this request is lost, others go on").at(&path))
         }
     }
 }

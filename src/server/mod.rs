@@ -31,7 +31,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use fault::Fault;
 use std::sync::Arc;
@@ -79,15 +79,15 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn nowhere(request: Request) -> Fault {
+async fn nowhere(request: Request) -> Response {
     let path: String = request.uri().path().chars().take(200).collect();
     let line = format!("there is nothing at {}", path.escape_debug());
-    Fault::refused(StatusCode::NOT_FOUND, "not_found_error", line)
+    Fault::refused(StatusCode::NOT_FOUND, "not_found_error", line).at(&path)
 }
 
-async fn otherwise(request: Request) -> Fault {
+async fn otherwise(request: Request) -> Response {
     let line = format!("{} is not what this path takes", request.method());
-    Fault::refused(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", line)
+    Fault::refused(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", line).at(request.uri().path())
 }
 
 /// A body, and its place among the large ones, which it has as long as anybody holds the body.
@@ -122,11 +122,11 @@ async fn read_whole(State(app): State<Arc<App>>, request: Request, next: Next) -
                 }
                 false => Fault::bad("", "the body broke off"),
             };
-            return fault.into_response();
+            return fault.at(parts.uri.path());
         }
         Err(_) => {
             let line = format!("the body took longer than {} seconds", BODY.as_secs());
-            return Fault::refused(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", line).into_response();
+            return Fault::refused(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", line).at(parts.uri.path());
         }
     };
     let bytes = match place {

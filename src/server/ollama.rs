@@ -207,11 +207,7 @@ pub struct Refused(Fault);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let mut response = self.0.clone().into_response();
-        let body = Json(json!({ "error": self.0.message() })).into_response();
-        *response.body_mut() = body.into_body();
-        response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
-        response
+        self.0.at("/api/")
     }
 }
 
