@@ -85,6 +85,7 @@ const INTERSECTED_MAX: usize = 12;
 /// Rules of a grammar, as lines with a colon at most.
 const RULES_MAX: usize = 4000;
 /// Stack for compiling: rules that refer to rules go as deep as there are rules.
+#[cfg(not(target_family = "wasm"))]
 const STACK: usize = 256 << 20;
 
 /// llguidance's own bounds. Compiling: 1 million units of fuel are about 20 ms, 100,000 symbols a few megabytes. A token:
