@@ -177,7 +177,7 @@ pub struct KernelArgs {
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
     #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
     pub tune: TuneWhen,
-    /// Use this variant of the GPU's kernels whatever is measured, as matmul or q4k_matvec=matmul; may be repeated
+    /// Kernels' variant: matmul, or q4k_matvec=matmul
     #[arg(long = "variant", value_name = "[OP=]NAME", value_delimiter = ',', value_parser = variant)]
     #[arg(env = "ISOBIT_VARIANT", hide_env_values = true)]
     pub variants: Vec<String>,

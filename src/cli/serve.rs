@@ -68,7 +68,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Bytes of a request, at most
-    #[arg(long, default_value = "8388608", value_name = "BYTES", hide_short_help = true)]
+    #[arg(long, default_value = "8388608", value_name = "BYTES", hide = true)]
     max_body: usize,
     /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
     #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
