@@ -73,7 +73,7 @@ pub(super) struct Parsed {
 fn value_memory(json: &[u8]) -> usize {
     json.iter()
         .map(|b| match b {
-            b'{' => 720,
+            b'{' => 624,
             b'[' => 64,
             b',' => 128,
             b':' => 96,
