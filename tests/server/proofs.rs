@@ -76,6 +76,7 @@ fn runs_are_kept_and_listed_where_that_was_asked_for() {
         assert_eq!(get(&router, "/isobit/runs").await, json!({ "runs": [] }));
         let mut asked = body(6, 1);
         asked["logprobs"] = 2.into();
+        asked["digest"] = true.into();
         let answer = good(&router, "/v1/completions", &asked).await;
         let list = get(&router, "/isobit/runs").await;
         let (run, id) = (&list["runs"][0], answer["isobit"]["run"].as_str().unwrap());
