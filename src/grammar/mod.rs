@@ -1,4 +1,4 @@
-//! Answers that keep to a schema or a grammar: which tokens may come next, by [llguidance](llguidance), which follows the text
+//! Answers that keep to a schema or a grammar: which tokens may come next, by [llguidance], which follows the text
 //! with an Earley parser over the bytes of tokens.
 //!
 //! Schemas and grammars come from whoever asks and are hostile until they are compiled. So there are bounds on everything:

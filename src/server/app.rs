@@ -78,7 +78,7 @@ pub struct App {
     pub checking: Arc<tokio::sync::Mutex<()>>,
     /// requests that are read at once: JSON takes many times its text
     pub reading: Semaphore,
-    /// bodies of more than [`SMALL`] bytes, or of nobody knows how many, that are held at once
+    /// bodies of more than 64 KiB, or of nobody knows how many, that are held at once
     pub large: Arc<Semaphore>,
     /// when it was started
     pub started: Instant,

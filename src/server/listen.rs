@@ -80,7 +80,7 @@ pub enum Phase {
     Ending,
 }
 
-/// Serves until `stop` comes, then lets answers end for [`DRAIN`] at most. `phase` is told how far that is.
+/// Serves until `stop` comes, then lets answers end for ten seconds at most. `phase` is told how far that is.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
