@@ -14,7 +14,22 @@
 use bytemuck::Pod;
 
 pub mod float;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
 pub mod pack;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2k;
+pub mod q3k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4k;
@@ -25,6 +40,8 @@ pub mod q6k;
 pub mod q8_0;
 pub mod q8k;
 pub mod q8k128;
+pub mod tq1_0;
+pub mod tq2_0;
 pub mod w4a16;
 pub mod w8a16;
 pub mod w8a8;
@@ -82,6 +99,40 @@ block_types! {
     Q8_K = q8k::FORMAT,
     /// 128 codes of 8 bits, one f32 scale, eight sums
     Q8K128 = q8k128::FORMAT,
+    /// 256 codes of 2 bits, sixteen 4-bit scales and minima
+    Q2_K = q2k::FORMAT,
+    /// 256 codes of 3 bits, sixteen 6-bit scales
+    Q3_K = q3k::FORMAT,
+    /// 32 codes of 4 bits into a table of 16 values, one f16 scale
+    IQ4_NL = iq4_nl::FORMAT,
+    /// 256 codes of 4 bits into a table of 16 values, eight 6-bit scales
+    IQ4_XS = iq4_xs::FORMAT,
+    /// 64 rows of four values out of 512, their signs, eight 4-bit scales
+    IQ3_S = iq3_s::FORMAT,
+    /// 64 rows of four values out of 256, their signs, eight 4-bit scales
+    IQ3_XXS = iq3_xxs::FORMAT,
+    /// 32 rows of eight values out of 1024, their signs, sixteen 4-bit scales
+    IQ2_S = iq2_s::FORMAT,
+    /// 32 rows of eight values out of 512, their signs, sixteen 4-bit scales
+    IQ2_XS = iq2_xs::FORMAT,
+    /// 32 rows of eight values out of 256, their signs, eight 4-bit scales
+    IQ2_XXS = iq2_xxs::FORMAT,
+    /// 32 rows of eight values out of 2048, eight 3-bit scales and shifts
+    IQ1_S = iq1_s::FORMAT,
+    /// 32 rows of eight values out of 2048 with a shift each, sixteen 3-bit scales
+    IQ1_M = iq1_m::FORMAT,
+    /// 256 ternary codes, five to a byte, one f16 scale
+    TQ1_0 = tq1_0::FORMAT,
+    /// 256 ternary codes of 2 bits, one f16 scale
+    TQ2_0 = tq2_0::FORMAT,
+    /// 32 codes of 4 bits (e2m1), one scale that is a power of two
+    MXFP4 = mxfp4::FORMAT,
+    /// 64 codes of 4 bits (e2m1), four 8-bit scales
+    NVFP4 = nvfp4::FORMAT,
+    /// 128 codes of one bit, one f16 scale
+    Q1_0 = q1_0::FORMAT,
+    /// 64 codes of 2 bits, one f16 scale
+    Q2_0 = q2_0::FORMAT,
     /// 32 codes of 8 bits, an f32 scale and an offset
     W8A16 = w8a16::FORMAT,
     /// 32 codes of 4 bits, an f32 scale and an offset
@@ -102,6 +153,8 @@ pub struct Format {
     pub decode: fn(bytes: &[u8], out: &mut [f32]),
     /// encodes whole blocks
     pub encode: fn(x: &[f32], out: &mut [u8]),
+    /// encodes one row with an importance for each of its elements; `None`: importances change nothing
+    pub weighted: Option<fn(x: &[f32], importances: &[f32], out: &mut [u8])>,
     /// the numbers of a block that must be finite
     pub numbers: &'static [Number],
     /// the type it is packed as, itself but for Q8_K
@@ -218,6 +271,20 @@ impl BlockType {
     pub fn encode_row(self, x: &[f32], out: &mut [u8]) {
         self.check_lengths(out.len(), x.len());
         (self.format().encode)(x, out)
+    }
+
+    /// Encodes one row with an importance for each of its columns, as ggml does with an importance matrix; a type of which
+    /// importances change nothing is encoded without. `importances` are finite and not negative.
+    ///
+    /// # Panics
+    /// When the lengths do not belong together.
+    pub fn encode_row_weighted(self, x: &[f32], importances: &[f32], out: &mut [u8]) {
+        self.check_lengths(out.len(), x.len());
+        assert_eq!(x.len(), importances.len(), "{}: an importance for each element of the row", self.name());
+        match self.format().weighted {
+            Some(weighted) => weighted(x, importances, out),
+            None => (self.format().encode)(x, out),
+        }
     }
 
     /// The first block whose scale (or minimum's scale) is NaN or infinite; for F32, F16 and BF16 the first such

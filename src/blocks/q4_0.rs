@@ -32,6 +32,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ4_0>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::Q4_0,
     piece: 4,

@@ -34,6 +34,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ4_1>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "minimum m")],
     packed: BlockType::Q4_1,
     piece: 4,

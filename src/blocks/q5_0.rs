@@ -36,6 +36,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ5_0>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::Q5_0,
     piece: 4,

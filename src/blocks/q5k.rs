@@ -41,6 +41,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ5K>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "scale dmin")],
     packed: BlockType::Q5_K,
     piece: 1,

@@ -41,6 +41,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ6K>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(208, NumberKind::F16, "scale d")],
     packed: BlockType::Q6_K,
     piece: 1,

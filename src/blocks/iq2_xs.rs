@@ -1,0 +1,18 @@
+//! IQ2_XS: 32 rows of eight values out of 512, their signs, sixteen 4-bit scales.
+
+use super::{BlockType, Format, Number, NumberKind};
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "IQ2_XS",
+    elems: 256,
+    bytes: 74,
+    decode: |_, _| unimplemented!(),
+    encode: |_, _| unimplemented!(),
+    weighted: None,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d")],
+    packed: BlockType::IQ2_XS,
+    piece: 1,
+    words: 19,
+    pack: |_, _| unimplemented!(),
+};

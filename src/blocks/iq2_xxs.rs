@@ -1,0 +1,18 @@
+//! IQ2_XXS: 32 rows of eight values out of 256, their signs, eight 4-bit scales.
+
+use super::{BlockType, Format, Number, NumberKind};
+
+/// This type's row of the table.
+pub(super) const FORMAT: Format = Format {
+    name: "IQ2_XXS",
+    elems: 256,
+    bytes: 66,
+    decode: |_, _| unimplemented!(),
+    encode: |_, _| unimplemented!(),
+    weighted: None,
+    numbers: &[Number::new(0, NumberKind::F16, "scale d")],
+    packed: BlockType::IQ2_XXS,
+    piece: 1,
+    words: 17,
+    pack: |_, _| unimplemented!(),
+};
