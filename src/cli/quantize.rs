@@ -5,6 +5,7 @@ use super::interrupt::{self, Words};
 use super::slim::SlimArgs;
 use crate::blocks::BlockType;
 use crate::engine::check_vocabulary;
+use crate::formats::imatrix::Imatrix;
 use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
 use crate::formats::{Container, LoadMode, Tensor};
@@ -22,6 +23,7 @@ use clap::{Args, Parser};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[derive(Args)]
 #[command(
@@ -32,7 +34,7 @@ pub struct QuantizeArgs {
     input: PathBuf,
     /// The new GGUF file, or the new directory of a packed, split or msModelSlim model
     output: PathBuf,
-    /// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed also q8k128, q8k; msModelSlim's w8a16, w4a16, w8a8, w8a8-dynamic, w4a8-dynamic [default: q4_k_m; packed: by --policy]
+    /// A mix of llama.cpp's, a type, or copy (the list is below) [default: q4_k_m; packed: by --policy]
     #[arg(value_parser = asked, value_name = "TYPE")]
     asked: Option<Asked>,
     /// Worker threads, as -t
@@ -62,6 +64,9 @@ pub struct QuantizeArgs {
     /// Type of token_embd.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
     token_embedding_type: Option<BlockType>,
+    /// An importance matrix, GGUF or .dat (`isobit imatrix` makes one): how much each column matters
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
     /// OUTPUT is a directory with as many GGUF files as INPUT has, with the same tensors in each
     #[arg(long, conflicts_with = "split_max_size")]
     keep_split: bool,
@@ -192,6 +197,7 @@ impl QuantizeArgs {
                 (policy, "--policy"),
                 (chosen, "--tensor-type and --policy-file"),
                 (self.keep_split, "--keep-split"),
+                (self.imatrix.is_some(), "--imatrix"),
                 (self.split_max_size.is_some(), "--split-max-size"),
                 (!self.override_kv.is_empty(), "--override-kv"),
             ] {
@@ -213,6 +219,8 @@ impl QuantizeArgs {
             ),
             (policy, "--policy", !packed, "it says what a packed model has; add --to packed"),
             (self.keep_split, "--keep-split", packed, "it is for GGUF files"),
+            (self.imatrix.is_some(), "--imatrix", packed, "it is for GGUF files"),
+            (self.imatrix.is_some(), "--imatrix", copy, "copy changes no type"),
             (self.split_max_size.is_some(), "--split-max-size", packed, "it is for GGUF files"),
             (!self.override_kv.is_empty(), "--override-kv", packed, "it is for GGUF files"),
             (policy, "--policy", self.mix().is_some(), "TYPE says the same; give one of them"),
@@ -283,6 +291,7 @@ impl QuantizeArgs {
             patterns.extend(Pattern::file(&text).with_context(|| path.display().to_string())?);
             words += &text;
         }
+        let importances = self.imatrix.as_deref().map(Imatrix::open).transpose()?.map(Arc::new);
         Ok(Options {
             target: self.to,
             mix: self.mix(),
@@ -292,6 +301,8 @@ impl QuantizeArgs {
             leave_output: self.leave_output_tensor,
             output_type: self.output_tensor_type,
             embedding_type: self.token_embedding_type,
+            importances,
+            chosen: None,
             requantize: self.allow_requantize,
             split,
             overrides,
