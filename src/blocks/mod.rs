@@ -13,6 +13,7 @@
 
 use bytemuck::Pod;
 
+mod fit;
 pub mod float;
 pub mod iq1_m;
 pub mod iq1_s;
@@ -187,6 +188,11 @@ pub enum NumberKind {
     BF16,
     /// IEEE binary32
     F32,
+    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and with it
+    /// every weight of the block
+    E8M0,
+    /// an IEEE binary16 whose nibbles, the lowest first, are the top nibbles of four u16: that of IQ1_M
+    TopNibbles,
 }
 
 impl Number {
@@ -202,6 +208,8 @@ impl Number {
             NumberKind::F16 => half(self.at) & 0x7c00 != 0x7c00,
             NumberKind::BF16 => half(self.at) & 0x7f80 != 0x7f80,
             NumberKind::F32 => half(self.at + 2) & 0x7f80 != 0x7f80,
+            NumberKind::E8M0 => mxfp4::is_finite(block[self.at], &block[self.at + 1..]),
+            NumberKind::TopNibbles => top_nibbles(&block[self.at..]) & 0x7c00 != 0x7c00,
         }
     }
 }
@@ -353,6 +361,12 @@ pub(crate) fn encode_blocks<B: Pod, const N: usize>(
     for (b, x) in blocks.iter_mut().zip(x.as_chunks::<N>().0) {
         *b = f(x);
     }
+}
+
+/// The f16 whose nibbles, the lowest first, are the top nibbles of the first four u16 of `b`.
+#[inline(always)]
+fn top_nibbles(b: &[u8]) -> u16 {
+    (0..4).fold(0, |bits, i| bits | u16::from(b[2 * i + 1] >> 4) << (4 * i))
 }
 
 /// 1.5 * 2^23: adding it to a small f32 leaves the nearest integer (half to even) in the low mantissa bits.
