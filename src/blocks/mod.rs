@@ -14,6 +14,8 @@
 use bytemuck::Pod;
 
 pub mod float;
+mod grid_search;
+pub mod grids;
 pub mod iq1_m;
 pub mod iq1_s;
 pub mod iq2_s;
