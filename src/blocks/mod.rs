@@ -15,6 +15,8 @@ use bytemuck::Pod;
 
 mod fit;
 pub mod float;
+mod grid_search;
+pub mod grids;
 pub mod iq1_m;
 pub mod iq1_s;
 pub mod iq2_s;
