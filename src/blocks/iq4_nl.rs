@@ -13,8 +13,11 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::fit::EPSILON;
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak};
+use super::fit::{self, EPSILON};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16, pack,
+    peak,
+};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -35,7 +38,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ4NL>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ4_NL,
     piece: 4,
@@ -106,6 +109,12 @@ impl BlockIQ4NL {
         Self::with_weights(x, &x.map(|v| v * v))
     }
 
+    /// As ggml with an importance matrix.
+    fn encode_weighted(x: &[f32; 32], importances: &[f32; 32]) -> Self {
+        let s2 = 2.0 / 32.0 * fit::sum_of_squares(x);
+        Self::with_weights(x, &fit::weights(x, importances, s2))
+    }
+
     fn with_weights(x: &[f32; 32], weight: &[f32; 32]) -> Self {
         let d = fit_scale(x, weight);
         BlockIQ4NL { d: f32_to_f16(d).to_le_bytes(), qs: pack_codes(x, d) }
@@ -131,4 +140,9 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 18 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::IQ4_NL, x, out, BlockIQ4NL::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ4_NL, x, importances, out, BlockIQ4NL::encode_weighted);
 }

@@ -13,8 +13,11 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::iq4_nl::{VALUES, fit_scale, pack_codes};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_int};
-use super::{pack, peak};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
+};
+use super::{fit, pack, peak};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -39,7 +42,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ4XS>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ4_XS,
     piece: 1,
@@ -71,6 +74,12 @@ impl BlockIQ4XS {
     /// ggml's quantiser without an importance matrix: squares as weights.
     pub fn encode(x: &[f32; 256]) -> Self {
         Self::with_weights(x, &x.map(|v| v * v))
+    }
+
+    /// As ggml with an importance matrix.
+    fn encode_weighted(x: &[f32; 256], importances: &[f32; 256]) -> Self {
+        let s2 = 2.0 / 256.0 * fit::sum_of_squares(x);
+        Self::with_weights(x, &fit::weights(x, importances, s2))
     }
 
     fn with_weights(x: &[f32; 256], weight: &[f32; 256]) -> Self {
@@ -110,4 +119,9 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 136 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::IQ4_XS, x, out, BlockIQ4XS::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ4_XS, x, importances, out, BlockIQ4XS::encode_weighted);
 }
