@@ -12,7 +12,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::iq4_nl::{VALUES, fit_scale, pack_codes};
+use super::iq4_nl::{VALUES, fit_scales, pack_codes};
 use super::{
     BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
     nearest_int,
@@ -83,17 +83,13 @@ impl BlockIQ4XS {
     }
 
     fn with_weights(x: &[f32; 256], weight: &[f32; 256]) -> Self {
-        let (x, weight) = (x.as_chunks::<32>().0, weight.as_chunks::<32>().0);
-        let mut scales = [0.0f32; 8];
-        for ((scale, x), w) in scales.iter_mut().zip(x).zip(weight) {
-            *scale = fit_scale(x, w);
-        }
+        let scales = fit_scales(x, weight);
         // The codes are those of this scale before its rounding to f16.
         let d = -peak(&scales) / 32.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         let mut b = BlockIQ4XS { d: f32_to_f16(d).to_le_bytes(), ..BlockIQ4XS::zeroed() };
         let mut high = 0u16;
-        for (j, (x, qs)) in x.iter().zip(b.qs.as_chunks_mut::<16>().0).enumerate() {
+        for (j, (x, qs)) in x.as_chunks::<32>().0.iter().zip(b.qs.as_chunks_mut::<16>().0).enumerate() {
             let scale = nearest_int(id * scales[j]).clamp(-32, 31);
             *qs = pack_codes(x, d * scale as f32);
             let bits = (scale + 32) as u8;

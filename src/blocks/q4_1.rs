@@ -12,7 +12,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{
-    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16, fit,
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_eight, f16_to_f32, f32_to_f16, fit,
     pack, range,
 };
 
@@ -73,15 +73,21 @@ impl BlockQ4_1 {
         }
     }
 
-    /// As ggml with an importance matrix, whose weights these are.
-    fn encode_weighted(x: &[f32; 32], weight: &[f32; 32]) -> Self {
-        let fit = fit::affine::<false, 32, 1>(&x.map(|v| [v]), &weight.map(|w| [w]), &fit::Search::weighted(15.0));
-        let codes = fit.codes.map(|[q]| q as u8);
-        BlockQ4_1 {
-            d: f32_to_f16(fit.scale[0]).to_le_bytes(),
-            m: f32_to_f16(-fit.min[0]).to_le_bytes(),
-            qs: std::array::from_fn(|i| codes[i] | codes[i + 16] << 4),
-        }
+    /// Eight blocks as ggml with an importance matrix, whose weights these are.
+    fn encode_weighted(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let fit = fit::affine::<false, 32, 8>(
+            &fit::side_by_side(x),
+            &fit::side_by_side(weight),
+            &fit::Search::weighted(15.0),
+        );
+        std::array::from_fn(|j| {
+            let codes: [u8; 32] = fit.codes.map(|q| q[j] as u8);
+            BlockQ4_1 {
+                d: f32_to_f16(fit.scale[j]).to_le_bytes(),
+                m: f32_to_f16(-fit.min[j]).to_le_bytes(),
+                qs: std::array::from_fn(|i| codes[i] | codes[i + 16] << 4),
+            }
+        })
     }
 }
 
@@ -112,7 +118,7 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 /// Encodes a row of blocks with importances, as ggml does: weights take the mean square of the whole row.
 fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
     let s2 = fit::sum_of_squares(x) / x.len() as f32;
-    encode_weighted(BlockType::Q4_1, x, importances, out, |x, importances| {
+    encode_eight(BlockType::Q4_1, x, importances, out, |x, importances| {
         BlockQ4_1::encode_weighted(x, &fit::weights(x, importances, s2))
     });
 }

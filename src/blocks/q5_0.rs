@@ -14,7 +14,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{
-    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16, fit,
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_eight, f16_to_f32, f32_to_f16, fit,
     pack, peak,
 };
 
@@ -82,12 +82,14 @@ impl BlockQ5_0 {
         BlockQ5_0 { d: f32_to_f16(d).to_le_bytes(), qh, qs }
     }
 
-    /// As ggml with an importance matrix, whose weights these are.
-    fn encode_weighted(x: &[f32; 32], weight: &[f32; 32]) -> Self {
-        let found = fit::symmetric(&x.map(|v| [v]), &weight.map(|w| [w]), 16.0);
-        let codes = found.codes.map(|[q]| q as u8);
-        let (qh, qs) = pack_codes(&codes);
-        BlockQ5_0 { d: f32_to_f16(found.scale[0]).to_le_bytes(), qh, qs }
+    /// Eight blocks as ggml with an importance matrix, whose weights these are.
+    fn encode_weighted(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let found = fit::symmetric::<32, 8>(&fit::side_by_side(x), &fit::side_by_side(weight), 16.0);
+        std::array::from_fn(|j| {
+            let codes: [u8; 32] = found.codes.map(|q| q[j] as u8);
+            let (qh, qs) = pack_codes(&codes);
+            BlockQ5_0 { d: f32_to_f16(found.scale[j]).to_le_bytes(), qh, qs }
+        })
     }
 }
 
@@ -126,7 +128,7 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 /// Encodes a row of blocks with importances, as ggml does: weights take the mean square of the whole row.
 fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
     let s2 = fit::sum_of_squares(x) / x.len() as f32;
-    encode_weighted(BlockType::Q5_0, x, importances, out, |x, importances| {
+    encode_eight(BlockType::Q5_0, x, importances, out, |x, importances| {
         BlockQ5_0::encode_weighted(x, &fit::weights(x, importances, s2))
     });
 }
