@@ -2,6 +2,7 @@
 
 mod bump;
 mod golden;
+mod golden_grids;
 mod readers;
 mod slim;
 mod tokenizer;
