@@ -4,6 +4,7 @@ use super::vocabulary::vocabulary;
 use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::Dtype;
 use std::io::Write;
 
 /// Tensors start at multiples of this; the format's default.

@@ -92,7 +92,8 @@ pub fn run(a: ImatrixArgs) -> anyhow::Result<ExitCode> {
         ..PlanOptions::default()
     };
     let stop = interrupt::stop().clone();
-    let mut device = Devices::new(DeviceOptions { threads: a.threads, stop, ..DeviceOptions::default() }).open(&a.device)?;
+    let mut device =
+        Devices::new(DeviceOptions { threads: a.threads, stop, ..DeviceOptions::default() }).open(&a.device)?;
     if let Some(why) = device.instead() {
         note!("{why}: running on the CPU");
     }
@@ -139,7 +140,8 @@ async fn see(session: &mut Session<'_>, ids: &[u32], met: &mut BTreeMap<usize, M
             if !sums.contains_key(&buffer) {
                 let words = session.device().read(buffer).await?;
                 let width = p.k as usize;
-                let x: &[f32] = bytemuck::cast_slice(words.get(..n * width).context("a buffer shorter than its tokens")?);
+                let x: &[f32] =
+                    bytemuck::cast_slice(words.get(..n * width).context("a buffer shorter than its tokens")?);
                 sums.insert(buffer, squares(x, width));
             }
             let finite = sums[&buffer].iter().all(|v| v.is_finite());

@@ -48,9 +48,7 @@ impl Imatrix {
 
     /// As [`Imatrix::open`], of a file in memory; `name` stands for it in messages.
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Imatrix, FormatError> {
-        Imatrix::read(Source::bytes(name, Cow::Owned(bytes.clone())), || {
-            Container::from_bytes(name, Cow::Owned(bytes))
-        })
+        Imatrix::read(Source::bytes(name, Cow::Owned(bytes.clone())), || Container::from_bytes(name, Cow::Owned(bytes)))
     }
 
     fn read(source: Source, open: impl FnOnce() -> Result<Container, FormatError>) -> Result<Imatrix, FormatError> {
@@ -127,7 +125,8 @@ fn of_gguf(file: String, c: &Container) -> Result<Imatrix, FormatError> {
             (None, None) => continue,
         };
         let partner = c.tensor(&format!("{name}{other}"));
-        let alone = || fail(&file, format!("tensor {}", quote(&t.name)), "one of two", format!("{name}{other}"), "none");
+        let alone =
+            || fail(&file, format!("tensor {}", quote(&t.name)), "one of two", format!("{name}{other}"), "none");
         let partner = partner.ok_or_else(alone)?;
         if other == COUNTS {
             entries.insert(name.to_string(), importances(&file, c, t, partner)?);
@@ -291,8 +290,11 @@ pub fn to_gguf(file: &str, about: &About, sums: &BTreeMap<String, Sums>) -> Resu
     for (name, s) in sums {
         let matrices = s.counts.len().max(1) as u64;
         let columns = s.in_sum2.len() as u64 / matrices;
-        let entry =
-            |suffix: &str, shape| Entry { name: format!("{name}{suffix}"), dtype: Dtype::F32, shape: vec![shape, matrices] };
+        let entry = |suffix: &str, shape| Entry {
+            name: format!("{name}{suffix}"),
+            dtype: Dtype::F32,
+            shape: vec![shape, matrices],
+        };
         tensors.push((entry(SUMS, columns), s.in_sum2.clone()));
         tensors.push((entry(COUNTS, 1), s.counts.iter().map(|n| *n as f32).collect()));
     }
@@ -343,7 +345,11 @@ mod tests {
     fn both_formats_give_the_importances_that_llama_cpps_loader_gives() {
         for (bytes, name) in [(GGUF, "sample.gguf"), (LEGACY, "sample.dat")] {
             let m = Imatrix::from_bytes(name, bytes.to_vec()).unwrap();
-            assert_eq!((m.len(), m.chunks, &m.datasets[..]), (3, Some(3), &["calibration.txt".to_string()][..]), "{name}");
+            assert_eq!(
+                (m.len(), m.chunks, &m.datasets[..]),
+                (3, Some(3), &["calibration.txt".to_string()][..]),
+                "{name}"
+            );
             let names = ["blk.0.attn_q.weight", "blk.0.ffn_down.weight", "blk.0.ffn_down_exps.weight"];
             let all: Vec<u8> =
                 names.iter().flat_map(|n| m.get(n).unwrap().iter().flat_map(|v| v.to_le_bytes())).collect();

@@ -392,8 +392,28 @@ mod tests {
         assert_eq!(names.map(number), [0, 1, 2, 3, 7, 8, 9, 14, 15, 16, 17, 18, 32]);
         // the numbers of the specification
         let names = [
-            "q2_k", "q3_k_s", "q3_k_m", "q3_k_l", "iq2_xxs", "iq2_xs", "q2_k_s", "iq3_xs", "iq3_xxs", "iq1_s", "iq4_nl",
-            "iq3_s", "iq3_m", "iq2_s", "iq2_m", "iq4_xs", "iq1_m", "tq1_0", "tq2_0", "mxfp4_moe", "nvfp4", "q1_0",
+            "q2_k",
+            "q3_k_s",
+            "q3_k_m",
+            "q3_k_l",
+            "iq2_xxs",
+            "iq2_xs",
+            "q2_k_s",
+            "iq3_xs",
+            "iq3_xxs",
+            "iq1_s",
+            "iq4_nl",
+            "iq3_s",
+            "iq3_m",
+            "iq2_s",
+            "iq2_m",
+            "iq4_xs",
+            "iq1_m",
+            "tq1_0",
+            "tq2_0",
+            "mxfp4_moe",
+            "nvfp4",
+            "q1_0",
             "q2_0",
         ];
         let want = [10, 11, 12, 13, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 36, 37, 38, 39, 40, 41];

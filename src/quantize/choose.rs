@@ -4,8 +4,8 @@
 
 use crate::blocks::BlockType;
 use crate::formats::meta::Meta;
-use crate::formats::mix::{Part, Place};
 pub use crate::formats::mix::{Mix, that_fits};
+use crate::formats::mix::{Part, Place};
 use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};

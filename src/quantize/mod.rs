@@ -8,6 +8,7 @@
 //! The encoders are those of `blocks` at the fastest SIMD level, or an [`Encoder`] on a device; the bytes are the same.
 //! Files are opened, created and renamed by `formats` alone, and nothing is printed.
 
+pub mod auto;
 pub mod choose;
 pub mod convert;
 pub mod device;
@@ -28,8 +29,8 @@ use crate::stop::Interrupted;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
 use slim::linear::{Made, Part};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes of the source in a chunk, about.
@@ -361,16 +362,22 @@ fn chunk(
             let outs = s.out.chunks_exact_mut((n.row_out as usize).max(1));
             for ((i, out), input) in outs.enumerate().zip(s.input.chunks_exact((n.row_in as usize).max(1))) {
                 decode_row(c, t, level, input, (row + i as u64) * n.k as u64, &mut s.floats)?;
-                match importances {
-                    Some(all) => to.encode_row_weighted(&s.floats, n.of_row(all, row + i as u64), out),
-                    None => encode::encode_row(level, *to, &s.floats, out),
-                }
+                let of_row = importances.as_ref().map(|all| n.of_row(all, row + i as u64));
+                encode_as(level, *to, &s.floats, of_row, out);
             }
             &s.out
         }
     };
     file.write_at(piece.offset + row * n.row_out, bytes)?;
     Ok(xxh3_128(bytes))
+}
+
+/// A row in blocks of a type, with the importances of its columns where they are known.
+fn encode_as(level: Level, ty: BlockType, x: &[f32], importances: Option<&[f32]>, out: &mut [u8]) {
+    match importances {
+        Some(importances) => ty.encode_row_weighted(x, importances, out),
+        None => encode::encode_row(level, ty, x, out),
+    }
 }
 
 /// What the rows in `s.input`, the first of them `row`, become in one of the tensors made of a matrix.

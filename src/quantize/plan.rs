@@ -243,6 +243,47 @@ fn cut_at(most: usize) -> impl FnMut(&mut usize, char) -> Option<char> {
     }
 }
 
+/// A tensor whose type nothing but the mix decides.
+pub(super) struct Free {
+    /// in a GGUF file
+    pub name: String,
+    /// in the container
+    pub index: usize,
+    /// it is the output matrix, or the embedding in its place
+    pub output: bool,
+    /// of its columns, one matrix after the other
+    pub importances: Option<Arc<[f32]>>,
+    elems: u64,
+}
+
+impl Free {
+    /// Elements.
+    pub fn elems(&self) -> u64 {
+        self.elems
+    }
+}
+
+/// The tensors of a GGUF model whose types nothing but the mix decides.
+pub(super) fn free(c: &Container, o: &Options) -> anyhow::Result<Vec<Free>> {
+    let mix = o.mix.unwrap_or(Mix::Q4_K_M);
+    let (meta, items) = gguf_items(c)?;
+    let model = Model::read(&meta, items.iter().map(|i| i.gguf.as_str()));
+    let mut all = Vec::new();
+    for item in items {
+        let Data::Tensor { index, .. } = item.data else { continue };
+        let t = &c.tensors[index];
+        if t.elems() == 0 || !matches!(asked_for(c, o, mix, &model, &item)?, Asked::Mix) {
+            continue;
+        }
+        // refused before any time is spent on it
+        may_change(c, o, t, Some(BlockType::F32))?;
+        let importances = importances_of(o, &item)?;
+        let output = item.gguf == "output.weight" || model.tied && item.gguf == EMBEDDING;
+        all.push(Free { name: item.gguf, index, output, importances, elems: t.elems() });
+    }
+    Ok(all)
+}
+
 /// The metadata of the new file and its tensors, their types not yet chosen.
 fn gguf_items(c: &Container) -> anyhow::Result<(Meta, Vec<Item>)> {
     match c.kind {
@@ -387,7 +428,11 @@ fn gguf_type(
     let columns = item.shape.first().copied().unwrap_or(1);
     ensure!(has_gguf(chosen), "tensor {}: {} has no place in a GGUF file", item.gguf, chosen.name());
     let fits = choose::that_fits(chosen, columns).with_context(|| {
-        format!("tensor {}: rows of {columns} are not whole {} blocks, and no type stands in for it", item.gguf, chosen.name())
+        format!(
+            "tensor {}: rows of {columns} are not whole {} blocks, and no type stands in for it",
+            item.gguf,
+            chosen.name()
+        )
     })?;
     let vector = item.shape.len() < 2;
     ensure!(

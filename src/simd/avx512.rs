@@ -59,11 +59,7 @@ fn odd_of(a: __m512i, b: __m512i) -> __m512i {
 impl<const NEAR: bool> Avx512<NEAR> {
     /// The codes of rows of a codebook (`Grid::codes`), for two numbers of rows in each lane.
     #[inline(always)]
-    fn rows<const ROWS: usize, const WORDS: usize>(
-        self,
-        grid: &'static Grid<ROWS, WORDS>,
-        index: __m512i,
-    ) -> __m512i {
+    fn rows<const ROWS: usize, const WORDS: usize>(self, grid: &'static Grid<ROWS, WORDS>, index: __m512i) -> __m512i {
         let tables = grid.codes.as_chunks::<64>().0;
         let mut found = [index; 32];
         for (found, table) in found.iter_mut().zip(tables) {

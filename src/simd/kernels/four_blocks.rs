@@ -5,7 +5,12 @@ use crate::simd::lanes::{Lanes, Word};
 
 /// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
 #[inline(always)]
-pub(super) fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
+pub(super) fn biased<V: Lanes, const T: usize, const D: usize>(
+    v: V,
+    bias: i32,
+    b: usize,
+    a: &Tile<T, D>,
+) -> [[V::I; D]; T] {
     let mut s = [[v.int(0); D]; T];
     for t in 0..T {
         for d in 0..D {
