@@ -4,7 +4,6 @@ use super::vocabulary::vocabulary;
 use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::internals::blocks::BlockType;
-use isobit::internals::formats::Dtype;
 use std::io::Write;
 
 /// Tensors start at multiples of this; the format's default.
@@ -123,8 +122,20 @@ fn metadata(model: &Model) -> Result<Metadata> {
 
 /// The type's number in GGUF.
 fn type_id(ty: BlockType) -> u32 {
-    let id = Dtype::from_block(ty).and_then(Dtype::ggml_id);
-    id.unwrap_or_else(|| unreachable!("no mix has {}", ty.name()))
+    match ty {
+        BlockType::F32 => 0,
+        BlockType::F16 => 1,
+        BlockType::Q4_0 => 2,
+        BlockType::Q4_1 => 3,
+        BlockType::Q5_0 => 6,
+        BlockType::Q5_1 => 7,
+        BlockType::Q8_0 => 8,
+        BlockType::Q4_K => 12,
+        BlockType::Q5_K => 13,
+        BlockType::Q6_K => 14,
+        BlockType::BF16 => 30,
+        _ => unreachable!("no mix has {}", ty.name()),
+    }
 }
 
 /// Writes the whole file.

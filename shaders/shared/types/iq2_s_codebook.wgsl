@@ -1,4 +1,5 @@
 // The codebook of IQ2_S: grids.rs, packed two rows to a word (tests/kernels/shaders.rs).
+#import pair_book
 #import eighths
 
 const ROWS = 1024u;

@@ -1,4 +1,5 @@
 // The codebook of IQ2_XXS: grids.rs, packed two rows to a word (tests/kernels/shaders.rs).
+#import spread_book
 #import eighths
 
 const ROWS = 256u;

@@ -4,6 +4,7 @@
 #import half_scale_eighth
 #import integer_scales
 #import no_minima
+#import spread
 #import iq2_xxs_codebook
 
 const BLOCK = 17u; // words of a superblock

@@ -6,11 +6,8 @@
 fn shifted_row(i: vec4<u32>, minus: vec4<u32>) -> Codes {
     let row = book_rows(i);
     // codes of the book are 1 above their value: less 7 or 9, byte by byte
-    let less = vec4<u32>(0x79797979u) - minus * vec4<u32>(0x02020202u);
+    let less = vec4<u32>(0x79797979u) - ((vec4<u32>() - minus) & vec4<u32>(0x02020202u));
     let top = vec4<u32>(0x80808080u);
     let eight = vec4<u32>(3u);
-    return Codes(
-        ((spread_pairs(row & vec4<u32>(255u)) << eight) + less) ^ top,
-        ((spread_pairs((row >> vec4<u32>(8u)) & vec4<u32>(255u)) << eight) + less) ^ top,
-    );
+    return Codes(((first_codes(row) << eight) + less) ^ top, ((last_codes(row) << eight) + less) ^ top);
 }
