@@ -357,6 +357,22 @@ pub(crate) fn encode_blocks<B: Pod, const N: usize>(
     }
 }
 
+/// Stores `f` of every block's elements and their importances.
+fn encode_blocks_weighted<B: Pod, const N: usize>(
+    ty: BlockType,
+    x: &[f32],
+    importances: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; N], &[f32; N]) -> B,
+) {
+    ty.check_lengths(out.len(), x.len());
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let elements = x.as_chunks::<N>().0.iter().zip(importances.as_chunks::<N>().0);
+    for (b, (x, importances)) in blocks.iter_mut().zip(elements) {
+        *b = f(x, importances);
+    }
+}
+
 /// 1.5 * 2^23: adding it to a small f32 leaves the nearest integer (half to even) in the low mantissa bits.
 const ROUNDER: f32 = 12_582_912.0;
 
