@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use super::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS, Grid};
-use super::{f32_to_f16, nearest_f32, nearest_int};
+use super::{f32_to_f16, fit, nearest_f32, nearest_int};
 
 /// What a block of 256 elements is put together from.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,71 +147,11 @@ pub(super) fn weights(
     times: f32,
     plain: impl Fn(f32, f32) -> f32,
 ) -> [f32; 256] {
-    let s2 = times * x.iter().fold(0.0f32, |sum, v| sum + v * v) / 256.0;
+    let s2 = times * fit::sum_of_squares(x) / 256.0;
     match importances {
-        Some(q) => std::array::from_fn(|i| q[i] * (s2 + x[i] * x[i]).sqrt()),
+        Some(q) => fit::weights(x, q, s2),
         None => std::array::from_fn(|i| plain(s2, x[i])),
     }
-}
-
-/// The scale of codes 0..=`nmax` for elements that are mostly not negative: a few starting scales, then codes changed one by
-/// one while that helps.
-pub(super) fn fit_positive<const N: usize>(nmax: i32, x: &[f32; N], w: &[f32; N]) -> f32 {
-    let max = x.iter().fold(0.0f32, |m, &v| if v > m { v } else { m });
-    if max < 1e-15 {
-        return 0.0;
-    }
-    let error = |iscale: f32, code: &dyn Fn(f32) -> f32| {
-        let scale = 1.0 / iscale;
-        (0..N).fold(0.0f32, |sum, i| {
-            let diff = x[i] - scale * code(iscale * x[i]);
-            sum + w[i] * diff * diff
-        })
-    };
-    let mut iscale = nmax as f32 / max;
-    // a byte, as in the reference: -1 becomes 255
-    let mut best = error(iscale, &|v| nearest_int(v) as u8 as f32);
-    for step in (-4..=4).filter(|&step| step != 0) {
-        let trial = (0.1 * step as f32 + nmax as f32) / max;
-        let e = error(trial, &|v| nearest_int(v).min(nmax) as f32);
-        if e < best {
-            best = e;
-            iscale = trial;
-        }
-    }
-    let mut codes = [0u8; N];
-    let (mut slx, mut sl2) = (0.0f32, 0.0f32);
-    for i in 0..N {
-        let l = nearest_int(iscale * x[i]).min(nmax);
-        codes[i] = l as u8;
-        slx += w[i] * x[i] * l as f32;
-        sl2 += w[i] * l as f32 * l as f32;
-    }
-    for _ in 0..5 {
-        let mut changed = false;
-        for i in 0..N {
-            let l = codes[i] as f32;
-            let (mut a, mut b) = (slx - w[i] * x[i] * l, sl2 - w[i] * l * l);
-            if !(a > 0.0 && b > 0.0) {
-                continue;
-            }
-            let new = nearest_int(x[i] * b / a).min(nmax);
-            if new == codes[i] as i32 {
-                continue;
-            }
-            a += w[i] * x[i] * new as f32;
-            b += w[i] * new as f32 * new as f32;
-            if a * a * sl2 > slx * slx * b {
-                codes[i] = new as u8;
-                (slx, sl2) = (a, b);
-                changed = true;
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    if sl2 > 0.0 { slx / sl2 } else { 0.0 }
 }
 
 // ---------------------------------------------------------------- IQ2 and IQ3
@@ -239,7 +179,7 @@ pub(super) struct Search {
 pub(super) enum Start {
     /// the largest magnitude has the highest level
     Largest,
-    /// the scale of [`fit_positive`]
+    /// the scale of [`fit::positive`]
     Fitted,
 }
 
@@ -332,7 +272,7 @@ fn sub_block<const N: usize, const G: usize, const K: usize>(
     let (mut scale, top) = match search.start {
         Start::Largest => (max / highest, max),
         Start::Fitted => {
-            let scale = fit_positive(K as i32 + 1, x, w);
+            let (scale, _) = fit::positive(x, w, K as i32 + 1);
             (scale, scale * K as f32)
         }
     };

@@ -17,7 +17,9 @@ use bytemuck::{Pod, Zeroable};
 
 use super::grid_search::{self, Parts};
 use super::grids::{self, GRID_1, shifted};
-use super::{BlockType, Format, decode_blocks, encode_blocks, encode_blocks_weighted, f16_to_f32, pack};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack, top_nibbles,
+};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -40,8 +42,8 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ1M>(),
     decode,
     encode,
-    weighted: Some(encode_weighted),
-    numbers: &[],
+    weighted: Some(weighted),
+    numbers: &[Number::new(48, NumberKind::TopNibbles, "scale d")],
     packed: BlockType::IQ1_M,
     piece: 1,
     words: 14,
@@ -51,7 +53,7 @@ pub(super) const FORMAT: Format = Format {
 impl BlockIQ1M {
     /// The scale of the scales.
     pub fn scale(&self) -> f32 {
-        f16_to_f32((0..4).fold(0, |d, i| d | ((self.scales[i][1] >> 4) as u16) << (4 * i)))
+        f16_to_f32(top_nibbles(self.scales.as_flattened()))
     }
 
     /// The integer scales 1..=15 of the sub-blocks of 16.
@@ -120,6 +122,6 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 }
 
 /// Encodes a row of blocks, whose elements have importances.
-fn encode_weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
-    encode_blocks_weighted(BlockType::IQ1_M, x, importances, out, |x, q| BlockIQ1M::encode(x, Some(q)));
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ1_M, x, importances, out, |x, q| BlockIQ1M::encode(x, Some(q)));
 }

@@ -16,9 +16,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::grid_search::{self, Parts};
 use super::grids::{self, GRID_1, shifted};
-use super::{
-    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_blocks_weighted, f16_to_f32, pack,
-};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -41,7 +39,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ1S>(),
     decode,
     encode,
-    weighted: Some(encode_weighted),
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ1_S,
     piece: 1,
@@ -112,6 +110,6 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 }
 
 /// Encodes a row of blocks, whose elements have importances.
-fn encode_weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
-    encode_blocks_weighted(BlockType::IQ1_S, x, importances, out, |x, q| BlockIQ1S::encode(x, Some(q)));
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ1_S, x, importances, out, |x, q| BlockIQ1S::encode(x, Some(q)));
 }

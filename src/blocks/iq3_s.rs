@@ -16,9 +16,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::grid_search::{self, Again, Parts, Search, Start};
 use super::grids::{self, GRID_3S, signed};
-use super::{
-    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_blocks_weighted, f16_to_f32, pack,
-};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -45,7 +43,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ3S>(),
     decode,
     encode,
-    weighted: Some(encode_weighted),
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ3_S,
     piece: 1,
@@ -125,6 +123,6 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 }
 
 /// Encodes a row of blocks, whose elements have importances.
-fn encode_weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
-    encode_blocks_weighted(BlockType::IQ3_S, x, importances, out, |x, q| BlockIQ3S::encode(x, Some(q)));
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ3_S, x, importances, out, |x, q| BlockIQ3S::encode(x, Some(q)));
 }

@@ -13,6 +13,7 @@
 
 use bytemuck::Pod;
 
+mod fit;
 pub mod float;
 mod grid_search;
 pub mod grids;
@@ -189,6 +190,11 @@ pub enum NumberKind {
     BF16,
     /// IEEE binary32
     F32,
+    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and with it
+    /// every weight of the block
+    E8M0,
+    /// an IEEE binary16 whose nibbles, the lowest first, are the top nibbles of four u16: that of IQ1_M
+    TopNibbles,
 }
 
 impl Number {
@@ -204,6 +210,8 @@ impl Number {
             NumberKind::F16 => half(self.at) & 0x7c00 != 0x7c00,
             NumberKind::BF16 => half(self.at) & 0x7f80 != 0x7f80,
             NumberKind::F32 => half(self.at + 2) & 0x7f80 != 0x7f80,
+            NumberKind::E8M0 => mxfp4::is_finite(block[self.at], &block[self.at + 1..]),
+            NumberKind::TopNibbles => top_nibbles(&block[self.at..]) & 0x7c00 != 0x7c00,
         }
     }
 }
@@ -357,8 +365,14 @@ pub(crate) fn encode_blocks<B: Pod, const N: usize>(
     }
 }
 
-/// Stores `f` of every block's elements and their importances.
-fn encode_blocks_weighted<B: Pod, const N: usize>(
+/// The f16 whose nibbles, the lowest first, are the top nibbles of the first four u16 of `b`.
+#[inline(always)]
+fn top_nibbles(b: &[u8]) -> u16 {
+    (0..4).fold(0, |bits, i| bits | u16::from(b[2 * i + 1] >> 4) << (4 * i))
+}
+
+/// As [`encode_blocks`], with the importances of the elements.
+fn encode_weighted<B: Pod, const N: usize>(
     ty: BlockType,
     x: &[f32],
     importances: &[f32],
@@ -366,10 +380,35 @@ fn encode_blocks_weighted<B: Pod, const N: usize>(
     f: impl Fn(&[f32; N], &[f32; N]) -> B,
 ) {
     ty.check_lengths(out.len(), x.len());
+    const { assert!(align_of::<B>() == 1) };
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
     let elements = x.as_chunks::<N>().0.iter().zip(importances.as_chunks::<N>().0);
     for (b, (x, importances)) in blocks.iter_mut().zip(elements) {
         *b = f(x, importances);
+    }
+}
+
+/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros stand in
+/// for blocks that a row does not have.
+fn encode_eight<B: Pod>(
+    ty: BlockType,
+    x: &[f32],
+    importances: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; 256], &[f32; 256]) -> [B; 8],
+) {
+    ty.check_lengths(out.len(), x.len());
+    const { assert!(align_of::<B>() == 1) };
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let padded = |x: &[f32]| {
+        let mut all = [0.0; 256];
+        all[..x.len()].copy_from_slice(x);
+        all
+    };
+    let elements = x.chunks(256).zip(importances.chunks(256));
+    for (blocks, (x, importances)) in blocks.chunks_mut(8).zip(elements) {
+        let found = f(&padded(x), &padded(importances));
+        blocks.copy_from_slice(&found[..blocks.len()]);
     }
 }
 
