@@ -138,3 +138,28 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::MXFP4, x, out, BlockMXFP4::encode);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_is_that_of_a_logarithm_rounded_to_f32() {
+        let mut up = 0;
+        for e in -125..=127i32 {
+            let next = 2f64.powi(e + 1);
+            for n in 0..60 {
+                // the n-th number below a power of two, and the n-th from the one before
+                for x in [next * (1.0 - n as f64 * 2f64.powi(-24)), next / 2.0 * (1.0 + n as f64 * 2f64.powi(-23))] {
+                    if x > f64::from(f32::MAX) {
+                        continue;
+                    }
+                    let want = (x.log2() as f32).floor() as i32;
+                    assert_eq!(i32::from(exponent(x as f32)), want + 125, "{x:e}");
+                    up += i32::from(2f64.powi(want) > x);
+                }
+            }
+        }
+        assert!(up > 1000, "{up} numbers whose logarithm is rounded up to an integer");
+    }
+}

@@ -596,6 +596,8 @@ fn every_bit_of_a_block_reaches_the_decoded_values() {
         match ty {
             BlockType::W8A16 => block[4] = 0x34,
             BlockType::W4A16 => block[4] = 4,
+            // no sub-block of codes 0 alone
+            BlockType::Q2_K => block[16..80].fill(0x75),
             _ => {}
         }
         let used = match ty {
@@ -895,7 +897,9 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
 fn no_bytes_and_no_values_make_a_codec_panic() {
     let mut random = Random(7);
     for ty in BlockType::ALL {
-        for _ in 0..300 {
+        // codebooks take long to search
+        let codebook = ["IQ1", "IQ2", "IQ3"].iter().any(|name| ty.name().starts_with(name));
+        for _ in 0..if codebook { 20 } else { 300 } {
             let bytes: Vec<u8> = (0..2 * ty.bytes()).map(|_| random.next() as u8).collect();
             decoded(ty, &bytes);
             let odd = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 1e-45, -1e-39, 1e-30];
