@@ -188,8 +188,8 @@ pub enum NumberKind {
     BF16,
     /// IEEE binary32
     F32,
-    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and with it
-    /// every weight of the block
+    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and
+    /// with it every weight of the block
     E8M0,
     /// an IEEE binary16 whose nibbles, the lowest first, are the top nibbles of four u16: that of IQ1_M
     TopNibbles,
@@ -386,8 +386,8 @@ fn encode_weighted<B: Pod, const N: usize>(
     }
 }
 
-/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros stand in
-/// for blocks that a row does not have.
+/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros
+/// stand in for blocks that a row does not have.
 fn encode_eight<B: Pod>(
     ty: BlockType,
     x: &[f32],

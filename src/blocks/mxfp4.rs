@@ -1,4 +1,5 @@
-//! MXFP4: 32 codes of 4 bits (e2m1: a sign, two bits of exponent, one of mantissa) and one scale that is a power of two.
+//! MXFP4: 32 codes of 4 bits (e2m1: a sign, two bits of exponent, one of mantissa) and one scale that is a power of
+//! two.
 //!
 //! ```text
 //! byte  0    1                                16
@@ -9,8 +10,8 @@
 //! value of an element with code q = VALUES[q] * 2^(E - 128)
 //! ```
 //!
-//! [`VALUES`] are twice those of e2m1 and so integers; the scale is half of E's (2^(E - 127) in the OCP text). The table
-//! and the search for a code are shared with [`super::nvfp4`].
+//! [`VALUES`] are twice those of e2m1 and so integers; the scale is half of E's (2^(E - 127) in the OCP text). The
+//! table and the search for a code are shared with [`super::nvfp4`].
 
 use bytemuck::{Pod, Zeroable};
 
@@ -71,8 +72,8 @@ pub(super) fn nearest_code(d: f32, x: f32) -> u8 {
     code
 }
 
-/// floor(log2(amax)) + 125 of a positive number as C's `floorf(log2f(amax))` has it: log2f rounds to f32, so just below a
-/// power of two it is that power's. 0 for what is below 2^-125, where ggml's conversion to a byte is undefined.
+/// floor(log2(amax)) + 125 of a positive number as C's `floorf(log2f(amax))` has it: log2f rounds to f32, so just below
+/// a power of two it is that power's. 0 for what is below 2^-125, where ggml's conversion to a byte is undefined.
 fn exponent(amax: f32) -> u8 {
     let bits = amax.to_bits();
     let e = (bits >> 23) as i32 - 127;
@@ -105,7 +106,8 @@ impl BlockMXFP4 {
         }
     }
 
-    /// ggml's reference quantiser: the largest magnitude is scaled into 4 to 8 (codes end at 6), every code is the nearest.
+    /// ggml's reference quantiser: the largest magnitude is scaled into 4 to 8 (codes end at 6), every code is the
+    /// nearest.
     pub fn encode(x: &[f32; 32]) -> Self {
         let amax = peak(x).abs();
         let mut b = BlockMXFP4 { e: if amax > 0.0 { exponent(amax) } else { 0 }, qs: [0; 16] };

@@ -121,7 +121,8 @@ const QUANTISED: [(BlockType, &str); 8] = [
     (BlockType::Q6_K, "q6_k"),
 ];
 
-/// Types with vectors of one producer: the folder, and the sum (SHA-256) of `quantized.bin` decoded, as little-endian f32.
+/// Types with vectors of one producer: the folder, and the sum (SHA-256) of `quantized.bin` decoded, as little-endian
+/// f32.
 const SUMMED: [(BlockType, &str, &str); 10] = [
     (BlockType::Q2_K, "q2_k", "62cc8bb20af6d6f017490d844edda43e2d0c65a83860585d902273fbdb747b06"),
     (BlockType::Q3_K, "q3_k", "43ed0fcba48bef81467a446ea88bc3083871ff274aa2df36f51805a47e93e2eb"),
