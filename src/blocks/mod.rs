@@ -142,6 +142,9 @@ block_types! {
     W8A8 = w8a8::FORMAT,
 }
 
+/// Encodes one row of whole blocks with an importance for each of its elements.
+pub type Weighted = fn(x: &[f32], importances: &[f32], out: &mut [u8]);
+
 /// A weight type: what is known of it but for the arithmetic of kernels, which `ops::types` and `simd` have.
 pub struct Format {
     /// the name ggml and its tools use: `Q4_K`
@@ -155,7 +158,7 @@ pub struct Format {
     /// encodes whole blocks
     pub encode: fn(x: &[f32], out: &mut [u8]),
     /// encodes one row with an importance for each of its elements; `None`: importances change nothing
-    pub weighted: Option<fn(x: &[f32], importances: &[f32], out: &mut [u8])>,
+    pub weighted: Option<Weighted>,
     /// the numbers of a block that must be finite
     pub numbers: &'static [Number],
     /// the type it is packed as, itself but for Q8_K
