@@ -201,12 +201,6 @@ struct Choice {
     on_grid: [bool; 8],
 }
 
-/// The best scale for these rows times the sum it is made of, and that of the squares.
-struct Sums {
-    qx: f32,
-    q2: f32,
-}
-
 /// Encodes a block of sub-blocks of `N` elements, whose errors count `w` each.
 pub(super) fn search<const N: usize, const G: usize, const K: usize>(
     search: &Search,
@@ -217,8 +211,8 @@ pub(super) fn search<const N: usize, const G: usize, const K: usize>(
     let mut parts = Parts::ZERO;
     let mut scales = [0.0f32; 16];
     for (j, (x, w)) in x.as_chunks::<N>().0.iter().zip(w.as_chunks::<N>().0).enumerate() {
-        let (mut magnitudes, mut signs) = apart(x, w, search.even);
-        let Some((scale, rows)) = sub_block::<N, G, K>(search, book, &mut magnitudes, w) else { continue };
+        let (magnitudes, mut signs) = apart(x, w, search.even);
+        let Some((scale, rows)) = sub_block::<N, G, K>(search, book, &magnitudes, w) else { continue };
         if scale < 0.0 {
             signs.iter_mut().for_each(|s| *s = !*s);
         }
@@ -228,6 +222,7 @@ pub(super) fn search<const N: usize, const G: usize, const K: usize>(
     }
     let max = scales.iter().fold(0.0f32, |m, &s| if s > m { s } else { m });
     if max == 0.0 {
+        // of squares too small for f32: as in the reference, rows and signs stay beside a scale of 0
         return parts;
     }
     let d = max / 31.0;
@@ -241,10 +236,10 @@ pub(super) fn search<const N: usize, const G: usize, const K: usize>(
 
 /// Magnitudes and signs. Where signs must be even, the magnitude that counts least is negative.
 fn apart<const N: usize>(x: &[f32; N], w: &[f32; N], even: bool) -> ([f32; N], [u8; 4]) {
-    let mut magnitudes = x.map(|v| if v >= 0.0 { v } else { -v });
+    let mut magnitudes = x.map(|v| if v < 0.0 { -v } else { v });
     let mut signs = [0; 4];
     for (k, signs) in signs[..N / 8].iter_mut().enumerate() {
-        *signs = (0..8).fold(0, |s, i| s | u8::from(!(x[8 * k + i] >= 0.0)) << i);
+        *signs = (0..8).fold(0, |s, i| s | u8::from(x[8 * k + i] < 0.0) << i);
         if even && signs.count_ones() % 2 == 1 {
             let cost = |i: usize| w[8 * k + i] * x[8 * k + i] * x[8 * k + i];
             let least = (1..8).fold(0, |least, i| if cost(i) < cost(least) { i } else { least });
@@ -284,20 +279,22 @@ fn sub_block<const N: usize, const G: usize, const K: usize>(
     for is in -search.tries..=search.tries {
         let id = (highest + is as f32 * search.step) / top;
         let choice = choose::<N, G, K>(book, x, &root, id, 1.0 / id, None);
-        let sums = sums(book, &choice, x, w);
-        if sums.q2 > 0.0 && sums.qx * sums.qx > best * sums.q2 {
-            scale = sums.qx / sums.q2;
-            best = scale * sums.qx;
+        let (qx, q2) = sums(book, &choice, x, w);
+        if q2 > 0.0 && qx * qx > best * q2 {
+            scale = qx / q2;
+            best = scale * qx;
             chosen = Some(choice);
         }
     }
+    // No try wins where all importances are 0 or squares too small for f32. The reference then has, but for IQ3_S, what the
+    // sub-block before left behind.
     let off = chosen.is_none_or(|c| c.on_grid[..N / G].contains(&false));
     if (off || search.again == Again::Always) && scale > 0.0 {
         let keep = chosen.filter(|_| search.again == Again::Off);
         let choice = choose::<N, G, K>(book, x, &root, 1.0 / scale, scale, keep);
-        let sums = sums(book, &choice, x, w);
-        if sums.q2 > 0.0 {
-            scale = sums.qx / sums.q2;
+        let (qx, q2) = sums(book, &choice, x, w);
+        if q2 > 0.0 {
+            scale = qx / q2;
         }
         chosen = Some(choice);
     }
@@ -332,22 +329,23 @@ fn choose<const N: usize, const G: usize, const K: usize>(
     choice
 }
 
+/// The sums of w * q * x and of w * q * q, q being the rows' values.
 #[inline(always)]
 fn sums<const N: usize, const G: usize, const K: usize>(
     book: &Book<G, K>,
     choice: &Choice,
     x: &[f32; N],
     w: &[f32; N],
-) -> Sums {
-    let mut sums = Sums { qx: 0.0, q2: 0.0 };
+) -> (f32, f32) {
+    let (mut qx, mut q2) = (0.0f32, 0.0f32);
     for (k, (x, w)) in x.as_chunks::<G>().0.iter().zip(w.as_chunks::<G>().0).enumerate() {
         let odd = &book.odd[choice.rows[k] as usize];
         for i in 0..G {
-            sums.qx += w[i] * x[i] * odd[i];
-            sums.q2 += w[i] * odd[i] * odd[i];
+            qx += w[i] * x[i] * odd[i];
+            q2 += w[i] * odd[i] * odd[i];
         }
     }
-    sums
+    (qx, q2)
 }
 
 // ---------------------------------------------------------------- IQ1
@@ -362,10 +360,12 @@ struct Sub {
     minus: [bool; 4],
 }
 
-/// The elements' numbers in ascending order of their values, equal ones in their order, as a stable sort leaves them.
+/// The elements' numbers in ascending order of their values, equal ones (zeros of both signs too) in their order, as a
+/// stable sort leaves them.
 fn ascending<const N: usize>(x: &[f32; N]) -> [u8; N] {
     let mut order: [u8; N] = std::array::from_fn(|i| i as u8);
-    order.sort_by(|&a, &b| x[a as usize].partial_cmp(&x[b as usize]).unwrap_or(std::cmp::Ordering::Equal));
+    let key = |i: u8| x[i as usize] + 0.0;
+    order.sort_by(|&a, &b| key(a).total_cmp(&key(b)));
     order
 }
 
@@ -428,12 +428,12 @@ fn iq1_fields(scales: &[f32], fields: &mut [u8; 16]) -> Option<f32> {
 }
 
 /// Sums of w * x and of w over the first so many of the sorted elements.
-type Sums1 = [[f32; 2]; 33];
+type Prefixes = [[f32; 2]; 33];
 
 /// The sums of w * q * x and of w * q * q over three runs of `N` sorted elements, q being a value for each run; the second
 /// and third run begin at `from`.
 #[inline(always)]
-fn of_runs<const N: usize>(sums: &Sums1, q: &[f32; 3], from: (usize, usize)) -> (f32, f32) {
+fn of_runs<const N: usize>(sums: &Prefixes, q: &[f32; 3], from: (usize, usize)) -> (f32, f32) {
     let runs = |c: usize| [sums[from.0][c], sums[from.1][c] - sums[from.0][c], sums[N][c] - sums[from.1][c]];
     let ([a, b, c], [d, e, f]) = (runs(0), runs(1));
     (a * q[0] + b * q[1] + c * q[2], d * q[0] * q[0] + e * q[1] * q[1] + f * q[2] * q[2])
@@ -442,7 +442,7 @@ fn of_runs<const N: usize>(sums: &Sums1, q: &[f32; 3], from: (usize, usize)) -> 
 /// As [`of_runs`], as the reference does it for IQ1_M: the values being 1 apart, from the sum over all with the highest one
 /// what is too much for the others is taken away.
 #[inline(always)]
-fn of_rests<const N: usize>(sums: &Sums1, q: &[f32; 3], from: (usize, usize)) -> (f32, f32) {
+fn of_rests<const N: usize>(sums: &Prefixes, q: &[f32; 3], from: (usize, usize)) -> (f32, f32) {
     let ([x, w], [x1, w1], [x2, w2]) = (sums[N], sums[from.0], sums[from.1]);
     let (low, high) = (q[0] * q[0] - q[1] * q[1], q[1] * q[1] - q[2] * q[2]);
     (x * q[2] - (x1 + x2), w * q[2] * q[2] + low * w1 + high * w2)
@@ -456,7 +456,7 @@ fn iq1_sub_block<const N: usize, const P: usize>(x: &[f32; N], w: &[f32; N], flo
         return None;
     }
     let order = ascending(x);
-    let mut sums: [Sums1; P] = [[[0.0; 2]; 33]; P];
+    let mut sums: [Prefixes; P] = [[[0.0; 2]; 33]; P];
     for (n, &i) in order.iter().enumerate() {
         let i = i as usize;
         for (p, sums) in sums.iter_mut().enumerate() {
@@ -530,4 +530,58 @@ fn iq1_rows<const N: usize>(x: &[f32; N], w: &[f32; N], levels: &[u8; N], scale:
         sub.scale = sum_qx / sum_q2;
     }
     sub
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows that a combination of levels is exchanged for, by the definition alone.
+    fn near<const G: usize>(rows: &[[u8; G]], point: [u8; G], shells: usize) -> Vec<u16> {
+        let distance = |row: &[u8; G]| (0..G).map(|i| (i32::from(row[i]) - i32::from(point[i])).pow(2)).sum::<i32>();
+        let mut all: Vec<(i32, u16)> = rows.iter().zip(0..).map(|(row, i)| (distance(row), i)).collect();
+        all.sort();
+        let mut distances: Vec<i32> = all.iter().map(|a| a.0).collect();
+        distances.dedup();
+        let last = if distances[0] == 0 { 0 } else { distances[shells - 1] };
+        all.iter().take_while(|a| a.0 <= last).map(|a| a.1).collect()
+    }
+
+    fn check<const G: usize, const K: usize>(book: &Book<G, K>, shells: usize) {
+        assert_eq!(book.start.len(), K.pow(G as u32) + 1);
+        let mut on_grid = 0;
+        for case in 0..book.start.len() - 1 {
+            on_grid += usize::from(book.start[case] & ON_GRID != 0);
+            if case % 23 != 0 {
+                continue;
+            }
+            let point = std::array::from_fn(|i| (case / K.pow(i as u32) % K) as u8);
+            assert_eq!(Book::<G, K>::point(&point), case);
+            let [from, to] = [case, case + 1].map(|i| (book.start[i] & !ON_GRID) as usize);
+            assert_eq!(book.near[from..to], near(&book.levels, point, shells), "{point:?}");
+            let (row, exact) = book.snap(&point, |row| if row as u16 == book.near[to - 1] { 1.0 } else { 2.0 });
+            assert_eq!((row, exact), (book.near[to - 1], book.levels.contains(&point)), "{point:?}");
+        }
+        assert_eq!(on_grid, book.levels.len(), "every row is a combination");
+    }
+
+    #[test]
+    fn rows_near_by_are_those_at_the_smallest_distances() {
+        check(book_2xxs(), 2);
+        check(book_2xs(), 2);
+        check(book_2s(), 1);
+        check(book_3xxs(), 2);
+        check(book_3s(), 3);
+        check(book_1(), 3);
+    }
+
+    #[test]
+    fn the_first_of_equal_costs_is_taken_and_sorting_keeps_the_order_of_equals() {
+        let book = book_3s();
+        let off = (0..book.start.len() - 1).find(|&i| book.start[i] & ON_GRID == 0).unwrap();
+        let point = std::array::from_fn(|i| (off / 8usize.pow(i as u32) % 8) as u8);
+        assert_eq!(book.snap(&point, |_| 1.0).0, book.near[book.start[off] as usize]);
+        assert_eq!(book.snap(&point, |_| f32::NAN).0, book.near[book.start[off] as usize]);
+        assert_eq!(ascending(&[0.0, -0.0, -1.0, 0.0, f32::NAN, -1.0]), [2, 5, 0, 1, 3, 4]);
+    }
 }
