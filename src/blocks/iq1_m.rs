@@ -17,7 +17,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::grid_search::{self, Parts, Signs};
 use super::grids::{self, GRID_1, shifted};
-use super::{BlockType, Format, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -41,7 +41,7 @@ pub(super) const FORMAT: Format = Format {
     decode,
     encode,
     weighted: None,
-    numbers: &[],
+    numbers: &[Number::new(48, NumberKind::TopNibbles, "scale d")],
     packed: BlockType::IQ1_M,
     piece: 1,
     words: 14,

@@ -13,8 +13,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::fit::EPSILON;
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak};
+use super::fit::{self, EPSILON};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_eight, f16_to_f32, f32_to_f16, pack};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -35,7 +35,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ4NL>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ4_NL,
     piece: 4,
@@ -46,42 +46,62 @@ pub(super) const FORMAT: Format = Format {
 /// The values of the sixteen codes: closer together around zero, which is none of them.
 pub const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// The code of the value nearest to `v`, of two equally near the upper.
+/// The value nearest to `v`, of two equally near the upper.
 #[inline(always)]
-pub(super) fn nearest_code(v: f32) -> u8 {
-    // As many codes are too low as there are midpoints at or below `v`; sums of two values are exact, as is 2 * v.
-    VALUES.windows(2).map(|pair| u8::from(2.0 * v >= (pair[0] as i32 + pair[1] as i32) as f32)).sum()
+fn nearest_value(v: f32) -> f32 {
+    // As far above the lowest as there are midpoints at or below `v`; twice `v` and sums of two values are exact.
+    let mut value = VALUES[0] as f32;
+    for pair in VALUES.windows(2) {
+        let (low, high) = (pair[0] as f32, pair[1] as f32);
+        value += if 2.0 * v >= low + high { high - low } else { 0.0 };
+    }
+    value
 }
 
-/// The scale of 32 elements: codes by 127 over the first element of largest magnitude and by fifteen scales around that,
-/// each time the least squares for the codes. 0 where there is nothing to scale.
-pub(super) fn fit_scale(x: &[f32; 32], weight: &[f32; 32]) -> f32 {
-    let max = peak(x);
-    if max.abs() < EPSILON {
-        return 0.0;
+/// The code of that value.
+#[inline(always)]
+fn nearest_code(v: f32) -> u8 {
+    VALUES.windows(2).map(|pair| u8::from(2.0 * v >= pair[0] as f32 + pair[1] as f32)).sum()
+}
+
+/// The scales of eight times 32 elements, searched side by side (see [`fit`]): codes by 127 over the first element of
+/// largest magnitude and by fifteen scales around that, each time the least squares for the codes. 0 where there is nothing
+/// to scale.
+pub(super) fn fit_scales(x: &[f32; 256], weight: &[f32; 256]) -> [f32; 8] {
+    let (x, weight) = (fit::side_by_side::<32, 8>(x), fit::side_by_side::<32, 8>(weight));
+    let mut max = [0.0f32; 8];
+    for x in &x {
+        for j in 0..8 {
+            max[j] = if x[j].abs() > max[j].abs() { x[j] } else { max[j] };
+        }
     }
-    let sums = |id: f32| {
-        let (mut sum_qx, mut sum_q2) = (0.0f32, 0.0f32);
-        for (&x, &w) in x.iter().zip(weight) {
-            let q = VALUES[nearest_code(id * x) as usize] as f32;
-            sum_qx += w * q * x;
-            sum_q2 += w * q * q;
+    let sums = |id: &[f32; 8]| {
+        let (mut sum_qx, mut sum_q2) = ([0.0f32; 8], [0.0f32; 8]);
+        for (x, w) in x.iter().zip(&weight) {
+            let q: [f32; 8] = std::array::from_fn(|j| nearest_value(id[j] * x[j]));
+            for j in 0..8 {
+                sum_qx[j] += w[j] * q[j] * x[j];
+                sum_q2[j] += w[j] * q[j] * q[j];
+            }
         }
         (sum_qx, sum_q2)
     };
-    let first = max / 127.0;
-    let (sum_qx, sum_q2) = sums(1.0 / first);
+    let first = max.map(|max| max / 127.0);
+    let (sum_qx, sum_q2) = sums(&first.map(|d| 1.0 / d));
     // ggml divides by 0, and stores a NaN, where all weights are 0
-    let mut d = if sum_q2 == 0.0 { first } else { sum_qx / sum_q2 };
-    let mut best = d * sum_qx;
+    let mut d: [f32; 8] = std::array::from_fn(|j| if sum_q2[j] == 0.0 { first[j] } else { sum_qx[j] / sum_q2[j] });
+    let mut best: [f32; 8] = std::array::from_fn(|j| d[j] * sum_qx[j]);
     for step in -7..=7 {
-        let (sum_qx, sum_q2) = sums((step as f32 - 127.0) / max);
-        if sum_q2 > 0.0 && sum_qx * sum_qx > best * sum_q2 {
-            d = sum_qx / sum_q2;
-            best = d * sum_qx;
+        let numerator = step as f32 - 127.0;
+        let (sum_qx, sum_q2) = sums(&max.map(|max| numerator / max));
+        for j in 0..8 {
+            if sum_q2[j] > 0.0 && sum_qx[j] * sum_qx[j] > best[j] * sum_q2[j] {
+                d[j] = sum_qx[j] / sum_q2[j];
+                best[j] = d[j] * sum_qx[j];
+            }
         }
     }
-    d
+    std::array::from_fn(|j| if max[j].abs() < EPSILON { 0.0 } else { d[j] })
 }
 
 /// The codes of 32 elements by the scale `d`, two to a byte.
@@ -100,15 +120,11 @@ impl BlockIQ4NL {
         }
     }
 
-    /// ggml's quantiser without an importance matrix: squares as weights. The codes are those of the scale before its
-    /// rounding to f16.
-    pub fn encode(x: &[f32; 32]) -> Self {
-        Self::with_weights(x, &x.map(|v| v * v))
-    }
-
-    fn with_weights(x: &[f32; 32], weight: &[f32; 32]) -> Self {
-        let d = fit_scale(x, weight);
-        BlockIQ4NL { d: f32_to_f16(d).to_le_bytes(), qs: pack_codes(x, d) }
+    /// Eight blocks as ggml's quantiser has them. The codes are those of the scale before its rounding to f16.
+    fn encode_eight(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let scales = fit_scales(x, weight);
+        let x = x.as_chunks::<32>().0;
+        std::array::from_fn(|j| BlockIQ4NL { d: f32_to_f16(scales[j]).to_le_bytes(), qs: pack_codes(&x[j], scales[j]) })
     }
 }
 
@@ -125,10 +141,23 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
     decode_blocks(BlockType::IQ4_NL, block_bytes, out, BlockIQ4NL::decode);
 }
 
-/// Encodes a row of blocks.
+/// Encodes a row of blocks as ggml without an importance matrix: squares as weights.
 ///
 /// # Panics
 /// When `out` is not the 18 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ4_NL, x, out, BlockIQ4NL::encode);
+    let f = |x: &[f32; 256], _: &[f32; 256]| BlockIQ4NL::encode_eight(x, &x.map(|v| v * v));
+    encode_eight(BlockType::IQ4_NL, x, x, out, f);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_eight(BlockType::IQ4_NL, x, importances, out, |x, importances| {
+        let mut weight = [0.0; 256];
+        let blocks = x.as_chunks::<32>().0.iter().zip(importances.as_chunks::<32>().0);
+        for (w, (x, importances)) in weight.as_chunks_mut::<32>().0.iter_mut().zip(blocks) {
+            *w = fit::weights(x, importances, 2.0 / 32.0 * fit::sum_of_squares(x));
+        }
+        BlockIQ4NL::encode_eight(x, &weight)
+    });
 }

@@ -12,9 +12,12 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::iq4_nl::{VALUES, fit_scale, pack_codes};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_int};
-use super::{pack, peak};
+use super::iq4_nl::{VALUES, fit_scales, pack_codes};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
+};
+use super::{fit, pack, peak};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -39,7 +42,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ4XS>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ4_XS,
     piece: 1,
@@ -73,18 +76,20 @@ impl BlockIQ4XS {
         Self::with_weights(x, &x.map(|v| v * v))
     }
 
+    /// As ggml with an importance matrix.
+    fn encode_weighted(x: &[f32; 256], importances: &[f32; 256]) -> Self {
+        let s2 = 2.0 / 256.0 * fit::sum_of_squares(x);
+        Self::with_weights(x, &fit::weights(x, importances, s2))
+    }
+
     fn with_weights(x: &[f32; 256], weight: &[f32; 256]) -> Self {
-        let (x, weight) = (x.as_chunks::<32>().0, weight.as_chunks::<32>().0);
-        let mut scales = [0.0f32; 8];
-        for ((scale, x), w) in scales.iter_mut().zip(x).zip(weight) {
-            *scale = fit_scale(x, w);
-        }
+        let scales = fit_scales(x, weight);
         // The codes are those of this scale before its rounding to f16.
         let d = -peak(&scales) / 32.0;
         let id = if d != 0.0 { 1.0 / d } else { 0.0 };
         let mut b = BlockIQ4XS { d: f32_to_f16(d).to_le_bytes(), ..BlockIQ4XS::zeroed() };
         let mut high = 0u16;
-        for (j, (x, qs)) in x.iter().zip(b.qs.as_chunks_mut::<16>().0).enumerate() {
+        for (j, (x, qs)) in x.as_chunks::<32>().0.iter().zip(b.qs.as_chunks_mut::<16>().0).enumerate() {
             let scale = nearest_int(id * scales[j]).clamp(-32, 31);
             *qs = pack_codes(x, d * scale as f32);
             let bits = (scale + 32) as u8;
@@ -110,4 +115,9 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 136 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::IQ4_XS, x, out, BlockIQ4XS::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ4_XS, x, importances, out, BlockIQ4XS::encode_weighted);
 }

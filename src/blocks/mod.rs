@@ -371,6 +371,47 @@ fn top_nibbles(b: &[u8]) -> u16 {
     (0..4).fold(0, |bits, i| bits | u16::from(b[2 * i + 1] >> 4) << (4 * i))
 }
 
+/// As [`encode_blocks`], with the importances of the elements.
+fn encode_weighted<B: Pod, const N: usize>(
+    ty: BlockType,
+    x: &[f32],
+    importances: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; N], &[f32; N]) -> B,
+) {
+    ty.check_lengths(out.len(), x.len());
+    const { assert!(align_of::<B>() == 1) };
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let elements = x.as_chunks::<N>().0.iter().zip(importances.as_chunks::<N>().0);
+    for (b, (x, importances)) in blocks.iter_mut().zip(elements) {
+        *b = f(x, importances);
+    }
+}
+
+/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros stand in
+/// for blocks that a row does not have.
+fn encode_eight<B: Pod>(
+    ty: BlockType,
+    x: &[f32],
+    importances: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; 256], &[f32; 256]) -> [B; 8],
+) {
+    ty.check_lengths(out.len(), x.len());
+    const { assert!(align_of::<B>() == 1) };
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let padded = |x: &[f32]| {
+        let mut all = [0.0; 256];
+        all[..x.len()].copy_from_slice(x);
+        all
+    };
+    let elements = x.chunks(256).zip(importances.chunks(256));
+    for (blocks, (x, importances)) in blocks.chunks_mut(8).zip(elements) {
+        let found = f(&padded(x), &padded(importances));
+        blocks.copy_from_slice(&found[..blocks.len()]);
+    }
+}
+
 /// 1.5 * 2^23: adding it to a small f32 leaves the nearest integer (half to even) in the low mantissa bits.
 const ROUNDER: f32 = 12_582_912.0;
 

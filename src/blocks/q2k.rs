@@ -15,7 +15,10 @@ use bytemuck::{Pod, Zeroable};
 use super::fit::{self, Fit, Search};
 use super::pack;
 use super::tq2_0::{pack_pairs, pair};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_int};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
+};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -40,7 +43,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ2K>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(80, NumberKind::F16, "scale d"), Number::new(82, NumberKind::F16, "scale dmin")],
     packed: BlockType::Q2_K,
     piece: 1,
@@ -78,6 +81,16 @@ impl BlockQ2K {
             (max / 15.0, of.map(|v| nearest_int(inverse * v) as u8))
         };
         Self::with_levels(elements, &fit, levels(&fit.scale), levels(&fit.min))
+    }
+
+    /// As ggml with an importance matrix.
+    fn encode_weighted(elements: &[f32; 256], importances: &[f32; 256]) -> Self {
+        let s2 = fit::sum_of_squares(elements) / 256.0;
+        let x = fit::side_by_side(elements);
+        let weight: [[f32; 16]; 16] = fit::side_by_side(&fit::weights(elements, importances, s2));
+        let fit = fit::affine::<false, 16, 16>(&x, &weight, &Search::weighted(3.0));
+        let sums = fit::sums(&weight);
+        Self::with_levels(elements, &fit, fit::positive(&fit.scale, &sums, 15), fit::positive(&fit.min, &sums, 15))
     }
 
     /// The block for scales and minima as stored, its codes chosen again for them.
@@ -123,4 +136,9 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 84 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q2_K, x, out, BlockQ2K::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q2_K, x, importances, out, BlockQ2K::encode_weighted);
 }

@@ -16,7 +16,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::tq2_0::{pack_pairs, pair};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_int};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
+};
 use super::{fit, pack, peak};
 
 /// One block of 256 elements; see the module's drawing.
@@ -42,7 +45,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ3K>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(108, NumberKind::F16, "scale d")],
     packed: BlockType::Q3_K,
     piece: 1,
@@ -107,6 +110,18 @@ impl BlockQ3K {
         Self::with_scales(x, codes, 1.0 / iscale, &levels)
     }
 
+    /// As ggml with an importance matrix.
+    fn encode_weighted(elements: &[f32; 256], importances: &[f32; 256]) -> Self {
+        let s2 = 2.0 * fit::sum_of_squares(elements) / 256.0;
+        let x: [[f32; 16]; 16] = fit::side_by_side(elements);
+        let weight = fit::side_by_side(&fit::weights(elements, importances, s2));
+        let found = fit::symmetric(&x, &weight, 4.0);
+        // the scales themselves, sixteen elements of one sub-block
+        let scales = fit::symmetric(&found.scale.map(|s| [s]), &fit::sums(&weight).map(|w| [w]), 32.0);
+        let codes = std::array::from_fn(|e| found.codes[e % 16][e / 16] as u8);
+        Self::with_scales(elements, codes, scales.scale[0], &scales.codes.map(|[l]| l as u8))
+    }
+
     /// The block for scales as stored, its codes chosen again for them.
     fn with_scales(x: &[f32; 256], mut codes: [u8; 256], d: f32, scales: &[u8; 16]) -> Self {
         let d = f32_to_f16(d).to_le_bytes();
@@ -146,4 +161,9 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 110 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q3_K, x, out, BlockQ3K::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q3_K, x, importances, out, BlockQ3K::encode_weighted);
 }

@@ -19,7 +19,10 @@
 use bytemuck::{Pod, Zeroable};
 
 pub(crate) use super::fit::Search;
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_int};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
+};
 use super::{fit, pack};
 
 /// One block of 256 elements; see the module's drawing.
@@ -45,7 +48,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ4K>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "scale dmin")],
     packed: BlockType::Q4_K,
     piece: 1,
@@ -96,7 +99,16 @@ impl BlockQ4K {
     /// As [`BlockQ4K::encode`], with another making of [`fit_sub_blocks`].
     #[inline(always)]
     pub(crate) fn encode_with(x: &[f32; 256], fit: impl Fn(&[Lanes; 32], &Search) -> Fit) -> Self {
-        let found = encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 }, fit);
+        Self::of(&encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 }, fit))
+    }
+
+    /// As ggml with an importance matrix.
+    fn encode_weighted(x: &[f32; 256], importances: &[f32; 256]) -> Self {
+        Self::of(&encode_scales_weighted(x, importances, 15.0))
+    }
+
+    #[inline(always)]
+    fn of(found: &Encoded) -> Self {
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ4K {
             d: found.d,
@@ -126,6 +138,11 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q4_K, x, out, BlockQ4K::encode);
 }
 
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q4_K, x, importances, out, BlockQ4K::encode_weighted);
+}
+
 /// The encoded head of a Q4_K or Q5_K block, and its codes.
 pub(super) struct Encoded {
     pub d: [u8; 2],
@@ -146,10 +163,8 @@ pub(super) fn encode_scales(
     search: &Search,
     fit: impl Fn(&[Lanes; 32], &Search) -> Fit,
 ) -> Encoded {
-    // x[i][j] is element i of sub-block j.
-    let x: [Lanes; 32] = std::array::from_fn(|i| std::array::from_fn(|j| elements[32 * j + i]));
+    let x: [Lanes; 32] = fit::side_by_side(elements);
     let fit = fit(&x, search);
-
     let (mut max_scale, mut max_min) = (0.0f32, 0.0f32);
     for j in 0..8 {
         if fit.scale[j] > max_scale {
@@ -161,11 +176,35 @@ pub(super) fn encode_scales(
     }
     let inv_scale = if max_scale > 0.0 { 63.0 / max_scale } else { 0.0 };
     let inv_min = if max_min > 0.0 { 63.0 / max_min } else { 0.0 };
+    // The conversion to u8 wraps, as in C.
+    let sc = fit.scale.map(|s| (nearest_int(inv_scale * s) as u8).min(63));
+    let mins = fit.min.map(|m| (nearest_int(inv_min * m) as u8).min(63));
+    with_levels(&x, &fit, search.nmax, (max_scale / 63.0, sc), (max_min / 63.0, mins))
+}
+
+/// As [`encode_scales`], as ggml does with an importance matrix; codes are 0..=nmax.
+pub(super) fn encode_scales_weighted(elements: &[f32; 256], importances: &[f32; 256], nmax: f32) -> Encoded {
+    let s2 = 2.0 * fit::sum_of_squares(elements) / 256.0;
+    let x: [Lanes; 32] = fit::side_by_side(elements);
+    let weight = fit::side_by_side(&fit::weights(elements, importances, s2));
+    let fit = fit::affine::<false, 32, 8>(&x, &weight, &Search::weighted(nmax));
+    let sums = fit::sums(&weight);
+    let levels = (fit::positive(&fit.scale, &sums, 63), fit::positive(&fit.min, &sums, 63));
+    with_levels(&x, &fit, nmax, levels.0, levels.1)
+}
+
+/// Packs scales and minima (0..=63, multiples of `d` and `dmin`) and chooses the codes again for them.
+#[inline(always)]
+fn with_levels(
+    x: &[Lanes; 32],
+    fit: &Fit,
+    nmax: f32,
+    (d, sc): (f32, [u8; 8]),
+    (dmin, mins): (f32, [u8; 8]),
+) -> Encoded {
     let mut scales = [0u8; 12];
     for j in 0..8 {
-        // The conversion to u8 wraps, as in C.
-        let sc = (nearest_int(inv_scale * fit.scale[j]) as u8).min(63);
-        let m = (nearest_int(inv_min * fit.min[j]) as u8).min(63);
+        let (sc, m) = (sc[j], mins[j]);
         if j < 4 {
             scales[j] = sc;
             scales[j + 4] = m;
@@ -175,8 +214,7 @@ pub(super) fn encode_scales(
             scales[j] |= (m >> 4) << 6;
         }
     }
-    let d = f32_to_f16(max_scale / 63.0);
-    let dmin = f32_to_f16(max_min / 63.0);
+    let (d, dmin) = (f32_to_f16(d), f32_to_f16(dmin));
 
     // Codes for the scales as stored. A sub-block whose stored scale is 0 keeps the codes of the search: they decode
     // to nothing, but they are in the file.
@@ -189,7 +227,7 @@ pub(super) fn encode_scales(
     }
     for i in 0..32 {
         for j in 0..8 {
-            let code = nearest_int((x[i][j] + offset[j]) / step[j]).clamp(0, search.nmax as i32);
+            let code = nearest_int((x[i][j] + offset[j]) / step[j]).clamp(0, nmax as i32);
             codes[i][j] = if step[j] == 0.0 { fit.codes[i][j] as i32 } else { code } as u8;
         }
     }

@@ -14,7 +14,10 @@
 use bytemuck::{Pod, Zeroable};
 
 pub(crate) use super::fit::EPSILON;
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_int};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
+};
 use super::{fit, pack};
 
 /// One block of 256 elements; see the module's drawing.
@@ -40,7 +43,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ6K>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(208, NumberKind::F16, "scale d")],
     packed: BlockType::Q6_K,
     piece: 1,
@@ -83,12 +86,15 @@ impl BlockQ6K {
         Self::encode_with(elements, fit_sub_blocks)
     }
 
+    /// As ggml with an importance matrix: the importances are the weights.
+    fn encode_weighted(elements: &[f32; 256], importances: &[f32; 256]) -> Self {
+        Self::encode_with(elements, |x| fit::symmetric(x, &fit::side_by_side(importances), 32.0))
+    }
+
     /// As [`BlockQ6K::encode`], with another making of [`fit_sub_blocks`].
     #[inline(always)]
     pub(crate) fn encode_with(elements: &[f32; 256], fit: impl Fn(&[Lanes; 16]) -> Fit) -> Self {
-        // x[i][j] is element i of sub-block j.
-        let x: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| elements[16 * j + i]));
-        let fit = fit(&x);
+        let fit = fit(&fit::side_by_side(elements));
         let (mut max_scale, mut max_abs) = (0.0f32, 0.0f32);
         for &s in &fit.scale {
             if s.abs() > max_abs {
@@ -151,6 +157,11 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 210 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q6_K, x, out, BlockQ6K::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q6_K, x, importances, out, BlockQ6K::encode_weighted);
 }
 
 /// One number per sub-block; see [`super::fit`] for why they are searched side by side.

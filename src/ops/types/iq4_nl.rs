@@ -9,14 +9,12 @@
 
 use super::scaled::{Block, Scaled, nibble_word};
 use crate::blocks::BlockType;
+use crate::blocks::iq4_nl::VALUES;
 use crate::ops::exact::f16_to_f32;
 
 /// 32 codes of 4 bits into a table of 16 values, one f16 scale
 #[allow(non_camel_case_types, reason = "the field writes IQ4_NL")]
 pub struct IQ4_NL;
-
-/// The value of each code.
-pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 impl Scaled for IQ4_NL {
     const TYPE: BlockType = BlockType::IQ4_NL;

@@ -7,9 +7,9 @@
 //!                +------------------------+-----------------------+---------------------------------------+
 //! ```
 
-use super::iq4_nl::VALUES;
 use super::scaled::{Block, Scaled, nibble_word};
 use crate::blocks::BlockType;
+use crate::blocks::iq4_nl::VALUES;
 use crate::ops::exact::f16_to_f32;
 
 /// 256 codes of 4 bits into a table of 16 values, eight 6-bit scales

@@ -9,12 +9,10 @@
 
 use super::scaled::{Block, Scaled, nibble_word};
 use crate::blocks::BlockType;
+use crate::blocks::mxfp4::VALUES;
 
 /// 32 codes of 4 bits (e2m1), one scale that is a power of two
 pub struct MXFP4;
-
-/// The value of each code: twice those of e2m1.
-pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 impl Scaled for MXFP4 {
     const TYPE: BlockType = BlockType::MXFP4;

@@ -7,9 +7,9 @@
 //!                +------------------------+----------------------------+
 //! ```
 
-use super::mxfp4::VALUES;
 use super::scaled::{Block, Scaled, of_nibbles};
 use crate::blocks::BlockType;
+use crate::blocks::mxfp4::VALUES;
 
 /// 64 codes of 4 bits (e2m1), four 8-bit scales
 pub struct NVFP4;
