@@ -150,7 +150,10 @@ fn tried(c: &Container, f: &Free) -> anyhow::Result<Vec<Point>> {
     }
     let part = if f.output { Part::Any } else { Part::of(&f.name) };
     let weight = factor(part) / if signal > 0.0 { signal } else { 1.0 };
-    let point = |(ty, noise): (&BlockType, &f64)| {
+    for (ty, noise) in list.iter().zip(&noise) {
+        log::debug!("{} in {}: noise over signal {:.6e}", f.name, ty.name(), noise / signal);
+    }
+    let point = |(ty, noise): (&BlockType, &f64)| -> anyhow::Result<Point> {
         let bytes = ty.row_bytes(columns).map(|n| n as u64 * rows).context("whole blocks")?;
         Ok(Point { ty: *ty, bytes, loss: noise * weight })
     };
@@ -231,7 +234,6 @@ fn spend(curves: &[Vec<Point>], room: u64) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random;
 
     fn curve(points: &[(u64, f64)]) -> Vec<Point> {
         points.iter().map(|(bytes, loss)| Point { ty: Q4_K, bytes: *bytes, loss: *loss }).collect()
@@ -255,8 +257,11 @@ mod tests {
 
     #[test]
     fn the_types_chosen_are_nearly_the_best_there_are() {
-        let mut state = 7;
-        let mut number = |n: u64| random::next(&mut state) % n;
+        let mut state = 7u64;
+        let mut number = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
         let (mut sum, mut least_sum) = (0.0, 0.0);
         for case in 0..200 {
             let mut one = || {
