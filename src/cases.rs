@@ -483,6 +483,15 @@ fn finite_scales(t: BlockType, block: &mut [u8], rng: &mut Rng) {
                 block[..4].copy_from_slice(&8.673_617e-19f32.to_le_bytes());
             }
             NumberKind::F32 => block[..4].copy_from_slice(&rng.float().to_le_bytes()),
+            // also both sides of 2^-50, below which a scale counts as 0, and what is as large as the largest f16
+            NumberKind::E8M0 if rng.below(3) == 0 => block[0] = rng.pick(&[0, 1, 77, 78, 127, 144]),
+            NumberKind::E8M0 => block[0] = 110 + rng.below(30) as u8,
+            NumberKind::TopNibbles => {
+                let d = half(rng);
+                for (i, b) in block[..8].as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    b[1] = (b[1] & 15) | ((d >> (4 * i)) as u8) << 4;
+                }
+            }
         }
     }
 }

@@ -13,8 +13,26 @@
 
 use bytemuck::Pod;
 
+mod fit;
 pub mod float;
+mod grid_search;
+pub mod grids;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
 pub mod pack;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2k;
+pub mod q3k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4k;
@@ -25,6 +43,8 @@ pub mod q6k;
 pub mod q8_0;
 pub mod q8k;
 pub mod q8k128;
+pub mod tq1_0;
+pub mod tq2_0;
 pub mod w4a16;
 pub mod w8a16;
 pub mod w8a8;
@@ -82,6 +102,40 @@ block_types! {
     Q8_K = q8k::FORMAT,
     /// 128 codes of 8 bits, one f32 scale, eight sums
     Q8K128 = q8k128::FORMAT,
+    /// 256 codes of 2 bits, sixteen 4-bit scales and minima
+    Q2_K = q2k::FORMAT,
+    /// 256 codes of 3 bits, sixteen 6-bit scales
+    Q3_K = q3k::FORMAT,
+    /// 32 codes of 4 bits into a table of 16 values, one f16 scale
+    IQ4_NL = iq4_nl::FORMAT,
+    /// 256 codes of 4 bits into a table of 16 values, eight 6-bit scales
+    IQ4_XS = iq4_xs::FORMAT,
+    /// 64 rows of four values out of 512, their signs, eight 4-bit scales
+    IQ3_S = iq3_s::FORMAT,
+    /// 64 rows of four values out of 256, their signs, eight 4-bit scales
+    IQ3_XXS = iq3_xxs::FORMAT,
+    /// 32 rows of eight values out of 1024, their signs, sixteen 4-bit scales
+    IQ2_S = iq2_s::FORMAT,
+    /// 32 rows of eight values out of 512, their signs, sixteen 4-bit scales
+    IQ2_XS = iq2_xs::FORMAT,
+    /// 32 rows of eight values out of 256, their signs, eight 4-bit scales
+    IQ2_XXS = iq2_xxs::FORMAT,
+    /// 32 rows of eight values out of 2048, eight 3-bit scales and shifts
+    IQ1_S = iq1_s::FORMAT,
+    /// 32 rows of eight values out of 2048 with a shift each, sixteen 3-bit scales
+    IQ1_M = iq1_m::FORMAT,
+    /// 256 ternary codes, five to a byte, one f16 scale
+    TQ1_0 = tq1_0::FORMAT,
+    /// 256 ternary codes of 2 bits, one f16 scale
+    TQ2_0 = tq2_0::FORMAT,
+    /// 32 codes of 4 bits (e2m1), one scale that is a power of two
+    MXFP4 = mxfp4::FORMAT,
+    /// 64 codes of 4 bits (e2m1), four 8-bit scales
+    NVFP4 = nvfp4::FORMAT,
+    /// 128 codes of one bit, one f16 scale
+    Q1_0 = q1_0::FORMAT,
+    /// 64 codes of 2 bits, one f16 scale
+    Q2_0 = q2_0::FORMAT,
     /// 32 codes of 8 bits, an f32 scale and an offset
     W8A16 = w8a16::FORMAT,
     /// 32 codes of 4 bits, an f32 scale and an offset
@@ -89,6 +143,9 @@ block_types! {
     /// rows of codes of 8 bits with one scale, for activations with one scale
     W8A8 = w8a8::FORMAT,
 }
+
+/// Encodes one row of whole blocks with an importance for each of its elements.
+pub type Weighted = fn(x: &[f32], importances: &[f32], out: &mut [u8]);
 
 /// A weight type: what is known of it but for the arithmetic of kernels, which `ops::types` and `simd` have.
 pub struct Format {
@@ -102,6 +159,8 @@ pub struct Format {
     pub decode: fn(bytes: &[u8], out: &mut [f32]),
     /// encodes whole blocks
     pub encode: fn(x: &[f32], out: &mut [u8]),
+    /// encodes one row with an importance for each of its elements; `None`: importances change nothing
+    pub weighted: Option<Weighted>,
     /// the numbers of a block that must be finite
     pub numbers: &'static [Number],
     /// the type it is packed as, itself but for Q8_K
@@ -134,6 +193,11 @@ pub enum NumberKind {
     BF16,
     /// IEEE binary32
     F32,
+    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and
+    /// with it every weight of the block
+    E8M0,
+    /// an IEEE binary16 whose nibbles, the lowest first, are the top nibbles of four u16: that of IQ1_M
+    TopNibbles,
 }
 
 impl Number {
@@ -149,6 +213,8 @@ impl Number {
             NumberKind::F16 => half(self.at) & 0x7c00 != 0x7c00,
             NumberKind::BF16 => half(self.at) & 0x7f80 != 0x7f80,
             NumberKind::F32 => half(self.at + 2) & 0x7f80 != 0x7f80,
+            NumberKind::E8M0 => mxfp4::is_finite(block[self.at], &block[self.at + 1..]),
+            NumberKind::TopNibbles => top_nibbles(&block[self.at..]) & 0x7c00 != 0x7c00,
         }
     }
 }
@@ -220,6 +286,20 @@ impl BlockType {
         (self.format().encode)(x, out)
     }
 
+    /// Encodes one row with an importance for each of its columns, as ggml does with an importance matrix; a type of which
+    /// importances change nothing is encoded without. `importances` are finite and not negative.
+    ///
+    /// # Panics
+    /// When the lengths do not belong together.
+    pub fn encode_row_weighted(self, x: &[f32], importances: &[f32], out: &mut [u8]) {
+        self.check_lengths(out.len(), x.len());
+        assert_eq!(x.len(), importances.len(), "{}: an importance for each element of the row", self.name());
+        match self.format().weighted {
+            Some(weighted) => weighted(x, importances, out),
+            None => (self.format().encode)(x, out),
+        }
+    }
+
     /// The first block whose scale (or minimum's scale) is NaN or infinite; for F32, F16 and BF16 the first such
     /// element. `None` when all are finite. Takes any number of whole blocks, so a whole tensor at once is fine.
     ///
@@ -285,6 +365,53 @@ pub(crate) fn encode_blocks<B: Pod, const N: usize>(
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
     for (b, x) in blocks.iter_mut().zip(x.as_chunks::<N>().0) {
         *b = f(x);
+    }
+}
+
+/// The f16 whose nibbles, the lowest first, are the top nibbles of the first four u16 of `b`.
+#[inline(always)]
+fn top_nibbles(b: &[u8]) -> u16 {
+    (0..4).fold(0, |bits, i| bits | u16::from(b[2 * i + 1] >> 4) << (4 * i))
+}
+
+/// As [`encode_blocks`], with the importances of the elements.
+fn encode_weighted<B: Pod, const N: usize>(
+    ty: BlockType,
+    x: &[f32],
+    importances: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; N], &[f32; N]) -> B,
+) {
+    ty.check_lengths(out.len(), x.len());
+    const { assert!(align_of::<B>() == 1) };
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let elements = x.as_chunks::<N>().0.iter().zip(importances.as_chunks::<N>().0);
+    for (b, (x, importances)) in blocks.iter_mut().zip(elements) {
+        *b = f(x, importances);
+    }
+}
+
+/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros
+/// stand in for blocks that a row does not have.
+fn encode_eight<B: Pod>(
+    ty: BlockType,
+    x: &[f32],
+    importances: &[f32],
+    out: &mut [u8],
+    f: impl Fn(&[f32; 256], &[f32; 256]) -> [B; 8],
+) {
+    ty.check_lengths(out.len(), x.len());
+    const { assert!(align_of::<B>() == 1) };
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let padded = |x: &[f32]| {
+        let mut all = [0.0; 256];
+        all[..x.len()].copy_from_slice(x);
+        all
+    };
+    let elements = x.chunks(256).zip(importances.chunks(256));
+    for (blocks, (x, importances)) in blocks.chunks_mut(8).zip(elements) {
+        let found = f(&padded(x), &padded(importances));
+        blocks.copy_from_slice(&found[..blocks.len()]);
     }
 }
 

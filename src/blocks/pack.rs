@@ -39,7 +39,7 @@ pub struct PackError {
     pub row: usize,
     /// block within the row; for F32, F16 and BF16 the element
     pub block: usize,
-    /// what is not finite: `value`, `scale d`, `scale dmin` or `minimum m`
+    /// what is not finite, as the type's [`super::Number`] calls it: `value`, `scale d`, `minimum m`
     pub what: &'static str,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
-/// The format a matrix of format `t` is packed as: Q8_K becomes Q8K128, all others stay.
+/// The format a matrix of format `t` is packed as: Q8_K becomes Q8K128 and TQ1_0 becomes TQ2_0, all others stay.
 pub const fn packed_type(t: BlockType) -> BlockType {
     t.format().packed
 }
@@ -214,6 +214,7 @@ pub(super) fn copy_halves(b: &[u8], w: &mut [u32]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NumberKind;
     use super::*;
 
     /// Bytes of a repeating pattern of prime period whose 16-bit and 32-bit fields are finite and not tiny: every
@@ -224,8 +225,14 @@ mod tests {
         let f = t.format();
         for block in bytes.chunks_exact_mut(t.bytes()) {
             for n in f.numbers {
-                let high = n.at + if n.kind == super::super::NumberKind::F32 { 3 } else { 1 };
-                block[high] = 0x30 | (block[high] & 0x81);
+                let high = match n.kind {
+                    NumberKind::F16 | NumberKind::BF16 => 1,
+                    NumberKind::F32 => 3,
+                    NumberKind::E8M0 => 0,
+                    // the nibble that has the sign and three bits of the exponent
+                    NumberKind::TopNibbles => 7,
+                };
+                block[n.at + high] = 0x30 | (block[n.at + high] & 0x81);
             }
         }
         bytes
@@ -241,7 +248,7 @@ mod tests {
         let mut w = Vec::new();
         match t {
             BlockType::F32 | BlockType::F16 | BlockType::BF16 | BlockType::Q4_K | BlockType::Q5_K => w = halves(row),
-            BlockType::Q8_0 | BlockType::Q4_0 => {
+            BlockType::Q8_0 | BlockType::Q4_0 | BlockType::IQ4_NL => {
                 for group in row.chunks(4 * t.bytes()) {
                     let blocks: Vec<_> = group.chunks_exact(t.bytes()).collect();
                     let mut scales = Vec::new();
@@ -315,6 +322,22 @@ mod tests {
                     w.extend(halves(&b[128..192]));
                 }
             }
+            BlockType::MXFP4 | BlockType::NVFP4 | BlockType::Q2_0 => {
+                row.chunks(t.format().piece * t.bytes()).for_each(|piece| w.extend(expected_piece(t, piece)));
+            }
+            BlockType::Q2_K
+            | BlockType::Q3_K
+            | BlockType::IQ4_XS
+            | BlockType::IQ3_S
+            | BlockType::IQ3_XXS
+            | BlockType::IQ2_S
+            | BlockType::IQ2_XS
+            | BlockType::IQ2_XXS
+            | BlockType::IQ1_S
+            | BlockType::IQ1_M
+            | BlockType::TQ1_0
+            | BlockType::TQ2_0
+            | BlockType::Q1_0 => row.chunks_exact(t.bytes()).for_each(|b| w.extend(expected_block(t, b))),
             BlockType::Q8K128 => row.chunks_exact(148).for_each(|b| w.extend(halves(&b[..132]))),
             BlockType::Q8_K => {
                 for b in row.chunks_exact(292) {
@@ -326,6 +349,85 @@ mod tests {
             }
         }
         assert_eq!(w.len(), words_per_row(t, k));
+        w
+    }
+
+    /// [`expected_row`] for types of which a block gives words of its own.
+    fn expected_block(t: BlockType, b: &[u8]) -> Vec<u32> {
+        // a half alone in its word, and parts of the file in the order in which they are packed
+        let parts = |d: &[u8], parts: &[std::ops::Range<usize>]| {
+            let mut bytes = [d, &[0, 0]].concat();
+            bytes.truncate(d.len().next_multiple_of(4));
+            parts.iter().for_each(|p| bytes.extend(&b[p.clone()]));
+            bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect::<Vec<_>>()
+        };
+        let two_bits = |code: &dyn Fn(usize) -> u32| {
+            let mut w = vec![0; 16];
+            for e in 0..256 {
+                // quarter of the half, byte of the quarter
+                w[8 * (e / 128) + e % 32 / 4] |= code(e) << (8 * (e % 4) + 2 * (e % 128 / 32));
+            }
+            w
+        };
+        match t {
+            BlockType::Q2_K => parts(&b[80..84], &[0..16, 16..80]),
+            BlockType::Q3_K => parts(&b[108..110], &[96..108, 0..32, 32..96]),
+            BlockType::IQ4_XS => parts(&b[..4], &[4..8, 8..136]),
+            BlockType::IQ3_S => parts(&b[..2], &[106..110, 66..74, 74..106, 2..66]),
+            BlockType::IQ3_XXS => parts(&b[..2], &[66..98, 2..66]),
+            BlockType::IQ2_S => parts(&b[..2], &[74..82, 66..74, 2..34, 34..66]),
+            BlockType::IQ2_XS => parts(&b[..2], &[66..74, 2..66]),
+            BlockType::IQ2_XXS => parts(&b[..2], &[2..66]),
+            BlockType::IQ1_S => parts(&b[..2], &[34..50, 2..34]),
+            BlockType::IQ1_M => parts(&[], &[48..56, 32..48, 0..32]),
+            BlockType::TQ2_0 => parts(&b[64..66], &[0..64]),
+            BlockType::TQ1_0 => {
+                let digit = |e: usize| {
+                    let (byte, before) = match e {
+                        0..160 => (b[e % 32], e / 32),
+                        160..240 => (b[32 + e % 16], (e - 160) / 16),
+                        _ => (b[48 + e % 4], (e - 240) / 4),
+                    };
+                    u32::from(byte) * 3u32.pow(before as u32) % 256 * 3 / 256
+                };
+                [parts(&b[52..54], &[]), two_bits(&digit)].concat()
+            }
+            BlockType::Q1_0 => {
+                let mut w = parts(&b[..2], &[]);
+                w.resize(5, 0);
+                for e in 0..128 {
+                    let bit = u32::from(b[2 + e / 8]) >> (e % 8) & 1;
+                    w[1 + e % 16 / 4] |= bit << (8 * (e % 4) + e / 16);
+                }
+                w
+            }
+            _ => panic!("{} is packed in pieces of several blocks", t.name()),
+        }
+    }
+
+    /// [`expected_row`] for 4-bit types with a scale of a byte, and Q2_0: blocks of one piece.
+    fn expected_piece(t: BlockType, piece: &[u8]) -> Vec<u32> {
+        let word = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap());
+        let mut w = vec![0; t.format().words];
+        for (i, b) in piece.chunks_exact(t.bytes()).enumerate() {
+            match t {
+                BlockType::MXFP4 => {
+                    w[0] |= u32::from(b[0]) << (8 * i);
+                    (0..4).for_each(|n| w[1 + 4 * i + n] = word(&b[1 + 4 * n..][..4]));
+                }
+                BlockType::NVFP4 => {
+                    w[i] = word(&b[..4]);
+                    (0..8).for_each(|n| w[2 + 8 * i + n] = word(&b[4 + 4 * n..][..4]));
+                }
+                _ => {
+                    w[0] |= (u32::from(b[0]) | u32::from(b[1]) << 8) << (16 * i);
+                    for e in 0..64 {
+                        let code = u32::from(b[2 + e / 4]) >> (2 * (e % 4)) & 3;
+                        w[1 + 4 * i + e % 16 / 4] |= code << (8 * (e % 4) + 2 * (e / 16));
+                    }
+                }
+            }
+        }
         w
     }
 
@@ -363,7 +465,9 @@ mod tests {
         let nan32 = [1, 0, 0x80, 0x7f];
         let inf_bf16 = [0x80, 0x7f];
         // format, offset within the block, bytes, what
-        let cases: [(BlockType, usize, &[u8], &str); 20] = [
+        let largest = [[254; 1].as_slice(), &[0x33; 15], &[0x34]].concat();
+        let large = [[253; 1].as_slice(), &[0xd5; 15], &[0x6d]].concat();
+        let cases: &[(BlockType, usize, &[u8], &str)] = &[
             (BlockType::F32, 0, &inf32, "value"),
             (BlockType::F32, 0, &nan32, "value"),
             (BlockType::F16, 0, &inf16, "value"),
@@ -384,8 +488,21 @@ mod tests {
             (BlockType::W4A16, 0, &inf32, "scale d"),
             (BlockType::W8A8, 0, &inf32, "scale d"),
             (BlockType::W8A8, 8, &nan32, "scale s"),
+            (BlockType::Q2_K, 80, &inf16, "scale d"),
+            (BlockType::Q2_K, 82, &nan16, "scale dmin"),
+            (BlockType::Q3_K, 108, &inf16, "scale d"),
+            (BlockType::IQ4_NL, 0, &nan16, "scale d"),
+            (BlockType::IQ4_XS, 0, &inf16, "scale d"),
+            (BlockType::TQ1_0, 52, &inf16, "scale d"),
+            (BlockType::TQ2_0, 64, &nan16, "scale d"),
+            (BlockType::Q1_0, 0, &inf16, "scale d"),
+            (BlockType::Q2_0, 0, &nan16, "scale d"),
+            // a NaN; finite scales of a code that is 4 or 8 too large
+            (BlockType::MXFP4, 0, &[255], "scale e or a weight of that scale"),
+            (BlockType::MXFP4, 0, &largest, "scale e or a weight of that scale"),
+            (BlockType::MXFP4, 0, &large, "scale e or a weight of that scale"),
         ];
-        for (t, offset, bad, what) in cases {
+        for &(t, offset, bad, what) in cases {
             let k = 512 + t.elems();
             let blocks = k / t.elems();
             let mut bytes = file_rows(t, k, 40);
@@ -395,6 +512,23 @@ mod tests {
             let error = pack_rows(t, k, 40, &bytes, &mut out).unwrap_err();
             assert_eq!(error, PackError { t, row: 37, block: blocks - 1, what });
             assert_eq!(error.to_string().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn weights_of_mxfp4_are_refused_where_they_are_infinite_and_nowhere_else() {
+        for e in 0..=255u8 {
+            for code in 0..16 {
+                for place in 0..32 {
+                    let mut block = [0; 17];
+                    block[0] = e;
+                    block[1 + place % 16] = code << (4 * (place / 16));
+                    let mut y = [0.0; 32];
+                    BlockType::MXFP4.decode_row(&block, &mut y);
+                    let bad = e == 255 || y.iter().any(|v| !v.is_finite());
+                    assert_eq!(BlockType::MXFP4.find_bad_scale(&block), bad.then_some(0), "{e} {code} {place}");
+                }
+            }
         }
     }
 

@@ -11,7 +11,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_eight, f16_to_f32, f32_to_f16, fit,
+    pack, peak,
+};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -32,6 +35,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ4_0>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::Q4_0,
     piece: 4,
@@ -61,6 +65,18 @@ impl BlockQ4_0 {
         let code = |v: f32| ((v * id + 8.5) as i8).clamp(0, 15) as u8;
         BlockQ4_0 { d: f32_to_f16(d).to_le_bytes(), qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)) }
     }
+
+    /// Eight blocks as ggml with an importance matrix, whose weights these are.
+    fn encode_weighted(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let found = fit::symmetric::<32, 8>(&fit::side_by_side(x), &fit::side_by_side(weight), 8.0);
+        std::array::from_fn(|j| {
+            let codes: [u8; 32] = found.codes.map(|q| q[j] as u8);
+            BlockQ4_0 {
+                d: f32_to_f16(found.scale[j]).to_le_bytes(),
+                qs: std::array::from_fn(|i| codes[i] | codes[i + 16] << 4),
+            }
+        })
+    }
 }
 
 /// Up to four blocks: their scales in two words, then four words of codes each.
@@ -82,4 +98,12 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 18 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q4_0, x, out, BlockQ4_0::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does: weights take the mean square of the whole row.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    let s2 = fit::sum_of_squares(x) / x.len() as f32;
+    encode_eight(BlockType::Q4_0, x, importances, out, |x, importances| {
+        BlockQ4_0::encode_weighted(x, &fit::weights(x, importances, s2))
+    });
 }

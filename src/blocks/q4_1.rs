@@ -11,7 +11,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, range};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_eight, f16_to_f32, f32_to_f16, fit,
+    pack, range,
+};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -34,6 +37,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ4_1>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "minimum m")],
     packed: BlockType::Q4_1,
     piece: 4,
@@ -68,6 +72,23 @@ impl BlockQ4_1 {
             qs: std::array::from_fn(|i| code(x[i]) | (code(x[i + 16]) << 4)),
         }
     }
+
+    /// Eight blocks as ggml with an importance matrix, whose weights these are.
+    fn encode_weighted(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let fit = fit::affine::<false, 32, 8>(
+            &fit::side_by_side(x),
+            &fit::side_by_side(weight),
+            &fit::Search::weighted(15.0),
+        );
+        std::array::from_fn(|j| {
+            let codes: [u8; 32] = fit.codes.map(|q| q[j] as u8);
+            BlockQ4_1 {
+                d: f32_to_f16(fit.scale[j]).to_le_bytes(),
+                m: f32_to_f16(-fit.min[j]).to_le_bytes(),
+                qs: std::array::from_fn(|i| codes[i] | codes[i + 16] << 4),
+            }
+        })
+    }
 }
 
 /// Up to four blocks: a word with scale and minimum each, then four words of nibbles each.
@@ -92,4 +113,12 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 20 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q4_1, x, out, BlockQ4_1::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does: weights take the mean square of the whole row.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    let s2 = fit::sum_of_squares(x) / x.len() as f32;
+    encode_eight(BlockType::Q4_1, x, importances, out, |x, importances| {
+        BlockQ4_1::encode_weighted(x, &fit::weights(x, importances, s2))
+    });
 }

@@ -18,10 +18,12 @@
 
 use bytemuck::{Pod, Zeroable};
 
+pub(crate) use super::fit::Search;
 use super::{
-    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32,
-    nearest_int, pack,
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
 };
+use super::{fit, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -46,6 +48,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ4K>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "scale dmin")],
     packed: BlockType::Q4_K,
     piece: 1,
@@ -96,7 +99,16 @@ impl BlockQ4K {
     /// As [`BlockQ4K::encode`], with another making of [`fit_sub_blocks`].
     #[inline(always)]
     pub(crate) fn encode_with(x: &[f32; 256], fit: impl Fn(&[Lanes; 32], &Search) -> Fit) -> Self {
-        let found = encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 }, fit);
+        Self::of(&encode_scales(x, &Search { nmax: 15.0, rmin: -1.0, rdelta: 0.1, steps: 20 }, fit))
+    }
+
+    /// As ggml with an importance matrix.
+    fn encode_weighted(x: &[f32; 256], importances: &[f32; 256]) -> Self {
+        Self::of(&encode_scales_weighted(x, importances, 15.0))
+    }
+
+    #[inline(always)]
+    fn of(found: &Encoded) -> Self {
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ4K {
             d: found.d,
@@ -126,14 +138,9 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q4_K, x, out, BlockQ4K::encode);
 }
 
-/// How a format searches for the scale and minimum of a sub-block: inverse scales
-/// `(rmin + rdelta * step + nmax) / range` for step in 0..=steps.
-pub(crate) struct Search {
-    /// the largest code
-    pub nmax: f32,
-    pub rmin: f32,
-    pub rdelta: f32,
-    pub steps: usize,
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q4_K, x, importances, out, BlockQ4K::encode_weighted);
 }
 
 /// The encoded head of a Q4_K or Q5_K block, and its codes.
@@ -145,8 +152,7 @@ pub(super) struct Encoded {
     pub codes: [[u8; 8]; 32],
 }
 
-/// One number per sub-block. The eight sub-blocks are searched side by side, which lets the compiler use vectors while
-/// every sub-block still sums its elements one after the other, as the reference does.
+/// One number per sub-block; see [`super::fit`] for why the eight are searched side by side.
 pub(crate) type Lanes = [f32; 8];
 
 /// Chooses scales, minima and codes of a super-block (ggml's `quantize_row_q4_K_ref` and `q5_K`, up to the packing of
@@ -157,10 +163,8 @@ pub(super) fn encode_scales(
     search: &Search,
     fit: impl Fn(&[Lanes; 32], &Search) -> Fit,
 ) -> Encoded {
-    // x[i][j] is element i of sub-block j.
-    let x: [Lanes; 32] = std::array::from_fn(|i| std::array::from_fn(|j| elements[32 * j + i]));
+    let x: [Lanes; 32] = fit::side_by_side(elements);
     let fit = fit(&x, search);
-
     let (mut max_scale, mut max_min) = (0.0f32, 0.0f32);
     for j in 0..8 {
         if fit.scale[j] > max_scale {
@@ -172,11 +176,35 @@ pub(super) fn encode_scales(
     }
     let inv_scale = if max_scale > 0.0 { 63.0 / max_scale } else { 0.0 };
     let inv_min = if max_min > 0.0 { 63.0 / max_min } else { 0.0 };
+    // The conversion to u8 wraps, as in C.
+    let sc = fit.scale.map(|s| (nearest_int(inv_scale * s) as u8).min(63));
+    let mins = fit.min.map(|m| (nearest_int(inv_min * m) as u8).min(63));
+    with_levels(&x, &fit, search.nmax, (max_scale / 63.0, sc), (max_min / 63.0, mins))
+}
+
+/// As [`encode_scales`], as ggml does with an importance matrix; codes are 0..=nmax.
+pub(super) fn encode_scales_weighted(elements: &[f32; 256], importances: &[f32; 256], nmax: f32) -> Encoded {
+    let s2 = 2.0 * fit::sum_of_squares(elements) / 256.0;
+    let x: [Lanes; 32] = fit::side_by_side(elements);
+    let weight = fit::side_by_side(&fit::weights(elements, importances, s2));
+    let fit = fit::affine::<false, 32, 8>(&x, &weight, &Search::weighted(nmax));
+    let sums = fit::sums(&weight);
+    let levels = (fit::positive(&fit.scale, &sums, 63), fit::positive(&fit.min, &sums, 63));
+    with_levels(&x, &fit, nmax, levels.0, levels.1)
+}
+
+/// Packs scales and minima (0..=63, multiples of `d` and `dmin`) and chooses the codes again for them.
+#[inline(always)]
+fn with_levels(
+    x: &[Lanes; 32],
+    fit: &Fit,
+    nmax: f32,
+    (d, sc): (f32, [u8; 8]),
+    (dmin, mins): (f32, [u8; 8]),
+) -> Encoded {
     let mut scales = [0u8; 12];
     for j in 0..8 {
-        // The conversion to u8 wraps, as in C.
-        let sc = (nearest_int(inv_scale * fit.scale[j]) as u8).min(63);
-        let m = (nearest_int(inv_min * fit.min[j]) as u8).min(63);
+        let (sc, m) = (sc[j], mins[j]);
         if j < 4 {
             scales[j] = sc;
             scales[j + 4] = m;
@@ -186,8 +214,7 @@ pub(super) fn encode_scales(
             scales[j] |= (m >> 4) << 6;
         }
     }
-    let d = f32_to_f16(max_scale / 63.0);
-    let dmin = f32_to_f16(max_min / 63.0);
+    let (d, dmin) = (f32_to_f16(d), f32_to_f16(dmin));
 
     // Codes for the scales as stored. A sub-block whose stored scale is 0 keeps the codes of the search: they decode
     // to nothing, but they are in the file.
@@ -200,133 +227,25 @@ pub(super) fn encode_scales(
     }
     for i in 0..32 {
         for j in 0..8 {
-            let code = nearest_int((x[i][j] + offset[j]) / step[j]).clamp(0, search.nmax as i32);
+            let code = nearest_int((x[i][j] + offset[j]) / step[j]).clamp(0, nmax as i32);
             codes[i][j] = if step[j] == 0.0 { fit.codes[i][j] as i32 } else { code } as u8;
         }
     }
     Encoded { d: d.to_le_bytes(), dmin: dmin.to_le_bytes(), scales, codes }
 }
 
-/// What the search found: value of a code q in sub-block j is about `scale[j] * q - min[j]`.
-pub(crate) struct Fit {
-    pub scale: Lanes,
-    pub min: Lanes,
-    pub codes: [Lanes; 32],
-}
+/// What [`fit_sub_blocks`] finds.
+pub(crate) type Fit = fit::Fit<32, 8>;
 
-/// Weighted least squares for scale and minimum, over several starting scales (ggml's `make_qkx2_quants`).
+/// The search of the reference without importances: weights of the magnitude and the root of the mean square.
 pub(crate) fn fit_sub_blocks(x: &[Lanes; 32], search: &Search) -> Fit {
-    let nmax = search.nmax;
     let mut sum_x2 = [0.0f32; 8];
     for xi in x {
         for j in 0..8 {
             sum_x2[j] += xi[j] * xi[j];
         }
     }
-    let mut weight = [[0.0f32; 8]; 32];
-    let (mut min, mut max) = (x[0], x[0]);
-    let average: Lanes = std::array::from_fn(|j| (sum_x2[j] / 32.0).sqrt());
-    for (wi, xi) in weight.iter_mut().zip(x) {
-        for j in 0..8 {
-            wi[j] = average[j] + xi[j].abs();
-            min[j] = if xi[j] < min[j] { xi[j] } else { min[j] };
-            max[j] = if xi[j] > max[j] { xi[j] } else { max[j] };
-        }
-    }
-    let mut sum_w = weight[0];
-    let mut sum_x: Lanes = std::array::from_fn(|j| weight[0][j] * x[0][j]);
-    for (wi, xi) in weight.iter().zip(x).skip(1) {
-        for j in 0..8 {
-            sum_w[j] += wi[j];
-            sum_x[j] += wi[j] * xi[j];
-        }
-    }
-    for m in &mut min {
-        if *m > 0.0 {
-            *m = 0.0;
-        }
-    }
-    // A sub-block without a range takes no part in the search.
-    let flat: [bool; 8] = std::array::from_fn(|j| max[j] == min[j]);
-
-    let mut codes = [[0.0f32; 8]; 32];
-    let iscale: Lanes = std::array::from_fn(|j| nmax / (max[j] - min[j]));
-    let mut scale: Lanes = std::array::from_fn(|j| 1.0 / iscale[j]);
-    let mut best = [0.0f32; 8];
-    for ((ci, xi), wi) in codes.iter_mut().zip(x).zip(&weight) {
-        for j in 0..8 {
-            ci[j] = code(iscale[j] * (xi[j] - min[j]), nmax);
-            let diff = scale[j] * ci[j] + min[j] - xi[j];
-            best[j] += wi[j] * (diff * diff);
-        }
-    }
-
-    for step in 0..=search.steps {
-        let numerator = search.rmin + search.rdelta * step as f32 + nmax;
-        // The range is taken from the best minimum so far, as the reference does.
-        let iscale: Lanes = std::array::from_fn(|j| numerator / (max[j] - min[j]));
-        let mut trial = [[0.0f32; 8]; 32];
-        let (mut sum_l, mut sum_l2, mut sum_xl) = ([0.0f32; 8], [0.0f32; 8], [0.0f32; 8]);
-        for ((ti, xi), wi) in trial.iter_mut().zip(x).zip(&weight) {
-            for j in 0..8 {
-                let l = code(iscale[j] * (xi[j] - min[j]), nmax);
-                ti[j] = l;
-                let wl = wi[j] * l;
-                sum_l[j] += wl;
-                sum_l2[j] += wl * l;
-                sum_xl[j] += wl * xi[j];
-            }
-        }
-        let (mut usable, mut this_scale, mut this_min) = ([false; 8], [0.0f32; 8], [0.0f32; 8]);
-        for j in 0..8 {
-            let det = sum_w[j] * sum_l2[j] - sum_l[j] * sum_l[j];
-            usable[j] = det > 0.0 && !flat[j];
-            this_scale[j] = (sum_w[j] * sum_xl[j] - sum_x[j] * sum_l[j]) / det;
-            this_min[j] = (sum_l2[j] * sum_x[j] - sum_l[j] * sum_xl[j]) / det;
-            if this_min[j] > 0.0 {
-                this_min[j] = 0.0;
-                this_scale[j] = sum_xl[j] / sum_l2[j];
-            }
-        }
-        let mut error = [0.0f32; 8];
-        for ((ti, xi), wi) in trial.iter().zip(x).zip(&weight) {
-            for j in 0..8 {
-                let diff = this_scale[j] * ti[j] + this_min[j] - xi[j];
-                error[j] += wi[j] * (diff * diff);
-            }
-        }
-        let better: [bool; 8] = std::array::from_fn(|j| usable[j] && error[j] < best[j]);
-        if !better.contains(&true) {
-            continue;
-        }
-        for j in 0..8 {
-            if better[j] {
-                best[j] = error[j];
-                scale[j] = this_scale[j];
-                min[j] = this_min[j];
-            }
-        }
-        for (ci, ti) in codes.iter_mut().zip(&trial) {
-            for j in 0..8 {
-                ci[j] = if better[j] { ti[j] } else { ci[j] };
-            }
-        }
-    }
-    for j in 0..8 {
-        if flat[j] {
-            scale[j] = 0.0;
-            for ci in &mut codes {
-                ci[j] = 0.0;
-            }
-        }
-    }
-    Fit { scale, min: min.map(|m| -m), codes }
-}
-
-/// The nearest code 0..=nmax, as a float. Comparisons rather than `clamp`, because they cost one instruction each.
-#[inline(always)]
-fn code(v: f32, nmax: f32) -> f32 {
-    let r = nearest_f32(v);
-    let r = if r > 0.0 { r } else { 0.0 };
-    if r < nmax { r } else { nmax }
+    let average = sum_x2.map(|sum| (sum / 32.0).sqrt());
+    let weight = x.map(|xi| std::array::from_fn(|j| average[j] + xi[j].abs()));
+    fit::affine::<false, 32, 8>(x, &weight, search)
 }

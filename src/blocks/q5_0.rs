@@ -13,7 +13,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, peak};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_eight, f16_to_f32, f32_to_f16, fit,
+    pack, peak,
+};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -36,6 +39,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ5_0>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::Q5_0,
     piece: 4,
@@ -77,6 +81,16 @@ impl BlockQ5_0 {
         let (qh, qs) = pack_codes(&x.map(|v| ((v * id + 16.5) as i8).clamp(0, 31) as u8));
         BlockQ5_0 { d: f32_to_f16(d).to_le_bytes(), qh, qs }
     }
+
+    /// Eight blocks as ggml with an importance matrix, whose weights these are.
+    fn encode_weighted(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let found = fit::symmetric::<32, 8>(&fit::side_by_side(x), &fit::side_by_side(weight), 16.0);
+        std::array::from_fn(|j| {
+            let codes: [u8; 32] = found.codes.map(|q| q[j] as u8);
+            let (qh, qs) = pack_codes(&codes);
+            BlockQ5_0 { d: f32_to_f16(found.scale[j]).to_le_bytes(), qh, qs }
+        })
+    }
 }
 
 /// The fifth bits of a block of 32 for the kernels: bit n of byte j belongs to element 4n + j, so that a shift brings those
@@ -109,4 +123,12 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 22 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q5_0, x, out, BlockQ5_0::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does: weights take the mean square of the whole row.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    let s2 = fit::sum_of_squares(x) / x.len() as f32;
+    encode_eight(BlockType::Q5_0, x, importances, out, |x, importances| {
+        BlockQ5_0::encode_weighted(x, &fit::weights(x, importances, s2))
+    });
 }

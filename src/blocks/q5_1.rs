@@ -12,7 +12,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::q5_0::{codes, fifth_bits, pack_codes};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, pack, range};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_eight, f16_to_f32, f32_to_f16, fit,
+    pack, range,
+};
 
 /// One block of 32 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -37,6 +40,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ5_1>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "minimum m")],
     packed: BlockType::Q5_1,
     piece: 4,
@@ -66,6 +70,20 @@ impl BlockQ5_1 {
         let (qh, qs) = pack_codes(&x.map(|v| (((v - min) * id + 0.5) as u8).min(31)));
         BlockQ5_1 { d: f32_to_f16(d).to_le_bytes(), m: f32_to_f16(min).to_le_bytes(), qh, qs }
     }
+
+    /// Eight blocks as ggml with an importance matrix, whose weights these are.
+    fn encode_weighted(x: &[f32; 256], weight: &[f32; 256]) -> [Self; 8] {
+        let fit = fit::affine::<false, 32, 8>(
+            &fit::side_by_side(x),
+            &fit::side_by_side(weight),
+            &fit::Search::weighted(31.0),
+        );
+        std::array::from_fn(|j| {
+            let codes: [u8; 32] = fit.codes.map(|q| q[j] as u8);
+            let (qh, qs) = pack_codes(&codes);
+            BlockQ5_1 { d: f32_to_f16(fit.scale[j]).to_le_bytes(), m: f32_to_f16(-fit.min[j]).to_le_bytes(), qh, qs }
+        })
+    }
 }
 
 /// Up to four blocks: a word with scale and minimum each, then as Q5_0.
@@ -91,4 +109,12 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 24 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q5_1, x, out, BlockQ5_1::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does: weights take the mean square of the whole row.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    let s2 = fit::sum_of_squares(x) / x.len() as f32;
+    encode_eight(BlockType::Q5_1, x, importances, out, |x, importances| {
+        BlockQ5_1::encode_weighted(x, &fit::weights(x, importances, s2))
+    });
 }

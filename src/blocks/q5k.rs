@@ -13,8 +13,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4k::{Fit, Lanes, Search, encode_scales, fit_sub_blocks, scale_min};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::q4k::{Encoded, Fit, Lanes, Search, encode_scales, encode_scales_weighted, fit_sub_blocks, scale_min};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -41,6 +41,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ5K>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d"), Number::new(2, NumberKind::F16, "scale dmin")],
     packed: BlockType::Q5_K,
     piece: 1,
@@ -83,7 +84,16 @@ impl BlockQ5K {
     /// As [`BlockQ5K::encode`], with another making of [`fit_sub_blocks`].
     #[inline(always)]
     pub(crate) fn encode_with(x: &[f32; 256], fit: impl Fn(&[Lanes; 32], &Search) -> Fit) -> Self {
-        let found = encode_scales(x, &Search { nmax: 31.0, rmin: -0.5, rdelta: 0.1, steps: 15 }, fit);
+        Self::of(&encode_scales(x, &Search { nmax: 31.0, rmin: -0.5, rdelta: 0.1, steps: 15 }, fit))
+    }
+
+    /// As ggml with an importance matrix.
+    fn encode_weighted(x: &[f32; 256], importances: &[f32; 256]) -> Self {
+        Self::of(&encode_scales_weighted(x, importances, 31.0))
+    }
+
+    #[inline(always)]
+    fn of(found: &Encoded) -> Self {
         let code = |e: usize| found.codes[e % 32][e / 32];
         BlockQ5K {
             d: found.d,
@@ -112,4 +122,9 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 176 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q5_K, x, out, BlockQ5K::encode);
+}
+
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q5_K, x, importances, out, BlockQ5K::encode_weighted);
 }

@@ -13,10 +13,12 @@
 
 use bytemuck::{Pod, Zeroable};
 
+pub(crate) use super::fit::EPSILON;
 use super::{
-    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, f32_to_f16, nearest_f32,
-    nearest_int, pack,
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, f32_to_f16,
+    nearest_int,
 };
+use super::{fit, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -41,15 +43,13 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ6K>(),
     decode,
     encode,
+    weighted: Some(weighted),
     numbers: &[Number::new(208, NumberKind::F16, "scale d")],
     packed: BlockType::Q6_K,
     piece: 1,
     words: 53,
     pack: |rows, out| pack::blocks(rows, out, packed),
 };
-
-/// Sub-blocks whose scale is below this are taken as zero, as in the reference.
-pub(crate) const EPSILON: f32 = 1e-15;
 
 impl BlockQ6K {
     /// The codes -32..=31 in element order.
@@ -86,12 +86,15 @@ impl BlockQ6K {
         Self::encode_with(elements, fit_sub_blocks)
     }
 
+    /// As ggml with an importance matrix: the importances are the weights.
+    fn encode_weighted(elements: &[f32; 256], importances: &[f32; 256]) -> Self {
+        Self::encode_with(elements, |x| fit::symmetric(x, &fit::side_by_side(importances), 32.0))
+    }
+
     /// As [`BlockQ6K::encode`], with another making of [`fit_sub_blocks`].
     #[inline(always)]
     pub(crate) fn encode_with(elements: &[f32; 256], fit: impl Fn(&[Lanes; 16]) -> Fit) -> Self {
-        // x[i][j] is element i of sub-block j.
-        let x: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| elements[16 * j + i]));
-        let fit = fit(&x);
+        let fit = fit(&fit::side_by_side(elements));
         let (mut max_scale, mut max_abs) = (0.0f32, 0.0f32);
         for &s in &fit.scale {
             if s.abs() > max_abs {
@@ -156,88 +159,18 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::Q6_K, x, out, BlockQ6K::encode);
 }
 
-/// One number per sub-block; see [`super::q4_k`] for why they are searched side by side.
+/// Encodes a row of blocks with importances, as ggml does.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::Q6_K, x, importances, out, BlockQ6K::encode_weighted);
+}
+
+/// One number per sub-block; see [`super::fit`] for why they are searched side by side.
 pub(crate) type Lanes = [f32; 16];
 
-/// What the search found: value of a code q (0..=63) in sub-block j is about `scale[j] * (q - 32)`.
-pub(crate) struct Fit {
-    pub scale: Lanes,
-    pub codes: [Lanes; 16],
-}
+/// What [`fit_sub_blocks`] finds.
+pub(crate) type Fit = fit::Scales<16, 16>;
 
-/// Least squares weighted by x^2 over several starting scales (ggml's `make_qx_quants`, nmax 32, error type 1).
+/// The search of the reference without importances: squares as weights.
 pub(crate) fn fit_sub_blocks(x: &[Lanes; 16]) -> Fit {
-    let (mut amax, mut max) = ([0.0f32; 16], [0.0f32; 16]);
-    for xi in x {
-        for j in 0..16 {
-            let larger = xi[j].abs() > amax[j];
-            max[j] = if larger { xi[j] } else { max[j] };
-            amax[j] = if larger { xi[j].abs() } else { amax[j] };
-        }
-    }
-    let dead: [bool; 16] = std::array::from_fn(|j| amax[j] < EPSILON);
-    let weight: [Lanes; 16] = std::array::from_fn(|i| std::array::from_fn(|j| x[i][j] * x[i][j]));
-
-    let first = try_scale(x, &weight, &max.map(|m| -32.0 / m));
-    let mut codes = first.codes;
-    let mut scale = [0.0f32; 16];
-    let mut best = [0.0f32; 16];
-    for j in 0..16 {
-        scale[j] = if first.sum_l2[j] != 0.0 { first.sum_lx[j] / first.sum_l2[j] } else { 0.0 };
-        best[j] = scale[j] * first.sum_lx[j];
-    }
-    for step in (-9..=9).filter(|&step| step != 0) {
-        let numerator = -(32.0 + 0.1 * step as f32);
-        let trial = try_scale(x, &weight, &max.map(|m| numerator / m));
-        let mut better = [false; 16];
-        for j in 0..16 {
-            let (lx, l2) = (trial.sum_lx[j], trial.sum_l2[j]);
-            better[j] = l2 > 0.0 && lx * lx > best[j] * l2;
-            if better[j] {
-                scale[j] = lx / l2;
-                best[j] = scale[j] * lx;
-            }
-        }
-        if better.contains(&true) {
-            for (ci, ti) in codes.iter_mut().zip(&trial.codes) {
-                for j in 0..16 {
-                    ci[j] = if better[j] { ti[j] } else { ci[j] };
-                }
-            }
-        }
-    }
-    for j in 0..16 {
-        if dead[j] {
-            scale[j] = 0.0;
-        }
-    }
-    // Codes are stored with 32 added; those of a zero sub-block are 0 in the file.
-    for ci in &mut codes {
-        for j in 0..16 {
-            ci[j] = if dead[j] { 0.0 } else { ci[j] + 32.0 };
-        }
-    }
-    Fit { scale, codes }
-}
-
-/// Codes for one inverse scale, and the sums that give the best scale for these codes.
-struct Trial {
-    codes: [Lanes; 16],
-    sum_lx: Lanes,
-    sum_l2: Lanes,
-}
-
-fn try_scale(x: &[Lanes; 16], weight: &[Lanes; 16], iscale: &Lanes) -> Trial {
-    let mut t = Trial { codes: [[0.0; 16]; 16], sum_lx: [0.0; 16], sum_l2: [0.0; 16] };
-    for ((ci, xi), wi) in t.codes.iter_mut().zip(x).zip(weight) {
-        for j in 0..16 {
-            let l = nearest_f32(iscale[j] * xi[j]);
-            let l = if l > -32.0 { l } else { -32.0 };
-            let l = if l < 31.0 { l } else { 31.0 };
-            ci[j] = l;
-            t.sum_lx[j] += wi[j] * xi[j] * l;
-            t.sum_l2[j] += wi[j] * l * l;
-        }
-    }
-    t
+    fit::symmetric(x, &x.map(|xi| xi.map(|v| v * v)), 32.0)
 }

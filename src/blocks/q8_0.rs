@@ -33,6 +33,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ8_0>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::Q8_0,
     piece: 4,

@@ -36,6 +36,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockQ8K>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F32, "scale d")],
     packed: BlockType::Q8K128,
     piece: 1,

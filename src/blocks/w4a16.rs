@@ -38,6 +38,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockW4A16>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F32, "scale d")],
     packed: BlockType::W4A16,
     piece: 4,

@@ -37,6 +37,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockW8A16>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F32, "scale d")],
     packed: BlockType::W8A16,
     piece: 4,

@@ -42,6 +42,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockW8A8>(),
     decode,
     encode,
+    weighted: None,
     numbers: &[Number::new(0, NumberKind::F32, "scale d"), Number::new(8, NumberKind::F32, "scale s")],
     packed: BlockType::W8A8,
     piece: 4,

@@ -58,7 +58,28 @@ impl Mix {
                 BlockType::Q5_K => 16,
                 BlockType::Q6_K => 18,
                 BlockType::BF16 => 32,
-                BlockType::Q8_K | BlockType::Q8K128 | BlockType::W8A16 | BlockType::W4A16 | BlockType::W8A8 => {
+                BlockType::Q2_K => 10,
+                BlockType::IQ2_XXS => 19,
+                BlockType::IQ2_XS => 20,
+                BlockType::IQ3_XXS => 23,
+                BlockType::IQ1_S => 24,
+                BlockType::IQ4_NL => 25,
+                BlockType::IQ3_S => 26,
+                BlockType::IQ2_S => 28,
+                BlockType::IQ4_XS => 30,
+                BlockType::IQ1_M => 31,
+                BlockType::TQ1_0 => 36,
+                BlockType::TQ2_0 => 37,
+                BlockType::MXFP4 => 38,
+                BlockType::NVFP4 => 39,
+                BlockType::Q1_0 => 40,
+                BlockType::Q2_0 => 41,
+                BlockType::Q3_K
+                | BlockType::Q8_K
+                | BlockType::Q8K128
+                | BlockType::W8A16
+                | BlockType::W4A16
+                | BlockType::W8A8 => {
                     return None;
                 }
             },

@@ -10,6 +10,21 @@ use crate::ops::packed::{Quantised, Weight};
 
 pub mod floats;
 mod four_blocks;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2k;
+pub mod q3k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4k;
@@ -19,6 +34,7 @@ pub mod q5k;
 pub mod q6k;
 pub mod q8_0;
 pub mod q8k128;
+pub mod tq2_0;
 pub mod w4a16;
 pub mod w8a16;
 pub mod w8a8;
@@ -74,7 +90,7 @@ impl Twins {
     }
 }
 
-/// The twins of a type; Q8_K has those of the type it is packed as.
+/// The twins of a type; Q8_K and TQ1_0 have those of the type they are packed as.
 pub const fn twins(t: BlockType) -> &'static Twins {
     match t {
         BlockType::F32 => &const { Twins::floats::<floats::F32>(stems!("f32")) },
@@ -88,6 +104,22 @@ pub const fn twins(t: BlockType) -> &'static Twins {
         BlockType::Q4_K => &const { Twins::quantised::<q4k::Q4K>(stems!("q4k")) },
         BlockType::Q5_K => &const { Twins::quantised::<q5k::Q5K>(stems!("q5k")) },
         BlockType::Q6_K => &const { Twins::quantised::<q6k::Q6K>(stems!("q6k")) },
+        BlockType::Q2_K => &const { Twins::quantised::<q2k::Q2K>(stems!("q2k")) },
+        BlockType::Q3_K => &const { Twins::quantised::<q3k::Q3K>(stems!("q3k")) },
+        BlockType::IQ4_NL => &const { Twins::quantised::<iq4_nl::IQ4_NL>(stems!("iq4_nl")) },
+        BlockType::IQ4_XS => &const { Twins::quantised::<iq4_xs::IQ4_XS>(stems!("iq4_xs")) },
+        BlockType::IQ3_S => &const { Twins::quantised::<iq3_s::IQ3_S>(stems!("iq3_s")) },
+        BlockType::IQ3_XXS => &const { Twins::quantised::<iq3_xxs::IQ3_XXS>(stems!("iq3_xxs")) },
+        BlockType::IQ2_S => &const { Twins::quantised::<iq2_s::IQ2_S>(stems!("iq2_s")) },
+        BlockType::IQ2_XS => &const { Twins::quantised::<iq2_xs::IQ2_XS>(stems!("iq2_xs")) },
+        BlockType::IQ2_XXS => &const { Twins::quantised::<iq2_xxs::IQ2_XXS>(stems!("iq2_xxs")) },
+        BlockType::IQ1_S => &const { Twins::quantised::<iq1_s::IQ1_S>(stems!("iq1_s")) },
+        BlockType::IQ1_M => &const { Twins::quantised::<iq1_m::IQ1_M>(stems!("iq1_m")) },
+        BlockType::TQ1_0 | BlockType::TQ2_0 => &const { Twins::quantised::<tq2_0::TQ2_0>(stems!("tq2_0")) },
+        BlockType::MXFP4 => &const { Twins::quantised::<mxfp4::MXFP4>(stems!("mxfp4")) },
+        BlockType::NVFP4 => &const { Twins::quantised::<nvfp4::NVFP4>(stems!("nvfp4")) },
+        BlockType::Q1_0 => &const { Twins::quantised::<q1_0::Q1_0>(stems!("q1_0")) },
+        BlockType::Q2_0 => &const { Twins::quantised::<q2_0::Q2_0>(stems!("q2_0")) },
         BlockType::W8A16 => &const { Twins::quantised::<w8a16::W8A16>(stems!("w8a16")) },
         BlockType::W4A16 => &const { Twins::quantised::<w4a16::W4A16>(stems!("w4a16")) },
         BlockType::W8A8 => &const { Twins::rows(stems!("w8a8")) },
