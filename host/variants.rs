@@ -84,7 +84,11 @@ const LINEAR: &[Variant] = &[
     coop("coop16", 1),
 ];
 
-/// Gate and up rows with what follows them, for short steps.
+/// Those of the types that are 32 words of codes with integer scales to a group, of which `matmul8` and `lean` are left out:
+/// a pipeline each of sixteen types. The last needs workgroup memory that a codebook of 4096 bytes leaves no room for.
+const SCALED: &[Variant] = &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[5]];
+
+/// Gate and up rows with what follows them, for short steps; of the types of [`SCALED`] the first two.
 const GATE_UP: &[Variant] = &[
     variant("matvec", "gate_up", 1, [1; 3]),
     variant("matvec4", "gate_up4", 1, [1; 3]),
@@ -125,8 +129,11 @@ pub fn of(op: Op) -> &'static [Variant] {
         Op::MatvecPair(..) => &LINEAR[..5],
         Op::Matvec(t) if t.meets_rows() => &LINEAR[..5],
         Op::Matvec(BlockType::Q4_K | BlockType::Q6_K | BlockType::Q8_0 | BlockType::Q8K128) => LINEAR,
+        Op::Matvec(BlockType::IQ1_S | BlockType::IQ1_M) => &SCALED[..3],
+        Op::Matvec(t) if is_scaled(t) => SCALED,
         // nobody has put their codes into matrices
         Op::Matvec(_) => &LINEAR[..6],
+        Op::GateUp(t) if is_scaled(t) => &GATE_UP[..2],
         Op::GateUp(_) => GATE_UP,
         Op::Attention(CacheType::F32 | CacheType::F16, _) => ATTENTION,
         Op::Attention(..) => ATTENTION_DIGITS,
@@ -135,6 +142,29 @@ pub fn of(op: Op) -> &'static [Variant] {
         Op::ActQuantize | Op::NormQuantize | Op::SwigluQuantize => QUANTIZE,
         _ => ONLY,
     }
+}
+
+/// Whether a type's shaders are those of `shared/types/scaled.wgsl`.
+const fn is_scaled(t: BlockType) -> bool {
+    matches!(
+        t,
+        BlockType::Q2_K
+            | BlockType::Q3_K
+            | BlockType::IQ4_NL
+            | BlockType::IQ4_XS
+            | BlockType::IQ3_S
+            | BlockType::IQ3_XXS
+            | BlockType::IQ2_S
+            | BlockType::IQ2_XS
+            | BlockType::IQ2_XXS
+            | BlockType::IQ1_S
+            | BlockType::IQ1_M
+            | BlockType::TQ2_0
+            | BlockType::MXFP4
+            | BlockType::NVFP4
+            | BlockType::Q1_0
+            | BlockType::Q2_0
+    )
 }
 
 /// Values of a shader's overrides, by name; empty for one without overrides.
@@ -312,10 +342,12 @@ fn fetches_ahead(t: BlockType, room: Room) -> bool {
 }
 
 /// Before anything is measured: four rows a lane for one token (see [`fetches_ahead`]), small tiles for a few and tiles for
-/// many; of attention tiles for many, and split for few where the device has more cores than a token has heads (see
+/// many, of types that have no small tiles a token at a time for a few; of attention tiles for many, and split for few where the device has more cores than a token has heads (see
 /// [`splits`] for the depth).
 fn untuned(op: Op, args: &Args, room: Room) -> Choice {
     match op {
+        Op::Matvec(t) if is_scaled(t) => [1, 1, 2],
+        Op::GateUp(t) if is_scaled(t) => [1; CLASSES.len()],
         Op::Matvec(t) => [if fetches_ahead(t, room) { 1 } else { 4 }, 3, 2],
         Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
         Op::GateUp(t) => [if fetches_ahead(t, room) { 1 } else { 2 }; CLASSES.len()],
@@ -530,6 +562,8 @@ mod tests {
         let args = Args::Linear(p);
         assert_eq!((LINEAR[7].groups(&args), LINEAR[2].groups(&args)), ([2, 2, 1], [3, 2, 1]));
         assert_eq!(of(Op::Matvec(BlockType::Q5_K)).len(), 6);
+        let few = [BlockType::IQ4_XS, BlockType::IQ1_M].map(|t| of(Op::Matvec(t)).last().map(|v| v.name));
+        assert_eq!(few, [Some("staged"), Some("matmul")]);
     }
 
     #[test]
@@ -562,6 +596,11 @@ mod tests {
         for op in [Op::Matvec(BlockType::Q4_K), Op::Matvec(BlockType::F32)] {
             assert_eq!(names(op, true), ["matvec4", "matmul8", "matmul"]);
             assert_eq!(names(op, false), ["lean", "matmul8", "matmul"]);
+        }
+        // of types with few variants, on software too
+        for (t, hardware) in [(BlockType::Q3_K, true), (BlockType::MXFP4, false), (BlockType::IQ1_S, false)] {
+            assert_eq!(names(Op::Matvec(t), hardware), ["matvec4", "matvec4", "matmul"]);
+            assert_eq!(names(Op::GateUp(t), hardware), ["matvec4"; 3]);
         }
         assert_eq!(names(Op::GateUp(BlockType::Q4_K), true), ["matvec4"; 3]);
         assert_eq!(names(Op::GateUp(BlockType::Q4_K), false), ["lean"; 3]);

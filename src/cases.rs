@@ -483,8 +483,8 @@ fn finite_scales(t: BlockType, block: &mut [u8], rng: &mut Rng) {
                 block[..4].copy_from_slice(&8.673_617e-19f32.to_le_bytes());
             }
             NumberKind::F32 => block[..4].copy_from_slice(&rng.float().to_le_bytes()),
-            // also both sides of 2^-50, below which a scale counts as 0, and what is as large as the largest f16
-            NumberKind::E8M0 if rng.below(3) == 0 => block[0] = rng.pick(&[0, 1, 77, 78, 127, 144]),
+            // also both sides of 2^-50, below which a scale counts as 0, as large as the largest f16, and larger than what can be stored
+            NumberKind::E8M0 if rng.below(3) == 0 => block[0] = rng.pick(&[0, 1, 77, 78, 144, 252]),
             NumberKind::E8M0 => block[0] = 110 + rng.below(30) as u8,
             NumberKind::TopNibbles => {
                 let d = half(rng);
@@ -572,8 +572,19 @@ fn case(name: String, op: Op, args: Args, step: Step, buffers: Vec<CaseBuffer>) 
 
 // ---- operations ----
 
+/// Types whose shaders are one text but for how codes are unpacked: fewer cases of each.
+fn has_few(t: BlockType) -> bool {
+    use BlockType::*;
+    let iq = matches!(t, IQ4_NL | IQ4_XS | IQ3_S | IQ3_XXS | IQ2_S | IQ2_XS | IQ2_XXS | IQ1_S | IQ1_M);
+    iq || matches!(t, Q2_K | Q3_K | TQ2_0 | MXFP4 | NVFP4 | Q1_0 | Q2_0)
+}
+
 fn embed(t: BlockType) -> Vec<Case> {
     let dims: &[usize] = match t.elems() {
+        32 if has_few(t) => &[32, 288],
+        64 => &[64, 320],
+        128 if has_few(t) => &[384],
+        _ if has_few(t) => &[512],
         1 => &[1, 31, 255, 256, 257],
         32 => &[32, 96, 128, 160, 288],
         128 => &[128, 384],
@@ -604,15 +615,16 @@ fn embed(t: BlockType) -> Vec<Case> {
     // ids below, first, last, beyond, and far beyond the part
     one(dim, 100, 70, &[99, 100, 169, 170, u32::MAX], Weights::Raw(0xe1));
     one(dim, 100, 70, &[0, 170], Weights::Encoded(Fill::Random(0xe2)));
-    for w in [
-        Weights::Encoded(Fill::Zeros),
+    let filled = [
+        Weights::Byte(0xff),
         Weights::Encoded(Fill::Tiny),
+        Weights::Encoded(Fill::Zeros),
         Weights::Encoded(Fill::Outliers),
         Weights::Byte(0x80),
-        Weights::Byte(0xff),
         Weights::Byte(0x7f),
-    ] {
-        one(dim, 0, 32, &[5, 5, 31], w);
+    ];
+    for w in &filled[..if has_few(t) { 2 } else { 6 }] {
+        one(dim, 0, 32, &[5, 5, 31], *w);
     }
     if t == BlockType::Q8K128 {
         one(512, 0, 33, &[32, 1], Weights::Q8K);
@@ -650,7 +662,12 @@ impl Y {
 fn matvec(t: BlockType) -> Vec<Case> {
     let float = t.elems() == 1;
     // one group, a tail, at most 8 groups, 9 groups (segments of two), 18 groups (segments of three, two empty)
+    let few = has_few(t);
     let ks: &[usize] = match t.elems() {
+        32 if few => &[32, 96, 1056],
+        64 => &[64, 192, 1088],
+        128 if few => &[384, 1152],
+        _ if few => &[256, 1280],
         1 => &[1, 31, 127, 128, 129, 301, 1024, 1025, 2304],
         32 => &[32, 96, 128, 160, 256, 1024, 1056, 2304],
         128 => &[128, 384, 1024, 1152, 2304],
@@ -697,19 +714,34 @@ fn matvec(t: BlockType) -> Vec<Case> {
         for &k in ks {
             one(33, k, 2, Y::Whole, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
         }
-        for rows in [1, 31, 32, 33, 70] {
+        let heights: &[usize] = if few { &[1, 70] } else { &[1, 31, 32, 33, 70] };
+        for &rows in heights {
             one(rows, k, 1, Y::Whole, Weights::Encoded(Fill::Prime), Fill::Random(rows as u64));
+        }
+        // more tokens than a workgroup of the tiled kernels takes
+        one(33, k, 35, Y::Part, Weights::Raw(0x59), Fill::Random(0x5a));
+        one(33, k, 5, Y::PartAdded, Weights::Raw(0x57), Fill::Random(0x58));
+        // the largest sums: all codes at an end, all activations at an end
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            one(32, k, 2, Y::Whole, Weights::Byte(byte), Fill::Ones);
+            if t.meets_rows() {
+                // codes of -128 on both sides
+                one(33, k, 6, Y::Whole, Weights::Byte(byte), Fill::Full);
+            }
+        }
+        let inputs = [Fill::Full, Fill::Tiny, Fill::Zeros, Fill::Extremes, Fill::Ties(digits)];
+        for &x in &inputs[..if few { 2 } else { 5 }] {
+            one(32, k, 2, Y::Whole, Weights::Raw(0x54), x);
+        }
+        if few {
+            one(33, k, 35, Y::Added, Weights::Raw(0x5b), Fill::Poison);
+            one(1 + digits as usize * 50, 3 * t.elems(), 3, Y::Whole, Weights::Raw(0x1001), Fill::Random(0x1002));
+            continue;
         }
         one(70, k, 5, Y::Whole, Weights::Encoded(Fill::Random(0x51)), Fill::Prime);
         one(33, k, 5, Y::Part, Weights::Encoded(Fill::Random(0x52)), Fill::Outliers);
         one(1, k, 2, Y::Part, Weights::Raw(0x53), Fill::Prime);
         one(70, k, 1, Y::Added, Weights::Encoded(Fill::Prime), Fill::Random(0x56));
-        // more tokens than a workgroup of the tiled kernels takes
-        one(33, k, 35, Y::Part, Weights::Raw(0x59), Fill::Random(0x5a));
-        one(33, k, 5, Y::PartAdded, Weights::Raw(0x57), Fill::Random(0x58));
-        for x in [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Ties(digits)] {
-            one(32, k, 2, Y::Whole, Weights::Raw(0x54), x);
-        }
         for x in [Fill::Wild, Fill::Poison, Fill::Large] {
             one(40, k, 3, Y::Whole, Weights::Encoded(Fill::Prime), x);
             one(40, k, 1, Y::Added, Weights::Encoded(Fill::Prime), x);
@@ -719,14 +751,6 @@ fn matvec(t: BlockType) -> Vec<Case> {
         if matches!(t, BlockType::F32 | BlockType::BF16) {
             one(33, k, 2, Y::Whole, Weights::Huge, Fill::Prime);
             one(33, k, 18, Y::Added, Weights::Huge, Fill::Large);
-        }
-        // the largest sums: all codes at an end, all activations at an end
-        for byte in [0x00, 0x7f, 0x80, 0xff] {
-            one(32, k, 2, Y::Whole, Weights::Byte(byte), Fill::Ones);
-            if t.meets_rows() {
-                // codes of -128 on both sides
-                one(33, k, 6, Y::Whole, Weights::Byte(byte), Fill::Full);
-            }
         }
         for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny] {
             one(31, k, 2, Y::Whole, Weights::Encoded(fill), Fill::Random(0x55));

@@ -140,7 +140,12 @@ pub(super) fn matvec_pair(ta: BlockType, tb: BlockType) -> Vec<Case> {
 }
 
 pub(super) fn gate_up(t: BlockType) -> Vec<Case> {
+    let few = super::has_few(t);
     let ks: &[usize] = match t.elems() {
+        32 if few => &[96, 1056],
+        64 => &[192, 1088],
+        128 if few => &[384],
+        _ if few => &[1280],
         32 => &[32, 96, 128, 160, 1024, 1056, 2304],
         128 => &[128, 384, 1024, 1152, 2304],
         _ => &[256, 512, 1024, 1280, 2304],
@@ -163,6 +168,11 @@ pub(super) fn gate_up(t: BlockType) -> Vec<Case> {
         };
         for &k in ks {
             one(160, k, 1, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
+        }
+        if few {
+            one(288, 512, 2, Weights::Encoded(Fill::Prime), Fill::Random(288));
+            one(128, 512, 3, Weights::Raw(0x62), Fill::Wild);
+            continue;
         }
         for dim in [32, 96, 128, 256, 288] {
             one(dim, 512, 2, Weights::Encoded(Fill::Prime), Fill::Random(dim as u64));

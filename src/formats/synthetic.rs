@@ -10,7 +10,7 @@ use super::error::FormatError;
 use super::meta::{Meta, Value};
 use super::source::{Generated, Source};
 use super::{Container, Dtype, gguf, gguf_write, mix};
-use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16};
+use crate::blocks::{BlockType, f32_to_bf16, f32_to_f16, nvfp4};
 use crate::random;
 use rayon::prelude::*;
 use std::path::PathBuf;
@@ -225,8 +225,11 @@ pub struct Mix {
 }
 
 /// The name of every mix.
-const MIXES: [&str; 14] =
-    ["q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32", "w8a16", "w4a16"];
+const MIXES: [&str; 31] = [
+    "q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32", "w8a16", "w4a16", "q2_k",
+    "q3_k", "iq4_nl", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m", "tq1_0", "tq2_0",
+    "mxfp4", "nvfp4", "q1_0", "q2_0",
+];
 
 impl Mix {
     /// By name.
@@ -240,9 +243,10 @@ impl Mix {
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
             Role::Norm | Role::Bias => return BlockType::F32,
-            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1") => {
+            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q2_k" | "q3_k") => {
                 BlockType::Q6_K
             }
+            Role::Output if self.name.starts_with("iq4") || self.name.starts_with("tq") => BlockType::Q6_K,
             Role::Raised(layer) if self.types.raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain,
         };
@@ -435,6 +439,20 @@ impl Generator {
             BlockType::Q5_1 => (9.23, -15.5),
             BlockType::W8A16 => (73.9, 0.0),
             BlockType::W4A16 => (4.64, 0.0),
+            BlockType::Q2_K => (1.118 * 11.73, 1.5),
+            BlockType::Q3_K => (2.345 * 18.48, 0.0),
+            BlockType::IQ4_NL => (67.44, 0.0),
+            BlockType::IQ4_XS => (67.44 * 18.48, 0.0),
+            // all rows of the codebook alike, times odd scales to 31, of IQ1 to 15
+            BlockType::IQ3_S => (7.594 * 18.47, 0.0),
+            BlockType::IQ3_XXS => (30.85 * 18.47 / 4.0, 0.0),
+            BlockType::IQ2_S => (24.43 * 18.47 / 8.0, 0.0),
+            BlockType::IQ2_XS => (24.22 * 18.47 / 8.0, 0.0),
+            BlockType::IQ2_XXS => (23.12 * 18.47 / 8.0, 0.0),
+            BlockType::IQ1_S | BlockType::IQ1_M => (6.247 * 9.22 / 8.0, 0.0),
+            BlockType::TQ1_0 => (0.8173, 0.0),
+            BlockType::TQ2_0 | BlockType::Q2_0 => (1.225, 0.0),
+            BlockType::MXFP4 | BlockType::NVFP4 => (5.852, 0.0),
             _ => (1.0, 0.0),
         };
         let d = (t.std / spread) as f32;
@@ -519,10 +537,43 @@ impl Generator {
                 out[..4].copy_from_slice(&scale.to_le_bytes());
                 out[4] = (middle - coin as i8) as u8;
             }
-            // Q8_0, Q4_0 and Q5_0: codes lie half a step below zero, so scales have both signs
-            _ => out[..2].copy_from_slice(&(d | coin << 15).to_le_bytes()),
+            BlockType::Q2_K => {
+                // scales of 8 to 15, and minima alike
+                out[..16].iter_mut().for_each(|s| *s = (8 | *s & 7) * 0x11);
+                out[80..82].copy_from_slice(&d.to_le_bytes());
+                out[82..].copy_from_slice(&dmin.to_le_bytes());
+            }
+            // the scales that there are: of the two beside the one that is meant now this and now that
+            BlockType::MXFP4 => {
+                out[0] = beside(scale, (scale.to_bits() >> 23) as u8 + 1, |e| 2f32.powi(i32::from(e) - 128), h >> 8);
+            }
+            BlockType::NVFP4 => {
+                let below = (0..0x7e).rev().find(|&byte| nvfp4::scale(byte) <= scale).unwrap_or(0);
+                for (i, s) in out[..4].iter_mut().enumerate() {
+                    *s = beside(scale, below, nvfp4::scale, h >> (8 + 14 * i));
+                }
+            }
+            BlockType::IQ1_M => {
+                let d = d | coin << 15;
+                for (i, s) in out[48..].iter_mut().skip(1).step_by(2).enumerate() {
+                    *s = *s & 15 | ((d >> (4 * i)) as u8) << 4;
+                }
+            }
+            // codes lie half a step below zero, or nobody knows where, so scales have both signs
+            _ => {
+                let at = self.ty.format().numbers[0].at;
+                out[at..at + 2].copy_from_slice(&(d | coin << 15).to_le_bytes());
+            }
         }
     }
+}
+
+/// The byte `below` or the next, so often either that their scales squared are `scale` squared in the mean; `h` has 14 random
+/// bits.
+fn beside(scale: f32, below: u8, value: impl Fn(u8) -> f32, h: u64) -> u8 {
+    let [low, high] = [below, below + 1].map(|byte| value(byte) * value(byte));
+    let share = (scale * scale - low) / (high - low);
+    below + u8::from(((h & 0x3fff) as f32) < share * 16384.0)
 }
 
 #[cfg(test)]
@@ -624,6 +675,6 @@ mod tests {
         for shape in SHAPES {
             Synthetic::parse(shape.name).unwrap().container().unwrap();
         }
-        assert!(Synthetic::parse("llama-9b").is_err() && Synthetic::parse("llama-1b:q3_k").is_err());
+        assert!(Synthetic::parse("llama-9b").is_err() && Synthetic::parse("llama-1b:q3_k_x").is_err());
     }
 }

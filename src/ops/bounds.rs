@@ -25,6 +25,11 @@ const FILE: Range = floats(-50, 128);
 const F16: Range = Range { least: -24, most: 16, grain: -24 };
 /// f32 scales of a file's blocks that are added up.
 const BLOCK_SCALE: Range = floats(-40, 128);
+/// Scales that are powers of two (MXFP4), and those of four and three bits (NVFP4).
+const POWER: Range = Range { least: -50, most: 126, grain: -50 };
+const EIGHT_BITS: Range = Range { least: -10, most: 9, grain: -10 };
+/// An eighth of an f16 (IQ1, IQ2).
+const EIGHTH: Range = Range { least: -27, most: 13, grain: -27 };
 /// Integers, rounded or not.
 const INTEGER: Range = Range { least: 0, most: 40, grain: 0 };
 /// Probabilities and weights of a join.
@@ -71,12 +76,17 @@ impl Range {
 #[test]
 fn sums_of_linears_are_normal() {
     let tail = |t: Range| SCALE.times(t.seen()).seen().sum(14).seen().canon();
-    // Q8_0, Q4_0, Q5_0: four blocks; Q4_1, Q5_1: with minima; K: a difference; Q8K128: an f32 scale
+    // Q8_0, Q4_0, Q5_0, IQ4_NL and the two of Q2_0: four blocks; Q4_1, Q5_1: with minima; K: a difference; Q8K128: an f32
+    // scale
     let u = F16.times(INTEGER).seen();
     tail(u.sum(2));
     tail(u.plus(u).seen().sum(2));
     tail(u.plus(u));
     tail(FILE.times(INTEGER));
+    // IQ1, IQ2, and so IQ3 and those of one f16; four blocks of MXFP4; eight sub-blocks of NVFP4
+    tail(EIGHTH.times(INTEGER));
+    tail(POWER.times(INTEGER).seen().sum(2));
+    tail(EIGHT_BITS.times(INTEGER).seen().sum(3));
     // W8A8: one sum of integers, the row's scale or 1, a scale of the file
     INTEGER.times(SCALE).seen().times(FILE).seen().canon();
     // W8A16, W4A16: four blocks with f32 scales

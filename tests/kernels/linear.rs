@@ -1,5 +1,6 @@
 //! The linear operations: every SIMD level against the twin, bit for bit; the twin against plain f64 arithmetic.
 
+use isobit::internals::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS};
 use isobit::internals::blocks::pack::{pack_rows, packed_type, packed_words, words_per_row};
 use isobit::internals::blocks::{BlockType, NumberKind};
 use isobit::internals::ops::act_quantize::ActQuantizeParams;
@@ -62,6 +63,20 @@ fn file_rows(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usiz
                 NumberKind::F16 => block[..2].copy_from_slice(&f16_scale(random).to_le_bytes()),
                 NumberKind::BF16 => block[..2].copy_from_slice(&f32_scale(random).to_le_bytes()[2..]),
                 NumberKind::F32 => block[..4].copy_from_slice(&f32_scale(random).to_le_bytes()),
+                NumberKind::E8M0 => {
+                    block[0] = match (fill, random.below(12)) {
+                        (Fill::Extreme, i) => [0, 77, 78, 190][i % 4],
+                        (_, 0) => 0,
+                        (_, 1) => 70 + random.below(10) as u8,
+                        _ => 100 + random.below(40) as u8,
+                    }
+                }
+                NumberKind::TopNibbles => {
+                    let d = f16_scale(random);
+                    for i in 0..4 {
+                        block[2 * i + 1] = block[2 * i + 1] & 15 | ((d >> (4 * i)) as u8) << 4;
+                    }
+                }
             }
         }
     }
@@ -410,9 +425,108 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
                 f32(b) * (q as f64 - b[4] as i8 as f64)
             })),
             BlockType::W8A8 => out.extend((0..32).map(|e| f32(&b[8..]) * b[12 + e] as i8 as f64)),
+            _ => out.extend((0..t.elems()).map(|e| coded(t, b, e))),
         }
     }
     out
+}
+
+/// Element `e` of a block of a type with codes in tables, or with scales of a few bits: D · scale · code.
+fn coded(t: BlockType, b: &[u8], e: usize) -> f64 {
+    use BlockType::*;
+    let f16 = |at: usize| half::f16::from_le_bytes([b[at], b[at + 1]]).to_f64();
+    let u16 = |at: usize| u32::from(u16::from_le_bytes([b[at], b[at + 1]]));
+    let u32 = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+    let nibble = |at: usize, k: usize, i: usize| u32::from(b[at + k] >> (4 * i) & 15);
+    let pair = |at: usize| f64::from(b[at + 32 * (e / 128) + e % 32] >> (2 * (e % 128 / 32)) & 3);
+    let eighths = |scale: u32| f16(0) / 8.0 * f64::from(2 * scale + 1);
+    let (j, l) = (e / 32, e % 32 / 8);
+    let value = |words: &[u32], i: usize| f64::from((words[i / 4] >> (8 * (i % 4))) as i8);
+    let negated = |minus: u32, i: usize, x: f64| if minus >> i & 1 == 1 { -x } else { x };
+    // the eighth sign makes the number of minus signs even
+    let even = |seven: u32| seven & 127 | (seven & 127).count_ones() % 2 << 7;
+    let ninths = |row: u32, minus: bool| 8.0 * value(&GRID_1.words[row as usize], e % 8) + if minus { -1.0 } else { 1.0 };
+    const FP4: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let fp4 = |code: u32| FP4[code as usize % 8] * if code > 7 { -1.0 } else { 1.0 };
+    const KV: [i32; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    let kv = |code: u32| f64::from(KV[code as usize]);
+    match t {
+        Q2_K => f16(80) * f64::from(b[e / 16] & 15) * pair(16) - f16(82) * f64::from(b[e / 16] >> 4),
+        Q3_K => {
+            let s = e / 16;
+            let scale = nibble(96, s % 8, s / 8) + 16 * u32::from(b[104 + s % 4] >> (2 * (s / 4)) & 3);
+            let high = f64::from(b[e % 32] >> (e / 32) & 1);
+            f16(108) * (f64::from(scale) - 32.0) * (pair(32) + 4.0 * high - 4.0)
+        }
+        IQ4_NL => f16(0) * kv(nibble(2, e % 16, e / 16)),
+        IQ4_XS => {
+            let scale = nibble(4, j / 2, j % 2) + 16 * (u16(2) >> (2 * j) & 3);
+            f16(0) * (f64::from(scale) - 32.0) * kv(nibble(8, 16 * j + e % 16, e % 32 / 16))
+        }
+        IQ2_XXS => {
+            let w = u32(6 + 8 * j);
+            let x = value(&GRID_2XXS.words[b[2 + 8 * j + l] as usize], e % 8);
+            eighths(w >> 28) * negated(even(w >> (7 * l)), e % 8, x)
+        }
+        IQ2_XS => {
+            let q = u16(2 + 2 * (e / 8));
+            let x = value(&GRID_2XS.words[q as usize & 511], e % 8);
+            eighths(nibble(66, j, e % 32 / 16)) * negated(even(q >> 9), e % 8, x)
+        }
+        IQ2_S => {
+            let k = e / 8;
+            let row = b[2 + k] as usize | (b[66 + k / 4] as usize >> (2 * (k % 4)) & 3) << 8;
+            eighths(nibble(74, j, e % 32 / 16)) * negated(b[34 + k].into(), e % 8, value(&GRID_2S.words[row], e % 8))
+        }
+        IQ3_XXS => {
+            let w = u32(66 + 4 * j);
+            let x = value(&GRID_3XXS.words[b[2 + e / 4] as usize], e % 4);
+            2.0 * eighths(w >> 28) * negated(even(w >> (7 * l)), e % 8, x)
+        }
+        IQ3_S => {
+            let k = e / 4;
+            let row = b[2 + k] as usize | (b[66 + k / 8] as usize >> (k % 8) & 1) << 8;
+            8.0 * eighths(nibble(106, e / 64, j % 2)) * negated(b[74 + e / 8].into(), e % 8, value(&GRID_3S.words[row], e % 4))
+        }
+        IQ1_S => {
+            let high = u16(34 + 2 * j);
+            let row = u32::from(b[2 + e / 8]) | (high >> (3 * l) & 7) << 8;
+            eighths(high >> 12 & 7) * ninths(row, high >> 15 == 1)
+        }
+        IQ1_M => {
+            let d = (0..4).fold(0, |d, i| d | (u16(48 + 2 * i) as u16 >> 12) << (4 * i));
+            let scale = 2 * (u16(48 + 2 * (e / 64)) >> (3 * (e / 16 % 4)) & 7) + 1;
+            let high = nibble(32, e / 16, e / 8 % 2);
+            let code = ninths(u32::from(b[e / 8]) | (high & 7) << 8, high > 7);
+            half::f16::from_bits(d).to_f64() / 8.0 * f64::from(scale) * code
+        }
+        TQ1_0 => {
+            let (byte, p) = match e {
+                ..160 => (b[e % 32], e / 32),
+                ..240 => (b[32 + (e - 160) % 16], (e - 160) / 16),
+                _ => (b[48 + (e - 240) % 4], (e - 240) / 4),
+            };
+            let digit = u32::from(byte.wrapping_mul([1, 3, 9, 27, 81][p])) * 3 >> 8;
+            f16(52) * (f64::from(digit) - 1.0)
+        }
+        TQ2_0 => f16(64) * (pair(0) - 1.0),
+        // 0 where the scale is below 2^-50
+        MXFP4 if b[0] < 78 => 0.0,
+        MXFP4 => 2f64.powi(i32::from(b[0]) - 127) * fp4(nibble(1, e % 16, e / 16)),
+        NVFP4 => {
+            let (s, byte) = (e / 16, b[e / 16]);
+            let (x, m) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+            let d = match x {
+                _ if byte == 0x7f => 0.0,
+                0 => m / 512.0,
+                _ => (1.0 + m / 8.0) * 2f64.powi(x - 7),
+            };
+            d * fp4(nibble(4, 8 * s + e % 8, e % 16 / 8))
+        }
+        Q1_0 => f16(0) * [-1.0, 1.0][usize::from(b[2 + e / 8] >> (e % 8) & 1)],
+        Q2_0 => f16(0) * (f64::from(b[2 + e / 4] >> (2 * (e % 4)) & 3) - 1.0),
+        other => panic!("{} is decoded elsewhere", other.name()),
+    }
 }
 
 /// Decoded activations of one token, in f64.
@@ -462,15 +576,53 @@ fn the_twin_computes_the_product_of_decoded_weights_and_activations() {
 
 /// Sum of |w * a|, and for formats with minima of both terms of w.
 fn term_scale(t: BlockType, row: &[u8], w: &[f64], a: &[f64]) -> f64 {
-    if !matches!(t, BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K) {
+    let minimum = match t {
+        BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => 2,
+        BlockType::Q2_K => 82,
+        _ => 0,
+    };
+    if minimum == 0 {
         return w.iter().zip(a).map(|(w, a)| (w * a).abs()).sum();
     }
     let mut no_minimum = row.to_vec();
     for b in no_minimum.chunks_exact_mut(t.bytes()) {
-        b[2..4].fill(0);
+        b[minimum..minimum + 2].fill(0);
     }
     let scaled = decode(t, &no_minimum);
     w.iter().zip(&scaled).zip(a).map(|((w, s), a)| (s.abs() + (s - w).abs()) * a.abs()).sum()
+}
+
+/// Word `i` of a packed row of a type with scales of a few bits, where it holds scales: such that every code counts.
+fn unit_scale(t: BlockType, i: usize) -> Option<u32> {
+    const ONE: u32 = 0x3c00;
+    Some(match (t, i % t.format().words) {
+        (BlockType::IQ4_NL, 0..2) | (BlockType::Q2_0, 0) => ONE << 16 | ONE,
+        (BlockType::MXFP4, 0) => 0x7f7f_7f7f,
+        (BlockType::NVFP4, 0..2) => 0x3838_3838,
+        // the scales of a quarter, 9; in the upper nibbles a 1
+        (BlockType::IQ1_M, 0..2) => [0x0924_0924, 0x3924_c924][i % 14],
+        (BlockType::IQ4_XS, 0) => 0xaaaa_0000 | ONE,
+        (BlockType::TQ1_0, _) => return (i % 17 == 0).then_some(ONE),
+        (
+            BlockType::Q2_K
+            | BlockType::Q3_K
+            | BlockType::IQ3_S
+            | BlockType::IQ3_XXS
+            | BlockType::IQ2_S
+            | BlockType::IQ2_XS
+            | BlockType::IQ2_XXS
+            | BlockType::IQ1_S
+            | BlockType::TQ2_0
+            | BlockType::Q1_0,
+            0,
+        ) => ONE,
+        // scales and minima of 1; scales of 17 - 32
+        (BlockType::Q2_K, 1..5) => 0x1111_1111,
+        (BlockType::Q3_K, 1..3) => 0x1111_1111,
+        (BlockType::Q3_K, 3) => 0x5555_5555,
+        (BlockType::IQ4_XS, 1) => 0x1111_1111,
+        _ => return None,
+    })
 }
 
 #[test]
@@ -500,6 +652,7 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
                 BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
                     case.w[(per_row + i) * 32] = 0x3c00_3c00
                 }
+                _ if unit_scale(t, i).is_some() => case.w[(per_row + i) * 32] = unit_scale(t, i).unwrap_or(0),
                 // scales that are not 0
                 BlockType::Q4_K | BlockType::Q5_K if i % block_words < 4 => case.w[(per_row + i) * 32] |= 0x1111_1111,
                 BlockType::Q6_K if i % block_words < 5 => case.w[(per_row + i) * 32] |= 0x0101_0101,

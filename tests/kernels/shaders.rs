@@ -6,7 +6,7 @@ mod expander;
 
 mod table {
     use super::expander;
-    use isobit::internals::blocks::{BlockType, pack};
+    use isobit::internals::blocks::{BlockType, grids, iq4_nl, mxfp4, pack};
     use isobit::internals::cases::{self, Access};
     use isobit::internals::formats::synthetic::Synthetic;
     use isobit::internals::fuse;
@@ -339,6 +339,49 @@ mod table {
         }
         for name in ["ACT_BLOCK_WORDS", "ACT_SUMS", "GROUP", "BLOCK", "Q6K_BLOCK"] {
             assert!(named.get(name).is_some_and(|&n| n > 5), "{name}: {named:?}");
+        }
+    }
+
+    /// The words of the codebook that a shader begins with, as its text has them.
+    fn codebook(name: &str) -> Vec<u32> {
+        let source = shaders::find(name).unwrap_or_else(|| panic!("there is no {name}")).source;
+        let (_, words) = source.split_once("codebook: array<u32, ROWS / 2u> = array<u32, ROWS / 2u>(").expect("a codebook");
+        let (words, _) = words.split_once(')').expect("it ends");
+        let word = |w: &str| u32::from_str_radix(w.strip_prefix("0x")?.strip_suffix('u')?, 16).ok();
+        words.split(',').map(str::trim).filter(|w| !w.is_empty()).map(|w| word(w).expect("a word")).collect()
+    }
+
+    #[test]
+    fn codebooks_of_shaders_are_those_of_rust() {
+        let packed = |codes: &[u16]| -> Vec<u32> {
+            codes.as_chunks::<2>().0.iter().map(|&[low, high]| u32::from(low) | u32::from(high) << 16).collect()
+        };
+        let books: [(&str, &[u16]); 7] = [
+            ("iq2_xxs", &grids::GRID_2XXS.codes),
+            ("iq2_xs", &grids::GRID_2XS.codes),
+            ("iq2_s", &grids::GRID_2S.codes),
+            ("iq3_xxs", &grids::GRID_3XXS.codes),
+            ("iq3_s", &grids::GRID_3S.codes),
+            ("iq1_s", &grids::GRID_1.codes),
+            ("iq1_m", &grids::GRID_1.codes),
+        ];
+        for (t, codes) in books {
+            let found = codebook(&format!("{t}_matvec"));
+            assert_eq!(found.len(), codes.len() / 2, "{t}");
+            let wrong = found.iter().zip(packed(codes)).position(|(a, b)| *a != b);
+            assert_eq!(wrong, None, "{t}: a word differs from src/blocks/grids.rs");
+        }
+    }
+
+    #[test]
+    fn values_of_nibbles_in_shaders_are_those_of_rust() {
+        for (t, values) in [("iq4_nl", iq4_nl::VALUES), ("iq4_xs", iq4_nl::VALUES), ("mxfp4", mxfp4::VALUES), ("nvfp4", mxfp4::VALUES)] {
+            let shader = shaders::find(&format!("{t}_matvec")).expect("checked above");
+            let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
+            for (i, bytes) in values.as_chunks::<4>().0.iter().enumerate() {
+                let word = u32::from_le_bytes(bytes.map(|b| b as u8)) as usize;
+                assert_eq!(number(&module, &format!("VALUES_{i}")), Some(word), "{t}: word {i}");
+            }
         }
     }
 

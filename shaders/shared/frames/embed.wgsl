@@ -1,6 +1,7 @@
 // Embedding lookup. The importing shader gives:
 //   fn row_words() -> u32
 //   fn element(row: u32, e: u32) -> f32     row: index of the row's word 0
+//   fn prepare(thread: u32, threads: u32)   makes what the type reads of workgroup memory, and waits for it
 #import exact
 
 struct Params {
@@ -32,6 +33,7 @@ fn half_at(row: u32, first: u32, i: u32) -> f32 {
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
+    prepare(lid.x, 256u);
     let row = ids[wid.y] - p.row0;
     let e = wid.x * 256u + lid.x;
     if row < p.rows && e < p.dim {

@@ -1,6 +1,6 @@
 // Gate and up rows times one token's activations, SwiGLU, and the 128 results to a Q8K128 block, in one workgroup: a
-// lane owns a row and walks all segments (docs/exactness.md section 4). The importing shader gives row_words and
-// group_value as for `matvec`.
+// lane owns a row and walks all segments (docs/exactness.md section 4). The importing shader gives row_words, group_value
+// and prepare as for `matvec`.
 #import exact
 
 #import gate_up_params
@@ -33,6 +33,7 @@ fn row_dot(row: u32, token: u32) -> f32 {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
     let me = lid.y * 32u + lid.x;
+    prepare(me, 256u);
     let row_blocks = p.dim / 32u;
     let gate = wid.x * 4u + (lid.y & 3u);
     var dot = 0.0;

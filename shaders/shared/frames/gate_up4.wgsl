@@ -19,6 +19,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     zero = wid.z;
     first = wid.y;
     let me = (lid.z * 8u + lid.y) * 8u + lid.x;
+    prepare(me, 256u);
     let row_blocks = p.dim / 32u;
     let gate = wid.x * 4u + lid.z;
     let groups = (p.k + 127u) / 128u;

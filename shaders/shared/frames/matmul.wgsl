@@ -6,6 +6,7 @@
 @compute @workgroup_size(8, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
+    prepare(lid.y * 8u + lid.x, 64u);
     first = (wid.y * 8u + lid.y) * T;
     if first >= p.n_tokens {
         return;

@@ -7,6 +7,7 @@ const T = 1u;
 @compute @workgroup_size(8, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
+    prepare(lid.y * 8u + lid.x, 64u);
     first = wid.y;
     acc[0] = B4(vec4<f32>());
     let groups = (p.k + 127u) / 128u;

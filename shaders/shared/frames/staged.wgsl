@@ -36,6 +36,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     zero = wid.z;
     lane = lid.x;
     tokens = lid.y;
+    prepare(lid.y * 8u + lid.x, 64u);
     first = (wid.y * 8u + lid.y) * T;
     let groups = (p.k + 127u) / 128u;
     let seg = (groups + 7u) / 8u;

@@ -5,6 +5,8 @@
 // The rest of its text is the type:
 //   fn row_words() -> u32                      words of one packed row
 //   fn group_values(row: u32, g: u32)          fills value; row: index in w of the first word of the thread's rows
+//   fn prepare(thread: u32, threads: u32)      where it is a frame of one type: makes what the type reads of workgroup memory,
+//                                              and waits for it
 // (two of them, under other names, where a matrix has rows of two types).
 // Four rows side by side are one vec4 of w, so a lane's load is 16 bytes and eight lanes hold the 32 rows.
 #import exact
@@ -31,11 +33,7 @@ fn add_digit(digit: u32, v: vec4<f32>, before: vec4<f32>) -> vec4<f32> {
     return B4(B4(v * 128.0) + before);
 }
 
-// Four codes each of four rows, from two places of a group.
-struct Codes {
-    low: vec4<u32>,
-    high: vec4<u32>,
-}
+#import codes
 
 #import act_sums
 #import act_layout

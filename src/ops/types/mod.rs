@@ -34,6 +34,7 @@ pub mod q5k;
 pub mod q6k;
 pub mod q8_0;
 pub mod q8k128;
+mod scaled;
 pub mod tq2_0;
 pub mod w4a16;
 pub mod w8a16;
