@@ -5,7 +5,7 @@
 
 const BLOCK = 17u; // words of a superblock
 const PARTS = 1u;
-const RUNS = 1u;
+const RUNS = 4u;
 const APART = 1u;
 const HEAD = 1u;
 const WORDS = 8u;
