@@ -1,4 +1,5 @@
-//! Searches for scales that several encoders share: ggml's `make_qkx`, `make_qx` and `make_qp`, operation for operation.
+//! Searches for scales that several encoders share: ggml's `make_qkx`, `make_qx` and `make_qp`, operation for
+//! operation.
 //!
 //! `J` sub-blocks of `E` elements are searched side by side, which lets the compiler use vectors while every sub-block
 //! still sums its elements one after the other, as the reference does: `x[i][j]` is element i of sub-block j.
@@ -61,7 +62,8 @@ pub(super) fn sum_of_squares(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |sum, v| sum + v * v)
 }
 
-/// Weights of elements from their importances; `s2` is the mean square, or twice that, of what the format takes it over.
+/// Weights of elements from their importances; `s2` is the mean square, or twice that, of what the format takes it
+/// over.
 #[inline(always)]
 pub(super) fn weights<const N: usize>(x: &[f32; N], importances: &[f32; N], s2: f32) -> [f32; N] {
     std::array::from_fn(|i| importances[i] * (s2 + x[i] * x[i]).sqrt())
@@ -182,8 +184,8 @@ fn take<const E: usize, const J: usize>(codes: &mut [[f32; J]; E], trial: &[[f32
     }
 }
 
-/// Weighted least squares over several starting scales (ggml's `make_qx_quants`, error type 1). Codes are -nmax..nmax with
-/// nmax added; those of a sub-block that counts as zero are 0.
+/// Weighted least squares over several starting scales (ggml's `make_qx_quants`, error type 1). Codes are -nmax..nmax
+/// with nmax added; those of a sub-block that counts as zero are 0.
 #[inline(always)]
 pub(crate) fn symmetric<const E: usize, const J: usize>(
     x: &[[f32; J]; E],

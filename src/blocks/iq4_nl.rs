@@ -65,8 +65,8 @@ fn nearest_code(v: f32) -> u8 {
 }
 
 /// The scales of eight times 32 elements, searched side by side (see [`fit`]): codes by 127 over the first element of
-/// largest magnitude and by fifteen scales around that, each time the least squares for the codes. 0 where there is nothing
-/// to scale.
+/// largest magnitude and by fifteen scales around that, each time the least squares for the codes. 0 where there is
+/// nothing to scale.
 pub(super) fn fit_scales(x: &[f32; 256], weight: &[f32; 256]) -> [f32; 8] {
     let (x, weight) = (fit::side_by_side::<32, 8>(x), fit::side_by_side::<32, 8>(weight));
     let mut max = [0.0f32; 8];

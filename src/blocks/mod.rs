@@ -144,6 +144,9 @@ block_types! {
     W8A8 = w8a8::FORMAT,
 }
 
+/// Encodes one row of whole blocks with an importance for each of its elements.
+pub type Weighted = fn(x: &[f32], importances: &[f32], out: &mut [u8]);
+
 /// A weight type: what is known of it but for the arithmetic of kernels, which `ops::types` and `simd` have.
 pub struct Format {
     /// the name ggml and its tools use: `Q4_K`
@@ -157,7 +160,7 @@ pub struct Format {
     /// encodes whole blocks
     pub encode: fn(x: &[f32], out: &mut [u8]),
     /// encodes one row with an importance for each of its elements; `None`: importances change nothing
-    pub weighted: Option<fn(x: &[f32], importances: &[f32], out: &mut [u8])>,
+    pub weighted: Option<Weighted>,
     /// the numbers of a block that must be finite
     pub numbers: &'static [Number],
     /// the type it is packed as, itself but for Q8_K
@@ -190,8 +193,8 @@ pub enum NumberKind {
     BF16,
     /// IEEE binary32
     F32,
-    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and with it
-    /// every weight of the block
+    /// one byte: the exponent of MXFP4, whose codes are the rest of the block. Finite are a byte other than 255 and
+    /// with it every weight of the block
     E8M0,
     /// an IEEE binary16 whose nibbles, the lowest first, are the top nibbles of four u16: that of IQ1_M
     TopNibbles,
@@ -388,8 +391,8 @@ fn encode_weighted<B: Pod, const N: usize>(
     }
 }
 
-/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros stand in
-/// for blocks that a row does not have.
+/// As [`encode_weighted`] for blocks of 32 elements, eight at a time: their scales are searched side by side. Zeros
+/// stand in for blocks that a row does not have.
 fn encode_eight<B: Pod>(
     ty: BlockType,
     x: &[f32],

@@ -1,4 +1,5 @@
-//! MXFP4: 32 codes of 4 bits (e2m1: a sign, two bits of exponent, one of mantissa) and one scale that is a power of two.
+//! MXFP4: 32 codes of 4 bits (e2m1: a sign, two bits of exponent, one of mantissa) and one scale that is a power of
+//! two.
 //!
 //! ```text
 //! byte  0    1                                16
@@ -9,8 +10,8 @@
 //! value of an element with code q = VALUES[q] * 2^(E - 128)
 //! ```
 //!
-//! [`VALUES`] are twice those of e2m1 and so integers; the scale is half of E's (2^(E - 127) in the OCP text). The table
-//! and the search for a code are shared with [`super::nvfp4`].
+//! [`VALUES`] are twice those of e2m1 and so integers; the scale is half of E's (2^(E - 127) in the OCP text). The
+//! table and the search for a code are shared with [`super::nvfp4`].
 
 use bytemuck::{Pod, Zeroable};
 
@@ -71,8 +72,8 @@ pub(super) fn nearest_code(d: f32, x: f32) -> u8 {
     code
 }
 
-/// floor(log2(amax)) + 125 of a positive number as C's `floorf(log2f(amax))` has it: log2f rounds to f32, so just below a
-/// power of two it is that power's. 0 for what is below 2^-125, where ggml's conversion to a byte is undefined.
+/// floor(log2(amax)) + 125 of a positive number as C's `floorf(log2f(amax))` has it: log2f rounds to f32, so just below
+/// a power of two it is that power's. 0 for what is below 2^-125, where ggml's conversion to a byte is undefined.
 fn exponent(amax: f32) -> u8 {
     let bits = amax.to_bits();
     let e = (bits >> 23) as i32 - 127;
@@ -105,7 +106,8 @@ impl BlockMXFP4 {
         }
     }
 
-    /// ggml's reference quantiser: the largest magnitude is scaled into 4 to 8 (codes end at 6), every code is the nearest.
+    /// ggml's reference quantiser: the largest magnitude is scaled into 4 to 8 (codes end at 6), every code is the
+    /// nearest.
     pub fn encode(x: &[f32; 32]) -> Self {
         let amax = peak(x).abs();
         let mut b = BlockMXFP4 { e: if amax > 0.0 { exponent(amax) } else { 0 }, qs: [0; 16] };
@@ -137,4 +139,29 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// When `out` is not the 17 bytes per 32 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
     encode_blocks(BlockType::MXFP4, x, out, BlockMXFP4::encode);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_is_that_of_a_logarithm_rounded_to_f32() {
+        let mut up = 0;
+        for e in -125..=127i32 {
+            let next = 2f64.powi(e + 1);
+            for n in 0..60 {
+                // the n-th number below a power of two, and the n-th from the one before
+                for x in [next * (1.0 - n as f64 * 2f64.powi(-24)), next / 2.0 * (1.0 + n as f64 * 2f64.powi(-23))] {
+                    if x > f64::from(f32::MAX) {
+                        continue;
+                    }
+                    let want = (x.log2() as f32).floor() as i32;
+                    assert_eq!(i32::from(exponent(x as f32)), want + 125, "{x:e}");
+                    up += i32::from(2f64.powi(want) > x);
+                }
+            }
+        }
+        assert!(up > 1000, "{up} numbers whose logarithm is rounded up to an integer");
+    }
 }

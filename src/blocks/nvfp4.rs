@@ -44,8 +44,8 @@ pub(super) const FORMAT: Format = Format {
     pack: |rows, out| pack::blocks(rows, out, packed),
 };
 
-/// The scale of a byte: K * 2^-10 with K = m for x = 0, else (8 + m) * 2^(x - 1), x being bits 6..3 and m bits 2..0. Bit 7
-/// has no meaning; 0x7f, a NaN elsewhere, is 0.
+/// The scale of a byte: K * 2^-10 with K = m for x = 0, else (8 + m) * 2^(x - 1), x being bits 6..3 and m bits 2..0.
+/// Bit 7 has no meaning; 0x7f, a NaN elsewhere, is 0.
 pub fn scale(byte: u8) -> f32 {
     let (x, m) = ((byte >> 3) & 15, u32::from(byte & 7));
     let k = if x == 0 { m } else { (8 + m) << (x - 1) };

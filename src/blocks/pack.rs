@@ -377,10 +377,10 @@ mod tests {
             BlockType::IQ3_XXS => parts(&b[..2], &[66..98, 2..66]),
             BlockType::IQ2_S => parts(&b[..2], &[74..82, 66..74, 2..34, 34..66]),
             BlockType::IQ2_XS => parts(&b[..2], &[66..74, 2..66]),
-            BlockType::IQ2_XXS => parts(&b[..2], &[2..66]),
+            BlockType::IQ2_XXS => parts(&b[..2], &[2..34, 34..66]),
             BlockType::IQ1_S => parts(&b[..2], &[34..50, 2..34]),
             BlockType::IQ1_M => parts(&[], &[48..56, 32..48, 0..32]),
-            BlockType::TQ2_0 => parts(&b[64..66], &[0..64]),
+            BlockType::TQ2_0 => parts(&b[64..66], &[0..32, 32..64]),
             BlockType::TQ1_0 => {
                 let digit = |e: usize| {
                     let (byte, before) = match e {

@@ -57,8 +57,8 @@ impl BlockQ1_0 {
     }
 }
 
-/// d, then four words of bits: bit t of byte c of word j belongs to element 16t + 4j + c, so that a shift brings those of
-/// four neighbouring elements, which meet one word of activations, to one place of the four bytes.
+/// d, then four words of bits: bit t of byte c of word j belongs to element 16t + 4j + c, so that a shift brings those
+/// of four neighbouring elements, which meet one word of activations, to one place of the four bytes.
 fn packed(b: &[u8], w: &mut [u32; 5]) {
     w[0] = pack::u16_at(b, 0);
     for (t, bits) in b[2..18].as_chunks::<2>().0.iter().enumerate() {

@@ -62,8 +62,8 @@ impl BlockQ2_0 {
     }
 }
 
-/// Up to two blocks: their scales in a word, then four words of codes each: bits 2t+1 .. 2t of byte c of word j belong to
-/// element 16t + 4j + c, so that a shift brings four neighbours, which meet one word of activations, to one place.
+/// Up to two blocks: their scales in a word, then four words of codes each: bits 2t+1 .. 2t of byte c of word j belong
+/// to element 16t + 4j + c, so that a shift brings four neighbours, which meet one word of activations, to one place.
 fn packed(b: &[u8], w: &mut [u32; 9]) {
     for (i, b) in b.chunks_exact(18).enumerate() {
         w[0] |= pack::u16_at(b, 0) << (16 * i);

@@ -104,8 +104,8 @@ impl BlockQ2K {
         let mut codes = [0u8; 256];
         for (j, (codes, x)) in codes.as_chunks_mut::<16>().0.iter_mut().zip(x.as_chunks::<16>().0).enumerate() {
             let (step, offset) = b.step(j);
-            // A sub-block whose stored scale is 0 keeps the codes of the search: they decode to nothing, but they are in
-            // the file.
+            // A sub-block whose stored scale is 0 keeps the codes of the search: they decode to nothing, but they are
+            // in the file.
             *codes = match step == 0.0 {
                 true => std::array::from_fn(|i| fit.codes[i][j] as u8),
                 false => x.map(|v| nearest_int((v + offset) / step).clamp(0, 3) as u8),

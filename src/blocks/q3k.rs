@@ -8,8 +8,9 @@
 //! element e in half h = e / 128, quarter t = (e % 128) / 32, l = e % 32:
 //!     bits 1 0: bits 2t+1 .. 2t of byte 32h + l of qs
 //!     bit 2:    bit 4h + t of hm[l]
-//! sub-block j of 16: bits 3..0 of its scale are nibble j / 8 (0: low) of sc[j % 8], bits 5 4 are bits 2(j/4)+1 .. 2(j/4)
-//!     of sc[8 + j % 4]
+//! scale of sub-block j of 16:
+//!     bits 3..0: nibble j / 8 (0: low) of sc[j % 8]
+//!     bits 5 4:  bits 2(j/4)+1 .. 2(j/4) of sc[8 + j % 4]
 //! code = those three bits - 4;  value = (d * (scale - 32)) * code
 //! ```
 
@@ -128,8 +129,8 @@ impl BlockQ3K {
         let mut b = BlockQ3K { sc: pack_scales(scales), d, ..BlockQ3K::zeroed() };
         for (j, (codes, x)) in codes.as_chunks_mut::<16>().0.iter_mut().zip(x.as_chunks::<16>().0).enumerate() {
             let step = b.step(j);
-            // A sub-block whose stored scale is 0 keeps the codes of the search: they decode to nothing, but they are in
-            // the file.
+            // A sub-block whose stored scale is 0 keeps the codes of the search: they decode to nothing, but they are
+            // in the file.
             if step != 0.0 {
                 *codes = x.map(|v| (nearest_int(v / step).clamp(-4, 3) + 4) as u8);
             }

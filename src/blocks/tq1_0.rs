@@ -9,7 +9,8 @@
 //!     e < 160:  digit e / 32 of qs[e % 32]
 //!     e < 240:  digit (e - 160) / 16 of qs[32 + (e - 160) % 16]
 //!     else      digit (e - 240) / 4 of qh[(e - 240) % 4], whose fifth digit is 0
-//! a byte is ceil(v * 256 / 243) of the number v of its five digits in base 3;  digit p = ((byte * 3^p % 256) * 3) / 256
+//! a byte is ceil(v * 256 / 243), v being the number of its five digits in base 3
+//! digit p of a byte = ((byte * 3^p % 256) * 3) / 256
 //! value of an element with digit t = d * (t - 1)
 //! ```
 //!

@@ -57,7 +57,8 @@ pub(super) fn pair(qs: &[u8; 64], e: usize) -> u8 {
     (qs[32 * (e / 128) + e % 32] >> (2 * (e % 128 / 32))) & 3
 }
 
-/// Scale and codes 0, 1, 2 of 256 elements: the largest magnitude becomes 1, the others are rounded half away from zero.
+/// Scale and codes 0, 1, 2 of 256 elements: the largest magnitude becomes 1, the others are rounded half away from
+/// zero.
 pub(super) fn ternary(x: &[f32; 256]) -> ([u8; 2], [u8; 256]) {
     let d = peak(x).abs();
     let id = if d != 0.0 { 1.0 / d } else { 0.0 };

@@ -4,10 +4,11 @@
 //! quality.
 
 use isobit::internals::blocks::{
-    BlockType, NumberKind, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, q4_1, q4k, q5k, q6k, q8k, q8k128, w4a16,
-    w8a16,
+    BlockType, NumberKind, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, iq4_nl, iq4_xs, mxfp4, nvfp4, q2k, q3k,
+    q4_1, q4k, q5k, q6k, q8k, q8k128, w4a16, w8a16,
 };
 use isobit::internals::formats::{Container, LoadMode};
+use sha2::{Digest, Sha256};
 
 // ---------------------------------------------------------------- comparing
 
@@ -120,7 +121,47 @@ const QUANTISED: [(BlockType, &str); 8] = [
     (BlockType::Q6_K, "q6_k"),
 ];
 
-const BLOCKED: [BlockType; 12] = [
+/// Types with vectors of one producer: the folder, and the sum (SHA-256) of `quantized.bin` decoded, as little-endian
+/// f32.
+const SUMMED: [(BlockType, &str, &str); 10] = [
+    (BlockType::Q2_K, "q2_k", "62cc8bb20af6d6f017490d844edda43e2d0c65a83860585d902273fbdb747b06"),
+    (BlockType::Q3_K, "q3_k", "43ed0fcba48bef81467a446ea88bc3083871ff274aa2df36f51805a47e93e2eb"),
+    (BlockType::IQ4_NL, "iq4_nl", "5aad635b3192b34f9c389e8bd4af9a8933beb4e320f97975e681fef0fe1d4514"),
+    (BlockType::IQ4_XS, "iq4_xs", "463bea3d7ccbb74397a05adca6468292144b43ffa39eae3a21e32a8a373c696c"),
+    (BlockType::TQ1_0, "tq1_0", "654a57db12cdeb167d9ec753fda7b5ed2d3d4b5581c40761ae61836271a36dda"),
+    (BlockType::TQ2_0, "tq2_0", "654a57db12cdeb167d9ec753fda7b5ed2d3d4b5581c40761ae61836271a36dda"),
+    (BlockType::MXFP4, "mxfp4", "11eedc0a74b6eb3d2e77191c8dc185dfae9bf2db75f9cbbcdff1852ca44d7409"),
+    (BlockType::NVFP4, "nvfp4", "151317f04b0d111a0fb253cf243477363f5ac1938a879b6459b5c12e8a00a05a"),
+    (BlockType::Q1_0, "q1_0", "4f1a08f8f0b6a55cf4191b9709168ade00dcd6a3be0120194b5502beb0c193e3"),
+    (BlockType::Q2_0, "q2_0", "393192a48fc12904437cf9c26e4962aa87d15e170704e2ee1615e3023ad8ccad"),
+];
+
+/// Types of which importances change the blocks.
+const WEIGHTED: [(BlockType, &str); 11] = [
+    (BlockType::Q4_0, "q4_0"),
+    (BlockType::Q4_1, "q4_1"),
+    (BlockType::Q5_0, "q5_0"),
+    (BlockType::Q5_1, "q5_1"),
+    (BlockType::Q2_K, "q2_k"),
+    (BlockType::Q3_K, "q3_k"),
+    (BlockType::Q4_K, "q4_k"),
+    (BlockType::Q5_K, "q5_k"),
+    (BlockType::Q6_K, "q6_k"),
+    (BlockType::IQ4_NL, "iq4_nl"),
+    (BlockType::IQ4_XS, "iq4_xs"),
+];
+
+const BLOCKED: [BlockType; 22] = [
+    BlockType::Q2_K,
+    BlockType::Q3_K,
+    BlockType::IQ4_NL,
+    BlockType::IQ4_XS,
+    BlockType::TQ1_0,
+    BlockType::TQ2_0,
+    BlockType::MXFP4,
+    BlockType::NVFP4,
+    BlockType::Q1_0,
+    BlockType::Q2_0,
     BlockType::Q8_0,
     BlockType::Q4_0,
     BlockType::Q4_1,
@@ -158,10 +199,124 @@ fn decoding_blocks_of_random_bits_gives_the_reference_bits() {
 }
 
 #[test]
+fn decoding_blocks_of_the_reference_library_gives_its_bits() {
+    for (ty, dir, sum) in SUMMED {
+        let bytes: Vec<u8> =
+            decoded(ty, &file(&format!("{dir}/quantized.bin"))).into_iter().flat_map(f32::to_le_bytes).collect();
+        assert_eq!(format!("{:x}", Sha256::digest(bytes)), sum, "{dir}/quantized.bin decoded");
+        for blocks in ["random_blocks", "edge_blocks"] {
+            let got = decoded(ty, &file(&format!("{dir}/{blocks}.bin")));
+            check(&format!("{dir}/{blocks}"), same_bits(&got, &floats(&format!("{dir}/{blocks}.f32"))));
+        }
+    }
+}
+
+/// A block's values without its float scale: sub-scale times code, all integers. For Q2_K also the minima, negated.
+fn integers(ty: BlockType, block: &[u8]) -> Vec<Vec<i32>> {
+    let one = f32_to_f16(1.0).to_le_bytes();
+    let fields: &[&[(usize, &[u8])]] = match ty {
+        BlockType::Q2_K => &[&[(80, &one), (82, &[0, 0])], &[(80, &[0, 0]), (82, &one)]],
+        BlockType::Q3_K => &[&[(108, &one)]],
+        BlockType::TQ1_0 => &[&[(52, &one)]],
+        BlockType::TQ2_0 => &[&[(64, &one)]],
+        BlockType::MXFP4 => &[&[(0, &[128])]],
+        BlockType::NVFP4 => &[&[(0, &[64; 4])]],
+        _ => &[&[(0, &one)]],
+    };
+    let with = |fields: &[(usize, &[u8])]| {
+        let mut block = block.to_vec();
+        for (at, bytes) in fields {
+            block[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        decoded(ty, &block).into_iter().map(|v| v as i32).collect()
+    };
+    fields.iter().map(|f| with(f)).collect()
+}
+
+#[test]
+fn integer_parts_give_the_reference_integer_dots() {
+    let act = file("q8_k/quantized_y.bin");
+    let act: Vec<&[i8]> = act.chunks_exact(292).map(|b| bytemuck::cast_slice(&b[4..260])).collect();
+    for (ty, dir, _) in SUMMED {
+        // [weight row][activation row][group], for Q2_K of two sums
+        let group = match ty {
+            BlockType::NVFP4 => 16,
+            BlockType::IQ4_NL | BlockType::MXFP4 => 32,
+            BlockType::Q2_0 => 64,
+            _ => 128,
+        };
+        let bytes = file(&format!("{dir}/quantized.bin"));
+        let mut got = Vec::new();
+        for row in bytes.chunks_exact(bytes.len() / 20) {
+            let blocks: Vec<_> = row.chunks_exact(ty.bytes()).map(|b| integers(ty, b)).collect();
+            for act in act.chunks_exact(2) {
+                let act = act.concat();
+                for at in (0..512).step_by(group) {
+                    for part in 0..blocks[0].len() {
+                        let code = |e: usize| blocks[e / ty.elems()][part][e % ty.elems()];
+                        let sum: i32 = (at..at + group).map(|e| code(e) * i32::from(act[e])).sum();
+                        got.push(if part == 1 { -sum } else { sum });
+                    }
+                }
+            }
+        }
+        assert_eq!(got, words(&format!("{dir}/dot_ints.i32"), i32::from_le_bytes), "{dir}");
+    }
+}
+
+#[test]
+fn encoding_with_importances_gives_the_reference_bytes() {
+    let (x, importances) = (floats("input/x.f32"), floats("imatrix/weights.f32"));
+    for (ty, dir) in WEIGHTED {
+        let want = file(&format!("{dir}/quantized_im.bin"));
+        let encoded = |importances: &[f32]| -> Vec<u8> {
+            let row = |x: &[f32]| {
+                let mut out = vec![0xff; ty.row_bytes(512).unwrap()];
+                ty.encode_row_weighted(x, importances, &mut out);
+                out
+            };
+            x.chunks_exact(512).flat_map(row).collect()
+        };
+        check(dir, same_bytes(ty, &encoded(&importances), &want));
+        // others give other blocks
+        let mut other = importances.clone();
+        other[33] = 900.0;
+        assert!(same_bytes(ty, &encoded(&other), &want).is_err(), "{dir}");
+    }
+}
+
+#[test]
+fn importances_of_zero_make_no_block_that_is_refused() {
+    let x: Vec<f32> = (0..512).map(|i| (i % 37) as f32 * 0.25 - 3.0).collect();
+    for (ty, _) in WEIGHTED {
+        for width in [ty.elems(), 512] {
+            let mut out = vec![0xff; ty.row_bytes(width).unwrap()];
+            ty.encode_row_weighted(&x[..width], &vec![0.0; width], &mut out);
+            assert_eq!(ty.find_bad_scale(&out), None, "{} of {width}", ty.name());
+        }
+    }
+    // rows that are no whole number of eight blocks are as if they were longer
+    for ty in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q5_0, BlockType::Q5_1, BlockType::IQ4_NL] {
+        let importances: Vec<f32> = (0..320).map(|i| 1.0 + (i % 5) as f32).collect();
+        let mut short = vec![0; ty.row_bytes(32).unwrap()];
+        ty.encode_row_weighted(&x[..32], &importances[..32], &mut short);
+        let mut long = vec![0; ty.row_bytes(320).unwrap()];
+        // ten times the same block: the row's mean square is that of one
+        ty.encode_row_weighted(&x[..32].repeat(10), &importances[..32].repeat(10), &mut long);
+        assert!(long.chunks_exact(ty.bytes()).all(|b| b == &long[..ty.bytes()]), "{}", ty.name());
+        check(ty.name(), same_bytes(ty, &long[..ty.bytes()], &short));
+    }
+}
+
+#[test]
 fn encoding_the_shared_rows_gives_the_reference_bytes() {
     let (x, y) = (floats("input/x.f32"), floats("input/y.f32"));
     assert_eq!((x.len(), y.len()), (20 * 512, 4 * 512));
     for (ty, dir) in QUANTISED {
+        let want = file(&format!("{dir}/quantized.bin"));
+        check(dir, same_bytes(ty, &encoded(ty, &x, 512), &want));
+    }
+    for (ty, dir, _) in SUMMED {
         let want = file(&format!("{dir}/quantized.bin"));
         check(dir, same_bytes(ty, &encoded(ty, &x, 512), &want));
     }
@@ -442,9 +597,13 @@ fn every_bit_of_a_block_reaches_the_decoded_values() {
         match ty {
             BlockType::W8A16 => block[4] = 0x34,
             BlockType::W4A16 => block[4] = 4,
+            // no sub-block of codes 0 alone
+            BlockType::Q2_K => block[16..80].fill(0x75),
             _ => {}
         }
         let used = match ty {
+            // a bit of a byte of five digits need not change one: those are enumerated below
+            BlockType::TQ1_0 => continue,
             BlockType::Q8_K | BlockType::Q8K128 => 4 + ty.elems(),
             _ => ty.bytes(),
         };
@@ -454,9 +613,31 @@ fn every_bit_of_a_block_reaches_the_decoded_values() {
             let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let got = decoded(ty, &flipped);
+            // the sign of a scale that has none
+            if ty == BlockType::NVFP4 && bit < 32 && bit % 8 == 7 {
+                check(ty.name(), same_bits(&got, &want));
+                continue;
+            }
             assert!(same_bits(&got, &want).is_err(), "{}: bit {bit} changes nothing", ty.name());
         }
     }
+}
+
+#[test]
+fn every_five_ternary_digits_have_a_byte_of_their_own_and_come_back() {
+    let mut seen = std::collections::BTreeSet::new();
+    for v in 0..243usize {
+        // element 32p of the block is digit p of byte 0, the most significant first
+        let digits: Vec<f32> = [81, 27, 9, 3, 1].iter().map(|w| (v / w % 3) as f32 - 1.0).collect();
+        let mut x = [1.0f32; 256];
+        for (p, d) in digits.iter().enumerate() {
+            x[32 * p] = *d;
+        }
+        let bytes = encoded(BlockType::TQ1_0, &x, 256);
+        assert_eq!(decoded(BlockType::TQ1_0, &bytes), x, "{digits:?}");
+        seen.insert(bytes[0]);
+    }
+    assert_eq!(seen.len(), 243);
 }
 
 // ---------------------------------------------------------------- quality and robustness
@@ -480,6 +661,18 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
             BlockType::Q5_0 => span(head, -16.0, 15.0, 0.0),
             BlockType::Q4_1 => span(head, 0.0, 15.0, -f16([block[2], block[3]])),
             BlockType::Q5_1 => span(head, 0.0, 31.0, -f16([block[2], block[3]])),
+            BlockType::Q2_K => {
+                let b: &q2k::BlockQ2K = bytemuck::from_bytes(block);
+                let sc = b.sc[e / 16];
+                span(f16(b.d) * (sc & 15) as f32, 0.0, 3.0, f16(b.dmin) * (sc >> 4) as f32)
+            }
+            BlockType::Q3_K => {
+                let b: &q3k::BlockQ3K = bytemuck::from_bytes(block);
+                span(f16(b.d) * b.scale(e / 16) as f32, -4.0, 3.0, 0.0)
+            }
+            BlockType::TQ1_0 => span(f16([block[52], block[53]]), -1.0, 1.0, 0.0),
+            BlockType::TQ2_0 => span(f16([block[64], block[65]]), -1.0, 1.0, 0.0),
+            BlockType::Q2_0 => span(head, -1.0, 1.0, 0.0),
             BlockType::Q4_K => {
                 let b: &q4k::BlockQ4K = bytemuck::from_bytes(block);
                 k(b.d, b.dmin, &b.scales, e, 15.0)
@@ -516,7 +709,9 @@ fn grid(ty: BlockType, block: &[u8]) -> Vec<(f32, f32, f32)> {
 #[test]
 fn random_rows_come_back_within_half_a_step() {
     const SEED: u64 = 20260901;
-    for ty in BLOCKED {
+    // those of tables have no one step (below), Q1_0 has signs alone
+    let tables = [BlockType::IQ4_NL, BlockType::IQ4_XS, BlockType::MXFP4, BlockType::NVFP4, BlockType::Q1_0];
+    for ty in BLOCKED.into_iter().filter(|t| !tables.contains(t)) {
         let mut random = Random(SEED);
         for case in 0..200 {
             let n = ty.elems() * (1 + random.below(4));
@@ -535,8 +730,14 @@ fn random_rows_come_back_within_half_a_step() {
                 // These choose codes with the scale (and minimum) before it is rounded to f16: off by up to half a unit
                 // of the f16 (relative 2^-11, absolute 2^-25) times the largest code.
                 let half_unit = |v: f32| f32::max(v.abs() / 2048.0, 2f32.powi(-25));
-                let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]])).abs();
+                let at = match ty {
+                    BlockType::TQ1_0 => 52,
+                    BlockType::TQ2_0 => 64,
+                    _ => 0,
+                };
+                let d = f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]])).abs();
                 let slack = match ty {
+                    BlockType::TQ1_0 | BlockType::TQ2_0 | BlockType::Q2_0 => half_unit(d) / d,
                     BlockType::Q8_0 => 127.0 * half_unit(d) / d,
                     BlockType::Q4_0 => 8.0 * half_unit(d) / d,
                     BlockType::Q5_0 => 16.0 * half_unit(d) / d,
@@ -563,6 +764,7 @@ fn random_rows_come_back_within_half_a_step() {
                     // have no code for the negated peak. The offset of W8A16 and W4A16 is rounded.
                     let cut = match ty {
                         BlockType::Q4_0 | BlockType::Q5_0 => 1.0 + slack,
+                        BlockType::Q2_K | BlockType::Q3_K => 3.0,
                         BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K => 3.0,
                         BlockType::W8A16 | BlockType::W4A16 => 0.5 + slack,
                         _ => slack,
@@ -575,11 +777,60 @@ fn random_rows_come_back_within_half_a_step() {
 }
 
 #[test]
+fn codes_into_a_table_are_those_of_the_nearest_values() {
+    let f16 = |d: [u8; 2]| f16_to_f32(u16::from_le_bytes(d));
+    let mut random = Random(20261123);
+    for ty in [BlockType::IQ4_NL, BlockType::IQ4_XS, BlockType::MXFP4, BlockType::NVFP4] {
+        for _ in 0..200 {
+            // large enough for scales that are normal as f16
+            let size = 10f32.powi(random.below(3) as i32);
+            let x: Vec<f32> = (0..ty.elems()).map(|_| size * random.normal()).collect();
+            let bytes = encoded(ty, &x, x.len());
+            let y = decoded(ty, &bytes);
+            for (e, (x, y)) in x.iter().zip(y).enumerate() {
+                let d = match ty {
+                    BlockType::IQ4_NL => f16([bytes[0], bytes[1]]),
+                    BlockType::IQ4_XS => {
+                        let b: &iq4_xs::BlockIQ4XS = bytemuck::from_bytes(&bytes);
+                        f16(b.d) * b.scale(e / 32) as f32
+                    }
+                    BlockType::MXFP4 => bytemuck::from_bytes::<mxfp4::BlockMXFP4>(&bytes).scale(),
+                    _ => nvfp4::scale(bytes[e / 16]),
+                };
+                let table = if ty.name().starts_with("IQ4") { &iq4_nl::VALUES } else { &mxfp4::VALUES };
+                let nearest = table.iter().map(|&v| (v as f32 * d - x).abs()).fold(f32::MAX, f32::min);
+                // the IQ4 codes are those of the scale before it was rounded to f16
+                let slack = if ty.name().starts_with("IQ4") { 127.0 * d.abs() / 1000.0 } else { 0.0 };
+                assert!((y - x).abs() <= nearest + slack, "{} element {e}: {x} -> {y}, scale {d}", ty.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn scales_of_a_byte_are_those_of_their_formats() {
+    // 2^(E - 128): halved, as the codes are doubled
+    for e in 0..255u8 {
+        let want = 2f64.powi(i32::from(e) - 128);
+        assert_eq!(f64::from(mxfp4::BlockMXFP4 { e, qs: [0; 16] }.scale()), want, "{e}");
+    }
+    // four bits of exponent, three of mantissa, halved; two bytes that are 0
+    for byte in 0..=255u8 {
+        let (x, m) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+        let value = if x == 0 { m / 8.0 * 2f64.powi(-6) } else { (1.0 + m / 8.0) * 2f64.powi(x - 7) };
+        let want = if byte == 0x7f { 0.0 } else { value / 2.0 };
+        assert_eq!(f64::from(nvfp4::scale(byte)), want, "{byte:02x}");
+    }
+}
+
+#[test]
 fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
     const N: usize = 9;
     let bad16 = [0x7c00u16, 0xfc00, 0x7e00, 0x7c01, 0xffff];
     let bad32 = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(u32::MAX)];
-    for ty in BlockType::ALL {
+    // every byte is a finite scale of NVFP4
+    assert_eq!(BlockType::NVFP4.find_bad_scale(&[0xff; 72]), None);
+    for ty in BlockType::ALL.into_iter().filter(|t| *t != BlockType::NVFP4) {
         let n = N * ty.elems();
         let x: Vec<f32> = (0..n).map(|i| (i % 37) as f32 * 0.25 - 3.0).collect();
         let clean = encoded(ty, &x, n);
@@ -588,12 +839,22 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
         let offsets: &[usize] = match ty {
             BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
             BlockType::Q6_K => &[208],
+            BlockType::Q2_K => &[80, 82],
+            BlockType::Q3_K => &[108],
+            BlockType::TQ1_0 => &[52],
+            BlockType::TQ2_0 => &[64],
+            BlockType::IQ1_M => &[48],
             BlockType::W8A8 => &[0, 8],
             _ => &[0],
         };
         let wide = ty.format().numbers[0].kind == NumberKind::F32;
         let patterns: Vec<Vec<u8>> = match ty {
             _ if wide => bad32.iter().map(|v| v.to_le_bytes().to_vec()).collect(),
+            BlockType::MXFP4 => vec![vec![255]],
+            // a nibble of the f16 at the top of each half
+            BlockType::IQ1_M => {
+                bad16.iter().map(|v| (0..4).flat_map(|i| [0, (v >> (4 * i) << 4) as u8]).collect()).collect()
+            }
             BlockType::BF16 => {
                 bad32.iter().map(|v| (v.to_bits() >> 16) as u16).map(|v| v.to_le_bytes().to_vec()).collect()
             }
@@ -615,9 +876,12 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
         // The largest finite values are no fault, and codes of all ones are not scales.
         let mut bytes = clean.clone();
         let (max, width) = match ty {
-            _ if wide => (f32::MAX.to_le_bytes(), 4),
-            BlockType::BF16 => ([0x7f, 0x7f, 0, 0], 2),
-            _ => ([0xff, 0x7b, 0, 0], 2),
+            _ if wide => (f32::MAX.to_le_bytes().to_vec(), 4),
+            BlockType::BF16 => (vec![0x7f, 0x7f], 2),
+            // with codes of all ones, -12
+            BlockType::MXFP4 => (vec![252], 1),
+            BlockType::IQ1_M => (vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xbf, 0xff, 0x7f], 8),
+            _ => (vec![0xff, 0x7b], 2),
         };
         bytes.fill(0xff);
         for block in 0..N {
@@ -634,7 +898,9 @@ fn a_planted_nan_or_infinite_scale_is_found_in_every_position() {
 fn no_bytes_and_no_values_make_a_codec_panic() {
     let mut random = Random(7);
     for ty in BlockType::ALL {
-        for _ in 0..300 {
+        // codebooks take long to search
+        let codebook = ["IQ1", "IQ2", "IQ3"].iter().any(|name| ty.name().starts_with(name));
+        for _ in 0..if codebook { 20 } else { 300 } {
             let bytes: Vec<u8> = (0..2 * ty.bytes()).map(|_| random.next() as u8).collect();
             decoded(ty, &bytes);
             let odd = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 1e-45, -1e-39, 1e-30];
