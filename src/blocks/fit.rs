@@ -275,7 +275,8 @@ struct Bettering {
 }
 
 impl Bettering {
-    /// `codes` of `x`, within `range`; with `BOTH` a code is left alone where nothing but it has a weight.
+    /// `codes` of `x`, within `range`; with `BOTH` a code is left alone where nothing but it has a weight, and codes are
+    /// bytes: one below 0 wraps, as in the reference.
     fn run<const BOTH: bool>(&mut self, x: &[f32], weight: &[f32], codes: &mut [i32], range: (i32, i32)) {
         for _ in 0..5 {
             let mut changed = false;
@@ -292,7 +293,7 @@ impl Bettering {
                 lx += w * x * new as f32;
                 l2 += w * new as f32 * new as f32;
                 if l2 > 0.0 && lx * lx * self.sum_l2 > self.sum_lx * self.sum_lx * l2 {
-                    *l = new;
+                    *l = if BOTH { i32::from(new as u8) } else { new };
                     (self.sum_lx, self.sum_l2) = (lx, l2);
                     changed = true;
                 }
@@ -325,25 +326,25 @@ pub(super) fn three_bits(x: &[f32; 16]) -> (f32, [u8; 16]) {
 }
 
 /// Scale and codes 0..=nmax of numbers that are not negative: the scales or minima of sub-blocks, weighted (ggml's
-/// `make_qp_quants`).
+/// `make_qp_quants`). Codes of negative numbers, which IQ2_XXS has a few of, wrap as the reference's bytes do.
 pub(super) fn positive<const N: usize>(x: &[f32; N], weight: &[f32; N], nmax: i32) -> (f32, [u8; N]) {
     let max = x.iter().fold(0.0f32, |max, &v| if v > max { v } else { max });
     if max < EPSILON {
         return (0.0, [0; N]);
     }
     let largest = nmax as f32;
-    let error = |iscale: f32, most: i32| {
+    let error = |iscale: f32, code: fn(i32, i32) -> i32| {
         let scale = 1.0 / iscale;
         x.iter().zip(weight).fold(0.0f32, |sum, (&x, &w)| {
-            let diff = x - scale * nearest_int(iscale * x).min(most) as f32;
+            let diff = x - scale * code(nearest_int(iscale * x), nmax) as f32;
             sum + w * diff * diff
         })
     };
     let mut iscale = largest / max;
-    let mut best = error(iscale, i32::MAX);
+    let mut best = error(iscale, |l, _| i32::from(l as u8));
     for step in (-4..=4).filter(|&step| step != 0) {
         let this = (0.1 * step as f32 + largest) / max;
-        let this_error = error(this, nmax);
+        let this_error = error(this, i32::min);
         if this_error < best {
             (best, iscale) = (this_error, this);
         }
@@ -354,8 +355,8 @@ pub(super) fn positive<const N: usize>(x: &[f32; N], weight: &[f32; N], nmax: i3
         sums.sum_lx += w * x * l as f32;
         sums.sum_l2 += w * l as f32 * l as f32;
     }
+    codes = codes.map(|l| i32::from(l as u8));
     sums.run::<true>(x, weight, &mut codes, (i32::MIN, nmax));
     let scale = if sums.sum_l2 > 0.0 { sums.sum_lx / sums.sum_l2 } else { 0.0 };
-    // The conversion wraps, as in C; no code is negative where no number is.
     (scale, codes.map(|l| l as u8))
 }

@@ -15,9 +15,11 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Parts};
 use super::grids::{self, GRID_1, shifted};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{
+    BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack, top_nibbles,
+};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -40,7 +42,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ1M>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(48, NumberKind::TopNibbles, "scale d")],
     packed: BlockType::IQ1_M,
     piece: 1,
@@ -51,7 +53,7 @@ pub(super) const FORMAT: Format = Format {
 impl BlockIQ1M {
     /// The scale of the scales.
     pub fn scale(&self) -> f32 {
-        f16_to_f32((0..4).fold(0, |d, i| d | ((self.scales[i][1] >> 4) as u16) << (4 * i)))
+        f16_to_f32(top_nibbles(self.scales.as_flattened()))
     }
 
     /// The integer scales 1..=15 of the sub-blocks of 16.
@@ -89,9 +91,10 @@ impl BlockIQ1M {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_1.words, 16, 0.125, Signs::None, x))
+    /// ggml's quantiser, with an importance for each element or without.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances, 2.0, |_, x| x * x);
+        Self::assembled(&grid_search::iq1_m(x, &w))
     }
 }
 
@@ -115,5 +118,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 56 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ1_M, x, out, BlockIQ1M::encode);
+    encode_blocks(BlockType::IQ1_M, x, out, |x| BlockIQ1M::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ1_M, x, importances, out, |x, q| BlockIQ1M::encode(x, Some(q)));
 }

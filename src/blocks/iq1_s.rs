@@ -14,9 +14,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Parts};
 use super::grids::{self, GRID_1, shifted};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -39,7 +39,7 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ1S>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ1_S,
     piece: 1,
@@ -79,9 +79,10 @@ impl BlockIQ1S {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_1.words, 32, 0.125, Signs::None, x))
+    /// ggml's quantiser, which asks for importances; without them all are 1.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances.or(Some(&[1.0; 256])), 2.0, |_, _| 1.0);
+        Self::assembled(&grid_search::iq1_s(x, &w))
     }
 }
 
@@ -105,5 +106,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 50 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ1_S, x, out, BlockIQ1S::encode);
+    encode_blocks(BlockType::IQ1_S, x, out, |x| BlockIQ1S::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ1_S, x, importances, out, |x, q| BlockIQ1S::encode(x, Some(q)));
 }

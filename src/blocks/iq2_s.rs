@@ -14,9 +14,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Again, Parts, Search, Start};
 use super::grids::{self, GRID_2S, signed};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -43,13 +43,16 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ2S>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ2_S,
     piece: 1,
     words: 21,
     pack: |rows, out| pack::blocks(rows, out, packed),
 };
+
+const SEARCH: Search =
+    Search { tries: 9, step: 0.1, even: false, fudge: 0.9875, floor: 1e-8, start: Start::Largest, again: Again::Off };
 
 impl BlockIQ2S {
     /// The integer scales 1..=31 of the sub-blocks of 16.
@@ -82,9 +85,10 @@ impl BlockIQ2S {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_2S.words, 16, 0.125, Signs::Free, x))
+    /// ggml's quantiser, with an importance for each element or without.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances, 2.0, |s2, x| 0.25 * s2 + x * x);
+        Self::assembled(&grid_search::search::<16, _, _>(&SEARCH, grid_search::book_2s(), x, &w))
     }
 }
 
@@ -109,5 +113,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 82 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ2_S, x, out, BlockIQ2S::encode);
+    encode_blocks(BlockType::IQ2_S, x, out, |x| BlockIQ2S::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ2_S, x, importances, out, |x, q| BlockIQ2S::encode(x, Some(q)));
 }

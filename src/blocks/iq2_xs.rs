@@ -15,9 +15,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Again, Parts, Search, Start};
 use super::grids::{self, GRID_2XS, even_signs, signed};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -40,13 +40,16 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ2XS>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ2_XS,
     piece: 1,
     words: 19,
     pack: |rows, out| pack::blocks(rows, out, packed),
 };
+
+const SEARCH: Search =
+    Search { tries: 9, step: 0.1, even: true, fudge: 1.0, floor: 1e-15, start: Start::Largest, again: Again::Off };
 
 impl BlockIQ2XS {
     /// The integer scales 1..=31 of the sub-blocks of 16.
@@ -76,9 +79,10 @@ impl BlockIQ2XS {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_2XS.words, 16, 0.125, Signs::Even, x))
+    /// ggml's quantiser, which asks for importances; without them all are 1.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances.or(Some(&[1.0; 256])), 1.0, |_, _| 1.0);
+        Self::assembled(&grid_search::search::<16, _, _>(&SEARCH, grid_search::book_2xs(), x, &w))
     }
 }
 
@@ -102,5 +106,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 74 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ2_XS, x, out, BlockIQ2XS::encode);
+    encode_blocks(BlockType::IQ2_XS, x, out, |x| BlockIQ2XS::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ2_XS, x, importances, out, |x, q| BlockIQ2XS::encode(x, Some(q)));
 }

@@ -14,9 +14,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Again, Parts, Search, Start};
 use super::grids::{self, GRID_2XXS, even_signs, signed};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -37,13 +37,16 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ2XXS>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ2_XXS,
     piece: 1,
     words: 17,
     pack: |rows, out| pack::blocks(rows, out, packed),
 };
+
+const SEARCH: Search =
+    Search { tries: 6, step: 0.1, even: true, fudge: 1.0, floor: 1e-15, start: Start::Fitted, again: Again::Always };
 
 impl BlockIQ2XXS {
     /// The integer scales 1..=31 of the sub-blocks of 32.
@@ -77,9 +80,10 @@ impl BlockIQ2XXS {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_2XXS.words, 32, 0.125, Signs::Even, x))
+    /// ggml's quantiser, which asks for importances; without them all are 1.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances.or(Some(&[1.0; 256])), 1.0, |_, _| 1.0);
+        Self::assembled(&grid_search::search::<32, _, _>(&SEARCH, grid_search::book_2xxs(), x, &w))
     }
 }
 
@@ -102,5 +106,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 66 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ2_XXS, x, out, BlockIQ2XXS::encode);
+    encode_blocks(BlockType::IQ2_XXS, x, out, |x| BlockIQ2XXS::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ2_XXS, x, importances, out, |x, q| BlockIQ2XXS::encode(x, Some(q)));
 }

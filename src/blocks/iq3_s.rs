@@ -14,9 +14,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Again, Parts, Search, Start};
 use super::grids::{self, GRID_3S, signed};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -43,12 +43,22 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ3S>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ3_S,
     piece: 1,
     words: 28,
     pack: |rows, out| pack::blocks(rows, out, packed),
+};
+
+const SEARCH: Search = Search {
+    tries: 9,
+    step: 0.2,
+    even: false,
+    fudge: 1.033,
+    floor: 0.0,
+    start: Start::Largest,
+    again: Again::AllIfOff,
 };
 
 impl BlockIQ3S {
@@ -81,9 +91,10 @@ impl BlockIQ3S {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_3S.words, 32, 1.0, Signs::Free, x))
+    /// ggml's quantiser, with an importance for each element or without.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances, 2.0, |_, x| x * x);
+        Self::assembled(&grid_search::search::<32, _, _>(&SEARCH, grid_search::book_3s(), x, &w))
     }
 }
 
@@ -108,5 +119,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 110 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ3_S, x, out, BlockIQ3S::encode);
+    encode_blocks(BlockType::IQ3_S, x, out, |x| BlockIQ3S::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ3_S, x, importances, out, |x, q| BlockIQ3S::encode(x, Some(q)));
 }

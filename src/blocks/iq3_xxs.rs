@@ -14,9 +14,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::grid_search::{self, Parts, Signs};
+use super::grid_search::{self, Again, Parts, Search, Start};
 use super::grids::{self, GRID_3XXS, even_signs, signed};
-use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, f16_to_f32, pack};
+use super::{BlockType, Format, Number, NumberKind, decode_blocks, encode_blocks, encode_weighted, f16_to_f32, pack};
 
 /// One block of 256 elements; see the module's drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -39,13 +39,16 @@ pub(super) const FORMAT: Format = Format {
     bytes: size_of::<BlockIQ3XXS>(),
     decode,
     encode,
-    weighted: None,
+    weighted: Some(weighted),
     numbers: &[Number::new(0, NumberKind::F16, "scale d")],
     packed: BlockType::IQ3_XXS,
     piece: 1,
     words: 25,
     pack: |rows, out| pack::blocks(rows, out, packed),
 };
+
+const SEARCH: Search =
+    Search { tries: 15, step: 0.2, even: true, fudge: 1.0125, floor: 1e-8, start: Start::Largest, again: Again::Off };
 
 impl BlockIQ3XXS {
     /// The integer scales 1..=31 of the sub-blocks of 32.
@@ -75,9 +78,10 @@ impl BlockIQ3XXS {
         }
     }
 
-    /// The nearest rows for scales taken from the largest elements.
-    pub fn encode(x: &[f32; 256]) -> Self {
-        Self::assembled(&grid_search::crude(&GRID_3XXS.words, 32, 0.25, Signs::Even, x))
+    /// ggml's quantiser, with an importance for each element or without.
+    pub fn encode(x: &[f32; 256], importances: Option<&[f32; 256]>) -> Self {
+        let w = grid_search::weights(x, importances, 2.0, |_, x| x * x);
+        Self::assembled(&grid_search::search::<32, _, _>(&SEARCH, grid_search::book_3xxs(), x, &w))
     }
 }
 
@@ -101,5 +105,10 @@ pub fn decode(block_bytes: &[u8], out: &mut [f32]) {
 /// # Panics
 /// When `out` is not the 98 bytes per 256 elements of `x`.
 pub fn encode(x: &[f32], out: &mut [u8]) {
-    encode_blocks(BlockType::IQ3_XXS, x, out, BlockIQ3XXS::encode);
+    encode_blocks(BlockType::IQ3_XXS, x, out, |x| BlockIQ3XXS::encode(x, None));
+}
+
+/// Encodes a row of blocks, whose elements have importances.
+fn weighted(x: &[f32], importances: &[f32], out: &mut [u8]) {
+    encode_weighted(BlockType::IQ3_XXS, x, importances, out, |x, q| BlockIQ3XXS::encode(x, Some(q)));
 }

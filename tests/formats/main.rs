@@ -1,5 +1,6 @@
 //! Files and texts: what is read, what is refused, and what blocks hold. Nothing here needs a device.
 
+mod block_types;
 mod bump;
 mod golden;
 mod golden_grids;
