@@ -37,6 +37,22 @@ macro_rules! intrinsics {
     };
 }
 
+impl<const NEAR: bool> Avx2<NEAR> {
+    /// -1 in byte i of a lane where bit `bit + i` of `signs` is set, else 1.
+    #[inline(always)]
+    pub(super) fn signs(self, signs: __m256i, bit: u32) -> __m256i {
+        // byte i of each lane is the byte the bits lie in
+        let b0 = 0x0101_0101 * (bit as i32 / 8);
+        let (b1, b2, b3) = (b0 + 0x0404_0404, b0 + 0x0808_0808, b0 + 0x0c0c_0c0c);
+        let of_bytes = if bit.is_multiple_of(8) { 0x0804_0201 } else { 0x8040_2010_u32 as i32 };
+        intrinsics!({
+            let all = _mm256_shuffle_epi8(signs, _mm256_setr_epi32(b0, b1, b2, b3, b0, b1, b2, b3));
+            let bits = _mm256_set1_epi32(of_bytes);
+            _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_and_si256(all, bits), bits), _mm256_set1_epi8(1))
+        })
+    }
+}
+
 impl<const NEAR: bool> Lanes for Avx2<NEAR> {
     const N: usize = 8;
     const SIGNED_BIAS: i32 = 0;
@@ -57,6 +73,14 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
     #[inline(always)]
     fn and(self, a: __m256i, mask: u32) -> __m256i {
         intrinsics!(_mm256_and_si256(a, _mm256_set1_epi32(mask as i32)))
+    }
+    #[inline(always)]
+    fn xor(self, a: __m256i, mask: u32) -> __m256i {
+        intrinsics!(_mm256_xor_si256(a, _mm256_set1_epi32(mask as i32)))
+    }
+    #[inline(always)]
+    fn xor_each(self, a: __m256i, b: __m256i) -> __m256i {
+        intrinsics!(_mm256_xor_si256(a, b))
     }
     #[inline(always)]
     fn or(self, a: __m256i, b: __m256i) -> __m256i {
@@ -111,6 +135,18 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
     #[inline(always)]
     fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
         intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(a as i32))))
+    }
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: __m256i) -> (__m256i, __m256i) {
+        let values = intrinsics!({
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, index)
+        });
+        self.signed(values)
+    }
+    #[inline(always)]
+    fn signed_by(self, codes: __m256i, signs: __m256i, bit: u32) -> (__m256i, __m256i) {
+        (codes, self.signs(signs, bit))
     }
     #[inline(always)]
     fn ahead(self) -> usize {

@@ -3,6 +3,7 @@
 use super::kernels::Amax;
 use super::kernels::panel::Bytes;
 use super::lanes::{AHEAD, Lanes, Word};
+use crate::blocks::grids::Grid;
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
 use std::arch::x86_64::*;
@@ -40,6 +41,88 @@ macro_rules! intrinsics {
     };
 }
 
+/// What brings the bytes of that number to the bytes of every lane.
+#[inline(always)]
+fn spread(bytes: [u8; 4]) -> __m512i {
+    let (first, lane) = (i32::from_le_bytes(bytes), 0x0404_0404);
+    // SAFETY: as for `odd_of`.
+    unsafe { _mm512_set4_epi32(first + 3 * lane, first + 2 * lane, first + lane, first) }
+}
+
+/// The even bytes of `a` and the odd ones of `b`.
+#[inline(always)]
+fn odd_of(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: only the methods of `Avx512` call it, so the CPU has the instruction.
+    unsafe { _mm512_ternarylogic_epi32::<0xe4>(a, b, _mm512_set1_epi16(0xff)) }
+}
+
+impl<const NEAR: bool> Avx512<NEAR> {
+    /// The codes of rows of a codebook (`Grid::codes`), for two numbers of rows in each lane.
+    #[inline(always)]
+    fn rows<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        index: __m512i,
+    ) -> __m512i {
+        let tables = grid.codes.as_chunks::<64>().0;
+        let mut found = [index; 32];
+        for (found, table) in found.iter_mut().zip(tables) {
+            // the lowest six bits of a number choose among 64
+            *found = intrinsics!({
+                let low = _mm512_loadu_si512(table.as_ptr().cast());
+                let high = _mm512_loadu_si512(table[32..].as_ptr().cast());
+                _mm512_permutex2var_epi16(low, index, high)
+            });
+        }
+        // its other bits halve what is left, one after the other
+        let (mut left, mut bit) = (tables.len(), 64);
+        while left > 1 {
+            let upper = intrinsics!(_mm512_test_epi16_mask(index, _mm512_set1_epi16(bit)));
+            for i in 0..left / 2 {
+                found[i] = intrinsics!(_mm512_mask_mov_epi16(found[2 * i], upper, found[2 * i + 1]));
+            }
+            left /= 2;
+            bit *= 2;
+        }
+        found[0]
+    }
+
+    /// The values of the codes in bytes `at` and `at + 1` of every lane.
+    #[inline(always)]
+    fn expanded<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        codes: __m512i,
+        at: u8,
+        above: u8,
+    ) -> [__m512i; WORDS] {
+        // the value of each code; bits above it are of no account
+        let mut values = [0; 16];
+        for (i, value) in values.iter_mut().enumerate() {
+            let code = i % grid.values.len().next_power_of_two();
+            *value = if code < grid.values.len() { (grid.values[code] as u8).wrapping_add(above) } else { 0 };
+        }
+        let mut out = [codes; WORDS];
+        intrinsics!({
+            let values = _mm512_broadcast_i32x4(_mm_loadu_si128(values.as_ptr().cast()));
+            if WORDS == 1 {
+                // four codes of four bits, of which the highest is 0
+                let bytes = _mm512_shuffle_epi8(codes, spread([at, at, at + 1, at + 1]));
+                out[0] = _mm512_shuffle_epi8(values, odd_of(bytes, _mm512_srli_epi16::<4>(bytes)));
+            } else {
+                for i in 0..WORDS {
+                    // four codes of two bits
+                    let bytes = _mm512_shuffle_epi8(codes, spread([at + i as u8; 4]));
+                    let bytes = _mm512_srlv_epi16(bytes, _mm512_set1_epi32(4 << 16));
+                    let bytes = odd_of(bytes, _mm512_srli_epi16::<2>(bytes));
+                    out[i] = _mm512_shuffle_epi8(values, self.and(bytes, 0x0303_0303));
+                }
+            }
+        });
+        out
+    }
+}
+
 impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     const N: usize = 16;
     /// the dot instruction takes unsigned weights: their sign bit is flipped
@@ -60,6 +143,14 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     #[inline(always)]
     fn and(self, a: __m512i, mask: u32) -> __m512i {
         intrinsics!(_mm512_and_si512(a, _mm512_set1_epi32(mask as i32)))
+    }
+    #[inline(always)]
+    fn xor(self, a: __m512i, mask: u32) -> __m512i {
+        intrinsics!(_mm512_xor_si512(a, _mm512_set1_epi32(mask as i32)))
+    }
+    #[inline(always)]
+    fn xor_each(self, a: __m512i, b: __m512i) -> __m512i {
+        intrinsics!(_mm512_xor_si512(a, b))
     }
     #[inline(always)]
     fn or(self, a: __m512i, b: __m512i) -> __m512i {
@@ -106,6 +197,42 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
         intrinsics!(_mm512_dpwssd_epi32(acc, w, _mm512_set1_epi32(a as i32)))
     }
 
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: __m512i) -> __m512i {
+        intrinsics!({
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(self.signed(table), index)
+        })
+    }
+    #[inline(always)]
+    fn look_up<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        index: __m512i,
+        above: u8,
+    ) -> [__m512i; WORDS] {
+        self.expanded(grid, self.rows(grid, index), 0, above)
+    }
+    #[inline(always)]
+    fn look_up_both<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        (first, second): (__m512i, __m512i),
+        above: u8,
+    ) -> ([__m512i; WORDS], [__m512i; WORDS]) {
+        let rows = self.rows(grid, self.or(first, self.shl(second, 16)));
+        (self.expanded(grid, rows, 0, above), self.expanded(grid, rows, 2, above))
+    }
+    #[inline(always)]
+    fn signed_by(self, codes: __m512i, signs: __m512i, bit: u32) -> __m512i {
+        let of_bytes = if bit.is_multiple_of(8) { 0x0804_0201 } else { 0x8040_2010_u32 as i32 };
+        intrinsics!({
+            let all = _mm512_shuffle_epi8(signs, spread([bit as u8 / 8; 4]));
+            let minus = _mm512_test_epi8_mask(all, _mm512_set1_epi32(of_bytes));
+            // 256 - (128 + code)
+            _mm512_mask_sub_epi8(codes, minus, _mm512_setzero_si512(), codes)
+        })
+    }
     #[inline(always)]
     fn ahead(self) -> usize {
         self.0
@@ -169,10 +296,6 @@ impl<const NEAR: bool> Bytes for Avx512<NEAR> {
     #[inline(always)]
     fn dot_above(self, acc: __m512i, a: u32, w: __m512i) -> __m512i {
         intrinsics!(_mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), w))
-    }
-    #[inline(always)]
-    fn xor(self, a: __m512i, mask: u32) -> __m512i {
-        intrinsics!(_mm512_xor_si512(a, _mm512_set1_epi32(mask as i32)))
     }
 }
 

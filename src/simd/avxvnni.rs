@@ -59,6 +59,14 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
         self.0.and(a, mask)
     }
     #[inline(always)]
+    fn xor(self, a: __m256i, mask: u32) -> __m256i {
+        self.0.xor(a, mask)
+    }
+    #[inline(always)]
+    fn xor_each(self, a: __m256i, b: __m256i) -> __m256i {
+        self.0.xor_each(a, b)
+    }
+    #[inline(always)]
     fn or(self, a: __m256i, b: __m256i) -> __m256i {
         self.0.or(a, b)
     }
@@ -101,6 +109,15 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
     #[inline(always)]
     fn dot_halves(self, acc: __m256i, w: __m256i, a: u32) -> __m256i {
         intrinsics!(_mm256_dpwssd_avx_epi32(acc, w, _mm256_set1_epi32(a as i32)))
+    }
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: __m256i) -> __m256i {
+        self.signed(self.0.sixteen(table, index).1)
+    }
+    #[inline(always)]
+    fn signed_by(self, codes: __m256i, signs: __m256i, bit: u32) -> __m256i {
+        // 128 + code as a signed byte is code - 128, and the negative of that, as an unsigned one, 128 - code
+        intrinsics!(_mm256_sign_epi8(codes, self.0.signs(signs, bit)))
     }
     #[inline(always)]
     fn ahead(self) -> usize {

@@ -117,6 +117,22 @@ kernel_list! {
     Q5_K = Q5K,
     Q6_K = Q6K,
     Q8K128 = Q8K128,
+    Q2_K = Q2K,
+    Q3_K = Q3K,
+    IQ4_NL = IQ4NL,
+    IQ4_XS = IQ4XS,
+    IQ3_S = IQ3S,
+    IQ3_XXS = IQ3XXS,
+    IQ2_S = IQ2S,
+    IQ2_XS = IQ2XS,
+    IQ2_XXS = IQ2XXS,
+    IQ1_S = IQ1S,
+    IQ1_M = IQ1M,
+    TQ2_0 = TQ2_0,
+    MXFP4 = MXFP4,
+    NVFP4 = NVFP4,
+    Q1_0 = Q1_0,
+    Q2_0 = Q2_0,
     W8A16 = W8A16,
     W4A16 = W4A16,
     W8A8 = W8A8,
@@ -145,13 +161,20 @@ macro_rules! sums {
 }
 
 mod four_blocks;
+mod grids;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod panel;
+mod scaled;
+mod sixteen;
+mod small_codes;
 mod whole_rows;
 
 pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
+pub(super) use grids::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS};
 #[cfg(target_arch = "x86_64")]
 pub(super) use panel::with_panels;
+pub(super) use sixteen::{IQ4NL, IQ4XS, MXFP4, NVFP4};
+pub(super) use small_codes::{Q1_0, Q2_0, Q2K, Q3K, TQ2_0};
 pub(super) use whole_rows::{W8A8, quantise_row};
 
 /// Bytes of a cache line.
@@ -171,6 +194,14 @@ impl Next {
     fn new<V: Lanes>(v: V, w: &[Word], word: usize, part: usize, lines: usize) -> Next {
         let bytes = word * size_of::<Word>() + part * lines * LINE + v.ahead();
         Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
+    }
+
+    /// Those of steps `8 * j .. 8 * j + 8`.
+    #[inline(always)]
+    fn fetch_quarter<V: Lanes>(self, v: V, j: usize) {
+        for line in j * self.lines / 4..(j + 1) * self.lines / 4 {
+            v.prefetch(self.from.wrapping_add(line * LINE));
+        }
     }
 
     #[inline(always)]

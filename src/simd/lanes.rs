@@ -3,6 +3,7 @@
 //! A lane is a row, so nothing here reduces across lanes and every float operation is the twin's, lane by lane. There is
 //! no multiply-add on floats and there must never be one: it rounds once where the page rounds twice.
 
+use crate::blocks::grids::Grid;
 use crate::ops::linear::ROW_BLOCK;
 
 /// One word of a packed row block: the same word of 32 rows.
@@ -30,6 +31,10 @@ pub(super) trait Lanes: Copy {
     fn int(self, i: i32) -> Self::I;
     /// Bitwise and with a constant.
     fn and(self, a: Self::I, mask: u32) -> Self::I;
+    /// Bitwise exclusive or with a constant.
+    fn xor(self, a: Self::I, mask: u32) -> Self::I;
+    /// Bitwise exclusive or.
+    fn xor_each(self, a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise or.
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
     /// Wrapping sum.
@@ -52,6 +57,76 @@ pub(super) trait Lanes: Copy {
     fn dot_signed(self, acc: Self::I, w: Self::S, a: u32) -> Self::I;
     /// acc + the two products of signed halves of `w` and of `a`.
     fn dot_halves(self, acc: Self::I, w: Self::I, a: u32) -> Self::I;
+
+    /// Writes lanes `N * part ..` of a word.
+    #[inline(always)]
+    fn put(self, a: Self::I, to: &mut Word, part: usize) {
+        self.store(self.as_f(a), bytemuck::cast_mut(to), part);
+    }
+
+    /// The bytes of `table` that the bytes of `index` say, each of which is below 16, made ready for [`Lanes::dot_signed`].
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: Self::I) -> Self::S {
+        let mut words = [0; ROW_BLOCK];
+        self.put(index, &mut words, 0);
+        for l in 0..Self::N {
+            let mut bytes = words[l].to_le_bytes();
+            for i in 0..4 {
+                bytes[i] = table[(bytes[i] & 15) as usize] as u8;
+            }
+            words[l] = u32::from_le_bytes(bytes);
+        }
+        self.signed(self.load(&words, 0))
+    }
+
+    /// Rows of a codebook, each value `above` higher (as bytes, which wrap): of `index` the low bits that its rows need
+    /// count. A word holds four values.
+    #[inline(always)]
+    fn look_up<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        index: Self::I,
+        above: u8,
+    ) -> [Self::I; WORDS] {
+        const { assert!(ROWS.is_power_of_two()) }
+        let mut rows = [0; ROW_BLOCK];
+        self.put(index, &mut rows, 0);
+        let mut words = [[0; ROW_BLOCK]; WORDS];
+        for l in 0..Self::N {
+            let row = &grid.words[rows[l] as usize % ROWS];
+            for i in 0..WORDS {
+                words[i][l] = row[i];
+            }
+        }
+        let mut out = [index; WORDS];
+        for i in 0..WORDS {
+            out[i] = raised(self, self.load(&words[i], 0), above);
+        }
+        out
+    }
+
+    /// [`Lanes::look_up`] of two vectors.
+    #[inline(always)]
+    fn look_up_both<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        index: (Self::I, Self::I),
+        above: u8,
+    ) -> ([Self::I; WORDS], [Self::I; WORDS]) {
+        (self.look_up(grid, index.0, above), self.look_up(grid, index.1, above))
+    }
+
+    /// Bytes of `codes`, of which byte i is negative where bit `bit + i` of `signs` is set, made ready for
+    /// [`Lanes::dot_signed`]. `codes` are 1 to 127, and [`Lanes::SIGNED_BIAS`] above that; `bit` is a multiple of 4.
+    #[inline(always)]
+    fn signed_by(self, codes: Self::I, signs: Self::I, bit: u32) -> Self::S {
+        // four bits, each times so much that it comes to the bottom of a byte of its own
+        let ones = self.and(self.mul(self.and(self.shr(signs, bit), 15), self.int(0x0020_4081)), 0x0101_0101);
+        let all = self.sub(self.shl(ones, 8), ones);
+        // what is not 0 is negated without a carry into the next byte; the bias is exclusive here as well
+        let codes = self.xor(codes, Self::SIGNED_BIAS as u32 * 0x0101_0101);
+        self.signed(self.add(self.xor_each(codes, all), ones))
+    }
 
     /// Bytes between the weights in use and those that kernels ask for.
     #[inline(always)]
@@ -80,4 +155,19 @@ pub(super) trait Lanes: Copy {
     fn canon(self, a: Self::F) -> Self::F;
     /// Writes lanes `N * part ..`.
     fn store(self, a: Self::F, to: &mut [f32; ROW_BLOCK], part: usize);
+}
+
+/// Bytes that are `by` higher, and wrap.
+#[inline(always)]
+fn raised<V: Lanes>(v: V, bytes: V::I, by: u8) -> V::I {
+    let by = u32::from_le_bytes([by; 4]);
+    match by {
+        0 => bytes,
+        0x8080_8080 => v.xor(bytes, by),
+        // no carry leaves a byte: the highest bits are summed apart
+        _ => {
+            let low = v.add(v.and(bytes, 0x7f7f_7f7f), v.int((by & 0x7f7f_7f7f) as i32));
+            v.xor_each(low, v.and(v.xor(bytes, by), 0x8080_8080))
+        }
+    }
 }

@@ -68,6 +68,14 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
         intrinsics!(vandq_s32(a, vdupq_n_s32(mask as i32)))
     }
     #[inline(always)]
+    fn xor(self, a: int32x4_t, mask: u32) -> int32x4_t {
+        intrinsics!(veorq_s32(a, vdupq_n_s32(mask as i32)))
+    }
+    #[inline(always)]
+    fn xor_each(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
+        intrinsics!(veorq_s32(a, b))
+    }
+    #[inline(always)]
     fn or(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
         intrinsics!(vorrq_s32(a, b))
     }
@@ -125,6 +133,22 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
             let (w, a) = (vreinterpretq_s16_s32(w), vreinterpretq_s16_s32(vdupq_n_s32(a as i32)));
             let low = vmull_s16(vget_low_s16(w), vget_low_s16(a));
             vaddq_s32(acc, vpaddq_s32(low, vmull_high_s16(w, a)))
+        })
+    }
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: int32x4_t) -> int32x4_t {
+        intrinsics!(vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table.as_ptr()), vreinterpretq_u8_s32(index))))
+    }
+    #[inline(always)]
+    fn signed_by(self, codes: int32x4_t, signs: int32x4_t, bit: u32) -> int32x4_t {
+        let of_bytes: u32 = if bit.is_multiple_of(8) { 0x0804_0201 } else { 0x8040_2010 };
+        intrinsics!({
+            // byte i of each lane is the byte the bits lie in
+            let byte = vshlq_u32(vreinterpretq_u32_s32(signs), vdupq_n_s32(-((bit & !7) as i32)));
+            let all = vreinterpretq_u8_u32(vmulq_n_u32(vandq_u32(byte, vdupq_n_u32(0xff)), 0x0101_0101));
+            let minus = vtstq_u8(all, vreinterpretq_u8_u32(vdupq_n_u32(of_bytes)));
+            let codes = vreinterpretq_s8_s32(codes);
+            vreinterpretq_s32_s8(vbslq_s8(minus, vnegq_s8(codes), codes))
         })
     }
     #[inline(always)]

@@ -2,6 +2,7 @@
 //! prefetchers of a CPU follow, and an activation loaded once meets twice the rows.
 
 use super::lanes::{Lanes, Word};
+use crate::blocks::grids::Grid;
 use crate::ops::linear::ROW_BLOCK;
 
 /// Two vectors of `V` side by side.
@@ -26,6 +27,14 @@ impl<V: Lanes> Lanes for Pair<V> {
     #[inline(always)]
     fn and(self, a: Self::I, mask: u32) -> Self::I {
         (self.0.and(a.0, mask), self.0.and(a.1, mask))
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::I, mask: u32) -> Self::I {
+        (self.0.xor(a.0, mask), self.0.xor(a.1, mask))
+    }
+    #[inline(always)]
+    fn xor_each(self, a: Self::I, b: Self::I) -> Self::I {
+        (self.0.xor_each(a.0, b.0), self.0.xor_each(a.1, b.1))
     }
     #[inline(always)]
     fn or(self, a: Self::I, b: Self::I) -> Self::I {
@@ -70,6 +79,28 @@ impl<V: Lanes> Lanes for Pair<V> {
     #[inline(always)]
     fn dot_halves(self, acc: Self::I, w: Self::I, a: u32) -> Self::I {
         (self.0.dot_halves(acc.0, w.0, a), self.0.dot_halves(acc.1, w.1, a))
+    }
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: Self::I) -> Self::S {
+        (self.0.sixteen(table, index.0), self.0.sixteen(table, index.1))
+    }
+    #[inline(always)]
+    fn look_up<const ROWS: usize, const WORDS: usize>(
+        self,
+        grid: &'static Grid<ROWS, WORDS>,
+        index: Self::I,
+        above: u8,
+    ) -> [Self::I; WORDS] {
+        let (first, second) = self.0.look_up_both(grid, index, above);
+        let mut out = [index; WORDS];
+        for i in 0..WORDS {
+            out[i] = (first[i], second[i]);
+        }
+        out
+    }
+    #[inline(always)]
+    fn signed_by(self, codes: Self::I, signs: Self::I, bit: u32) -> Self::S {
+        (self.0.signed_by(codes.0, signs.0, bit), self.0.signed_by(codes.1, signs.1, bit))
     }
 
     #[inline(always)]

@@ -49,6 +49,14 @@ macro_rules! lanes {
             each!(|l| a[l] & mask as i32)
         }
         #[inline(always)]
+        fn xor(self, a: [i32; $n], mask: u32) -> [i32; $n] {
+            each!(|l| a[l] ^ mask as i32)
+        }
+        #[inline(always)]
+        fn xor_each(self, a: [i32; $n], b: [i32; $n]) -> [i32; $n] {
+            each!(|l| a[l] ^ b[l])
+        }
+        #[inline(always)]
         fn or(self, a: [i32; $n], b: [i32; $n]) -> [i32; $n] {
             each!(|l| a[l] | b[l])
         }

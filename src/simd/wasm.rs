@@ -74,6 +74,14 @@ impl Lanes for Simd128 {
         v128_and(a, u32x4_splat(mask))
     }
     #[inline(always)]
+    fn xor(self, a: v128, mask: u32) -> v128 {
+        v128_xor(a, u32x4_splat(mask))
+    }
+    #[inline(always)]
+    fn xor_each(self, a: v128, b: v128) -> v128 {
+        v128_xor(a, b)
+    }
+    #[inline(always)]
     fn or(self, a: v128, b: v128) -> v128 {
         v128_or(a, b)
     }
@@ -118,6 +126,11 @@ impl Lanes for Simd128 {
     #[inline(always)]
     fn dot_halves(self, acc: v128, w: v128, a: u32) -> v128 {
         dot(acc, w, u32x4_splat(a))
+    }
+    #[inline(always)]
+    fn sixteen(self, table: &'static [i8; 16], index: v128) -> (v128, v128) {
+        let table = u128::from_le_bytes(table.map(|value| value as u8));
+        split(u8x16_swizzle(u64x2(table as u64, (table >> 64) as u64), index))
     }
 
     #[inline(always)]

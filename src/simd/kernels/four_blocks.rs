@@ -5,7 +5,7 @@ use crate::simd::lanes::{Lanes, Word};
 
 /// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
 #[inline(always)]
-fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
+pub(super) fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a: &Tile<T, D>) -> [[V::I; D]; T] {
     let mut s = [[v.int(0); D]; T];
     for t in 0..T {
         for d in 0..D {
@@ -17,7 +17,7 @@ fn biased<V: Lanes, const T: usize, const D: usize>(v: V, bias: i32, b: usize, a
 
 /// u_b of each token: scale times v(S).
 #[inline(always)]
-fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I; D]; T]) -> [V::F; T] {
+pub(super) fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I; D]; T]) -> [V::F; T] {
     let mut u = [scale; T];
     for t in 0..T {
         u[t] = v.mul_f(scale, value(v, s[t]));
@@ -27,7 +27,7 @@ fn scaled<V: Lanes, const T: usize, const D: usize>(v: V, scale: V::F, s: [[V::I
 
 /// Adds u of the next block to the sum of those before it.
 #[inline(always)]
-fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
+pub(super) fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [V::F; T]) {
     for t in 0..T {
         sum[t] = v.add_f(sum[t], u[t]);
     }
@@ -78,6 +78,8 @@ macro_rules! four_blocks {
         }
     };
 }
+
+pub(super) use four_blocks;
 
 pub(in super::super) struct Q8_0;
 

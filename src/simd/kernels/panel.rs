@@ -26,8 +26,6 @@ const REST: usize = 9;
 pub(in super::super) trait Bytes: Lanes {
     /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`.
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
-    /// Bitwise exclusive or with a constant.
-    fn xor(self, a: Self::I, mask: u32) -> Self::I;
 }
 
 /// 32 rows of one group.
