@@ -385,7 +385,9 @@ mod table {
 
     #[test]
     fn values_of_nibbles_in_shaders_are_those_of_rust() {
-        for (t, values) in [("iq4_nl", iq4_nl::VALUES), ("iq4_xs", iq4_nl::VALUES), ("mxfp4", mxfp4::VALUES), ("nvfp4", mxfp4::VALUES)] {
+        for (t, values) in
+            [("iq4_nl", iq4_nl::VALUES), ("iq4_xs", iq4_nl::VALUES), ("mxfp4", mxfp4::VALUES), ("nvfp4", mxfp4::VALUES)]
+        {
             let shader = shaders::find(&format!("{t}_matvec")).expect("checked above");
             let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
             for (i, bytes) in values.as_chunks::<4>().0.iter().enumerate() {

@@ -1,6 +1,6 @@
-// Types of scaled.wgsl, four rows of one token at a time: the sums and orders of scaled_values. A step of one token waits for
-// memory, and a compiler has no more loads under way than stand before the first that is waited for; so all words of a group
-// are asked for before anything is made of them.
+// Types of scaled.wgsl, four rows of one token at a time: the sums and orders of scaled_values. A step of one token
+// waits for memory, and a compiler has no more loads under way than stand before the first that is waited for; so all
+// words of a group are asked for before anything is made of them.
 #import tile
 #import one_token
 #import scaled
@@ -35,8 +35,8 @@ fn run_sum(block: u32, half: u32, s: Scales, run: u32, a: u32) -> vec4<i32> {
     return scaled(s, run, dot);
 }
 
-// Runs and parts are named one by one: where a compiler leaves a loop of so much text a loop, the words that it would choose
-// among lie in memory.
+// Runs and parts are named one by one: where a compiler leaves a loop of so much text a loop, the words that it would
+// choose among lie in memory.
 fn part_sum(block: u32, half: u32, s: Scales, part: u32, a: u32) -> vec4<i32> {
     let run = part * RUNS_OF_PART;
     var sum = sum_start(s) + run_sum(block, half, s, run, a);

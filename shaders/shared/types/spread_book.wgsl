@@ -1,5 +1,5 @@
-// Codebooks of rows of eight codes of two bits, of which a row has a word in workgroup memory: byte i holds the codes of elements
-// i and i + 4. The importing text gives what it gives to pair_book.
+// Codebooks of rows of eight codes of two bits, of which a row has a word in workgroup memory: byte i holds the codes
+// of elements i and i + 4. The importing text gives what it gives to pair_book.
 var<workgroup> book: array<u32, ROWS>;
 
 fn put_words(i: u32, two: u32) {

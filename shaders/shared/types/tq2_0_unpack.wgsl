@@ -1,4 +1,5 @@
-// TQ2_0, and TQ1_0 which is packed as it: a word of codes has four of each of four words of the group. Codes are -1 to 2.
+// TQ2_0, and TQ1_0 which is packed as it: a word of codes has four of each of four words of the group. Codes are -1 to
+// 2.
 #import of_256
 #import half_scale
 #import no_scales
