@@ -226,9 +226,9 @@ pub struct Mix {
 
 /// The name of every mix.
 const MIXES: [&str; 31] = [
-    "q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32", "w8a16", "w4a16", "q2_k",
-    "q3_k", "iq4_nl", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m", "tq1_0", "tq2_0",
-    "mxfp4", "nvfp4", "q1_0", "q2_0",
+    "q4_k_m", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "f16", "bf16", "f32", "w8a16", "w4a16",
+    "q2_k", "q3_k", "iq4_nl", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m", "tq1_0",
+    "tq2_0", "mxfp4", "nvfp4", "q1_0", "q2_0",
 ];
 
 impl Mix {
@@ -243,7 +243,9 @@ impl Mix {
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
             Role::Norm | Role::Bias => return BlockType::F32,
-            Role::Output if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q2_k" | "q3_k") => {
+            Role::Output
+                if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q2_k" | "q3_k") =>
+            {
                 BlockType::Q6_K
             }
             Role::Output if self.name.starts_with("iq4") || self.name.starts_with("tq") => BlockType::Q6_K,
