@@ -46,6 +46,8 @@ fn options(target: Target, mix: Mix) -> Options {
         leave_output: false,
         output_type: None,
         embedding_type: None,
+        importances: None,
+        chosen: None,
         requantize: false,
         split: isobit::internals::quantize::Split::No,
         overrides: vec![],

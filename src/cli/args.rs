@@ -96,7 +96,7 @@ const FLAGS: &[(&[&str], Means)] = &[
     (&["--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled"], Answer(NO_ADAPTERS)),
     (&["-md", "--model-draft", "--draft", "--draft-max", "--draft-min"], Answer(NO_ADAPTERS)),
     (&["--mmproj", "-mm", "--image", "--audio"], Answer(NO_IMAGES)),
-    (&["--imatrix", "--include-weights", "--exclude-weights"], Answer("importance matrices are not supported")),
+    (&["--include-weights", "--exclude-weights"], Answer("importances count for every tensor that --imatrix FILE has")),
     (&["-jf"], Ours("--json-schema-file")),
     (&["--samplers", "--sampler-seq", "--sampling-seq"], Answer(SAMPLERS)),
     (&["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"], Answer(FILES_ROPE)),

@@ -267,6 +267,8 @@ fn to_gguf(a: &ConvertArgs, c: &Container) -> anyhow::Result<String> {
         leave_output: false,
         output_type: None,
         embedding_type: None,
+        importances: None,
+        chosen: None,
         requantize: false,
         split: Split::No,
         overrides: vec![],

@@ -14,6 +14,7 @@ mod convert;
 mod devices;
 mod embed;
 mod hist;
+mod imatrix;
 mod inspect;
 mod interrupt;
 mod many;
@@ -116,6 +117,8 @@ enum Cmd {
     Compare(compare::CompareArgs),
     /// Measure what quantising does to weights, per tensor, type and group
     Hist(hist::HistArgs),
+    /// Find out by a text how much each column of a model's matrices matters, for quantize
+    Imatrix(Box<imatrix::ImatrixArgs>),
     /// Quantise or convert a model
     Quantize(quantize::QuantizeArgs),
     /// Turn a GGUF file into a BUMP file, or back, without touching a block
@@ -175,6 +178,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Cmd::Perplexity(a) => perplexity::run(a),
         Cmd::Compare(a) => compare::run(a),
         Cmd::Hist(a) => hist::run(a),
+        Cmd::Imatrix(a) => imatrix::run(*a),
         Cmd::Quantize(a) => quantize::run(a),
         Cmd::Convert(a) => convert::run(a),
         Cmd::Completions(a) => completions::run(a, Cli::command()),
@@ -366,6 +370,7 @@ fn advice(e: &anyhow::Error) -> Option<String> {
             Refused::NotInGguf(_) => "--to packed".into(),
             Refused::NotPacked(_) => "--to gguf".into(),
             Refused::Mix => "--policy".into(),
+            Refused::Importances(_) => "--imatrix FILE, which `isobit imatrix MODEL -f TEXT -o FILE` makes".into(),
             Refused::Override(_) => "--override-kv".into(),
         });
     }

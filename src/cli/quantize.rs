@@ -5,11 +5,13 @@ use super::interrupt::{self, Words};
 use super::slim::SlimArgs;
 use crate::blocks::BlockType;
 use crate::engine::check_vocabulary;
+use crate::formats::imatrix::Imatrix;
 use crate::formats::output::{self, Staged};
 use crate::formats::policy::Policy;
 use crate::formats::{Container, LoadMode, Tensor};
 use crate::generate::tokenizer::Tokenizer;
 use crate::models::Hyper;
+use crate::quantize::auto::{self, Size};
 use crate::quantize::choose::{self, Mix, Pattern};
 use crate::quantize::device::DeviceEncoder;
 use crate::quantize::kv::Override;
@@ -19,20 +21,22 @@ use crate::simd::Level;
 use crate::stop::Interrupted;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run --json\n  isobit quantize ./hf-directory slim w8a8 --calibrate text.txt --smooth 0.5"
+    after_help = "Examples:\n  isobit quantize model-f16.gguf small.gguf q4_k_m\n  isobit quantize model.gguf small.gguf iq3_m --imatrix model.imatrix.gguf\n  isobit quantize model.gguf small.gguf --auto 3.5 --imatrix model.imatrix.gguf\n  isobit quantize ./hf-directory model.gguf q8_0\n  isobit quantize ./hf-directory packed --to packed --policy qkv\n  isobit quantize model.gguf out.gguf q4_k_m --dry-run --json\n  isobit quantize ./hf-directory slim w8a8 --calibrate text.txt --smooth 0.5\n\nMixes: q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q2_k_s q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k\niq1_s iq1_m iq2_xxs iq2_xs iq2_s iq2_m iq3_xxs iq3_xs iq3_s iq3_m iq4_xs iq4_nl tq1_0 tq2_0 q2_0\nmxfp4_moe. Types: f32 f16 bf16 q3_k q4_k q5_k mxfp4 nvfp4 q1_0; packed also q8k128 q8k; msModelSlim\nw8a16 w4a16 w8a8 w8a8-dynamic w4a8-dynamic. iq1*, iq2*, iq3_xxs, iq3_xs and q2_k_s need --imatrix."
 )]
 pub struct QuantizeArgs {
     /// GGUF file (the first, of shards), BUMP file or Hugging Face directory, F32, F16 or BF16
     input: PathBuf,
     /// The new GGUF file, or the new directory of a packed, split or msModelSlim model
     output: PathBuf,
-    /// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed also q8k128, q8k; msModelSlim's w8a16, w4a16, w8a8, w8a8-dynamic, w4a8-dynamic [default: q4_k_m; packed: by --policy]
+    /// A mix of llama.cpp's, a type, or copy (the list is below) [default: q4_k_m; packed: by --policy]
     #[arg(value_parser = asked, value_name = "TYPE")]
     asked: Option<Asked>,
     /// Worker threads, as -t
@@ -62,6 +66,12 @@ pub struct QuantizeArgs {
     /// Type of token_embd.weight
     #[arg(long, value_name = "TYPE", value_parser = block)]
     token_embedding_type: Option<BlockType>,
+    /// An importance matrix, GGUF or .dat (`isobit imatrix` makes one): how much each column matters
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+    /// Choose the types so that a model of this size loses least: bits a weight (3.5), or a file's size (600M, 2G)
+    #[arg(long, value_name = "SIZE", value_parser = auto_size, conflicts_with_all = ["pure", "asked"])]
+    auto: Option<Size>,
     /// OUTPUT is a directory with as many GGUF files as INPUT has, with the same tensors in each
     #[arg(long, conflicts_with = "split_max_size")]
     keep_split: bool,
@@ -134,6 +144,13 @@ fn split_size(s: &str) -> Result<u64, String> {
     number.filter(|n| *n > 0).and_then(|n| n.checked_mul(unit)).ok_or_else(|| "expected a size like 500M or 2G".into())
 }
 
+/// Bits a weight, or the size of a file.
+fn auto_size(s: &str) -> Result<Size, String> {
+    let bits = s.parse::<f64>().ok().filter(|bits| (1.0..=16.0).contains(bits));
+    let size = bits.map(Size::Bits).or_else(|| split_size(s).ok().map(Size::Bytes));
+    size.ok_or_else(|| "expected bits a weight from 1 to 16, as 3.5, or a size like 600M or 2G".into())
+}
+
 /// Whether a word names a type, ours or one of those that only llama.cpp has.
 fn is_type(word: &str) -> bool {
     let upper = word.to_uppercase();
@@ -192,6 +209,7 @@ impl QuantizeArgs {
                 (policy, "--policy"),
                 (chosen, "--tensor-type and --policy-file"),
                 (self.keep_split, "--keep-split"),
+                (self.imatrix.is_some(), "--imatrix"),
                 (self.split_max_size.is_some(), "--split-max-size"),
                 (!self.override_kv.is_empty(), "--override-kv"),
             ] {
@@ -213,6 +231,9 @@ impl QuantizeArgs {
             ),
             (policy, "--policy", !packed, "it says what a packed model has; add --to packed"),
             (self.keep_split, "--keep-split", packed, "it is for GGUF files"),
+            (self.imatrix.is_some(), "--imatrix", packed, "it is for GGUF files"),
+            (self.auto.is_some(), "--auto", packed, "it is for GGUF files"),
+            (self.imatrix.is_some(), "--imatrix", copy, "copy changes no type"),
             (self.split_max_size.is_some(), "--split-max-size", packed, "it is for GGUF files"),
             (!self.override_kv.is_empty(), "--override-kv", packed, "it is for GGUF files"),
             (policy, "--policy", self.mix().is_some(), "TYPE says the same; give one of them"),
@@ -283,6 +304,7 @@ impl QuantizeArgs {
             patterns.extend(Pattern::file(&text).with_context(|| path.display().to_string())?);
             words += &text;
         }
+        let importances = self.imatrix.as_deref().map(Imatrix::open).transpose()?.map(Arc::new);
         Ok(Options {
             target: self.to,
             mix: self.mix(),
@@ -292,6 +314,8 @@ impl QuantizeArgs {
             leave_output: self.leave_output_tensor,
             output_type: self.output_tensor_type,
             embedding_type: self.token_embedding_type,
+            importances,
+            chosen: None,
             requantize: self.allow_requantize,
             split,
             overrides,
@@ -316,11 +340,14 @@ impl QuantizeArgs {
 
 pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
     a.refuse_type_as_output()?;
-    let options = a.options()?;
+    let mut options = a.options()?;
     let c = common::open(Some(&a.input), a.load_mode)?;
     output::refuse_sources(&a.output, &c.files)?;
     let threads = a.nthreads.unwrap_or(a.threads);
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("starting threads")?;
+    if let Some(size) = a.auto {
+        options.chosen = Some(chosen(&c, &options, size)?);
+    }
     let job = match a.scheme() {
         Some(scheme) => {
             output::refuse_target(&a.output, true)?;
@@ -376,6 +403,18 @@ pub fn run(a: QuantizeArgs) -> anyhow::Result<ExitCode> {
             Err(e)
         }
     }
+}
+
+/// The types of `--auto`.
+fn chosen(c: &Container, o: &Options, size: Size) -> anyhow::Result<BTreeMap<String, BlockType>> {
+    let bar = common::bar(c.tensors.len() as u64, "trying types {bar:30} {pos}/{len} tensors {eta}");
+    let made = auto::choose(c, o, size, interrupt::stop(), &|| bar.inc(1)).context("--auto")?;
+    bar.finish_and_clear();
+    let mut of: BTreeMap<&str, usize> = BTreeMap::new();
+    made.types.values().for_each(|ty| *of.entry(ty.name()).or_default() += 1);
+    let list: Vec<String> = of.iter().map(|(ty, n)| format!("{ty} {n}")).collect();
+    note!("chosen: {:.3} bits a weight; tensors of {}", made.bits, list.join(", "));
+    Ok(made.types)
 }
 
 /// What an error of a model that would not run begins with.

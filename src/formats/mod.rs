@@ -17,6 +17,7 @@ mod error;
 pub mod gguf;
 pub mod gguf_write;
 pub mod hf;
+pub mod imatrix;
 mod index;
 mod int4;
 pub mod json;

@@ -252,7 +252,7 @@ impl Mix {
             Role::Raised(layer) if self.types.raises(layer as usize, layers as usize) => BlockType::Q6_K,
             _ => self.plain,
         };
-        mix::that_fits(wanted, cols)
+        mix::that_fits(wanted, cols).unwrap_or(BlockType::F16)
     }
 }
 

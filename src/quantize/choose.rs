@@ -5,6 +5,7 @@
 use crate::blocks::BlockType;
 use crate::formats::meta::Meta;
 pub use crate::formats::mix::{Mix, that_fits};
+use crate::formats::mix::{Part, Place};
 use crate::formats::names;
 use crate::formats::policy::{Group, Policy, place};
 use anyhow::{Context, bail, ensure};
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The names `Mix::parse` takes, for help and messages.
-pub const MIXES: &str = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, q4_k_m, q5_k_m, copy; packed: q8k128, q8k, q6k, q4k";
+pub const MIXES: &str = "copy, f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_k_s, q5_k, q5_1, q5_0, q4_k_m, q4_k_s, q4_k, q4_1, q4_0, iq4_nl, \
+     iq4_xs, mxfp4, mxfp4_moe, nvfp4, q3_k_l, q3_k_m, q3_k_s, q3_k, iq3_m, iq3_s, iq3_xs, iq3_xxs, q2_k, q2_k_s, q2_0, iq2_m, iq2_s, \
+     iq2_xs, iq2_xxs, tq2_0, tq1_0, iq1_m, iq1_s, q1_0; packed: q8k128, q8k, q6k, q4k";
 
 /// The packed type of a matrix by nibble's routing: Q8K128 where the policy says so, else Q4_K for mlp.down_proj and Q8_K.
 /// A matrix whose name is none of those of [`place`] is among all that are not down projections.
@@ -110,7 +113,7 @@ pub fn by_pattern(patterns: &[Pattern], a: &str, b: &str) -> anyhow::Result<Opti
 }
 
 /// What llama.cpp's rules ask about a model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Model {
     /// layers
     pub layers: usize,
@@ -118,37 +121,86 @@ pub struct Model {
     pub tied: bool,
     /// what llama.cpp takes for a 70B: a qwen2 of 80 layers, or a llama of 80 whose key-value heads are shared
     pub is_70b: bool,
+    /// heads to a key-value head
+    pub shared: u64,
+    /// experts of a layer, 0 where there are none
+    pub experts: u64,
+    /// the layers that have values, in order: of these, not of all layers, mixes count the first and the last
+    pub values: Vec<usize>,
 }
 
 impl Model {
-    /// From a GGUF file's metadata; `tied` where the model has no output matrix of its own.
-    pub fn read(meta: &Meta, tied: bool) -> Model {
+    /// From a GGUF file's metadata and the names of its tensors.
+    pub fn read<'a>(meta: &Meta, tensors: impl Iterator<Item = &'a str>) -> Model {
         let arch = meta.str("general.architecture").unwrap_or("");
         let key = |k: &str| meta.uint(&format!("{arch}.{k}"));
+        // heads may be counted for each layer; llama.cpp asks the first
+        let first = |k: &str| key(k).or_else(|| meta.uints(&format!("{arch}.{k}"))?.first().copied());
         let layers = key("block_count").unwrap_or(0) as usize;
-        let heads = key("attention.head_count");
-        let shared = key("attention.head_count_kv").or(heads) != heads;
-        Model { layers, tied, is_70b: layers == 80 && (arch == "qwen2" || arch == "llama" && shared) }
+        let heads = first("attention.head_count");
+        let kv_heads = first("attention.head_count_kv").or(heads);
+        let (mut tied, mut values) = (true, Vec::new());
+        for name in tensors {
+            tied &= name != OUTPUT;
+            if Part::of(name) == Part::Value && name.ends_with(".weight") {
+                values.extend(names::layer_of(name));
+            }
+        }
+        values.sort_unstable();
+        values.dedup();
+        Model {
+            layers,
+            tied,
+            is_70b: layers == 80 && (arch == "qwen2" || arch == "llama" && kv_heads != heads),
+            shared: heads.unwrap_or(0).checked_div(kv_heads.unwrap_or(0)).unwrap_or(0),
+            experts: key("expert_count").unwrap_or(0),
+            values,
+        }
+    }
+
+    /// A tensor's number among its kind: of values among those of the layers that have any, of others the layer's.
+    fn index(&self, part: Part, gguf_name: &str) -> Option<(usize, usize)> {
+        let layer = names::layer_of(gguf_name)?;
+        match part {
+            Part::Value => Some((self.values.binary_search(&layer).ok()?, self.values.len())),
+            _ => Some((layer, self.layers)),
+        }
     }
 }
 
-/// The type of a matrix by llama.cpp's rules, before its row length is looked at. `columns` is that length.
-pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<BlockType> {
+/// The name of the output matrix.
+const OUTPUT: &str = "output.weight";
+
+/// The type of a matrix by llama.cpp's rules, before its row length is looked at. `shape` is fastest first; `importances`:
+/// whether those of the model's columns are known.
+pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, shape: &[u64], importances: bool) -> Option<BlockType> {
     let base = mix.base()?;
-    let float = base.is_float();
-    if float {
+    if base.is_float() {
         return Some(base);
     }
-    if gguf_name == "output.weight" || (model.tied && gguf_name == "token_embd.weight") {
-        let whole = columns.is_multiple_of(256);
-        return Some(if !whole || base == BlockType::Q8_0 { BlockType::Q8_0 } else { BlockType::Q6_K });
+    let part = Part::of(gguf_name);
+    if gguf_name == OUTPUT || (model.tied && part == Part::Embedding) {
+        let whole = shape.first().is_some_and(|columns| columns.is_multiple_of(256));
+        return if whole { mix.output() } else { Some(BlockType::Q8_0) };
     }
-    let part = gguf_name.rsplit('.').nth(1).unwrap_or("");
-    let raised = names::layer_of(gguf_name).is_some_and(|l| mix.raises(l, model.layers));
-    Some(match part {
-        "attn_v" | "attn_qkv" | "ffn_down" if raised => BlockType::Q6_K,
-        "attn_v" | "attn_qkv" if model.is_70b && base == BlockType::Q4_K => BlockType::Q5_K,
-        _ => base,
+    let ty = match mix {
+        Mix::Recipe(recipe) => recipe.pick(&Place {
+            part,
+            index: model.index(part, gguf_name),
+            shared: model.shared,
+            experts: model.experts,
+            stacked: shape.get(2).is_some_and(|n| *n > 1),
+            importances,
+        }),
+        Mix::Plain(_) | Mix::Copy => base,
+    };
+    use BlockType::*;
+    // the mixes of these have said all there is to say of values and keys
+    let low = matches!(base, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S);
+    Some(match (part, ty) {
+        (Part::Value | Part::Key, _) if model.experts == 8 && !low => Q8_0,
+        (Part::Value, Q3_K | Q4_K) if model.is_70b && !low => Q5_K,
+        _ => ty,
     })
 }
 
@@ -156,12 +208,34 @@ pub fn by_mix(mix: Mix, model: &Model, gguf_name: &str, columns: u64) -> Option<
 mod tests {
     use super::*;
     use crate::formats::meta::Value;
+    use crate::formats::mix::RECIPES;
 
-    const LLAMA: Model = Model { layers: 22, tied: false, is_70b: false };
+    /// A llama of so many layers and heads to a key-value head, with an output matrix of its own.
+    fn llama(layers: usize, shared: u64) -> Model {
+        Model { layers, tied: false, is_70b: false, shared, experts: 0, values: (0..layers).collect() }
+    }
+
+    fn mix(name: &str) -> Mix {
+        Mix::parse(name).unwrap()
+    }
+
+    #[test]
+    fn every_name_in_the_list_is_one() {
+        let mut found = 0;
+        for name in MIXES.split([',', ';', ':']).map(str::trim).filter(|n| *n != "packed") {
+            assert!(Mix::parse(name).is_some(), "{name}");
+            found += 1;
+        }
+        let stored = BlockType::ALL.iter().filter(|t| t.is_stored()).count();
+        // of types that are mixes too there is one name
+        let mixes = RECIPES.iter().filter(|r| BlockType::parse(r.name).is_none()).count();
+        assert_eq!(found, stored + mixes + ["copy", "q6k", "q4k"].len());
+    }
 
     #[test]
     fn q4_k_m_raises_what_llama_cpp_raises() {
-        let pick = |name: &str| by_mix(Mix::Q4KM, &LLAMA, name, 2048).unwrap();
+        let model = llama(22, 1);
+        let pick = |name: &str| by_mix(mix("q4_k_m"), &model, name, &[2048, 64], false).unwrap();
         let raised: Vec<usize> =
             (0..22).filter(|l| pick(&format!("blk.{l}.ffn_down.weight")) == BlockType::Q6_K).collect();
         assert_eq!(raised, [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]);
@@ -171,29 +245,70 @@ mod tests {
         assert_eq!(pick("blk.5.attn_qkv.weight"), BlockType::Q4_K);
         assert_eq!(pick("output.weight"), BlockType::Q6_K);
         assert_eq!(pick("token_embd.weight"), BlockType::Q4_K);
-        let tied = Model { tied: true, ..LLAMA };
-        assert_eq!(by_mix(Mix::Q4KM, &tied, "token_embd.weight", 2048), Some(BlockType::Q6_K));
-        assert_eq!(by_mix(Mix::Plain(BlockType::Q8_0), &tied, "token_embd.weight", 2048), Some(BlockType::Q8_0));
-        assert_eq!(by_mix(Mix::Q5KM, &LLAMA, "output.weight", 160), Some(BlockType::Q8_0));
-        let big = Model { layers: 80, tied: false, is_70b: true };
-        assert_eq!(by_mix(Mix::Q4KM, &big, "blk.11.attn_v.weight", 8192), Some(BlockType::Q5_K));
+        let tied = Model { tied: true, ..model };
+        let embedding = |name: &str| by_mix(mix(name), &tied, "token_embd.weight", &[2048, 64], false);
+        assert_eq!(embedding("q4_k_m"), Some(BlockType::Q6_K));
+        assert_eq!(embedding("q8_0"), Some(BlockType::Q8_0));
+        assert_eq!(embedding("iq2_m"), Some(BlockType::Q5_K));
+        assert_eq!(by_mix(mix("q5_k_m"), &llama(22, 1), "output.weight", &[160, 64], false), Some(BlockType::Q8_0));
+        assert_eq!(by_mix(mix("iq2_xs"), &llama(22, 1), "output.weight", &[160, 64], false), Some(BlockType::Q8_0));
+    }
+
+    #[test]
+    fn models_of_70b_and_of_eight_experts_keep_more_of_their_values() {
+        let big = Model { is_70b: true, ..llama(80, 8) };
+        let experts = Model { experts: 8, ..llama(32, 4) };
+        use BlockType::*;
+        for (name, of_70b, of_experts) in [
+            ("q4_k_m", Q5_K, [Q8_0, Q8_0]),
+            ("q4_k", Q5_K, [Q8_0, Q8_0]),
+            ("q3_k_s", Q5_K, [Q8_0, Q8_0]),
+            ("q2_k", Q5_K, [Q8_0, Q8_0]),
+            ("q4_0", Q4_0, [Q8_0, Q8_0]),
+            ("iq4_xs", Q5_K, [Q8_0, Q8_0]),
+            ("iq2_xs", Q4_K, [Q4_K, Q4_K]),
+            ("iq1_m", Q4_K, [Q4_K, Q4_K]),
+        ] {
+            let pick = |m: &Model, part: &str| {
+                by_mix(mix(name), m, &format!("blk.11.{part}.weight"), &[8192, 64], true).unwrap()
+            };
+            assert_eq!(pick(&big, "attn_v"), of_70b, "{name}");
+            assert_eq!([pick(&experts, "attn_v"), pick(&experts, "attn_k")], of_experts, "{name}");
+        }
+        let moe = |shape: &[u64]| by_mix(mix("mxfp4_moe"), &experts, "blk.0.ffn_up_exps.weight", shape, false).unwrap();
+        assert_eq!([moe(&[2880, 64, 32]), moe(&[2880, 64])], [MXFP4, Q8_0]);
+        assert_eq!(by_mix(mix("mxfp4_moe"), &experts, "token_embd.weight", &[2880, 64], false), Some(Q8_0));
+    }
+
+    #[test]
+    fn the_first_values_are_those_of_the_first_layers_that_have_any() {
+        let meta = Meta { entries: vec![("general.architecture".into(), Value::Str("x".into()))] };
+        let names: Vec<String> = [9, 3, 5].iter().map(|l| format!("blk.{l}.attn_v.weight")).collect();
+        let model = Model::read(&meta, names.iter().map(String::as_str).chain(["blk.0.attn_v.bias"]));
+        assert_eq!((model.values.clone(), model.tied), (vec![3, 5, 9], true));
+        let pick = |l: usize| by_mix(mix("q3_k_m"), &model, &format!("blk.{l}.attn_v.weight"), &[256, 1], false);
+        assert_eq!([3, 5, 9].map(pick), [BlockType::Q5_K, BlockType::Q5_K, BlockType::Q4_K].map(Some));
     }
 
     #[test]
     fn what_llama_cpp_takes_for_a_70b_are_qwen2_and_shared_heads_in_80_layers() {
-        let is_70b = |arch: &str, layers: u32, heads: [Option<u32>; 2]| {
+        let read = |arch: &str, layers: u32, heads: [Option<u32>; 2]| {
             let [q, kv] = heads;
             let key = |k: &str, v: u32| (format!("{arch}.{k}"), Value::U32(v));
             let mut entries = vec![("general.architecture".into(), Value::Str(arch.into()))];
             entries.push(key("block_count", layers));
             entries.extend(q.map(|n| key("attention.head_count", n)));
             entries.extend(kv.map(|n| key("attention.head_count_kv", n)));
-            Model::read(&Meta { entries }, false).is_70b
+            Model::read(&Meta { entries }, ["output.weight"].into_iter())
         };
+        let is_70b = |arch: &str, layers: u32, heads: [Option<u32>; 2]| read(arch, layers, heads).is_70b;
         assert!(is_70b("llama", 80, [Some(64), Some(8)]) && is_70b("llama", 80, [Some(4), Some(2)]));
         assert!(is_70b("qwen2", 80, [Some(64), Some(8)]) && is_70b("qwen2", 80, [Some(64), Some(64)]));
         assert!(!is_70b("llama", 80, [Some(64), Some(64)]) && !is_70b("llama", 80, [Some(64), None]));
         assert!(!is_70b("llama", 32, [Some(32), Some(8)]) && !is_70b("qwen3", 80, [Some(64), Some(8)]));
+        let shared = |heads| read("llama", 2, heads).shared;
+        assert_eq!([shared([Some(64), Some(8)]), shared([Some(6), None]), shared([None, None])], [8, 1, 0]);
+        assert_eq!(shared([Some(6), Some(0)]), 0);
     }
 
     #[test]

@@ -15,6 +15,9 @@ pub enum Refused {
     /// a packed model has no mixes
     #[error("mixes are for GGUF files; give q8k128, q8k, q6k, q4k or copy, or a policy")]
     Mix,
+    /// a tensor would become a type that is useless where nothing says how important its columns are
+    #[error("{0}")]
+    Importances(String),
     /// a change of the metadata that cannot be made
     #[error("{0}")]
     Override(String),

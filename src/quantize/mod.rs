@@ -8,6 +8,7 @@
 //! The encoders are those of `blocks` at the fastest SIMD level, or an [`Encoder`] on a device; the bytes are the same.
 //! Files are opened, created and renamed by `formats` alone, and nothing is printed.
 
+pub mod auto;
 pub mod choose;
 pub mod convert;
 pub mod device;
@@ -28,8 +29,8 @@ use crate::stop::Interrupted;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
 use slim::linear::{Made, Part};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes of the source in a chunk, about.
@@ -48,6 +49,8 @@ pub enum Data {
         to: Option<BlockType>,
         /// heads whose rows are permuted from halves to neighbours
         heads: Option<usize>,
+        /// how important the columns of each of its matrices are, one matrix after the other
+        importances: Option<Arc<[f32]>>,
     },
     /// one of the tensors that a matrix becomes in a directory of codes and scales
     Made {
@@ -144,7 +147,7 @@ impl Piece {
     fn chunk(&self, c: &Container) -> anyhow::Result<Chunks> {
         // a tensor without elements may still have any number of rows, or of columns
         let Some(t) = self.source(c).filter(|t| t.bytes > 0) else {
-            return Ok(Chunks { rows: 1, at_once: 1, row_in: 0, row_out: self.bytes, k: 0 });
+            return Ok(Chunks { rows: 1, rows_of_matrix: 1, at_once: 1, row_in: 0, row_out: self.bytes, k: 0 });
         };
         // the rows of a bias that is permuted are its elements
         let vector = self.heads().is_some() && t.shape.len() == 1;
@@ -167,13 +170,16 @@ impl Piece {
         };
         let row_in = t.bytes / rows;
         let at_once = (CHUNK / (row_in * at_once).max(1)).max(1) * at_once;
-        Ok(Chunks { rows, at_once, row_in, row_out: self.bytes / rows, k: usize::try_from(k)? })
+        let rows_of_matrix = t.shape.get(1).copied().unwrap_or(1).max(1);
+        Ok(Chunks { rows, rows_of_matrix, at_once, row_in, row_out: self.bytes / rows, k: usize::try_from(k)? })
     }
 }
 
 /// How a piece is cut.
 struct Chunks {
     rows: u64,
+    /// of one of the matrices below each other
+    rows_of_matrix: u64,
     at_once: u64,
     row_in: u64,
     row_out: u64,
@@ -184,6 +190,11 @@ impl Chunks {
     /// First rows and numbers of rows.
     fn list(&self) -> Vec<(u64, u64)> {
         (0..self.rows).step_by(self.at_once as usize).map(|r| (r, self.at_once.min(self.rows - r))).collect()
+    }
+
+    /// The importances of a row's columns, `all` being those of every matrix.
+    fn of_row<'a>(&self, all: &'a [f32], row: u64) -> &'a [f32] {
+        &all[(row / self.rows_of_matrix) as usize * self.k..][..self.k]
     }
 }
 
@@ -345,19 +356,28 @@ fn chunk(
             }
             &s.input
         }
-        Data::Tensor { to: Some(to), .. } => {
+        Data::Tensor { to: Some(to), importances, .. } => {
             s.out.resize((rows * n.row_out) as usize, 0);
             s.floats.resize(n.k, 0.0);
             let outs = s.out.chunks_exact_mut((n.row_out as usize).max(1));
             for ((i, out), input) in outs.enumerate().zip(s.input.chunks_exact((n.row_in as usize).max(1))) {
                 decode_row(c, t, level, input, (row + i as u64) * n.k as u64, &mut s.floats)?;
-                encode::encode_row(level, *to, &s.floats, out);
+                let of_row = importances.as_ref().map(|all| n.of_row(all, row + i as u64));
+                encode_as(level, *to, &s.floats, of_row, out);
             }
             &s.out
         }
     };
     file.write_at(piece.offset + row * n.row_out, bytes)?;
     Ok(xxh3_128(bytes))
+}
+
+/// A row in blocks of a type, with the importances of its columns where they are known.
+fn encode_as(level: Level, ty: BlockType, x: &[f32], importances: Option<&[f32]>, out: &mut [u8]) {
+    match importances {
+        Some(importances) => ty.encode_row_weighted(x, importances, out),
+        None => encode::encode_row(level, ty, x, out),
+    }
 }
 
 /// What the rows in `s.input`, the first of them `row`, become in one of the tensors made of a matrix.
@@ -403,7 +423,7 @@ fn on_device(
         }
         let file = staged.open(&piece.file)?;
         let hash = match piece.data {
-            Data::Tensor { to: Some(to), .. } if encoder.takes(to) && n.k > 0 => {
+            Data::Tensor { to: Some(to), importances: None, .. } if encoder.takes(to) && n.k > 0 => {
                 let s = &mut scratch;
                 let t = read_rows(piece, c, n, row, rows, watch, &mut s.input)?;
                 x.resize(rows as usize * n.k, 0.0);

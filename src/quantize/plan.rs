@@ -8,6 +8,7 @@ use super::vocab::{CHAT_TEMPLATE, MAX_SPM, MAX_TEMPLATE, SPM, beside};
 use super::{Data, Job, Piece};
 use crate::blocks::BlockType;
 use crate::formats::gguf_write::{self, Entry};
+use crate::formats::imatrix::Imatrix;
 use crate::formats::meta::{Meta, Value};
 use crate::formats::output::Layout;
 use crate::formats::packed::{self, Kind};
@@ -15,6 +16,8 @@ use crate::formats::policy::Policy;
 use crate::formats::{Container, ContainerKind, Dtype, Tensor, hf, names, safetensors};
 use crate::models::hyper::{LONG_FACTORS, SHORT_FACTORS};
 use anyhow::{Context, bail, ensure};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The layout of the new model.
@@ -58,6 +61,10 @@ pub struct Options {
     pub output_type: Option<BlockType>,
     /// type of `token_embd.weight`
     pub embedding_type: Option<BlockType>,
+    /// how important the columns of the model's matrices are; of a GGUF model alone
+    pub importances: Option<Arc<Imatrix>>,
+    /// types chosen beforehand, by the names of a GGUF file: in the place of what the mix says
+    pub chosen: Option<BTreeMap<String, BlockType>>,
     /// quantised tensors may be decoded and quantised again
     pub requantize: bool,
     /// files of a GGUF model
@@ -106,8 +113,12 @@ pub(super) fn fingerprint(c: &Container, words: &str, job: &Job) -> String {
     for p in &job.pieces {
         let to = p.dtype(c).map_or(String::new(), |t| t.to_string());
         text += &format!("\n{} {to} {} {} {}", p.name, p.file, p.offset, p.bytes);
-        if let Data::Bytes(b) = &p.data {
-            text += &format!(" {:032x}", xxh3_128(b));
+        match &p.data {
+            Data::Bytes(b) => text += &format!(" {:032x}", xxh3_128(b)),
+            Data::Tensor { importances: Some(v), .. } => {
+                text += &format!(" {:032x}", xxh3_128(bytemuck::cast_slice(v)));
+            }
+            _ => {}
         }
     }
     format!("{:032x}", xxh3_128(text.as_bytes()))
@@ -158,55 +169,60 @@ fn has_gguf(t: BlockType) -> bool {
 }
 
 fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
-    let file = c.files[0].display().to_string();
-    let mix = o.mix.unwrap_or(Mix::Q4KM);
-    let base = mix.base();
-    if let Some(t) = base.filter(|t| !has_gguf(*t)) {
+    let mix = o.mix.unwrap_or(Mix::Q4_K_M);
+    if let Some(t) = mix.base().filter(|t| !has_gguf(*t)) {
         let line = format!("{} has no place in a GGUF file", t.name());
         ensure!(packed::kind_of(t).is_none(), Refused::NotInGguf(format!("{line}; write a packed model")));
         bail!("{line}; give another type");
     }
-    let (converted, mut items) = match c.kind {
-        ContainerKind::Gguf | ContainerKind::Bump => (None, from_gguf(c)),
-        ContainerKind::HuggingFace => {
-            let converted = convert::convert(c)?;
-            let items = from_hf(c, &converted)?;
-            (Some(converted), items)
-        }
-        ContainerKind::Safetensors => {
-            bail!("{file}: a lone safetensors file has no config; give the directory that holds config.json")
-        }
-    };
-    let mut meta = match converted {
-        Some(Converted { meta, .. }) => meta,
-        None => c.meta.clone(),
-    };
+    let (mut meta, mut items) = gguf_items(c)?;
     meta.entries.retain(|(k, _)| !k.starts_with("split."));
     for o in &o.overrides {
         o.apply(&mut meta).map_err(|e| Refused::Override(format!("{e:#}")))?;
     }
-    let model = Model::read(&meta, !items.iter().any(|i| i.gguf == "output.weight"));
+    let model = Model::read(&meta, items.iter().map(|i| i.gguf.as_str()));
+    let mut known = 0;
     for item in &mut items {
         let Data::Tensor { index, heads, .. } = item.data else { continue };
         let t = &c.tensors[index];
-        let (chosen, note) = gguf_type(c, o, mix, &model, item)?;
+        let all = importances_of(o, item)?;
+        known += usize::from(all.is_some());
+        let (chosen, note) = gguf_type(c, o, mix, &model, item, all.is_some())?;
         let to = chosen.and_then(|to| change(t, to));
         may_change(c, o, t, to)?;
         if to.is_none() {
             stored(c, t)?;
         }
         item.dtype = to.map_or(Some(t.dtype), Dtype::from_block).context("no such type")?;
-        item.data = Data::Tensor { index, to, heads };
+        // of types whose bytes they do not change they are left out
+        let importances = all.filter(|_| to.is_some_and(|ty| ty.format().weighted.is_some()));
+        item.data = Data::Tensor { index, to, heads, importances };
         item.note = note;
     }
+    if let Some(all) = &o.importances {
+        let (file, model) = (&all.file, c.files[0].display());
+        let first = all.names().next().unwrap_or_default();
+        ensure!(known > 0, "{file}: no tensor of {model} is in it (it has {first}): it is of another model");
+    }
     let given = |key: &str| o.overrides.iter().any(|o| o.key() == key);
-    if let Some(id) = mix.file_type() {
-        for (key, v) in [("general.file_type", id), ("general.quantization_version", 2)] {
-            if !given(key) {
-                meta.entries.retain(|(k, _)| k != key);
-                meta.entries.push((key.into(), Value::U32(v)));
-            }
+    let mut put = |key: &str, v: Option<Value>| {
+        if !given(key) {
+            meta.entries.retain(|(k, _)| k != key);
+            meta.entries.extend(v.map(|v| (key.into(), v)));
         }
+    };
+    if mix != Mix::Copy {
+        // a model whose types were chosen one by one is none of llama.cpp's mixes, and no number says so
+        let number = mix.file_type().filter(|_| o.chosen.is_none());
+        put("general.file_type", number.map(Value::U32));
+        put("general.quantization_version", Some(Value::U32(2)));
+    }
+    if let Some(all) = &o.importances {
+        let short = |s: &str| Value::Str(s.chars().scan(0, cut_at(127)).collect());
+        put("quantize.imatrix.file", Some(short(&all.file)));
+        put("quantize.imatrix.dataset", all.datasets.first().map(|d| short(d)));
+        put("quantize.imatrix.entries_count", Some(Value::U32(all.len() as u32)));
+        put("quantize.imatrix.chunks_count", all.chunks.map(Value::U32));
     }
     let (prefix, shards) = match &o.split {
         Split::No => {
@@ -217,6 +233,95 @@ fn to_gguf(c: &Container, o: &Options) -> anyhow::Result<Job> {
         Split::Max(prefix, most) => (prefix, by_size(*most, items)?),
     };
     Ok(Job { meta: Some(meta.clone()), ..sharded(c, &meta, prefix, shards)? })
+}
+
+/// What lets characters pass until they have so many bytes.
+fn cut_at(most: usize) -> impl FnMut(&mut usize, char) -> Option<char> {
+    move |bytes, c| {
+        *bytes += c.len_utf8();
+        (*bytes <= most).then_some(c)
+    }
+}
+
+/// A tensor whose type nothing but the mix decides.
+pub(super) struct Free {
+    /// in a GGUF file
+    pub name: String,
+    /// in the container
+    pub index: usize,
+    /// it is the output matrix, or the embedding in its place
+    pub output: bool,
+    /// of its columns, one matrix after the other
+    pub importances: Option<Arc<[f32]>>,
+    elems: u64,
+}
+
+impl Free {
+    /// Elements.
+    pub fn elems(&self) -> u64 {
+        self.elems
+    }
+}
+
+/// The tensors of a GGUF model whose types nothing but the mix decides.
+pub(super) fn free(c: &Container, o: &Options) -> anyhow::Result<Vec<Free>> {
+    let mix = o.mix.unwrap_or(Mix::Q4_K_M);
+    let (meta, items) = gguf_items(c)?;
+    let model = Model::read(&meta, items.iter().map(|i| i.gguf.as_str()));
+    let mut all = Vec::new();
+    for item in items {
+        let Data::Tensor { index, .. } = item.data else { continue };
+        let t = &c.tensors[index];
+        if t.elems() == 0 || !matches!(asked_for(c, o, mix, &model, &item)?, Asked::Mix) {
+            continue;
+        }
+        // refused before any time is spent on it
+        may_change(c, o, t, Some(BlockType::F32))?;
+        let importances = importances_of(o, &item)?;
+        let output = item.gguf == "output.weight" || model.tied && item.gguf == EMBEDDING;
+        all.push(Free { name: item.gguf, index, output, importances, elems: t.elems() });
+    }
+    Ok(all)
+}
+
+/// The metadata of the new file and its tensors, their types not yet chosen.
+fn gguf_items(c: &Container) -> anyhow::Result<(Meta, Vec<Item>)> {
+    match c.kind {
+        ContainerKind::Gguf | ContainerKind::Bump => Ok((c.meta.clone(), from_gguf(c))),
+        ContainerKind::HuggingFace => {
+            let converted = convert::convert(c)?;
+            let items = from_hf(c, &converted)?;
+            Ok((converted.meta, items))
+        }
+        ContainerKind::Safetensors => {
+            let file = c.files[0].display();
+            bail!("{file}: a lone safetensors file has no config; give the directory that holds config.json")
+        }
+    }
+}
+
+/// The importances of a tensor's columns.
+///
+/// Errors: as many as it has no columns. llama.cpp passes over those of an embedding.
+fn importances_of(o: &Options, item: &Item) -> anyhow::Result<Option<Arc<[f32]>>> {
+    let Some((all, found)) = o.importances.as_ref().and_then(|all| Some((all, all.get(&item.gguf)?))) else {
+        return Ok(None);
+    };
+    let dim = |i: usize| item.shape.get(i).copied().unwrap_or(1);
+    let want = dim(0).checked_mul(dim(2));
+    if want != Some(found.len() as u64) {
+        ensure!(
+            item.gguf == EMBEDDING,
+            "{}: {} has {} importances, and the tensor {} columns in {} matrices: it is of another model",
+            all.file,
+            item.gguf,
+            found.len(),
+            dim(0),
+            dim(2)
+        );
+        return Ok(None);
+    }
+    Ok(Some(found.clone()))
 }
 
 /// Head and tensors of one file of the layout.
@@ -308,42 +413,85 @@ fn gguf_type(
     mix: Mix,
     model: &Model,
     item: &Item,
+    known: bool,
 ) -> anyhow::Result<(Option<BlockType>, Option<String>)> {
-    if mix == Mix::Copy {
-        return Ok((None, None));
-    }
+    let chosen = match asked_for(c, o, mix, model, item)? {
+        Asked::AsItIs => return Ok((None, None)),
+        Asked::Type(ty) => ty,
+        Asked::Mix => match o.chosen.as_ref().and_then(|all| all.get(&item.gguf)) {
+            Some(ty) => *ty,
+            None if o.pure => mix.base().context("a copy has no type")?,
+            None => choose::by_mix(mix, model, &item.gguf, &item.shape, o.importances.is_some())
+                .context("a copy has no type")?,
+        },
+    };
     let columns = item.shape.first().copied().unwrap_or(1);
+    ensure!(has_gguf(chosen), "tensor {}: {} has no place in a GGUF file", item.gguf, chosen.name());
+    let fits = choose::that_fits(chosen, columns).with_context(|| {
+        format!(
+            "tensor {}: rows of {columns} are not whole {} blocks, and no type stands in for it",
+            item.gguf,
+            chosen.name()
+        )
+    })?;
+    let vector = item.shape.len() < 2;
+    ensure!(
+        known || vector || !mix.needs_importances(&item.gguf, fits),
+        Refused::Importances(format!(
+            "tensor {}: {} is useless where nothing says how important the columns are{}",
+            item.gguf,
+            fits.name(),
+            if o.importances.is_some() { ", and the importance matrix does not have the tensor" } else { "" }
+        ))
+    );
+    let note = (fits != chosen).then(|| format!("rows of {columns} are not whole {} blocks", chosen.name()));
+    Ok((Some(fits), note))
+}
+
+/// The embedding's name.
+const EMBEDDING: &str = "token_embd.weight";
+
+/// What is said of one tensor.
+enum Asked {
+    /// it stays, as do norms
+    AsItIs,
+    /// its type
+    Type(BlockType),
+    /// nothing: the mix decides
+    Mix,
+}
+
+/// What patterns, flags and the kind of tensor say, before any mix.
+fn asked_for(c: &Container, o: &Options, mix: Mix, model: &Model, item: &Item) -> anyhow::Result<Asked> {
+    if mix == Mix::Copy {
+        return Ok(Asked::AsItIs);
+    }
     if item.shape.len() < 2 || item.gguf.ends_with("_norm.weight") || !item.gguf.ends_with(".weight") {
         // norms, biases and factors of a directory become F32; a GGUF file has them as it should
-        let to = (c.kind == ContainerKind::HuggingFace).then_some(BlockType::F32);
-        return Ok((to, None));
+        let of_directory = c.kind == ContainerKind::HuggingFace;
+        return Ok(if of_directory { Asked::Type(BlockType::F32) } else { Asked::AsItIs });
     }
     let output = item.gguf == "output.weight";
     if (output && o.leave_output) || item.gguf.ends_with("ffn_gate_inp.weight") {
-        return Ok((None, None));
+        return Ok(Asked::AsItIs);
     }
     let by_name = match &item.gguf[..] {
         "output.weight" => o.output_type,
-        "token_embd.weight" if o.embedding_type.is_none() && model.tied => o.output_type,
-        "token_embd.weight" => o.embedding_type,
+        EMBEDDING if o.embedding_type.is_none() && model.tied => o.output_type,
+        EMBEDDING => o.embedding_type,
         _ => None,
     };
-    let chosen = match (choose::by_pattern(&o.patterns, &item.gguf, &item.hf)?, by_name) {
-        (Some(None), _) => return Ok((None, None)),
-        (Some(Some(ty)), _) | (None, Some(ty)) => ty,
-        (None, None) if o.pure => mix.base().context("a copy has no type")?,
-        (None, None) => choose::by_mix(mix, model, &item.gguf, columns).context("a copy has no type")?,
-    };
-    ensure!(has_gguf(chosen), "tensor {}: {} has no place in a GGUF file", item.gguf, chosen.name());
-    let fits = choose::that_fits(chosen, columns);
-    let note = (fits != chosen).then(|| format!("rows of {columns} are not whole {} blocks", chosen.name()));
-    Ok((Some(fits), note))
+    Ok(match (choose::by_pattern(&o.patterns, &item.gguf, &item.hf)?, by_name) {
+        (Some(None), _) => Asked::AsItIs,
+        (Some(Some(ty)), _) | (None, Some(ty)) => Asked::Type(ty),
+        (None, None) => Asked::Mix,
+    })
 }
 
 fn from_gguf(c: &Container) -> Vec<Item> {
     let arch = c.meta.str("general.architecture").unwrap_or("");
     let item = |(index, t): (usize, &Tensor)| Item {
-        data: Data::Tensor { index, to: None, heads: None },
+        data: Data::Tensor { index, to: None, heads: None, importances: None },
         hf: names::to_hf(arch, &t.name).unwrap_or_else(|| t.name.clone()),
         gguf: t.name.clone(),
         shape: t.shape.clone(),
@@ -373,7 +521,7 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
                 None
             }
         });
-        let data = Data::Tensor { index, to: None, heads };
+        let data = Data::Tensor { index, to: None, heads, importances: None };
         items.push(Item { data, hf: t.name.clone(), gguf, shape: t.shape.clone(), dtype: t.dtype, note: None });
     }
     let mut made = |name: &str, values: &[f32]| {
@@ -402,9 +550,11 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
 // ---------------------------------------------------------------- packed
 
 fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
-    if let Some(Mix::Q4KM | Mix::Q5KM) = o.mix {
-        bail!(Refused::Mix);
-    }
+    // a name that is a mix's and a type's too is the type's here
+    let mix = match o.mix {
+        Some(Mix::Recipe(r)) => Some(Mix::Plain(BlockType::parse(r.name).ok_or(Refused::Mix)?)),
+        other => other,
+    };
     if c.kind == ContainerKind::Safetensors {
         bail!(
             "{}: a lone safetensors file has no config; give the directory that holds config.json",
@@ -419,10 +569,10 @@ fn to_packed(c: &Container, o: &Options) -> anyhow::Result<Job> {
     const MODEL: &str = "model.safetensors";
     for (index, t) in c.tensors.iter().enumerate() {
         let hf = names::to_hf(arch, &t.name).unwrap_or_else(|| t.name.clone());
-        let (kind, note) = packed_type(o, t, &hf)?;
+        let (kind, note) = packed_type(o, mix, t, &hf)?;
         let to = kind.and_then(|k| change(t, k.block));
         may_change(c, o, t, to)?;
-        let data = Data::Tensor { index, to, heads: None };
+        let data = Data::Tensor { index, to, heads: None, importances: None };
         // what is packed already stays packed
         let kind = kind.or_else(|| t.dtype.block().and_then(packed::kind_of));
         let Some(kind) = kind else {
@@ -496,14 +646,19 @@ fn dim(t: &Tensor, d: u64) -> anyhow::Result<u32> {
 }
 
 /// The packed format of a tensor (`None`: as it is), and why it is not packed.
-fn packed_type(o: &Options, t: &Tensor, hf: &str) -> anyhow::Result<(Option<&'static Kind>, Option<String>)> {
+fn packed_type(
+    o: &Options,
+    mix: Option<Mix>,
+    t: &Tensor,
+    hf: &str,
+) -> anyhow::Result<(Option<&'static Kind>, Option<String>)> {
     let output = names::to_gguf(hf).as_deref() == Some("output.weight");
     let candidate = hf.ends_with(".weight") && !hf.contains("embed") && !hf.contains("norm") && t.shape.len() == 2;
-    if !candidate || o.mix == Some(Mix::Copy) || (o.leave_output && output) {
+    if !candidate || mix == Some(Mix::Copy) || (o.leave_output && output) {
         return Ok((None, None));
     }
     let output_type = o.output_type.filter(|_| output);
-    let chosen = match (choose::by_pattern(&o.patterns, hf, &t.name)?, output_type, o.mix) {
+    let chosen = match (choose::by_pattern(&o.patterns, hf, &t.name)?, output_type, mix) {
         (Some(None), ..) => return Ok((None, None)),
         (Some(Some(ty)), ..) | (None, Some(ty), _) => ty,
         (None, None, Some(Mix::Plain(ty))) => ty,

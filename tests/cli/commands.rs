@@ -135,7 +135,7 @@ fn put(dir: &Path, name: &str, bytes: &[u8]) -> String {
 
 /// Indices of the adapters, which there must be. For tests in modules named `gpu`.
 #[cfg(feature = "gpu")]
-fn adapters() -> Vec<String> {
+pub fn adapters() -> Vec<String> {
     let list = adapters_if_any();
     absent::found(list.len(), "adapter");
     list

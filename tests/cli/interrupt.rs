@@ -32,6 +32,19 @@ fn heard(child: &mut Child, what: &str) -> String {
 }
 
 #[test]
+fn importances_that_are_not_all_there_are_not_written() {
+    let dir = folder();
+    let (text, out) = (text(&dir, 9000), dir.path().join("i.gguf"));
+    let args = ["imatrix", "-f", &text, "-o", out.to_str().unwrap(), "-c", "512", "--device", "cpu:scalar"];
+    let mut child = command(&args).spawn().unwrap();
+    heard(&mut child, "windows of 512");
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    assert_eq!(finish(child).code, Some(130));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "the text alone");
+}
+
+#[test]
 fn a_window_of_minutes_is_left_in_the_middle() {
     let dir = folder();
     let text = text(&dir, 9000);

@@ -13,6 +13,7 @@ mod convert;
 mod hist;
 #[cfg(feature = "hub")]
 mod hub;
+mod imatrix;
 #[path = "../common/program.rs"]
 mod program;
 mod quantize;

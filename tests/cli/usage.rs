@@ -61,7 +61,7 @@ fn flags_of_llama_cpp_that_ask_for_what_is_not_there_are_answered() {
         isobit(&all).refused_with(2, &[flag, said]);
     }
     isobit(&["perplexity", "-f", "x", "--kl-divergence"]).refused_with(2, &["isobit compare"]);
-    isobit(&["quantize", "--imatrix", "x", "a", "b", "q4_k_m"]).refused_with(2, &["--imatrix", "importance"]);
+    isobit(&["quantize", "--include-weights", "x", "a", "b"]).refused_with(2, &["--include-weights", "--imatrix FILE"]);
     isobit(&["tokenize", "-p", "hi", "--mmap", "-ub", "3"]).refused_with(2, &["-ub", "tokenize has no --ubatch"]);
     isobit(&["verify", "-ngl"]).refused_with(2, &["value is required for -ngl"]);
 }

@@ -252,7 +252,7 @@ impl Maker<'_> {
             dtype: t.dtype.to_string(),
             shape,
             bytes: t.bytes,
-            data: Data::Tensor { index: item.index, to: None, heads: None },
+            data: Data::Tensor { index: item.index, to: None, heads: None, importances: None },
             note,
             kind: "FLOAT",
         };
@@ -267,7 +267,7 @@ impl Maker<'_> {
             self.may_decode(t)?;
             entry.dtype = "F16".into();
             entry.bytes = t.elems().checked_mul(2).context("the size of a tensor")?;
-            entry.data = Data::Tensor { index: item.index, to: Some(BlockType::F16), heads: None };
+            entry.data = Data::Tensor { index: item.index, to: Some(BlockType::F16), heads: None, importances: None };
         }
         Ok(entry)
     }
