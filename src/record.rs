@@ -57,6 +57,8 @@ pub enum Part {
         first: usize,
         /// elements
         len: usize,
+        /// whether 1 is added to each: norms of which a file keeps what they differ from 1 by
+        less_one: bool,
     },
     /// packed
     Rows {
