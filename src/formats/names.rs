@@ -25,9 +25,12 @@ const LAYER: [(&str, &str); 13] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
+/// (Hugging Face, GGUF).
+type Names = &'static [(&'static str, &'static str)];
+
 /// Norms of the architectures that have some behind attention and the feed-forward, by architecture; they go before
 /// [`LAYER`], since `post_attention_layernorm` is the norm before the feed-forward elsewhere.
-const NORMS_AFTER: [(&[&str], &[(&str, &str)]); 2] = [
+const NORMS_AFTER: [(&[&str], Names); 2] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
         &["olmo2", "exaone4", "gemma3"],
