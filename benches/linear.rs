@@ -1,6 +1,6 @@
-//! Speed of the linear kernels: `cargo bench --bench linear [rows k [threads]]`.
+//! Speed of the linear kernels: `cargo bench --bench linear [rows k [threads]] [TYPE ...]`, of all types unless some are named.
 //!
-//! One table: packed weights read per second with one token (decode), integer operations per second with 64 (prefill)
+//! One table: packed weights read per second with one token (decode) and their share of plain reading, integer operations per second with 64 (prefill)
 //! and their share of the level's int8 peak, measured in the same process; per format and level, on a team of `threads`
 //! (2 unless given). Wall time; best of several runs after a warm-up. Results of all levels are compared bit for bit.
 
@@ -21,21 +21,22 @@ fn main() {
         _ => (2048, 5632, 2),
     };
     let team = Team::new(threads).expect("the threads start");
-    println!(
-        "{rows} x {k}, {} threads, plain read {:.1} GB/s",
-        team.threads(),
-        limits::read_bandwidth(threads, &isobit::internals::stop::Stop::default()).expect("nobody asks it to stop")
-            * 1e-9
-    );
+    let named: Vec<BlockType> = std::env::args().skip(1).filter_map(|a| BlockType::parse(&a)).collect();
+    let reading = 1e-9
+        * limits::read_bandwidth(threads, &isobit::internals::stop::Stop::default()).expect("nobody asks it to stop");
+    println!("{rows} x {k}, {} threads, plain read {reading:.1} GB/s", team.threads());
     let peaks: Vec<(Level, f64)> =
         Level::available().into_iter().map(|l| (l, limits::int8_rate(l, threads) * 1e-9)).collect();
     for (level, peak) in &peaks {
         println!("int8 peak {:9} {peak:.0} GOP/s", level.name());
     }
-    println!("{:8} {:9} {:>6} {:>12} {:>14} {:>8}", "format", "level", "digits", "n=1 GB/s", "n=64 GOP/s", "of peak");
+    println!(
+        "{:8} {:9} {:>6} {:>12} {:>8} {:>14} {:>8}",
+        "format", "level", "digits", "n=1 GB/s", "of read", "n=64 GOP/s", "of peak"
+    );
     let x: Vec<f32> = (0..64 * k).map(|i| ((i * 7919) % 10007) as f32 / 5003.0 - 1.0).collect();
     for t in BlockType::ALL {
-        if t == BlockType::Q8_K || !k.is_multiple_of(t.elems()) {
+        if packed_type(t) != t || !k.is_multiple_of(t.elems()) || !named.is_empty() && !named.contains(&t) {
             continue;
         }
         let bytes = file_rows(t, rows, k);
@@ -88,11 +89,12 @@ fn main() {
                 let rate = 2e-9 * 64.0 * (rows * k) as f64 / prefill;
                 // the peak is of int8 operations with one digit
                 let share = if float || digits == 2 { String::new() } else { format!("{:.0} %", 100.0 * rate / peak) };
+                let read = w.len() as f64 * 4e-9 / decode;
                 println!(
-                    "{:8} {:9} {digits:6} {:12.1} {rate:14.1} {share:>8}",
+                    "{:8} {:9} {digits:6} {read:12.1} {:6.0} % {rate:14.1} {share:>8}",
                     t.name(),
                     level.name(),
-                    w.len() as f64 * 4e-9 / decode,
+                    100.0 * read / reading,
                 );
             }
         }
@@ -111,7 +113,16 @@ fn file_rows(t: BlockType, rows: usize, k: usize) -> Vec<u8> {
         .collect();
     for block in bytes.chunks_exact_mut(t.bytes()) {
         for n in t.format().numbers {
-            let high = n.at + if n.kind == NumberKind::F32 { 3 } else { 1 };
+            let high = match n.kind {
+                NumberKind::E8M0 => {
+                    block[n.at] = 0x70;
+                    continue;
+                }
+                NumberKind::F32 => n.at + 3,
+                // the highest nibble of an f16 whose nibbles lie apart
+                NumberKind::TopNibbles => n.at + 7,
+                NumberKind::F16 | NumberKind::BF16 => n.at + 1,
+            };
             block[high] = 0x28 | (block[high] & 0x83);
         }
     }

@@ -23,7 +23,7 @@
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
 //! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, and by
-//! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated). With `--outliers`
+//! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
 //! names them; `--format chatglm` the same with the names and the config of ChatGLM's own code. Types:
@@ -58,7 +58,10 @@ use isobit::internals::formats::synthetic::{self, Arch, Role, Shape};
 use rayon::prelude::*;
 
 #[derive(Parser)]
-#[command(about = "Write a model of random weights with the shape and metadata of a real one")]
+#[command(
+    about = "Write a model of random weights with the shape and metadata of a real one",
+    args_override_self = true
+)]
 struct Args {
     /// The file or directory to write
     #[arg(long)]
@@ -117,6 +120,9 @@ struct Args {
     /// Share of a head that is rotated (1 unless given, 0.5 of chatglm); only phi3 and chatglm have another than 1
     #[arg(long)]
     rotary: Option<f64>,
+    /// Positions a query sees in layers with a window, of an architecture that has such; 0 for none
+    #[arg(long, default_value_t = 0)]
+    window: u32,
     /// One input channel in 64 has weights this many times the others'
     #[arg(long, num_args = 0..=1, default_missing_value = "8", default_value_t = 1.0, value_name = "FACTOR")]
     outliers: f32,
@@ -139,6 +145,7 @@ enum Rope {
     Longrope,
     Yarn,
     Llama3,
+    Linear,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
@@ -196,6 +203,18 @@ struct Model {
     /// context before scaling
     original: u32,
     outliers: f32,
+    norms: Norms,
+}
+
+/// What is written of norms.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Norms {
+    /// noise around 1
+    AsTheyAre,
+    /// noise around 0
+    LessOne,
+    /// 1 and that
+    PlusOne,
 }
 
 impl Preset {
@@ -254,7 +273,7 @@ impl Args {
             vocab: self.vocab.unwrap_or(base.vocab),
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
-            window: 0,
+            window: self.window,
         };
         ensure!(
             heads.is_multiple_of(shape.kv_heads),
@@ -273,7 +292,7 @@ impl Args {
 
     /// Share of a head that is rotated.
     fn rotary(&self, arch: Arch) -> f64 {
-        self.rotary.unwrap_or(if arch == Arch::ChatGlm { 0.5 } else { 1.0 })
+        self.rotary.unwrap_or(if arch.turns_half() { 0.5 } else { 1.0 })
     }
 
     fn model(&self) -> Result<Model> {
@@ -291,7 +310,7 @@ impl Args {
             Rope::Plain
         });
         ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
-        ensure!(rotary == 1.0 || arch.is_fused(), "--rotary is phi3's and chatglm's");
+        ensure!(rotary == 1.0 || arch.has_fused_gate(), "--rotary is phi3's and chatglm's");
         let original = match (rope, self.original_ctx) {
             (_, Some(n)) => n,
             (Rope::Plain, None) => shape.ctx,
@@ -299,7 +318,13 @@ impl Args {
         };
         let kind = mix.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
         let name = format!("synthetic-{}-{kind}-seed{}", self.preset.name(), self.seed);
-        Ok(Model { name, shape, rotary, mix, seed: self.seed, rope, original, outliers: self.outliers })
+        // norms that a directory keeps less 1 are noise around 0, which the other form has 1 added to
+        let norms = match (arch, self.format) {
+            (Arch::Gemma3, Format::Gguf) => Norms::PlusOne,
+            (Arch::Gemma3, _) => Norms::LessOne,
+            _ => Norms::AsTheyAre,
+        };
+        Ok(Model { name, shape, rotary, mix, seed: self.seed, rope, original, outliers: self.outliers, norms })
     }
 }
 
@@ -384,7 +409,7 @@ impl Model {
     fn tensors(&self) -> Vec<Tensor> {
         let (mix, s) = (self.mix.types(), &self.shape);
         let tensor = |t: synthetic::Tensor| {
-            let fused = s.arch.is_fused() && t.name.ends_with("ffn_up.weight");
+            let fused = s.arch.has_fused_gate() && t.name.ends_with("ffn_up.weight");
             let ty = mix.pick(t.role, s.layers, t.cols);
             let (rows, cols) = (t.rows as usize, t.cols as usize);
             Tensor { name: t.name, fused, values: None, first: 0, rows, cols, std: t.std, role: t.role, ty }
@@ -428,7 +453,12 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(u
         t.ty.encode_row(values, &mut bytes);
         return Ok(w.write_all(&bytes)?);
     }
-    let (noise, outliers) = noise(model.seed, model.outliers, t);
+    let of_norm = t.role == Role::Norm && model.norms != Norms::AsTheyAre;
+    let (noise, outliers) = match of_norm {
+        true => (synthetic::Noise::new(model.seed, &t.name, 0.0, t.std), 1.0),
+        false => noise(model.seed, model.outliers, t),
+    };
+    let added = if of_norm && model.norms == Norms::PlusOne { 1.0 } else { 0.0 };
     // one in 64 is an outlier
     let outlying = |i: usize| noise.choice(i as u64).is_multiple_of(64);
     let channels: Vec<f32> = (0..t.cols).map(|i| if outlying(i) { outliers } else { 1.0 }).collect();
@@ -442,7 +472,7 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(u
             |x, (r, out)| {
                 let start = t.first + source(first + r) as u64 * t.cols as u64;
                 for (i, v) in x.iter_mut().enumerate() {
-                    *v = noise.at(start + i as u64) * channels[i];
+                    *v = added + noise.at(start + i as u64) * channels[i];
                 }
                 t.ty.encode_row(x, out);
             },
@@ -527,7 +557,17 @@ mod tests {
     fn of(preset: Preset, mix: Mix, seed: u64) -> Model {
         let shape = preset.shape();
         let rope = if shape.arch == Arch::Phi3 { Rope::Longrope } else { Rope::Plain };
-        Model { name: "test".into(), mix, seed, rope, original: shape.ctx / 4, outliers: 1.0, rotary: 1.0, shape }
+        Model {
+            name: "test".into(),
+            mix,
+            seed,
+            rope,
+            original: shape.ctx / 4,
+            outliers: 1.0,
+            rotary: 1.0,
+            norms: Norms::AsTheyAre,
+            shape,
+        }
     }
 
     fn model(preset: Preset, mix: Mix, seed: u64) -> Vec<u8> {
@@ -572,7 +612,7 @@ mod tests {
     #[test]
     fn vocabularies_have_the_asked_size_and_no_token_twice() {
         for n in [260, 333, 512, 32000, 131072] {
-            for arch in [Arch::Llama, Arch::Phi3, Arch::Qwen2, Arch::ChatGlm] {
+            for arch in Arch::ALL {
                 let v = vocabulary::vocabulary(arch, n);
                 assert_eq!([v.tokens.len(), v.types.len()], [n; 2]);
                 assert_eq!(v.tokens.iter().collect::<std::collections::HashSet<_>>().len(), n);

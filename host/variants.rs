@@ -345,9 +345,11 @@ fn fetches_ahead(t: BlockType, room: Room) -> bool {
 /// many, of types that have no small tiles a token at a time for a few; of attention tiles for many, and split for few where the device has more cores than a token has heads (see
 /// [`splits`] for the depth).
 fn untuned(op: Op, args: &Args, room: Room) -> Choice {
+    let one_row = usize::from(!room.capabilities.few_registers);
     match op {
-        Op::Matvec(t) if is_scaled(t) => [1, 1, 2],
-        Op::GateUp(t) if is_scaled(t) => [1; CLASSES.len()],
+        // the words of a group are more than few registers hold
+        Op::Matvec(t) if is_scaled(t) => [one_row, one_row, 2],
+        Op::GateUp(t) if is_scaled(t) => [one_row; CLASSES.len()],
         Op::Matvec(t) => [if fetches_ahead(t, room) { 1 } else { 4 }, 3, 2],
         Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
         Op::GateUp(t) => [if fetches_ahead(t, room) { 1 } else { 2 }; CLASSES.len()],
@@ -611,6 +613,7 @@ mod tests {
         for (t, name) in [(BlockType::Q8_0, "lean"), (BlockType::Q4_K, "matvec4"), (BlockType::F16, "matvec4")] {
             assert_eq!(first(Op::Matvec(t)), name, "{t:?}");
         }
+        assert_eq!([BlockType::Q3_K, BlockType::IQ1_S].map(|t| first(Op::Matvec(t))), ["matvec"; 2]);
         assert_eq!([BlockType::Q4_1, BlockType::Q6_K].map(|t| first(Op::GateUp(t))), ["lean", "matvec4"]);
     }
 

@@ -17,11 +17,13 @@ use crate::ops::encode::{EncodeParams, unit};
 use crate::ops::exact::{SCALE_MIN, canon};
 use crate::ops::float_probe::{self, FloatProbeParams};
 use crate::ops::gate_up;
+use crate::ops::geglu::GegluParams;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::matvec_pair::PAIRS;
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::row_quantize::{RowQuantizeParams, row_quantize};
+use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::random;
@@ -97,6 +99,8 @@ pub fn ops() -> Vec<Op> {
     list.extend(pairs.iter().filter(|(k, v)| k == v).map(|&(k, v)| Op::AttentionQuantize(k, v)));
     list.extend([
         Op::Swiglu,
+        Op::Geglu,
+        Op::Scale,
         Op::Add,
         Op::AddBias,
         Op::ChannelQuantize,
@@ -135,7 +139,9 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::CacheWriteK(t) | Op::CacheWriteV(t) => attention::cache_write(op, t),
         Op::Attention(k, v) => attention::attention(k, v),
         Op::AttentionQuantize(k, v) => attention::attention_quantize(k, v),
-        Op::Swiglu => swiglu(),
+        Op::Swiglu => glu(Op::Swiglu),
+        Op::Geglu => glu(Op::Geglu),
+        Op::Scale => scale(),
         Op::Add => add(),
         Op::AddBias => add_bias(),
         Op::ChannelQuantize => channels::channel_quantize(),
@@ -947,13 +953,18 @@ fn rope() -> Vec<Case> {
     list
 }
 
-fn swiglu() -> Vec<Case> {
+/// `swiglu` and `geglu`.
+fn glu(op: Op) -> Vec<Case> {
     let mut list = Vec::new();
     let mut one = |dim: usize, n: usize, gate: Fill, up: Fill| {
+        let args = match op {
+            Op::Geglu => Args::Geglu(GegluParams { n_tokens: 0, dim: dim as u32 }),
+            _ => Args::Swiglu(SwigluParams { n_tokens: 0, dim: dim as u32 }),
+        };
         list.push(case(
             format!("dim={dim} tokens={n} gate={} up={}", gate.name(), up.name()),
-            Op::Swiglu,
-            Args::Swiglu(SwigluParams { n_tokens: 0, dim: dim as u32 }),
+            op,
+            args,
             tokens(n),
             vec![
                 read("gate", bits(&gate.make(n * dim))),
@@ -971,6 +982,29 @@ fn swiglu() -> Vec<Case> {
     for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Wild, Fill::Poison, Fill::Large] {
         one(300, 2, fill, Fill::Prime);
         one(300, 2, Fill::Prime, fill);
+    }
+    list
+}
+
+fn scale() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |dim: usize, n: usize, scale: f32, x: Fill| {
+        list.push(case(
+            format!("dim={dim} tokens={n} scale={scale:e} x={}", x.name()),
+            Op::Scale,
+            Args::Scale(ScaleParams { n_tokens: 0, dim: dim as u32, scale }),
+            tokens(n),
+            vec![replaced("x", bits(&x.make(n * dim)), all(n * dim))],
+        ));
+    };
+    for dim in [1, 255, 256, 257, 1000] {
+        one(dim, 1, 50.596443, Fill::Prime);
+        one(dim, 3, 0.22, Fill::Random(dim as u64));
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Wild, Fill::Poison, Fill::Large] {
+        for scale in [1e-6, -0.7, 1.0, 1e6] {
+            one(300, 2, scale, fill);
+        }
     }
     list
 }

@@ -16,6 +16,7 @@ use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::places::Places;
 use crate::ops::rope::RopeParams;
+use crate::ops::scale::ScaleParams;
 use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
 use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Job, Plan, Stats, Step, WeightSource};
@@ -427,6 +428,21 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 }),
                 None => ops::swiglu::swiglu(p, g, u, y),
             }
+        }
+        Job::Geglu(p) => {
+            let y = rows_mut(&mut out[0], p.n_tokens, p.dim);
+            let (g, u) = (&floats(inputs[0])[..y.len()], &floats(inputs[1])[..y.len()]);
+            match level {
+                Some(level) => team::chunks_mut(y, 1, ELEMENTS, |first, y| {
+                    simd::geglu(level, &g[first..][..y.len()], &u[first..][..y.len()], y)
+                }),
+                None => ops::geglu::geglu(p, g, u, y),
+            }
+        }
+        Job::Scale(p) => {
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), 1, ELEMENTS, |_, x| {
+                ops::scale::scale(&ScaleParams { n_tokens: 1, dim: x.len() as u32, ..*p }, x);
+            });
         }
         Job::Add(p) => {
             let y = floats(inputs[0]);

@@ -16,6 +16,7 @@ use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::{self, GateUpParams};
+use crate::ops::geglu::GegluParams;
 use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
@@ -25,6 +26,7 @@ use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::row_quantize::RowQuantizeParams;
+use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
@@ -55,6 +57,8 @@ pub enum Part {
         first: usize,
         /// elements
         len: usize,
+        /// whether 1 is added to each: norms of which a file keeps what they differ from 1 by
+        less_one: bool,
     },
     /// packed
     Rows {
@@ -231,6 +235,10 @@ operations! {
     AttentionQuantize(k: CacheType, v: CacheType) => AttentionQuantize(AttentionQuantizeParams), "attention_quantize";
     /// silu(gate) · up
     Swiglu => Swiglu(SwigluParams), "swiglu";
+    /// gelu(gate) · up
+    Geglu => Geglu(GegluParams), "geglu";
+    /// every element times one number
+    Scale => Scale(ScaleParams), "scale";
     /// residual add
     Add => Add(AddParams), "add";
     /// bias of a linear
@@ -371,6 +379,10 @@ args! {
     AttentionQuantize(AttentionQuantizeParams),
     /// of `swiglu`
     Swiglu(SwigluParams),
+    /// of `geglu`
+    Geglu(GegluParams),
+    /// of `scale`
+    Scale(ScaleParams),
     /// of `add`
     Add(AddParams),
     /// of `add_bias`

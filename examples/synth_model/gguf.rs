@@ -71,7 +71,15 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.u32(&key("feed_forward_length"), s.ffn);
     m.u32(&key("attention.head_count"), s.heads);
     m.u32(&key("attention.head_count_kv"), s.kv_heads);
-    m.f32(&key("rope.freq_base"), 10000.0);
+    m.f32(&key("rope.freq_base"), s.arch.made_up_base());
+    if s.arch == Arch::Gemma3 {
+        m.f32(&key("rope.freq_base_swa"), 10000.0);
+    }
+    if s.window > 0 {
+        // which layers have it follows from the architecture
+        m.u32(&key("attention.sliding_window"), s.window);
+    }
+    s.arch.scales().iter().for_each(|(k, v)| m.f32(&key(k), *v));
     m.f32(&key("attention.layer_norm_rms_epsilon"), 1e-5);
     if s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
         m.u32(&key("attention.key_length"), s.head_dim);
@@ -90,12 +98,24 @@ fn metadata(model: &Model) -> Result<Metadata> {
             m.f32(&key("rope.scaling.factor"), model.factor() as f32);
             m.u32(&key("rope.scaling.original_context_length"), model.original);
         }
+        Rope::Linear => {
+            m.string(&key("rope.scaling.type"), "linear");
+            m.f32(&key("rope.scaling.factor"), model.factor() as f32);
+        }
         Rope::Llama3 => bail!("--rope llama3 is for --format hf"),
     }
     let v = vocabulary(s.arch, s.vocab as usize);
     let bpe = !v.merges.is_empty();
     m.string("tokenizer.ggml.model", if bpe { "gpt2" } else { "llama" });
-    let rule = if s.arch == Arch::ChatGlm { "chatglm-bpe" } else { "qwen2" };
+    let rule = match s.arch {
+        Arch::ChatGlm => "chatglm-bpe",
+        Arch::Glm4 => "glm4",
+        Arch::SmolLm3 => "llama-bpe",
+        Arch::Olmo2 => "dbrx",
+        Arch::Exaone4 => "exaone4",
+        Arch::Granite => "refact",
+        _ => "qwen2",
+    };
     m.string("tokenizer.ggml.pre", if bpe { rule } else { "default" });
     m.array("tokenizer.ggml.tokens", 8, &v.tokens, |m, t| m.text(t));
     if bpe {
@@ -104,7 +124,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.array("tokenizer.ggml.scores", 6, &v.scores, |m, v| m.bytes.extend(v.to_le_bytes()));
     }
     m.array("tokenizer.ggml.token_type", 5, &v.types, |m, v| m.bytes.extend(v.to_le_bytes()));
-    if s.arch != Arch::ChatGlm {
+    if !s.arch.turns_half() {
         m.u32("tokenizer.ggml.bos_token_id", v.bos as u32);
     }
     m.u32("tokenizer.ggml.eos_token_id", v.eos as u32);
@@ -112,6 +132,9 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.u32("tokenizer.ggml.unknown_token_id", 0);
     }
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
+    if s.arch == Arch::Gemma3 {
+        m.bool("tokenizer.ggml.add_space_prefix", false);
+    }
     m.bool("tokenizer.ggml.add_eos_token", false);
     m.u32("general.quantization_version", 2);
     if let Some(number) = model.mix.types().file_type {
@@ -175,10 +198,10 @@ pub fn write_model(w: &mut impl Write, model: &Model) -> Result<Summary> {
     Ok(sum)
 }
 
-/// The file's form of the architecture differs from Hugging Face's in this: queries and keys of a llama have their
-/// rotated pairs side by side. Row of the GGUF matrix that holds row `row` of the Hugging Face one.
+/// The file's form of the architecture differs from Hugging Face's in this: queries and keys of a llama (SmolLM3,
+/// Granite) have their rotated pairs side by side. Row of the GGUF matrix that holds row `row` of the Hugging Face one.
 pub fn paired_row(arch: Arch, head_dim: usize, row: usize) -> usize {
-    if arch != Arch::Llama {
+    if !matches!(arch, Arch::Llama | Arch::SmolLm3 | Arch::Granite) {
         return row;
     }
     let (head, e) = (row / head_dim, row % head_dim);

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// The tensor's name here; rope factors have none, they stand in config.json.
-fn name_of(t: &Tensor, format: Format) -> Option<String> {
+fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
     if format == Format::Chatglm {
         return own_name(t);
     }
@@ -36,7 +36,12 @@ fn name_of(t: &Tensor, format: Format) -> Option<String> {
         "attn_q_norm" => "self_attn.q_norm",
         "attn_k_norm" => "self_attn.k_norm",
         "attn_output" => "self_attn.o_proj",
+        "post_attention_norm" if arch == Arch::Glm4 => "post_self_attn_layernorm",
+        "post_attention_norm" => "post_attention_layernorm",
+        "ffn_norm" if arch == Arch::Gemma3 => "pre_feedforward_layernorm",
         "ffn_norm" => "post_attention_layernorm",
+        "post_ffw_norm" if arch == Arch::Glm4 => "post_mlp_layernorm",
+        "post_ffw_norm" => "post_feedforward_layernorm",
         "ffn_gate" => "mlp.gate_proj",
         "ffn_up" if t.fused => "mlp.gate_up_proj",
         "ffn_up" => "mlp.up_proj",
@@ -79,7 +84,7 @@ fn apart(model: &Model, list: Vec<Tensor>) -> Vec<(String, Tensor)> {
     for t in list {
         let Some((before, suffix)) = t.name.split_once("attn_qkv.") else {
             let name = t.name.clone();
-            out.extend(name_of(&t, Format::Hf).map(|own| (own, Tensor { name, ..t })));
+            out.extend(name_of(&t, Arch::ChatGlm, Format::Hf).map(|own| (own, Tensor { name, ..t })));
             continue;
         };
         let layer = before.trim_start_matches("blk.").trim_end_matches('.');
@@ -118,6 +123,13 @@ fn config(model: &Model) -> Value {
         Arch::Qwen2 => "Qwen2ForCausalLM",
         Arch::Qwen3 => "Qwen3ForCausalLM",
         Arch::ChatGlm => "GlmForCausalLM",
+        Arch::SmolLm3 => "SmolLM3ForCausalLM",
+        Arch::Olmo2 if s.window > 0 => "Olmo3ForCausalLM",
+        Arch::Olmo2 => "Olmo2ForCausalLM",
+        Arch::Exaone4 => "Exaone4ForCausalLM",
+        Arch::Glm4 => "Glm4ForCausalLM",
+        Arch::Gemma3 => "Gemma3ForCausalLM",
+        Arch::Granite => "GraniteForCausalLM",
     };
     let dtype = match model.mix {
         Mix::F16 => "float16",
@@ -128,11 +140,11 @@ fn config(model: &Model) -> Value {
         "architectures": [class], "model_type": model.shape.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
         "hidden_size": s.dim, "intermediate_size": s.ffn, "num_hidden_layers": s.layers,
         "num_attention_heads": s.heads, "num_key_value_heads": s.kv_heads, "vocab_size": s.vocab,
-        "max_position_embeddings": s.ctx, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": null,
+        "max_position_embeddings": s.ctx, "rms_norm_eps": 1e-5, "rope_theta": s.arch.made_up_base(), "rope_scaling": null,
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim || model.shape.arch == Arch::Qwen3 {
+    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Glm4 | Arch::Gemma3) {
         c["head_dim"] = s.head_dim.into();
     }
     if model.shape.arch == Arch::Phi3 {
@@ -149,6 +161,34 @@ fn config(model: &Model) -> Value {
         c["partial_rotary_factor"] = model.rotary.into();
         c["bos_token_id"] = Value::Null;
     }
+    match s.arch {
+        Arch::Glm4 => {
+            c["attention_bias"] = true.into();
+            c["partial_rotary_factor"] = model.rotary.into();
+            c["bos_token_id"] = Value::Null;
+        }
+        Arch::Olmo2 if s.window > 0 => c["model_type"] = "olmo3".into(),
+        Arch::Gemma3 => {
+            c["model_type"] = "gemma3_text".into();
+            c["hidden_activation"] = "gelu_pytorch_tanh".into();
+            c["query_pre_attn_scalar"] = s.head_dim.into();
+            c["rope_local_base_freq"] = 1e4.into();
+        }
+        Arch::Granite => {
+            let fields = ["embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"];
+            for (field, (_, v)) in fields.into_iter().zip(s.arch.scales()) {
+                c[field] = f64::from(*v).into();
+            }
+        }
+        _ => {}
+    }
+    if matches!(s.arch, Arch::Olmo2 | Arch::Exaone4 | Arch::Gemma3) && (s.window > 0 || s.arch != Arch::Olmo2) {
+        c["sliding_window"] = if s.window > 0 { s.window.into() } else { Value::Null };
+    }
+    if s.arch == Arch::Exaone4 && s.window == 0 {
+        // the default has a window in every layer but some
+        c["layer_types"] = vec!["full_attention"; s.layers as usize].into();
+    }
     c["rope_scaling"] = match model.rope {
         Rope::Plain => Value::Null,
         Rope::Longrope => {
@@ -157,6 +197,7 @@ fn config(model: &Model) -> Value {
         }
         Rope::Yarn => json!({"rope_type": "yarn", "factor": model.factor(),
             "original_max_position_embeddings": model.original}),
+        Rope::Linear => json!({"rope_type": "linear", "factor": model.factor()}),
         Rope::Llama3 => json!({"rope_type": "llama3", "factor": model.factor(), "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": model.original}),
     };
@@ -204,7 +245,7 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
     let named: Vec<(String, Tensor)> = if model.shape.arch == Arch::ChatGlm && format == Format::Hf {
         apart(model, list)
     } else {
-        list.into_iter().filter_map(|t| Some((name_of(&t, format)?, t))).collect()
+        list.into_iter().filter_map(|t| Some((name_of(&t, model.shape.arch, format)?, t))).collect()
     };
     ensure!((1..=named.len()).contains(&shards), "{shards} shards for {} tensors", named.len());
     let mut sum = Summary::default();

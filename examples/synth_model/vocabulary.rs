@@ -50,6 +50,11 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::Llama => sentencepiece(n, &[]),
         Arch::Phi3 => sentencepiece(n, &["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]),
         Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
+        Arch::Glm4 => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
+        Arch::Gemma3 => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
+        Arch::Olmo2 | Arch::Granite => byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"]),
+        Arch::SmolLm3 => byte_level(n, &["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]),
+        Arch::Exaone4 => byte_level(n, &["[BOS]", "[|user|]", "[|endofturn|]"]),
         Arch::Qwen2 | Arch::Qwen3 => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
     }
 }
@@ -162,31 +167,46 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     };
     let model = json!({"type": "BPE", "dropout": null, "unk_token": if is_bpe { Value::Null } else { "<unk>".into() },
         "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !is_bpe, "byte_fallback": !is_bpe,
-        "ignore_merges": false, "vocab": ids, "merges": merges});
+        "ignore_merges": arch == Arch::SmolLm3, "vocab": ids, "merges": merges});
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let space = SPACE.to_string();
     let rules = if is_bpe {
-        let is_glm = arch == Arch::ChatGlm;
-        let regex = if is_glm { GLM_SPLIT } else { QWEN_SPLIT };
+        let is_qwen = matches!(arch, Arch::Qwen2 | Arch::Qwen3);
+        let regex = if is_qwen { QWEN_SPLIT } else { GLM_SPLIT };
         let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+        // GPT-2's, which comes with the byte level itself
+        let words = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
+        let digits = json!({"type": "Digits", "individual_digits": true});
+        let steps = match arch {
+            Arch::Exaone4 => json!([words]),
+            Arch::Granite => json!([digits, words]),
+            _ => json!([split, level]),
+        };
         [
-            if is_glm { Value::Null } else { json!({"type": "NFC"}) },
-            json!({"type": "Sequence", "pretokenizers": [split, level]}),
+            if is_qwen { json!({"type": "NFC"}) } else { Value::Null },
+            json!({"type": "Sequence", "pretokenizers": steps}),
             Value::Null,
             json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}),
         ]
     } else {
         let bos = &v.tokens[v.bos];
         let part = |kind: &str, id: &str| json!({kind: {"id": id, "type_id": 0}});
+        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": space});
+        let split =
+            json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
+        let is_gemma = arch == Arch::Gemma3;
         [
-            json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": space},
-                {"type": "Replace", "pattern": {"String": " "}, "content": space}]}),
-            Value::Null,
+            if is_gemma {
+                replace
+            } else {
+                json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": space}, replace]})
+            },
+            if is_gemma { split } else { Value::Null },
             json!({"type": "TemplateProcessing", "single": [part("SpecialToken", bos), part("Sequence", "A")],
                 "pair": [part("SpecialToken", bos), part("Sequence", "A"), part("Sequence", "B")],
                 "special_tokens": {bos: {"id": bos, "ids": [v.bos], "tokens": [bos]}}}),
             json!({"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": space}, "content": " "},
-                {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}),
+                {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": u32::from(!is_gemma), "stop": 0}]}),
         ]
     };
     let [normalizer, pre_tokenizer, post_processor, decoder] = rules;

@@ -61,11 +61,11 @@ pub const fn even_signs(seven: u32) -> u32 {
 /// Four signed bytes, none of them 0, with those negated whose bit is set (bit 0: the lowest byte; bits above 3 do not count).
 pub const fn signed(word: u32, minus: u32) -> u32 {
     let ones = (minus & 1) | (minus & 2) << 7 | (minus & 4) << 14 | (minus & 8) << 21;
-    // a byte without a 0 bit in `ones * 255` is inverted; the 1 added never carries, for no byte is 0
+    // inverted and 1 added, byte by byte; that never carries, for no byte is 0
     (word ^ (ones * 255)) + ones
 }
 
-/// The codes of IQ1 of four values of [`GRID_1`]: eight times the value, 1 more or less. Each is -9..=9.
+/// The codes of IQ1 of four values of [`GRID_1`]: eight times the value and 1 more, or with `minus` 1 less: -9..=9.
 pub const fn shifted(word: u32, minus: bool) -> u32 {
     let eights = (word << 3) & 0xf8f8_f8f8;
     match minus {

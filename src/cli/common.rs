@@ -427,7 +427,8 @@ pub fn bar(len: u64, template: &str) -> ProgressBar {
         let _ = w.write_str(&left(s.pos(), s.elapsed(), s.eta()));
     };
     let bar = BARS.add(ProgressBar::new(len).with_style(style.with_key("eta", eta)));
-    bar.tick();
+    // also where bars before it have used up what is drawn in a second
+    bar.force_draw();
     bar
 }
 

@@ -10,7 +10,7 @@ use super::common::{self, ModelArgs, note};
 use super::interrupt;
 use crate::engine::{DeviceOptions, Devices};
 use crate::formats::imatrix::{self, About, Sums};
-use crate::formats::{Container, names, output};
+use crate::formats::{names, output};
 use crate::fuse::Fuse;
 use crate::generate::{Session, SessionOptions};
 use crate::models::{PlanOptions, Recent};
@@ -119,7 +119,16 @@ pub fn run(a: ImatrixArgs) -> anyhow::Result<ExitCode> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    write(&a, c, met, chunks as u32, ctx as u32)?;
+    // names as GGUF has them
+    let met = met
+        .into_iter()
+        .map(|(tensor, met)| {
+            let name = &c.tensors[tensor].name;
+            let gguf = if c.kind.is_named_as_gguf() { None } else { names::to_gguf(h.family.name(), name) };
+            (gguf.unwrap_or_else(|| name.clone()), met)
+        })
+        .collect();
+    write(&a, met, chunks as u32, ctx as u32)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -176,14 +185,12 @@ fn squares(x: &[f32], width: usize) -> Vec<f64> {
     sums
 }
 
-fn write(a: &ImatrixArgs, c: &Container, met: BTreeMap<usize, Met>, chunks: u32, ctx: u32) -> anyhow::Result<()> {
+fn write(a: &ImatrixArgs, met: BTreeMap<String, Met>, chunks: u32, ctx: u32) -> anyhow::Result<()> {
     let mut sums = BTreeMap::new();
-    for (tensor, met) in met {
-        let name = &c.tensors[tensor].name;
-        let gguf = if c.kind.is_named_as_gguf() { name.clone() } else { names::to_gguf(name).unwrap_or(name.clone()) };
+    for (name, met) in met {
         let in_sum2: Vec<f32> = met.squares.iter().map(|v| *v as f32).collect();
         ensure!(in_sum2.iter().all(|v| v.is_finite()), "{name}: the squares of its activations overflowed");
-        sums.insert(gguf, Sums { in_sum2, counts: vec![met.tokens] });
+        sums.insert(name, Sums { in_sum2, counts: vec![met.tokens] });
     }
     // the name alone, so that the file does not depend on where the text lies
     let text = a.file.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());

@@ -25,6 +25,26 @@ const LAYER: [(&str, &str); 13] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
+/// (Hugging Face, GGUF).
+type Names = &'static [(&'static str, &'static str)];
+
+/// Norms of the architectures that have some behind attention and the feed-forward, by architecture; they go before
+/// [`LAYER`], since `post_attention_layernorm` is the norm before the feed-forward elsewhere.
+const NORMS_AFTER: [(&[&str], Names); 2] = [
+    (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
+    (
+        &["olmo2", "exaone4", "gemma3"],
+        &[
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("pre_feedforward_layernorm", "ffn_norm"),
+            ("post_feedforward_layernorm", "post_ffw_norm"),
+        ],
+    ),
+];
+
+/// Architectures whose gate and up are one tensor, which GGUF files call `ffn_up`.
+const FUSED: [&str; 3] = ["phi3", "chatglm", "glm4"];
+
 /// As [`GLOBAL`], in directories for ChatGLM's own code.
 const CHATGLM_GLOBAL: [(&str, &str); 3] = [
     ("embedding.word_embeddings", "token_embd"),
@@ -114,8 +134,14 @@ fn layer<'a>(stem: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
     (l.to_string() == number).then_some((l, rest))
 }
 
-/// The GGUF name of a Hugging Face tensor.
-pub fn to_gguf(hf: &str) -> Option<String> {
+/// Names inside a layer of architecture `arch`, in the order in which they are looked for.
+fn names_of(arch: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let own = NORMS_AFTER.iter().filter(move |(archs, _)| archs.contains(&arch));
+    own.flat_map(|(_, names)| names.iter()).chain(&LAYER)
+}
+
+/// The GGUF name of a Hugging Face tensor of architecture `arch` (GGUF's name of it).
+pub fn to_gguf(arch: &str, hf: &str) -> Option<String> {
     let (stem, suffix) = split(hf)?;
     let own = stem.strip_prefix(CHATGLM_PREFIX).unwrap_or(stem);
     let everywhere = GLOBAL.iter().find(|(h, _)| *h == stem).or(CHATGLM_GLOBAL.iter().find(|(h, _)| *h == own));
@@ -123,7 +149,7 @@ pub fn to_gguf(hf: &str) -> Option<String> {
         return Some(format!("{gguf}{suffix}"));
     }
     let (l, gguf) = match layer(stem, "model.layers.") {
-        Some((l, rest)) => (l, LAYER.iter().find(|(h, _)| *h == rest)?.1),
+        Some((l, rest)) => (l, names_of(arch).find(|(h, _)| *h == rest)?.1),
         None => {
             let (l, rest) = layer(own, "encoder.layers.")?;
             (l, CHATGLM_LAYER.iter().find(|(h, _)| *h == rest)?.1)
@@ -139,8 +165,9 @@ pub fn to_hf(arch: &str, gguf: &str) -> Option<String> {
         return Some(format!("{hf}{suffix}"));
     }
     let (l, rest) = layer(stem, "blk.")?;
-    let fused = ["phi3", "chatglm"].contains(&arch);
-    let (hf, _) = LAYER.iter().find(|(h, g)| *g == rest && (*g != "ffn_up" || (*h == "mlp.gate_up_proj") == fused))?;
+    let fused = FUSED.contains(&arch);
+    let fits = |(h, g): &&(&str, &str)| *g == rest && (*g != "ffn_up" || (*h == "mlp.gate_up_proj") == fused);
+    let (hf, _) = names_of(arch).find(fits)?;
     Some(format!("model.layers.{l}.{hf}{suffix}"))
 }
 
@@ -157,27 +184,42 @@ mod tests {
 
     #[test]
     fn every_name_goes_over_and_back() {
-        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm"] {
-            let fused = ["phi3", "chatglm"].contains(&arch);
+        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma3", "granite"] {
+            let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {
-                assert_eq!(to_gguf(&format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));
+                assert_eq!(to_gguf(arch, &format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));
                 assert_eq!(to_hf(arch, &format!("{gguf}.weight")).unwrap(), format!("{hf}.weight"));
             }
-            for (hf, gguf) in LAYER.iter().filter(|(h, _)| (*h == "mlp.gate_up_proj") <= fused) {
-                if fused && *hf == "mlp.up_proj" {
+            let mut seen = std::collections::HashSet::new();
+            for (hf, gguf) in names_of(arch).filter(|(h, _)| (*h == "mlp.gate_up_proj") <= fused) {
+                // one of the architecture's own goes before one of all
+                let known = !seen.insert(*hf) || !seen.insert(*gguf);
+                if known || fused && *hf == "mlp.up_proj" {
                     continue;
                 }
                 let (hf, gguf) = (format!("model.layers.12.{hf}.bias"), format!("blk.12.{gguf}.bias"));
-                assert_eq!(to_gguf(&hf).unwrap(), gguf);
+                assert_eq!(to_gguf(arch, &hf).unwrap(), gguf);
                 assert_eq!(to_hf(arch, &gguf).unwrap(), hf);
                 assert_eq!((layer_of(&hf), layer_of(&gguf)), (Some(12), Some(12)));
             }
             for suffix in ["kv_cache_scale", "kv_cache_offset"] {
                 let hf = format!("model.layers.3.self_attn.k_proj.{suffix}");
-                assert_eq!(to_gguf(&hf), Some(format!("blk.3.attn_k.{suffix}")));
+                assert_eq!(to_gguf(arch, &hf), Some(format!("blk.3.attn_k.{suffix}")));
                 assert_eq!(to_hf(arch, &format!("blk.3.attn_k.{suffix}")), Some(hf));
             }
         }
+    }
+
+    #[test]
+    fn the_norm_after_attention_is_not_taken_for_the_one_before_the_feed_forward() {
+        let hf = "model.layers.0.post_attention_layernorm.weight";
+        for (arch, gguf) in [("llama", "ffn_norm"), ("glm4", "ffn_norm"), ("olmo2", "post_attention_norm")] {
+            assert_eq!(to_gguf(arch, hf), Some(format!("blk.0.{gguf}.weight")), "{arch}");
+        }
+        let after = "blk.0.post_attention_norm.weight";
+        assert_eq!(to_hf("glm4", after).unwrap(), "model.layers.0.post_self_attn_layernorm.weight");
+        assert_eq!(to_hf("gemma3", after).unwrap(), hf);
+        assert_eq!(to_hf("llama", after), None);
     }
 
     #[test]
@@ -191,7 +233,7 @@ mod tests {
                 CHATGLM_LAYER.map(|(own, gguf)| (format!("encoder.layers.27.{own}"), format!("blk.27.{gguf}")));
             for (own, gguf) in global.into_iter().chain(layers) {
                 let (own, gguf) = (format!("{prefix}{own}.weight"), format!("{gguf}.weight"));
-                assert_eq!(to_gguf(&own).as_ref(), Some(&gguf));
+                assert_eq!(to_gguf("chatglm", &own).as_ref(), Some(&gguf));
                 assert_eq!(spelling.name("chatglm", &gguf), Some(own.clone()));
                 assert_eq!(layer_of(&own), layer_of(&gguf));
             }
@@ -207,7 +249,7 @@ mod tests {
     #[test]
     fn names_that_only_look_alike_are_not_translated() {
         for bad in ["model.layers.01.mlp.up_proj.weight", "model.layers.1.mlp.up_proj", "lm_head", "x.weight", ""] {
-            assert_eq!(to_gguf(bad), None, "{bad}");
+            assert_eq!(to_gguf("llama", bad), None, "{bad}");
         }
         assert_eq!(to_hf("llama", "blk.x.attn_q.weight"), None);
         assert_eq!(layer_of("output.weight"), None);

@@ -28,11 +28,35 @@ pub enum Arch {
     Qwen3,
     /// queries, keys and values in one tensor with biases, gate and up in another; half of a head is rotated
     ChatGlm,
+    /// plain, every fourth layer without rotation
+    SmolLm3,
+    /// norms behind attention and the feed-forward, and over all heads of queries and keys together
+    Olmo2,
+    /// norms behind attention and the feed-forward, and over each head of queries and keys
+    Exaone4,
+    /// gate and up in one tensor; norms before and behind; half of a head is rotated
+    Glm4,
+    /// norms before and behind, and over each head of queries and keys; gelu; layers with a window have their own rotation
+    Gemma3,
+    /// plain, with numbers that embedding, scores, additions and logits are multiplied with
+    Granite,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 5] = [Arch::Llama, Arch::Phi3, Arch::Qwen2, Arch::Qwen3, Arch::ChatGlm];
+    pub const ALL: [Arch; 11] = [
+        Arch::Llama,
+        Arch::Phi3,
+        Arch::Qwen2,
+        Arch::Qwen3,
+        Arch::ChatGlm,
+        Arch::SmolLm3,
+        Arch::Olmo2,
+        Arch::Exaone4,
+        Arch::Glm4,
+        Arch::Gemma3,
+        Arch::Granite,
+    ];
 
     /// GGUF's architecture.
     pub fn name(self) -> &'static str {
@@ -42,12 +66,55 @@ impl Arch {
             Arch::Qwen2 => "qwen2",
             Arch::Qwen3 => "qwen3",
             Arch::ChatGlm => "chatglm",
+            Arch::SmolLm3 => "smollm3",
+            Arch::Olmo2 => "olmo2",
+            Arch::Exaone4 => "exaone4",
+            Arch::Glm4 => "glm4",
+            Arch::Gemma3 => "gemma3",
+            Arch::Granite => "granite",
         }
     }
 
-    /// Whether queries, keys and values lie in one tensor, and gate and up in another.
-    pub fn is_fused(self) -> bool {
+    /// Whether queries, keys and values lie in one tensor.
+    pub fn has_fused_qkv(self) -> bool {
         matches!(self, Arch::Phi3 | Arch::ChatGlm)
+    }
+
+    /// Whether gate and up lie in one tensor.
+    pub fn has_fused_gate(self) -> bool {
+        matches!(self, Arch::Phi3 | Arch::ChatGlm | Arch::Glm4)
+    }
+
+    /// Whether one half of a head is rotated.
+    pub fn turns_half(self) -> bool {
+        matches!(self, Arch::ChatGlm | Arch::Glm4)
+    }
+
+    /// Whether there are norms before attention and the feed-forward.
+    pub fn norms_before(self) -> bool {
+        !matches!(self, Arch::Olmo2 | Arch::Exaone4)
+    }
+
+    /// Whether there are norms behind attention and the feed-forward.
+    pub fn norms_after(self) -> bool {
+        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma3)
+    }
+
+    /// The RoPE base of made-up checkpoints.
+    pub fn made_up_base(self) -> f32 {
+        match self {
+            Arch::Gemma3 => 1e6,
+            // which transformers takes for the layers with a window whatever the config says
+            Arch::Olmo2 => 5e5,
+            _ => 1e4,
+        }
+    }
+
+    /// Numbers that a model multiplies with, by GGUF's key; the last is a divisor. Those of a Granite, made up.
+    pub fn scales(self) -> &'static [(&'static str, f32)] {
+        const GRANITE: [(&str, f32); 4] =
+            [("embedding_scale", 2.5), ("attention.scale", 0.17), ("residual_scale", 0.7), ("logit_scale", 1.7)];
+        if self == Arch::Granite { &GRANITE } else { &[] }
     }
 
     /// By name.
@@ -91,9 +158,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
-/// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat; rotation
-/// is plain everywhere.
-pub const SHAPES: [Shape; 17] = [
+/// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
+/// gemma3-1b Gemma 3, granite-2b Granite 3; rotation is unscaled everywhere.
+pub const SHAPES: [Shape; 23] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -112,6 +179,20 @@ pub const SHAPES: [Shape; 17] = [
     shape("chatglm-tiny", Arch::ChatGlm, [256, 2, 512, 4, 2, 512, 512], false),
     shape("chatglm-6b", Arch::ChatGlm, [4096, 28, 13_696, 32, 2, 65_024, 8192], false),
     shape("glm4-9b", Arch::ChatGlm, [4096, 40, 13_696, 32, 2, 151_552, 131_072], false),
+    shape("smollm3-3b", Arch::SmolLm3, [2048, 36, 11_008, 16, 4, 128_256, 65_536], true),
+    shape("olmo2-7b", Arch::Olmo2, [4096, 32, 11_008, 32, 32, 100_352, 4096], false),
+    shape("exaone4-1.2b", Arch::Exaone4, [2048, 30, 4096, 32, 8, 102_400, 65_536], true),
+    Shape {
+        head_dim: 256,
+        window: 512,
+        ..shape("gemma3-270m", Arch::Gemma3, [640, 18, 2048, 4, 1, 262_144, 32_768], true)
+    },
+    Shape {
+        head_dim: 256,
+        window: 512,
+        ..shape("gemma3-1b", Arch::Gemma3, [1152, 26, 6912, 4, 1, 262_144, 32_768], true)
+    },
+    shape("granite-2b", Arch::Granite, [2048, 40, 8192, 32, 8, 49_155, 131_072], true),
 ];
 
 /// What a tensor is: its type and the mean of its noise follow from it.
@@ -173,15 +254,17 @@ impl Shape {
         }
         for i in 0..self.layers {
             let b = |part: &str| format!("blk.{i}.{part}");
-            add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
-            if self.arch.is_fused() {
+            if self.arch.norms_before() {
+                add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            }
+            if self.arch.has_fused_qkv() {
                 add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
                 add(b("attn_q.weight"), q, dim, root(dim), Role::Plain);
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
                 add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
             }
-            if self.arch == Arch::Qwen2 {
+            if matches!(self.arch, Arch::Qwen2 | Arch::Glm4) {
                 // the keys' biases of trained models are far larger than the keys
                 add(b("attn_q.bias"), 1, q, 1.0, Role::Bias);
                 add(b("attn_k.bias"), 1, kv, 4.0, Role::Bias);
@@ -190,19 +273,33 @@ impl Shape {
             if self.arch == Arch::ChatGlm {
                 add(b("attn_qkv.bias"), 1, q + 2 * kv, 1.0, Role::Bias);
             }
-            if self.arch == Arch::Qwen3 {
-                add(b("attn_q_norm.weight"), 1, u64::from(self.head_dim), 0.3, Role::Norm);
-                add(b("attn_k_norm.weight"), 1, u64::from(self.head_dim), 0.3, Role::Norm);
+            let head = u64::from(self.head_dim);
+            let normed = match self.arch {
+                Arch::Qwen3 | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
+                Arch::Olmo2 => Some((q, kv)),
+                _ => None,
+            };
+            if let Some((q, k)) = normed {
+                add(b("attn_q_norm.weight"), 1, q, 0.3, Role::Norm);
+                add(b("attn_k_norm.weight"), 1, k, 0.3, Role::Norm);
             }
             add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
-            add(b("ffn_norm.weight"), 1, dim, 0.1, Role::Norm);
-            if self.arch.is_fused() {
+            if self.arch.norms_after() {
+                add(b("post_attention_norm.weight"), 1, dim, 0.1, Role::Norm);
+            }
+            if self.arch.norms_before() {
+                add(b("ffn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            }
+            if self.arch.has_fused_gate() {
                 add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
             } else {
                 add(b("ffn_gate.weight"), ffn, dim, root(dim), Role::Plain);
                 add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
             }
             add(b("ffn_down.weight"), dim, ffn, residual * 2.0 * root(ffn), Role::Raised(i));
+            if self.arch.norms_after() {
+                add(b("post_ffw_norm.weight"), 1, dim, 0.1, Role::Norm);
+            }
         }
         add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
         if !self.tied {
@@ -326,13 +423,17 @@ impl Synthetic {
             ("feed_forward_length", s.ffn),
             ("attention.head_count", s.heads),
             ("attention.head_count_kv", s.kv_heads),
-            ("rope.dimension_count", if s.arch == Arch::ChatGlm { s.head_dim / 2 } else { s.head_dim }),
+            ("rope.dimension_count", if s.arch.turns_half() { s.head_dim / 2 } else { s.head_dim }),
             ("vocab_size", s.vocab),
         ];
         // as their files have them
         let (base, epsilon) = match s.arch {
-            Arch::Llama | Arch::Phi3 | Arch::ChatGlm => (1e4, 1e-5),
-            Arch::Qwen2 | Arch::Qwen3 => (1e6, 1e-6),
+            Arch::Llama | Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 => (1e4, 1e-5),
+            Arch::Qwen2 | Arch::Qwen3 | Arch::Gemma3 => (1e6, 1e-6),
+            Arch::Exaone4 => (1e6, 1e-5),
+            Arch::SmolLm3 => (5e6, 1e-6),
+            Arch::Olmo2 => (5e5, 1e-6),
+            Arch::Granite => (1e7, 1e-5),
         };
         let arch = s.arch.name();
         let mut m = Meta::default();
@@ -340,6 +441,11 @@ impl Synthetic {
         put("general.architecture", Value::Str(arch.into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
         sizes.iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
+        if s.head_dim * s.heads != s.dim {
+            put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
+            put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
+        }
+        s.arch.scales().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::F32(*v)));
         if s.window > 0 {
             put(&format!("{arch}.attention.sliding_window"), Value::U32(s.window));
         }
@@ -670,6 +776,12 @@ mod tests {
             ("qwen3-1.7b:f16", 1.721),
             ("chatglm-6b", 6.244),
             ("glm4-9b", 9.400),
+            ("smollm3-3b", 3.075),
+            ("olmo2-7b", 7.299),
+            ("exaone4-1.2b", 1.280),
+            ("gemma3-270m", 0.268),
+            ("gemma3-1b", 1.000),
+            ("granite-2b", 2.534),
         ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
         }

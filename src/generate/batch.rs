@@ -55,11 +55,11 @@ impl Session<'_> {
         ensure!(n > 0 && n <= plan.max_tokens, "{n} tokens in a step of at most {}", plan.max_tokens);
         ensure!(n_out <= plan.max_out, "{n_out} rows of logits in a step of at most {}", plan.max_out);
         let room = plan.placing.map_or(0, |p| plan.buffers[p.buffer].words);
-        let (table, step) = self.writing();
-        let [(_, ids), (_, rope)] = &mut step.inputs[..] else { unreachable!("ids and the table of angles") };
+        let (tables, step) = self.writing();
+        let [(_, ids), ropes @ ..] = &mut step.inputs[..] else { unreachable!("ids and the tables of angles") };
         let scattered = step.scattered.get_or_insert_with(Scattered::default);
         ids.clear();
-        rope.clear();
+        ropes.iter_mut().for_each(|(_, words)| words.clear());
         scattered.words.clear();
         (scattered.end, scattered.touches) = (0, [NOTHING; TABLES]);
         step.pos = usize::MAX;
@@ -75,7 +75,9 @@ impl Session<'_> {
                 for t in tokens {
                     let position = len + t;
                     ids.push(part.ids[t]);
-                    table.append(position, rope);
+                    for (table, (_, words)) in tables.iter().zip(&mut *ropes) {
+                        table.append(position, words);
+                    }
                     words.extend([position as u32, part.sequence.recent(position / CHUNK), a as u32, b as u32]);
                 }
             }

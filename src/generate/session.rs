@@ -54,7 +54,8 @@ impl Held<'_> {
 pub struct Session<'d> {
     device: Held<'d>,
     built: Built,
-    table: RopeTable,
+    /// as many as the step has inputs for, after the ids
+    tables: Vec<RopeTable>,
     pos: usize,
     vocab: usize,
     step: Step,
@@ -120,19 +121,20 @@ impl<'d> Session<'d> {
         check_cache(hyper, &plan, options.memory)?;
         let mut built = models::build_paged(container, hyper, &plan, page)?;
         let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
-        for id in [&mut built.ids, &mut built.rope] {
+        for id in [&mut built.ids, &mut built.rope].into_iter().chain(&mut built.local_rope) {
             *id = map[*id].expect("inputs stay");
         }
         for id in built.layers.iter_mut().flat_map(|l| l.pages.iter_mut().flatten()) {
             *id = map[*id].expect("the cache stays");
         }
         check_plan(&built.plan, options.memory)?;
-        let table = models::rope_table(container, hyper, built.n_ctx)?;
+        let tables = models::rope_tables(container, hyper, built.n_ctx)?;
         let mut weights = Weights::new(container, progress).until(device.stop());
         device.load(built.plan.clone(), &mut weights).await?;
-        let step = Step { inputs: vec![(built.ids, vec![]), (built.rope, vec![])], ..Step::default() };
+        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).map(|id| (id, vec![])).collect();
+        let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
-        Ok(Session { device: held, built, table, pos: 0, vocab, step, logits, under_way, select: 0 })
+        Ok(Session { device: held, built, tables, pos: 0, vocab, step, logits, under_way, select: 0 })
     }
 
     /// Positions the cache holds.
@@ -171,8 +173,8 @@ impl<'d> Session<'d> {
     }
 
     /// What a step is written with.
-    pub(super) fn writing(&mut self) -> (&RopeTable, &mut Step) {
-        (&self.table, &mut self.step)
+    pub(super) fn writing(&mut self) -> (&[RopeTable], &mut Step) {
+        (&self.tables, &mut self.step)
     }
 
     /// Where the cache lies, and on what.
@@ -208,13 +210,15 @@ impl<'d> Session<'d> {
     /// The step for `ids` at the current position; the caller advances by running it.
     pub fn prepare(&mut self, ids: &[u32], n_out: usize) -> &Step {
         let n = ids.len();
-        let (step, table) = (&mut self.step, &self.table);
+        let step = &mut self.step;
         let pos = self.pos + self.under_way.iter().sum::<usize>();
         (step.n_tokens, step.pos, step.out_first, step.n_out) = (n, pos, n - n_out, n_out);
         (step.select, step.follow, step.scattered) = (0, None, None);
         step.inputs[0].1.clear();
         step.inputs[0].1.extend_from_slice(ids);
-        table.words(pos, n, &mut step.inputs[1].1);
+        for (table, (_, words)) in self.tables.iter().zip(&mut step.inputs[1..]) {
+            table.words(pos, n, words);
+        }
         step
     }
 

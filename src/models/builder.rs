@@ -1,11 +1,12 @@
 //! What every decoder's plan is made of: claimed tensors, buffers, commands, cache pages.
 //!
-//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`) say in which order; nothing here knows an architecture but the
+//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`, `normed`) say in which order; nothing here knows an architecture but the
 //! names its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};
-use super::hyper::{Family, Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
+use super::family::{HeadNorms, Norms, Rotation};
+use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::vector;
 use crate::blocks::{BlockType, pack};
 use crate::formats::names::{self, Spelling};
@@ -19,12 +20,14 @@ use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::exact::SCALE_MIN;
+use crate::ops::geglu::GegluParams;
 use crate::ops::linear::ROW_BLOCK;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::places::{TABLES, TOKEN};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::row_quantize::RowQuantizeParams;
+use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
@@ -157,6 +160,8 @@ pub struct Built {
     pub ids: BufId,
     /// RoPE table `[token][n_rot/2][cos, sin]`
     pub rope: BufId,
+    /// the same by another table, where some layers are rotated by one
+    pub local_rope: Option<BufId>,
     /// positions a sequence may have: [`positions`] of what was asked for
     pub n_ctx: usize,
     /// by table (`ops::places`), the chunks of each page of the pool of the layers that go by it; none where no layer does
@@ -197,9 +202,9 @@ fn spelling(c: &Container) -> Spelling {
 
 /// A tensor's name in a file. `what` is GGUF's name without block and suffix; `blk.0.attn_q.weight` is
 /// `("attn_q", Some(0), "weight")`. A file that has no name for it gets GGUF's, which it does not have either.
-fn tensor_name(spelling: Spelling, what: &str, layer: Option<usize>, suffix: &str) -> String {
+fn tensor_name(spelling: Spelling, arch: &str, what: &str, layer: Option<usize>, suffix: &str) -> String {
     // GGUF has one name for the feed-forward's first matrix, fused or not
-    let (what, arch) = if what == "ffn_gate_up" { ("ffn_up", "phi3") } else { (what, "llama") };
+    let what = if what == "ffn_gate_up" { "ffn_up" } else { what };
     let name = match layer {
         Some(l) => format!("blk.{l}.{what}.{suffix}"),
         None => format!("{what}.{suffix}"),
@@ -209,7 +214,7 @@ fn tensor_name(spelling: Spelling, what: &str, layer: Option<usize>, suffix: &st
 
 /// The name of a container's output matrix, which it may lack.
 pub fn output_name(c: &Container) -> String {
-    tensor_name(spelling(c), "output", None, "weight")
+    tensor_name(spelling(c), "llama", "output", None, "weight")
 }
 
 /// What a matrix is multiplied with.
@@ -249,6 +254,8 @@ pub(super) struct Work {
     pub ids: BufId,
     /// cos and sin: n_rot
     pub rope: BufId,
+    /// the same by the table of layers that are rotated by another
+    local_rope: BufId,
     /// where tokens and chunks lie (`ops::places`)
     pub places: BufId,
     /// residual stream: dim
@@ -277,7 +284,7 @@ pub(super) struct Work {
     pub gate: BufId,
     /// feed-forward: ffn
     pub up: BufId,
-    /// silu(gate) · up: ffn
+    /// silu(gate) · up, or gelu: ffn
     pub mid: BufId,
     /// the same, quantised
     pub mid_act: BufId,
@@ -357,6 +364,7 @@ impl<'a> Builder<'a> {
             work: Work {
                 ids: 0,
                 rope: 0,
+                local_rope: 0,
                 places: 0,
                 x: 0,
                 normed: 0,
@@ -397,6 +405,7 @@ impl<'a> Builder<'a> {
             let p = EmbedParams { n_tokens: 0, dim: h.dim as u32, row0: row0 as u32, rows: rows as u32 };
             b.push("embed", Op::Embed(b.embed.ty), Args::Embed(p), vec![b.work.ids, w, b.work.x]);
         }
+        b.scale("embed_scale", h.embedding_scale, h.dim, b.work.x);
         Ok(b)
     }
 
@@ -406,6 +415,9 @@ impl<'a> Builder<'a> {
         let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
         self.work.ids = self.buffer("ids", t, Role::Input)?;
         self.work.rope = self.buffer("rope", t * h.n_rot, Role::Input)?;
+        if h.local_rope.is_some() {
+            self.work.local_rope = self.buffer("local_rope", t * h.n_rot, Role::Input)?;
+        }
         let n_ctx = positions(o.n_ctx);
         let tables = o.sequences * (TABLES * (n_ctx / CHUNK) + 1);
         self.work.places = self.buffer("places", t * TOKEN + tables, Role::Input)?;
@@ -416,7 +428,7 @@ impl<'a> Builder<'a> {
         self.work.k = self.scratch("k", t * kv_width)?;
         self.work.v = self.scratch("v", t * kv_width)?;
         (self.work.q_normed, self.work.k_normed) = (self.work.q, self.work.k);
-        if h.family == Family::Qwen3 {
+        if h.family.head_norms() != HeadNorms::None {
             self.work.q_normed = self.scratch("q_normed", t * width)?;
             self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
         }
@@ -491,7 +503,7 @@ impl<'a> Builder<'a> {
         let width = self.h.kv_heads * self.h.head_dim;
         let mut list = [0; 2];
         for (id, suffix) in list.iter_mut().zip(["kv_cache_scale", "kv_cache_offset"]) {
-            let name = tensor_name(self.spelling, what, self.layer, suffix);
+            let name = self.name(what, suffix);
             if ty != CacheType::C8 {
                 if self.c.tensor(&name).is_some() {
                     self.claim(&name, &[width])?;
@@ -550,9 +562,10 @@ impl<'a> Builder<'a> {
             max_out: r,
         };
         let (ids, rope, layers) = (self.work.ids, self.work.rope, self.layers);
+        let local_rope = h.local_rope.is_some().then_some(self.work.local_rope);
         let n_ctx = positions(self.o.n_ctx);
         let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
-        Ok(Built { plan, ids, rope, n_ctx, pages, window, layers, cache_words, recent_words })
+        Ok(Built { plan, ids, rope, local_rope, n_ctx, pages, window, layers, cache_words, recent_words })
     }
 
     /// W · x, `[row][vocab]`, W being the output matrix, or the embedding where the file has none.
@@ -573,6 +586,7 @@ impl<'a> Builder<'a> {
         };
         self.quantize("out_act", &[&output], x, act);
         self.linear("logits", &output, x, act, logits);
+        self.scale("logit_scale", (1.0 / f64::from(h.logit_divisor)) as f32, h.vocab, logits);
         Ok(logits)
     }
 
@@ -627,15 +641,34 @@ impl<'a> Builder<'a> {
         Ok((index, ty))
     }
 
+    /// The name in the file of `what.suffix` of this layer.
+    fn name(&self, what: &str, suffix: &str) -> String {
+        tensor_name(self.spelling, self.h.family.name(), what, self.layer, suffix)
+    }
+
     /// Whether the file has `what.suffix` of this layer.
     pub fn has(&self, what: &str, suffix: &str) -> bool {
-        self.c.tensor(&tensor_name(self.spelling, what, self.layer, suffix)).is_some()
+        self.c.tensor(&self.name(what, suffix)).is_some()
     }
 
     /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
     fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
         let [v] = self.fused_vector(what, suffix, [len])?;
         Ok(v)
+    }
+
+    /// The weights of the norm `what`, `[len]`.
+    fn norm_weights(&mut self, what: &str, len: usize) -> anyhow::Result<BufId> {
+        let id = self.vector(what, "weight", len)?;
+        let less = self.h.family.norms_less_one() && self.spelling != Spelling::Gguf;
+        if let (true, Role::Weight(pieces)) = (less, &mut self.buffers[id].role) {
+            for p in pieces {
+                if let Part::Vector { less_one, .. } = &mut p.part {
+                    *less_one = true;
+                }
+            }
+        }
+        Ok(id)
     }
 
     /// A vector that holds several one after the other, `[len\[0\] + len\[1\] + …]`, as vectors of their own.
@@ -645,13 +678,17 @@ impl<'a> Builder<'a> {
         suffix: &str,
         lens: [usize; N],
     ) -> anyhow::Result<[BufId; N]> {
-        let name = tensor_name(self.spelling, what, self.layer, suffix);
+        let name = self.name(what, suffix);
         let total = lens.iter().sum();
         let (tensor, _) = self.claim(&name, &[total])?;
         let (mut list, mut first) = ([0; N], 0);
         for (id, len) in list.iter_mut().zip(lens) {
             let label = if len == total { name.clone() } else { format!("{name} elements {first}..{}", first + len) };
-            *id = self.buffer(&label, len, Role::Weight(vec![Piece { tensor, part: Part::Vector { first, len } }]))?;
+            *id = self.buffer(
+                &label,
+                len,
+                Role::Weight(vec![Piece { tensor, part: Part::Vector { first, len, less_one: false } }]),
+            )?;
             first += len;
         }
         Ok(list)
@@ -665,7 +702,7 @@ impl<'a> Builder<'a> {
 
     /// A matrix that holds several below each other, `[rows\[0\] + rows\[1\] + …][k]`, as matrices of their own.
     pub fn fused<const N: usize>(&mut self, what: &str, k: usize, rows: [usize; N]) -> anyhow::Result<[Matrix; N]> {
-        let name = tensor_name(self.spelling, what, self.layer, "weight");
+        let name = self.name(what, "weight");
         let total = rows.iter().sum();
         let (tensor, ty) = self.claim(&name, &[k, total])?;
         let mut first = 0;
@@ -717,23 +754,60 @@ impl<'a> Builder<'a> {
     /// y = norm(x) · w, w being the tensor `what`, `[dim]`; plus its bias, where the file has one (models whose outliers were
     /// shifted before they were quantised).
     pub fn norm(&mut self, what: &str, x: BufId, y: BufId) -> anyhow::Result<()> {
-        let dim = self.h.dim;
-        let w = self.vector(what, "weight", dim)?;
-        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
-        self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        self.norm_of(what, self.h.dim, x, y)?;
         if self.has(what, "bias") {
-            self.bias(what, dim, y)?;
+            self.bias(what, self.h.dim, y)?;
         }
         Ok(())
     }
 
-    /// y = norm(x) · w for each head by itself, w being the tensor `what`, `[head_dim]`; x, y `[token][heads][head_dim]`.
-    pub fn head_norm(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
-        let (dim, t) = (self.h.head_dim, self.o.ubatch);
-        ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
-        let w = self.vector(what, "weight", dim)?;
+    /// y = norm(x) · w over rows of `dim`, w being the tensor `what`, `[dim]`.
+    fn norm_of(&mut self, what: &str, dim: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
+        let w = self.norm_weights(what, dim)?;
         let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        Ok(())
+    }
+
+    /// What attention or the feed-forward starts from: the norm `what` of x, or x itself in a family without it.
+    pub fn norm_before(&mut self, what: &str) -> anyhow::Result<BufId> {
+        if self.h.family.norms() == Norms::After {
+            return Ok(self.work.x);
+        }
+        self.norm(what, self.work.x, self.work.normed)?;
+        Ok(self.work.normed)
+    }
+
+    /// x += added, or the norm `what` of it in a family that has one there.
+    fn join(&mut self, label: &str, what: &str) -> anyhow::Result<()> {
+        let w = self.work;
+        let mut y = w.added;
+        if self.h.family.norms() != Norms::Before {
+            self.norm(what, w.added, w.normed)?;
+            y = w.normed;
+        }
+        self.scale(&format!("{label}_scale"), self.h.residual_scale, self.h.dim, y);
+        self.add(label, y, w.x);
+        Ok(())
+    }
+
+    /// x, rows of `dim`, times a number; nothing where that is 1.
+    fn scale(&mut self, label: &str, by: f32, dim: usize, x: BufId) {
+        if by != 1.0 {
+            let p = ScaleParams { n_tokens: 0, dim: dim as u32, scale: by };
+            self.push(label, Op::Scale, Args::Scale(p), vec![x]);
+        }
+    }
+
+    /// y = norm(x) · w as the family norms queries and keys, w being the tensor `what`, `[head_dim]` or
+    /// `[heads][head_dim]`; x, y `[token][heads][head_dim]`.
+    pub fn head_norms(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
+        let (dim, t) = (self.h.head_dim, self.o.ubatch);
+        if self.h.family.head_norms() == HeadNorms::Whole {
+            return self.norm_of(what, heads * dim, x, y);
+        }
+        ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
+        self.norm_of(what, dim, x, y)?;
         if let Some(c) = self.commands.last_mut() {
             c.rows = Rows::Heads(heads as u32);
         }
@@ -803,7 +877,7 @@ impl<'a> Builder<'a> {
 
     /// Has a place for the bias of the tensor `what` in a model whose matrices hold it.
     pub fn leave_bias(&mut self, what: &str) {
-        self.claimed.insert(tensor_name(self.spelling, what, self.layer, "bias"));
+        self.claimed.insert(self.name(what, "bias"));
     }
 
     /// y += the bias of the linear `what`, where the file has one.
@@ -826,8 +900,13 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Rotates x `[token][heads][head_dim]` by its positions.
+    /// Rotates x `[token][heads][head_dim]` by its positions, by the table of this layer; in a layer without one x stays.
     pub fn rope(&mut self, label: &str, heads: usize, x: BufId) {
+        let table = match self.layer.map_or(Rotation::Main, |l| self.h.rotation_of(l)) {
+            Rotation::None => return,
+            Rotation::Main => self.work.rope,
+            Rotation::Local => self.work.local_rope,
+        };
         let p = RopeParams {
             n_tokens: 0,
             heads: heads as u32,
@@ -835,10 +914,10 @@ impl<'a> Builder<'a> {
             n_rot: self.h.n_rot as u32,
             half_split: self.h.half_split.into(),
         };
-        self.push(label, Op::Rope, Args::Rope(p), vec![self.work.rope, x]);
+        self.push(label, Op::Rope, Args::Rope(p), vec![table, x]);
     }
 
-    /// Writes k and v to the cache; then attended = softmax(q · K / sqrt(head_dim)) · V over all positions so far: those of
+    /// Writes k and v to the cache; then attended = softmax(scale · q · K) · V over all positions so far: those of
     /// each page, or the older chunks of each page and then the query's own chunk from the ring.
     pub fn attend(&mut self, q: BufId, k: BufId, v: BufId) {
         let (h, w, pages) = (self.h, self.work, std::mem::take(&mut self.pages));
@@ -876,7 +955,7 @@ impl<'a> Builder<'a> {
                 head_dim: h.head_dim as u32,
                 page_first: first as u32,
                 page_len: len as u32,
-                scale: (1.0 / libm::sqrt(h.head_dim as f64)) as f32,
+                scale: h.attention_scale,
                 scope,
                 window: window as u32,
                 table,
@@ -928,38 +1007,42 @@ impl<'a> Builder<'a> {
         self.push(label, Op::ChannelScale, Args::ChannelScale(p), vec![scale, offset, x]);
     }
 
-    /// x += Wo · attended.
+    /// x += Wo · attended, behind a norm where the family has one there.
     pub fn attention_output(&mut self) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
         let wo = self.matrix("attn_output", h.heads * h.head_dim, h.dim)?;
         self.quantize("attended_act", &[&wo], w.attended, w.attended_act);
         self.linear("attn_output", &wo, w.attended, w.attended_act, w.added);
         self.optional_bias("attn_output", &wo, w.added)?;
-        self.add("attn_residual", w.added, w.x);
-        Ok(())
+        self.join("attn_residual", "post_attention_norm")
     }
 
-    /// x += Wdown · (silu(Wgate n) · Wup n), n = norm(x); `gate_up` are the two matrices `[ffn][dim]`.
+    /// x += Wdown · (silu(Wgate n) · Wup n), n = norm(x); `gate_up` are the two matrices `[ffn][dim]`. Norms are where the
+    /// family has them, and silu may be gelu.
     pub fn feed_forward(
         &mut self,
         gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
     ) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
-        self.norm("ffn_norm", w.x, w.normed)?;
+        let from = self.norm_before("ffn_norm")?;
         let [wg, wu] = gate_up(self)?;
-        self.quantize("ffn_act", &[&wg, &wu], w.normed, w.normed_act);
-        self.linear("ffn_gate", &wg, w.normed, w.normed_act, w.gate);
-        self.linear("ffn_up", &wu, w.normed, w.normed_act, w.up);
+        self.quantize("ffn_act", &[&wg, &wu], from, w.normed_act);
+        self.linear("ffn_gate", &wg, from, w.normed_act, w.gate);
+        self.linear("ffn_up", &wu, from, w.normed_act, w.up);
         self.optional_bias("ffn_gate", &wg, w.gate)?;
         self.optional_bias("ffn_up", &wu, w.up)?;
-        let p = SwigluParams { n_tokens: 0, dim: h.ffn as u32 };
-        self.push("swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
+        let (n_tokens, dim) = (0, h.ffn as u32);
+        let (label, op, args) = if h.family.has_gelu() {
+            ("geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim }))
+        } else {
+            ("swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }))
+        };
+        self.push(label, op, args, vec![w.gate, w.up, w.mid]);
         let wd = self.matrix("ffn_down", h.ffn, h.dim)?;
         self.quantize("mid_act", &[&wd], w.mid, w.mid_act);
         self.linear("ffn_down", &wd, w.mid, w.mid_act, w.added);
         self.optional_bias("ffn_down", &wd, w.added)?;
-        self.add("ffn_residual", w.added, w.x);
-        Ok(())
+        self.join("ffn_residual", "post_ffw_norm")
     }
 
     fn add(&mut self, label: &str, y: BufId, x: BufId) {

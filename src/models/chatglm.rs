@@ -1,8 +1,9 @@
-//! ChatGLM2, ChatGLM3 (6B) and GLM-4 (9B) as a plan.
+//! ChatGLM2, ChatGLM3 (6B) and GLM-4 (9B), and GLM-4-0414, as a plan.
 //!
 //! A llama layer with biases on queries, keys and values, of which few key-value heads serve many queries. Query, key and
 //! value matrices lie in one tensor, and so do gate and up, each cut by rows when the weights are loaded (transformers'
 //! form has the first three apart). Of a head the first half is rotated, in neighbouring pairs, in either kind of file.
+//! GLM-4-0414 has norms behind attention and the feed-forward as well, and its matrices may be apart or not.
 
 use super::builder::Builder;
 

@@ -3,6 +3,7 @@
 //! The one reader of config.json: `quantize` writes a GGUF file's keys from what it gives. Numbers that GGUF keeps as f32
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
+use super::family::{Family, Rotation};
 use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
@@ -25,55 +26,6 @@ fn cut(text: &str) -> String {
         short.push('…');
     }
     short
-}
-
-/// Which model a file's tensors make.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    /// Llama, Mistral, TinyLlama, SmolLM
-    Llama,
-    /// Phi-3, Phi-3.5, Phi-4
-    Phi3,
-    /// Qwen2, Qwen2.5
-    Qwen2,
-    /// Qwen3, dense
-    Qwen3,
-    /// ChatGLM2, ChatGLM3, GLM-4
-    ChatGlm,
-}
-
-impl Family {
-    /// Every family.
-    pub const ALL: [Family; 5] = [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen3, Family::ChatGlm];
-
-    /// GGUF's `general.architecture`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Family::Llama => "llama",
-            Family::Phi3 => "phi3",
-            Family::Qwen2 => "qwen2",
-            Family::Qwen3 => "qwen3",
-            Family::ChatGlm => "chatglm",
-        }
-    }
-
-    fn of_gguf(arch: &str) -> Option<Family> {
-        Family::ALL.into_iter().find(|f| f.name() == arch)
-    }
-
-    /// By `model_type` of config.json, which has further names: for llamas, and `glm` for GLM-4 in transformers' form.
-    fn of_config(model_type: &str) -> Option<Family> {
-        match model_type {
-            "mistral" | "smollm" => Some(Family::Llama),
-            "glm" => Some(Family::ChatGlm),
-            other => Family::of_gguf(other),
-        }
-    }
-
-    /// The names of all families, for messages.
-    fn known() -> String {
-        Family::ALL.map(Family::name).join(", ")
-    }
 }
 
 /// How positions are scaled before rotation.
@@ -155,10 +107,22 @@ pub struct Hyper {
     pub window_layers: Vec<bool>,
     /// RMS norm epsilon
     pub eps: f32,
+    /// what products of queries and keys are multiplied with
+    pub attention_scale: f32,
+    /// what the embedding is multiplied with
+    pub embedding_scale: f32,
+    /// what is added to the residual stream is multiplied with this
+    pub residual_scale: f32,
+    /// what logits are divided by
+    pub logit_divisor: f32,
     /// RoPE base
     pub rope_base: f64,
     /// RoPE scaling
     pub rope_scaling: RopeScaling,
+    /// RoPE base and scaling of layers whose rotation is `Local`
+    pub local_rope: Option<(f64, RopeScaling)>,
+    /// for each layer, how it is rotated; empty: all by the model's table
+    pub rotations: Vec<Rotation>,
     /// pairs (i, i + n_rot/2), as in Hugging Face files, rather than (2i, 2i+1)
     pub half_split: bool,
     /// whether queries, keys and values have biases, of a family that has models of both kinds and where the file says
@@ -233,20 +197,32 @@ impl Hyper {
             self.eps
         );
         ensure!(
-            self.rope_base.is_finite() && self.rope_base > 1.0,
-            "the RoPE base is {:?}, expected above 1",
-            self.rope_base
+            self.rotations.is_empty() || self.rotations.len() == self.layers,
+            "{} layers are said to be rotated or not, and there are {}",
+            self.rotations.len(),
+            self.layers
         );
-        self.check_scaling()
+        for (what, scale) in [
+            ("attention scale", self.attention_scale),
+            ("embedding scale", self.embedding_scale),
+            ("residual scale", self.residual_scale),
+            ("logits' divisor", self.logit_divisor),
+        ] {
+            // far from any model's, and such that products with it are still numbers
+            ensure!((1e-6..=1e6).contains(&scale), "the {what} is {scale:?}, expected between 1e-6 and 1e6");
+        }
+        self.check_rope(self.rope_base, &self.rope_scaling)?;
+        self.local_rope.as_ref().map_or(Ok(()), |(base, scaling)| self.check_rope(*base, scaling))
     }
 
-    fn check_scaling(&self) -> anyhow::Result<()> {
+    fn check_rope(&self, base: f64, scaling: &RopeScaling) -> anyhow::Result<()> {
+        ensure!(base.is_finite() && base > 1.0, "the RoPE base is {base:?}, expected above 1");
         // far beyond any model on either side, and such that every angle stays a number
         let within = |what: &str, v: f64| {
             ensure!((1e-6..=1e9).contains(&v), "RoPE scaling: {what} is {v:?}, expected between 1e-6 and 1e9");
             Ok(())
         };
-        match &self.rope_scaling {
+        match scaling {
             RopeScaling::None => {}
             RopeScaling::Linear(factor) => within("the factor", *factor)?,
             &RopeScaling::Llama3 { factor, low, high, original } => {
@@ -284,16 +260,47 @@ impl Hyper {
         Ok(())
     }
 
-    /// How positions are rotated, for tables: `128 of 128 dims, base 10000, longrope from 4096`.
+    /// How positions are rotated, for tables: `128 of 128 dims, base 10000, longrope from 4096, none in 9 of 36 layers`.
     pub fn rope_text(&self) -> String {
-        let scaling = match &self.rope_scaling {
+        let name = |scaling: &RopeScaling| match scaling {
             RopeScaling::None => String::new(),
             RopeScaling::Linear(factor) => format!(", linear by {factor}"),
             RopeScaling::Llama3 { factor, original, .. } => format!(", llama3 by {factor} from {original}"),
             RopeScaling::Yarn { factor, original, .. } => format!(", yarn by {factor} from {original}"),
             RopeScaling::LongRope { original, .. } => format!(", longrope from {original}"),
         };
-        format!("{} of {} dims, base {}{scaling}", self.n_rot, self.head_dim, self.rope_base)
+        let main =
+            format!("{} of {} dims, base {}{}", self.n_rot, self.head_dim, self.rope_base, name(&self.rope_scaling));
+        let count = |which| self.rotations.iter().filter(|r| **r == which).count();
+        let local = match (&self.local_rope, count(Rotation::Local)) {
+            (Some((base, scaling)), n) if n > 0 => {
+                format!(", base {base}{} in {n} of {} layers", name(scaling), self.layers)
+            }
+            _ => String::new(),
+        };
+        let none = match count(Rotation::None) {
+            0 => String::new(),
+            n => format!(", none in {n} of {} layers", self.layers),
+        };
+        format!("{main}{local}{none}")
+    }
+
+    /// By which table a layer is rotated.
+    pub fn rotation_of(&self, layer: usize) -> Rotation {
+        self.rotations.get(layer).copied().unwrap_or(Rotation::Main)
+    }
+
+    /// What `rotations` is where nothing says otherwise.
+    pub fn usual_rotations(&self) -> Vec<Rotation> {
+        self.family.rotations(self.layers.min(MAX_LAYERS), &self.windows())
+    }
+
+    /// For each layer whether the window limits it; empty where there is no window.
+    fn windows(&self) -> Vec<bool> {
+        if self.window.is_none() {
+            return vec![];
+        }
+        (0..self.layers.min(MAX_LAYERS)).map(|l| self.window_of(l).is_some()).collect()
     }
 
     /// Whether a session of `n_ctx` positions takes longrope's long factors: then its logits are others from the first
@@ -359,13 +366,21 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let vocab = opt("vocab_size", if tokens > 0 { tokens } else { rows })?;
     ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
     let original = opt("rope.scaling.original_context_length", context)? as f64;
-    // half a head in every released ChatGLM: a file that does not say so would be rotated wrongly
+    // half a head in every released model: a file that does not say so would be rotated wrongly
     let n_rot =
-        if family == Family::ChatGlm { need("rope.dimension_count")? } else { opt("rope.dimension_count", head_dim)? };
-    Ok(Hyper {
+        if family.turns_half() { need("rope.dimension_count")? } else { opt("rope.dimension_count", head_dim)? };
+    ensure!(
+        family != Family::Glm4 || n_rot * 2 == head_dim,
+        "{file}: {arch}.rope.dimension_count is {n_rot}, expected half of a head of {head_dim}: convert the model again"
+    );
+    let layers = need("block_count")?;
+    let window = Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0);
+    let rope_base = float("rope.freq_base")?.unwrap_or(10000.0);
+    let scales = gguf_scales(c, family, [layers, dim, heads, head_dim])?;
+    let h = Hyper {
         family,
         name: text("general.name")?.unwrap_or(arch).to_string(),
-        layers: need("block_count")?,
+        layers,
         dim,
         heads,
         kv_heads: opt("attention.head_count_kv", heads)?,
@@ -374,18 +389,127 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         ffn: need("feed_forward_length")?,
         vocab,
         context,
-        window: Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0),
-        window_layers: gguf_window_layers(c, arch)?,
+        window,
+        window_layers: gguf_window_layers(c, family, layers.min(MAX_LAYERS), window.is_some())?,
         eps: float("attention.layer_norm_rms_epsilon")?
             .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
             as f32,
-        rope_base: float("rope.freq_base")?.unwrap_or(10000.0),
+        attention_scale: scales.attention,
+        embedding_scale: scales.embedding,
+        residual_scale: scales.residual,
+        logit_divisor: scales.logits,
+        rope_base,
         rope_scaling: gguf_scaling(c, family, arch, original)?,
-        half_split: ![Family::Llama, Family::ChatGlm].contains(&family),
+        local_rope: local_rope(family, window, rope_base, float("rope.freq_base_swa")?),
+        rotations: vec![],
+        half_split: family.half_split(true),
         qkv_bias: None,
         tied: None,
         arch: arch.to_string(),
+    };
+    if family == Family::Granite && gguf_flag(c, &format!("{arch}.rope.scaling.finetuned"))? == Some(false) {
+        return Ok(Hyper { rotations: vec![Rotation::None; layers.min(MAX_LAYERS)], ..h });
+    }
+    Ok(Hyper { rotations: h.usual_rotations(), ..h })
+}
+
+/// Numbers that a family multiplies with.
+struct Scales {
+    attention: f32,
+    embedding: f32,
+    residual: f32,
+    /// a divisor
+    logits: f32,
+}
+
+/// What products of queries and keys are multiplied with where nothing says otherwise: 1/sqrt(head_dim), rounded once; of
+/// the largest Gemma 3, which is told by its layers, the width of a head as the model's width has it.
+pub fn usual_scale(family: Family, [layers, dim, heads, head_dim]: [usize; 4]) -> f32 {
+    let n = if family == Family::Gemma3 && layers == 62 { dim as f64 / heads as f64 } else { head_dim as f64 };
+    (1.0 / libm::sqrt(n)) as f32
+}
+
+/// What the embedding of a family is multiplied with where nothing says otherwise.
+fn usual_embedding(family: Family, dim: usize) -> f32 {
+    if family == Family::Gemma3 { libm::sqrt(dim as f64) as f32 } else { 1.0 }
+}
+
+/// The scales of a GGUF file, in which 0 stands for none; `sizes`: layers, width, heads, elements of a head.
+fn gguf_scales(c: &Container, family: Family, sizes: [usize; 4]) -> anyhow::Result<Scales> {
+    let file = c.described_by().display();
+    let key = |what: &str| f64_of(c, &format!("{}.{what}", family.name()));
+    let number = |what: &str, has: bool| anyhow::Ok(key(what)?.filter(|v| has && *v != 0.0).map(|v| v as f32));
+    let granite = family == Family::Granite;
+    if family == Family::Gemma3 {
+        for what in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            let cap = key(what)?.unwrap_or(0.0);
+            ensure!(
+                cap == 0.0,
+                "{file}: {}.{what} is {cap:?}, which is not supported (supported: none)",
+                family.name()
+            );
+        }
+    }
+    let attention = number("attention.scale", granite || family == Family::SmolLm3)?;
+    Ok(Scales {
+        attention: attention.unwrap_or(usual_scale(family, sizes)),
+        embedding: number("embedding_scale", granite)?.unwrap_or(usual_embedding(family, sizes[1])),
+        residual: number("residual_scale", granite)?.unwrap_or(1.0),
+        logits: number("logit_scale", granite)?.unwrap_or(1.0),
     })
+}
+
+/// The scales of config.json.
+fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Result<Scales> {
+    let file = cfg.file();
+    let of_granite = |key: &str| anyhow::Ok(cfg.number(key)?.unwrap_or(1.0) as f32);
+    let mut scales = Scales {
+        attention: usual_scale(family, sizes),
+        embedding: usual_embedding(family, sizes[1]),
+        residual: 1.0,
+        logits: 1.0,
+    };
+    if family == Family::Granite {
+        scales = Scales {
+            attention: of_granite("attention_multiplier")?,
+            embedding: of_granite("embedding_multiplier")?,
+            residual: of_granite("residual_multiplier")?,
+            logits: of_granite("logits_scaling")?,
+        };
+    }
+    if family == Family::Gemma3 {
+        for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            let cap = cfg.number(key)?.unwrap_or(0.0);
+            ensure!(cap == 0.0, "{file}: {key} is {cap:?}, which is not supported (supported: none)");
+        }
+        let both = cfg.flag("use_bidirectional_attention")?.unwrap_or(false);
+        ensure!(!both, "{file}: use_bidirectional_attention = true is not supported (supported: false)");
+        let scalar = cfg.number("query_pre_attn_scalar")?.unwrap_or(256.0);
+        ensure!(scalar > 0.0, "{file}: query_pre_attn_scalar is {scalar:?}, expected above 0");
+        scales.attention = (1.0 / libm::sqrt(scalar)) as f32;
+    }
+    Ok(scales)
+}
+
+/// True or false of a GGUF file's metadata.
+fn gguf_flag(c: &Container, key: &str) -> anyhow::Result<Option<bool>> {
+    c.meta.typed(key).with_context(|| c.described_by().display().to_string())
+}
+
+/// What layers with a window are rotated by, in a family in which that is another table: the model's base without its
+/// scaling, or a base of their own.
+fn local_rope(family: Family, window: Option<usize>, base: f64, own: Option<f64>) -> Option<(f64, RopeScaling)> {
+    window?;
+    match family {
+        Family::Olmo2 => Some((base, RopeScaling::None)),
+        Family::Gemma3 => Some((own.unwrap_or(10000.0), RopeScaling::None)),
+        _ => None,
+    }
+}
+
+/// Whether each of so many layers has a window, one in `period` having none; of 0 all.
+fn periodic(period: usize, layers: usize) -> Vec<bool> {
+    (0..layers).map(|l| period == 0 || l % period + 1 < period).collect()
 }
 
 /// RoPE scaling of a GGUF file trained for `original` positions before it was stretched.
@@ -440,19 +564,27 @@ fn gguf_scaling(c: &Container, family: Family, arch: &str, original: f64) -> any
     Ok(rope_scaling)
 }
 
-/// Which layers of a GGUF file have the sliding window; empty where all have it.
-fn gguf_window_layers(c: &Container, arch: &str) -> anyhow::Result<Vec<bool>> {
+/// Which layers of a GGUF file have the sliding window; empty where all have it, or there is none.
+fn gguf_window_layers(c: &Container, family: Family, layers: usize, window: bool) -> anyhow::Result<Vec<bool>> {
     let file = c.described_by().display();
-    // a period, as some architectures have it, is not one of these
-    let pattern = format!("{arch}.attention.sliding_window_pattern");
-    Ok(match c.meta.get(&pattern) {
-        None => vec![],
-        Some(MetaValue::Array(list)) => list
+    let pattern = format!("{}.attention.sliding_window_pattern", family.name());
+    Ok(match (c.meta.get(&pattern), family.window_period()) {
+        (None, None) => vec![],
+        (_, Some(_)) if !window => vec![],
+        (None, Some(period)) => periodic(period, layers),
+        (Some(MetaValue::Array(list)), _) => list
             .iter()
             .map(|v| if let MetaValue::Bool(b) = v { Some(*b) } else { None })
             .collect::<Option<Vec<bool>>>()
             .with_context(|| format!("{file}: {pattern} is no list of true and false"))?,
-        Some(v) => bail!("{file}: {pattern} is of type {}, expected an array of bool", v.type_name()),
+        (Some(v), Some(_)) => {
+            let period = c.meta.uint(&pattern).and_then(|n| usize::try_from(n).ok());
+            let expected =
+                || format!("{file}: {pattern} is of type {}, expected an array of bool or a period", v.type_name());
+            periodic(period.with_context(expected)?, layers)
+        }
+        // a period, as some architectures have it, is not one of these
+        (Some(v), None) => bail!("{file}: {pattern} is of type {}, expected an array of bool", v.type_name()),
     })
 }
 
@@ -471,7 +603,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let model_type = cfg.text("model_type")?.unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
         format!(
-            "{file}: model_type {:?} is not supported (supported: {}, mistral, glm)",
+            "{file}: model_type {:?} is not supported (supported: {}, mistral, glm, olmo3)",
             cut(model_type),
             Family::known()
         )
@@ -481,66 +613,79 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
-    let act = cfg.text("hidden_act")?.unwrap_or("silu");
-    ensure!(act == "silu", "{file}: hidden_act {} is not supported (supported: silu)", cut(act));
+    ensure!(
+        cfg.get("text_config").is_none(),
+        "{file}: text_config: models of text and images are not supported; give the text model alone"
+    );
+    let (key, usual) =
+        if family.has_gelu() { ("hidden_activation", "gelu_pytorch_tanh") } else { ("hidden_act", "silu") };
+    let act = cfg.text(key)?.unwrap_or(usual);
+    ensure!(act == usual, "{file}: {key} {} is not supported (supported: {usual})", cut(act));
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
     let head_dim = match opt("head_dim")? {
         Some(n) => n,
-        // transformers' default for this one does not follow from the width
-        None if [Family::Qwen3, Family::ChatGlm].contains(&family) => 128,
+        // transformers' default for these does not follow from the width
+        None if [Family::Qwen3, Family::ChatGlm, Family::Glm4].contains(&family) => 128,
+        None if family == Family::Gemma3 => 256,
         None => dim / heads,
     };
     let context = need("max_position_embeddings")?;
-    // newer files keep everything about RoPE in rope_parameters
-    let scaling = match cfg.object("rope_parameters")? {
-        Some(all) => all,
-        None => cfg.object("rope_scaling")?.unwrap_or(Fields::none(file)),
-    };
+    let (scaling, local) = rope_fields(cfg)?;
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
-    let partial = inner.or(outer).unwrap_or(if family == Family::ChatGlm { 0.5 } else { 1.0 });
+    let partial = inner.or(outer).unwrap_or(if family.turns_half() { 0.5 } else { 1.0 });
     let may_be_partial = [Family::Phi3, Family::ChatGlm].contains(&family);
+    let expected = match family {
+        Family::Glm4 => "0.5",
+        _ if may_be_partial => "above 0 and at most 1",
+        _ => "1",
+    };
+    let fits = if family == Family::Glm4 { partial == 0.5 } else { partial == 1.0 };
     ensure!(
-        partial == 1.0 || (may_be_partial && partial > 0.0 && partial < 1.0),
-        "{file}: partial_rotary_factor is {partial:?}, expected {}",
-        if may_be_partial { "above 0 and at most 1" } else { "1" }
+        fits || (may_be_partial && partial > 0.0 && partial < 1.0),
+        "{file}: partial_rotary_factor is {partial:?}, expected {expected}"
     );
-    let sliding = match (family, cfg.flag("use_sliding_window")?) {
-        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3, None) | (Family::ChatGlm, _) => None,
-        _ => opt("sliding_window")?.filter(|w| *w > 0),
-    };
-    // transformers: a Qwen's layers from max_window_layers on, unless layer_types says of each; all of a Phi-3 or Mistral
     let layers = need("num_hidden_layers")?;
-    let window_layers = match (cfg.list("layer_types")?, family) {
-        _ if sliding.is_none() => vec![],
-        (Some(list), _) => list
-            .iter()
-            .map(|kind| match kind.as_str() {
-                Some("sliding_attention") => Ok(true),
-                Some("full_attention") => Ok(false),
-                _ => bail!(
-                    "{file}: layer_types has {}, expected sliding_attention or full_attention",
-                    cut(&kind.to_string())
-                ),
-            })
-            .collect::<anyhow::Result<Vec<bool>>>()?,
-        (None, Family::Qwen2 | Family::Qwen3) => {
-            let from = opt("max_window_layers")?.unwrap_or(28);
-            // more layers than any model has are refused below
-            (0..layers.min(MAX_LAYERS)).map(|l| l >= from).collect()
-        }
-        _ => vec![],
+    let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
+    let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
+    let rotations = match rotated {
+        Some(list) => list.into_iter().map(|r| if r { Rotation::Main } else { Rotation::None }).collect(),
+        None => family.rotations(layers.min(MAX_LAYERS), if window.is_some() { &window_layers } else { &[] }),
     };
+    // a window that no layer has; that there could be one says how layers are rotated all the same
+    let window = window.filter(|_| window_layers.is_empty() || window_layers.contains(&true));
     let (outer, inner) = (cfg.number("rope_theta")?, scaling.number("rope_theta")?);
-    let rope_base = single(outer.or(inner).unwrap_or(10000.0));
+    let told = if local.is_some() { inner.or(outer) } else { outer.or(inner) };
+    let rope_base = single(told.unwrap_or(match family {
+        Family::SmolLm3 => 2e6,
+        Family::Gemma3 => 1e6,
+        Family::Olmo2 if model_type == "olmo3" => 5e5,
+        _ => 10000.0,
+    }));
+    let own_base = match (&local, family) {
+        (Some(local), _) => local.number("rope_theta")?.map(single),
+        (None, Family::Gemma3) => cfg.number("rope_local_base_freq")?.map(single),
+        _ => None,
+    };
+    if let Some(local) = &local {
+        // what a GGUF file has no keys for
+        let kind = local.text("rope_type")?.unwrap_or("default");
+        let base = family == Family::Gemma3 || own_base.is_none_or(|base| base == rope_base);
+        ensure!(
+            base && kind == "default",
+            "{file}: rope_parameters.sliding_attention is not supported (supported: {} unscaled)",
+            if family == Family::Gemma3 { "any base," } else { "the base of full_attention," }
+        );
+    }
+    let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
     let eps = cfg.number("rms_norm_eps")?.unwrap_or(match family {
-        Family::Phi3 => 1e-5,
-        Family::ChatGlm => 1.5625e-7,
+        Family::Phi3 | Family::Olmo2 | Family::Exaone4 => 1e-5,
+        Family::ChatGlm | Family::Glm4 => 1.5625e-7,
         _ => 1e-6,
     });
     let qkv_bias = match family {
-        Family::ChatGlm => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
+        Family::ChatGlm | Family::Glm4 => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
         _ => None,
     };
     Ok(Hyper {
@@ -556,15 +701,101 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         ffn: need("intermediate_size")?,
         vocab: need("vocab_size")?,
         context,
-        window: sliding.filter(|_| window_layers.is_empty() || window_layers.contains(&true)),
+        window,
         window_layers,
         eps: eps as f32,
+        attention_scale: scales.attention,
+        embedding_scale: scales.embedding,
+        residual_scale: scales.residual,
+        logit_divisor: scales.logits,
         rope_base,
         rope_scaling,
-        half_split: family != Family::ChatGlm,
+        local_rope: local_rope(family, window, rope_base, own_base),
+        rotations,
+        half_split: family.half_split(false),
         qkv_bias,
         tied: cfg.flag("tie_word_embeddings")?,
     })
+}
+
+/// What config.json says of rotation: newer files keep everything about it in `rope_parameters`, and some of these apart
+/// for layers that see everything and for those with a window.
+fn rope_fields<'a>(cfg: &Fields<'a>) -> anyhow::Result<(Fields<'a>, Option<Fields<'a>>)> {
+    let Some(all) = cfg.object("rope_parameters")? else {
+        return Ok((cfg.object("rope_scaling")?.unwrap_or(Fields::none(cfg.file())), None));
+    };
+    Ok(match all.object("full_attention")? {
+        Some(full) => (full, all.object("sliding_attention")?),
+        None => (all, None),
+    })
+}
+
+/// For each layer whether it is rotated at all, of a family where the config says so.
+fn config_rotated(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result<Option<Vec<bool>>> {
+    if family != Family::SmolLm3 {
+        return Ok(None);
+    }
+    if let Some(list) = cfg.numbers("no_rope_layers")? {
+        // 1: it is, whatever the field's name says
+        return Ok(Some(list.into_iter().map(|v| v != 0.0).collect()));
+    }
+    let interval = cfg.whole("no_rope_layer_interval")?;
+    ensure!(interval != Some(0), "{}: no_rope_layer_interval is 0, expected at least 1", cfg.file());
+    Ok(interval.map(|n| (1..=layers as u64).map(|l| l % n != 0).collect()))
+}
+
+/// The window, and for each layer whether it has it: empty where all have it.
+fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result<(Option<usize>, Vec<bool>)> {
+    let file = cfg.file();
+    let size = |key: &str| -> anyhow::Result<Option<usize>> {
+        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
+        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
+    };
+    // of OLMo 2 and 3 the second alone has windows
+    let may_have = match family {
+        Family::ChatGlm | Family::Glm4 | Family::Granite => false,
+        Family::Olmo2 => cfg.text("model_type")? == Some("olmo3"),
+        _ => true,
+    };
+    let always = family.window_period().is_some();
+    let sliding = match (family, cfg.flag("use_sliding_window")?) {
+        _ if !may_have => None,
+        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3 | Family::SmolLm3, None) => None,
+        // transformers' default
+        _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => Some(4096),
+        _ => size("sliding_window")?.filter(|w| *w > 0),
+    };
+    if sliding.is_none() {
+        return Ok((None, vec![]));
+    }
+    let one = |kind: &serde_json::Value| match kind.as_str() {
+        Some("sliding_attention") => Ok(true),
+        Some("full_attention") => Ok(false),
+        _ => bail!("{file}: layer_types has {}, expected sliding_attention or full_attention", cut(&kind.to_string())),
+    };
+    let list = match (cfg.list("layer_types")?, family) {
+        (Some(list), _) => list.iter().map(one).collect::<anyhow::Result<Vec<bool>>>()?,
+        // a Qwen's layers from max_window_layers on
+        (None, Family::Qwen2 | Family::Qwen3) => {
+            let from = size("max_window_layers")?.unwrap_or(28);
+            (0..layers).map(|l| l >= from).collect()
+        }
+        (None, Family::SmolLm3) => bail!("{file}: use_sliding_window needs layer_types"),
+        (None, Family::Exaone4) if cfg.get("sliding_window_pattern").is_some_and(serde_json::Value::is_string) => {
+            let pattern = cfg.text("sliding_window_pattern")?.unwrap_or_default().as_bytes();
+            ensure!(
+                !pattern.is_empty() && pattern.iter().all(|c| b"LG".contains(c)),
+                "{file}: sliding_window_pattern: expected letters L and G"
+            );
+            (0..layers).map(|l| pattern[l % pattern.len()] == b'L').collect()
+        }
+        (None, _) => match family.window_period() {
+            Some(usual) => periodic(size("sliding_window_pattern")?.unwrap_or(usual), layers),
+            // all of a Phi-3 or Mistral
+            None => vec![],
+        },
+    };
+    Ok((sliding, list))
 }
 
 /// The config.json of ChatGLM's own code: ChatGLM2, ChatGLM3 and GLM-4 as they were published first. What its fields may
@@ -626,8 +857,14 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         window: None,
         window_layers: vec![],
         eps: cfg.number("layernorm_epsilon")?.unwrap_or(1e-5) as f32,
+        attention_scale: usual_scale(Family::ChatGlm, [0, dim, heads, head_dim]),
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_divisor: 1.0,
         rope_base: single(10000.0 * ratio),
         rope_scaling: RopeScaling::None,
+        local_rope: None,
+        rotations: vec![],
         half_split: false,
         qkv_bias: Some(cfg.flag("add_qkv_bias")?.unwrap_or(false)),
         tied: Some(cfg.flag("tie_word_embeddings")?.unwrap_or(false)),

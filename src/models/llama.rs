@@ -1,4 +1,5 @@
-//! The llama architecture (Llama 2/3, Mistral, TinyLlama, SmolLM) as a plan.
+//! The llama architecture (Llama 2/3, Mistral, TinyLlama, SmolLM) as a plan; and SmolLM3, which does not rotate queries and
+//! keys in every fourth layer; and Granite, which multiplies embedding, scores, what is added to x, and logits by numbers.
 //!
 //! Read `layer` top to bottom: it is the model, shapes beside every step.
 

@@ -3,8 +3,10 @@
 mod builder;
 mod chatglm;
 mod error;
+mod family;
 pub mod hyper;
 mod llama;
+mod normed;
 mod phi3;
 mod qwen;
 mod rope;
@@ -15,9 +17,10 @@ pub use builder::{
     Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions,
 };
 pub use error::{Cached, PlanError};
-pub use hyper::{Family, Hyper};
+pub use family::{Family, HeadNorms, Norms, Rotation};
+pub use hyper::Hyper;
 pub use rope::{RopeTable, llama3_divisors};
-pub use weights::{Weights, rope_table};
+pub use weights::{Weights, rope_table, rope_tables};
 
 use crate::formats::Container;
 use builder::Builder;
@@ -33,8 +36,9 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
     for l in 0..h.layers {
         b.start_layer(l)?;
         match h.family {
-            Family::Llama => llama::layer(&mut b)?,
-            Family::ChatGlm => chatglm::layer(&mut b)?,
+            Family::Llama | Family::SmolLm3 | Family::Granite => llama::layer(&mut b)?,
+            Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
+            Family::Olmo2 | Family::Exaone4 | Family::Gemma3 => normed::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 => qwen::layer(&mut b)?,
         }

@@ -5,7 +5,7 @@
 //! in either kind of file.
 
 use super::builder::Builder;
-use super::hyper::Family;
+use super::family::Family;
 
 /// One layer: x += attention(norm(x)), x += feed_forward(norm(x)); x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
@@ -24,8 +24,8 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
         b.linear_bias("attn_k", &wk, w.k)?;
         b.linear_bias("attn_v", &wv, w.v)?;
     } else {
-        b.head_norm("attn_q_norm", h.heads, w.q, w.q_normed)?;
-        b.head_norm("attn_k_norm", h.kv_heads, w.k, w.k_normed)?;
+        b.head_norms("attn_q_norm", h.heads, w.q, w.q_normed)?;
+        b.head_norms("attn_k_norm", h.kv_heads, w.k, w.k_normed)?;
     }
     b.rope("q_rope", h.heads, w.q_normed);
     b.rope("k_rope", h.kv_heads, w.k_normed);

@@ -74,6 +74,12 @@ impl RopeTable {
         RopeTable { frequencies, magnitude }
     }
 
+    /// The table of layers that are rotated by another than the model's, where there are any.
+    pub fn local(h: &Hyper, n_ctx: usize) -> Option<RopeTable> {
+        let (rope_base, rope_scaling) = h.local_rope.clone()?;
+        Some(RopeTable::new(&Hyper { rope_base, rope_scaling, ..h.clone() }, None, n_ctx))
+    }
+
     /// Words of the table for positions `pos..pos + n`: `[position][pair][cos, sin]`.
     pub fn words(&self, pos: usize, n: usize, out: &mut Vec<u32>) {
         out.clear();

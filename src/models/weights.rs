@@ -88,9 +88,9 @@ impl Weights<'_> {
         let t = &c.tensors[p.tensor];
         let (ty, k, row0, rows) = match p.part {
             Part::Rows { t, k, row0, rows } => (t, k, row0, rows),
-            Part::Vector { first, len } => {
+            Part::Vector { first, len, less_one } => {
                 for (w, v) in out.iter_mut().zip(range(c, t, first..first + len)?) {
-                    *w = flush(v).to_bits();
+                    *w = flush(if less_one { 1.0 + v } else { v }).to_bits();
                 }
                 (self.progress)(t.bytes / t.elems().max(1) * len as u64);
                 return Ok(());
@@ -140,4 +140,10 @@ pub fn rope_table(c: &Container, h: &Hyper, n_ctx: usize) -> anyhow::Result<Rope
     let bad = d.iter().position(|v| *v <= 0.0);
     ensure!(bad.is_none(), "{} holds a divisor that is not above 0 at element {}", place(c, t), bad.unwrap_or(0));
     Ok(RopeTable::new(h, Some(&d), n_ctx))
+}
+
+/// As [`rope_table`], and after it the table of layers that are rotated by another, where there are any.
+pub fn rope_tables(c: &Container, h: &Hyper, n_ctx: usize) -> anyhow::Result<Vec<RopeTable>> {
+    let main = rope_table(c, h, n_ctx)?;
+    Ok(std::iter::once(main).chain(RopeTable::local(h, n_ctx)).collect())
 }

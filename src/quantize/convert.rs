@@ -4,18 +4,22 @@
 //! are those of llama.cpp's converter. What is not known is refused rather than left out: a file without it would run, and
 //! run wrongly.
 
-use super::vocab;
-use crate::formats::Container;
+use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
-use crate::models::hyper::yarn_magnitude;
+use crate::formats::{Container, Tensor};
+use crate::models::hyper::{usual_scale, yarn_magnitude};
 use crate::models::{Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
 #[derive(Debug)]
 pub struct Converted {
+    /// GGUF's name of the architecture
+    pub arch: &'static str,
     /// every key, without `general.file_type`
     pub meta: Meta,
+    /// whether norms are kept less 1, which a GGUF file's are not
+    pub norms_less_one: bool,
     /// heads of q and of k whose rows are permuted (GGUF pairs neighbours where the directory pairs halves)
     pub permuted: Option<(usize, usize)>,
     /// `rope_freqs.weight`: divisors of the frequencies (Llama 3.1 and later)
@@ -53,7 +57,8 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     put("{a}.feed_forward_length", whole(h.ffn)?);
     put("{a}.attention.head_count", whole(h.heads)?);
     put("{a}.attention.head_count_kv", whole(h.kv_heads)?);
-    if h.head_dim * h.heads != h.dim || h.family == Family::Qwen3 {
+    let follows = [Family::Llama, Family::Phi3, Family::Qwen2, Family::ChatGlm].contains(&h.family);
+    if h.head_dim * h.heads != h.dim || !follows {
         put("{a}.attention.key_length", whole(h.head_dim)?);
         put("{a}.attention.value_length", whole(h.head_dim)?);
     }
@@ -68,6 +73,21 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         }
     }
     put("{a}.rope.freq_base", Value::F32(h.rope_base as f32));
+    if let (Family::Gemma3, Some((base, _))) = (h.family, &h.local_rope) {
+        put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
+    }
+    if h.family == Family::Granite {
+        put("{a}.attention.scale", Value::F32(h.attention_scale));
+        put("{a}.embedding_scale", Value::F32(h.embedding_scale));
+        put("{a}.residual_scale", Value::F32(h.residual_scale));
+        put("{a}.logit_scale", Value::F32(h.logit_divisor));
+    } else {
+        ensure!(
+            h.attention_scale == usual_scale(h.family, [h.layers, h.dim, h.heads, h.head_dim]),
+            "its scores are multiplied with {}, and no {arch} model in a GGUF file says by what; run the directory itself",
+            h.attention_scale
+        );
+    }
     let mut rope_factors = None;
     match &h.rope_scaling {
         RopeScaling::None => {}
@@ -102,8 +122,33 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     }
     put("general.quantization_version", Value::U32(2));
     // the rows of a family that turns neighbours in both forms stay where they are
-    let permuted = (h.family == Family::Llama).then_some((h.heads, h.kv_heads));
-    Ok(Converted { meta: Meta { entries }, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+    let permuted = h.family.is_permuted().then_some((h.heads, h.kv_heads));
+    ensure!(
+        h.rotations == h.usual_rotations(),
+        "its layers are rotated as no {arch} model in a GGUF file is, which has no key for that; run the directory itself"
+    );
+    let norms_less_one = h.family.norms_less_one();
+    let meta = Meta { entries };
+    Ok(Converted { arch, meta, norms_less_one, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+}
+
+/// A norm that a directory keeps less 1, as GGUF has it.
+///
+/// Errors: a tensor of another type than floats; what cannot be read; NaN and infinity.
+pub fn whole_norm(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
+    let place = || format!("{}: tensor {}", c.files[t.file].display(), t.name);
+    let ty = t.dtype.block().filter(|ty| ty.is_float() && t.shape.len() == 1);
+    let ty = ty.with_context(|| format!("{} is no vector of F32, F16 or BF16", place()))?;
+    let mut bytes = vec![0; usize::try_from(t.bytes)?];
+    c.read(t, 0, &mut bytes)?;
+    let mut values = vec![0f32; bytes.len() / ty.bytes()];
+    ty.decode_row(&bytes, &mut values);
+    if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+        return Err(
+            Damaged::new(format!("{} holds NaN or infinity in element {i}; the model is damaged", place())).into()
+        );
+    }
+    Ok(values.into_iter().map(|v| 1.0 + v).collect())
 }
 
 /// A number as GGUF keeps sizes.
@@ -158,8 +203,14 @@ mod tests {
             window: None,
             window_layers: vec![],
             eps: 1e-5,
+            attention_scale: 0.125,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_divisor: 1.0,
             rope_base: 500_000.0,
             rope_scaling,
+            local_rope: None,
+            rotations: vec![],
             half_split: true,
             qkv_bias: None,
             tied: Some(true),

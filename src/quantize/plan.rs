@@ -88,7 +88,7 @@ struct Item {
     note: Option<String>,
 }
 
-/// Makes the job. Nothing is written and no tensor data is read.
+/// Makes the job. Nothing is written, and of tensor data only norms are read that become others.
 ///
 /// Errors: a source that has no conversion; a type the layout cannot hold; a quantised source without leave.
 pub fn plan(c: &Container, o: &Options) -> anyhow::Result<Job> {
@@ -509,7 +509,7 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
         if names::is_frequencies(&t.name) || names::is_of_cache(&t.name) {
             continue;
         }
-        let gguf = names::to_gguf(&t.name).with_context(|| {
+        let gguf = names::to_gguf(converted.arch, &t.name).with_context(|| {
             format!("{}: tensor {} has no name in GGUF that is known here", c.files[t.file].display(), t.name)
         })?;
         let heads = converted.permuted.and_then(|(q, k)| {
@@ -521,8 +521,13 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
                 None
             }
         });
-        let data = Data::Tensor { index, to: None, heads, importances: None };
-        items.push(Item { data, hf: t.name.clone(), gguf, shape: t.shape.clone(), dtype: t.dtype, note: None });
+        let (data, dtype) = if converted.norms_less_one && gguf.ends_with("_norm.weight") {
+            let values = convert::whole_norm(c, t)?;
+            (Data::Bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect()), Dtype::F32)
+        } else {
+            (Data::Tensor { index, to: None, heads, importances: None }, t.dtype)
+        };
+        items.push(Item { data, hf: t.name.clone(), gguf, shape: t.shape.clone(), dtype, note: None });
     }
     let mut made = |name: &str, values: &[f32]| {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -652,7 +657,7 @@ fn packed_type(
     t: &Tensor,
     hf: &str,
 ) -> anyhow::Result<(Option<&'static Kind>, Option<String>)> {
-    let output = names::to_gguf(hf).as_deref() == Some("output.weight");
+    let output = names::to_gguf("", hf).as_deref() == Some("output.weight");
     let candidate = hf.ends_with(".weight") && !hf.contains("embed") && !hf.contains("norm") && t.shape.len() == 2;
     if !candidate || mix == Some(Mix::Copy) || (o.leave_output && output) {
         return Ok((None, None));

@@ -68,7 +68,7 @@ pub(super) fn convert<'c>(
         None => None,
     };
     let sentences = beside(c, SPM, MAX_SPM)?;
-    let is_chatglm = matches!(cfg["model_type"].as_str(), Some("glm" | "chatglm"));
+    let is_chatglm = matches!(cfg["model_type"].as_str(), Some("glm" | "glm4" | "chatglm"));
     let mut v = match (&json, sentences) {
         (Some(json), Some(bytes)) if is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
         (None, Some(bytes)) if is_ranks(&bytes) => bail!(
@@ -117,7 +117,8 @@ pub(super) fn convert<'c>(
     ];
     // what a ChatGLM's texts begin with is no BOS
     let add_bos = !is_chatglm && add_bos(&config, json.as_ref(), v.model == "llama")?;
-    let space = v.model == "llama" && json.as_ref().is_none_or(prefixes_space);
+    let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma3" | "gemma3_text"));
+    let space = v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
     put("model", Value::Str(v.model.into()));
     put("pre", Value::Str(v.pre));
@@ -159,8 +160,10 @@ fn is_ranks(bytes: &[u8]) -> bool {
 fn mark_chatglm(v: &mut Vocab, cfg: &Json) {
     if v.model == "gpt2" {
         // the rule of smaug-bpe, of a family without BOS
-        if v.pre == "smaug-bpe" {
-            v.pre = "chatglm-bpe".into();
+        match v.pre.as_str() {
+            "smaug-bpe" => v.pre = "chatglm-bpe".into(),
+            "llama-bpe" => v.pre = "glm4".into(),
+            _ => {}
         }
         return;
     }
@@ -314,6 +317,11 @@ fn check_spaces(json: &Json) -> anyhow::Result<()> {
         ensure!(known, "normalizer {} has no place in GGUF", n["type"]);
     }
     for p in steps(&json["pre_tokenizer"], "pretokenizers") {
+        // Gemma's, which finds nothing: no space is left of the normaliser
+        let replaced = steps(&json["normalizer"], "normalizers").iter().any(|n| n["type"] == "Replace");
+        if p["type"] == "Split" && p["pattern"]["String"] == " " && replaced {
+            continue;
+        }
         ensure!(
             p["type"] == "Metaspace" && p["replacement"] == SPACE,
             "pre_tokenizer {} has no place in GGUF",

@@ -60,18 +60,27 @@ impl<const NEAR: bool> Avx512<NEAR> {
     /// The codes of rows of a codebook (`Grid::codes`), for two numbers of rows in each lane.
     #[inline(always)]
     fn rows<const ROWS: usize, const WORDS: usize>(self, grid: &'static Grid<ROWS, WORDS>, index: __m512i) -> __m512i {
-        let tables = grid.codes.as_chunks::<64>().0;
-        let mut found = [index; 32];
-        for (found, table) in found.iter_mut().zip(tables) {
-            // the lowest six bits of a number choose among 64
-            *found = intrinsics!({
-                let low = _mm512_loadu_si512(table.as_ptr().cast());
-                let high = _mm512_loadu_si512(table[32..].as_ptr().cast());
-                _mm512_permutex2var_epi16(low, index, high)
-            });
+        // as many tables at a time as registers hold their rows
+        let mut chosen = [index; 4];
+        for (chosen, tables) in chosen.iter_mut().zip(grid.codes.as_chunks::<64>().0.chunks(8)) {
+            let mut found = [index; 8];
+            for (found, table) in found.iter_mut().zip(tables) {
+                // the lowest six bits of a number choose among 64
+                *found = intrinsics!({
+                    let low = _mm512_loadu_si512(table.as_ptr().cast());
+                    let high = _mm512_loadu_si512(table[32..].as_ptr().cast());
+                    _mm512_permutex2var_epi16(low, index, high)
+                });
+            }
+            *chosen = self.chosen(&mut found[..tables.len()], index, 64);
         }
-        // its other bits halve what is left, one after the other
-        let (mut left, mut bit) = (tables.len(), 64);
+        self.chosen(&mut chosen[..ROWS.div_ceil(512)], index, 512)
+    }
+
+    /// One of the vectors `found`, a power of two of them, for every number, by its bits from `bit` on.
+    #[inline(always)]
+    fn chosen(self, found: &mut [__m512i], index: __m512i, mut bit: i16) -> __m512i {
+        let mut left = found.len();
         while left > 1 {
             let upper = intrinsics!(_mm512_test_epi16_mask(index, _mm512_set1_epi16(bit)));
             for i in 0..left / 2 {
@@ -289,6 +298,10 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
 }
 
 impl<const NEAR: bool> Bytes for Avx512<NEAR> {
+    #[inline(always)]
+    fn values(self, s: __m512i) -> __m512i {
+        self.signed(s)
+    }
     #[inline(always)]
     fn dot_above(self, acc: __m512i, a: u32, w: __m512i) -> __m512i {
         intrinsics!(_mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), w))

@@ -1,11 +1,12 @@
-//! SwiGLU, RMS norm and rotary embedding per instruction set, bit-equal to `ops::swiglu`, `ops::rms_norm` and
-//! `ops::rope`, and the exponential that attention shares with them.
+//! SwiGLU, GeGLU, RMS norm and rotary embedding per instruction set, bit-equal to `ops::swiglu`, `ops::geglu`,
+//! `ops::rms_norm` and `ops::rope`, and the exponential that attention shares with them.
 //!
 //! The arithmetic stands once, in loops over arrays without branches or closures, compiled once per level; lanes are
 //! elements. Nothing here may reorder a sum or call a mathematical library.
 
 use super::Level;
 use crate::ops::exact::{canon, fdiv, fsqrt};
+use crate::ops::geglu::argument;
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 
@@ -54,23 +55,29 @@ pub(super) fn tree_sum<const N: usize>(v: &mut [f32; N]) -> f32 {
     v[0]
 }
 
-/// `ops::swiglu::element` without branches.
+/// `exact::sigmoid` without branches.
 #[inline(always)]
-fn swiglu_element(g: f32, u: f32) -> f32 {
+fn sigmoid(x: f32) -> f32 {
     /// 2^-120: quotients below it are 0, as `exact::fdiv` has it.
     const QUOTIENT_MIN: f32 = f32::from_bits((127 - 120) << 23);
-    let e = fexp(-g.abs());
-    let q = (if g >= 0.0 { 1.0 } else { e }) / (1.0 + e);
+    let e = fexp(-x.abs());
+    let q = (if x >= 0.0 { 1.0 } else { e }) / (1.0 + e);
     // the quotient lies in 0..=1: fdiv's upper bound is out of reach
-    let sigmoid = if q < QUOTIENT_MIN { 0.0 } else { q };
-    // whatever the quotient is for a NaN, the product with it is one
-    canon((g * sigmoid) * u)
+    if q < QUOTIENT_MIN { 0.0 } else { q }
 }
 
 #[inline(always)]
 fn swiglu_body(gate: &[f32], up: &[f32], y: &mut [f32]) {
     for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
-        *y = swiglu_element(*g, *u);
+        // whatever the sigmoid is for a NaN, the product with it is one
+        *y = canon((g * sigmoid(*g)) * u);
+    }
+}
+
+#[inline(always)]
+fn geglu_body(gate: &[f32], up: &[f32], y: &mut [f32]) {
+    for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
+        *y = canon((g * sigmoid(argument(*g))) * u);
     }
 }
 
@@ -139,6 +146,7 @@ macro_rules! for_levels {
 }
 
 for_levels!(swiglu_body => swiglu_avx2, swiglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
+for_levels!(geglu_body => geglu_avx2, geglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
 for_levels!(rms_norm_body => rms_norm_avx2, rms_norm_avx512: (p: &RmsNormParams, x: &[f32], w: &[f32], y: &mut [f32]));
 for_levels!(rope_body => rope_avx2, rope_avx512: (p: &RopeParams, table: &[f32], x: &mut [f32]));
 
@@ -163,6 +171,30 @@ pub fn swiglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
         Level::Avx512 => unsafe { swiglu_avx512(gate, up, y) },
         // the other levels' instructions are always on for their targets
         _ => swiglu_body(gate, up, y),
+    }
+}
+
+/// y = gelu(gate) · up element by element, with the bits of `ops::geglu` at every level.
+///
+/// Panics when the lengths differ, or when this CPU does not have `level`.
+pub fn geglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
+    assert!(
+        gate.len() == y.len() && up.len() == y.len(),
+        "geglu: {} gates and {} ups for {} elements",
+        gate.len(),
+        up.len(),
+        y.len()
+    );
+    assert!(level.is_available(), "geglu: this CPU does not have {}", level.name());
+    match level {
+        // SAFETY: the level is available, asserted above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { geglu_avx2(gate, up, y) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { geglu_avx512(gate, up, y) },
+        // as for swiglu
+        _ => geglu_body(gate, up, y),
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) trait Matrix {
     const JOINED: bool;
     /// As [`Quantised::PAIRED`].
     const PAIRED: bool;
+    /// As [`Quantised::PANELS`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels are for x86-64 only"))]
+    const PANELS: bool;
 
     /// 32 rows by `T` tokens: `w` the words of the row block, `act` the tokens' blocks, token after token, `groups` a token.
     /// `P` parts of V::N lanes make 32.
@@ -41,6 +44,7 @@ impl<F: Quantised> Matrix for F {
     const GROUPS: usize = F::GROUPS;
     const JOINED: bool = F::JOINED;
     const PAIRED: bool = F::PAIRED;
+    const PANELS: bool = F::PANELS;
 
     #[inline(always)]
     fn tile<V: Lanes, const T: usize, const D: usize, const P: usize>(
@@ -66,6 +70,8 @@ pub(super) trait Quantised {
     const JOINED: bool;
     /// Whether a tile of tokens is quicker as four tokens and pairs of vectors (with a dot instruction).
     const PAIRED: bool;
+    /// Whether many tokens of one digit have panels where the level has ([`panel`]).
+    const PANELS: bool = false;
 
     /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
     /// within it. `next` is asked for on the way.
@@ -304,6 +310,7 @@ impl Quantised for Q4K {
     const GROUPS: usize = 2;
     const JOINED: bool = false;
     const PAIRED: bool = true;
+    const PANELS: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -353,6 +360,7 @@ impl Quantised for Q5K {
     const GROUPS: usize = 2;
     const JOINED: bool = false;
     const PAIRED: bool = true;
+    const PANELS: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -427,6 +435,7 @@ impl Quantised for Q6K {
     const GROUPS: usize = 2;
     const JOINED: bool = true;
     const PAIRED: bool = false;
+    const PANELS: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(

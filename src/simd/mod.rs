@@ -44,7 +44,7 @@ use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_wo
 use crate::ops::row_quantize::RowQuantizeParams;
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
-pub use elementwise::{rms_norm_row, rope, swiglu};
+pub use elementwise::{geglu, rms_norm_row, rope, swiglu};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
 pub use prefetch::{Fetch, cpu_title};
@@ -470,7 +470,7 @@ impl QuantisedJob<'_> {
                     (2, _) if matches!(self.level, Level::Portable | Level::Simd128) => {
                         self.tile::<F, 1, 2>(row_block, token, out)
                     }
-                    (1, 8..) if self.level == Level::Avx512 && !F::PAIRED => {
+                    (1, 8..) if const { !F::PAIRED && !F::PANELS } && self.level == Level::Avx512 => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
                     (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
@@ -497,28 +497,35 @@ impl QuantisedJob<'_> {
         let w = &self.w[row_block * per_row..][..per_row];
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
+        // these are the largest functions there are: what `run` never asks for is not compiled
         let y = match self.level {
-            Level::Portable => F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg),
+            Level::Portable if const { T == 1 || T * D == 4 } => {
+                F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg)
+            }
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { quantised_avx2::<F, T, D>(self.fetch, w, act, groups, seg) },
+            Level::Avx2 if const { T <= 4 } => unsafe { quantised_avx2::<F, T, D>(self.fetch, w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni => unsafe { quantised_avxvnni::<F, T, D>(self.fetch, w, act, groups, seg) },
+            Level::AvxVnni if const { T <= 4 } => unsafe {
+                quantised_avxvnni::<F, T, D>(self.fetch, w, act, groups, seg)
+            },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { quantised_avx512::<F, T, D>(self.fetch, w, act, groups, seg) },
+            Level::Avx512 if const { T == 1 || D == 2 || !F::PANELS } => unsafe {
+                quantised_avx512::<F, T, D>(self.fetch, w, act, groups, seg)
+            },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => unsafe { quantised_neon::<F, T, D>(w, act, groups, seg) },
+            Level::Neon if const { T <= 4 } => unsafe { quantised_neon::<F, T, D>(w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "aarch64")]
-            Level::NeonDot => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg) },
+            Level::NeonDot if const { T <= 4 } => unsafe { quantised_neon_dot::<F, T, D>(w, act, groups, seg) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 if T == 1 => F::tile::<_, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg),
+            Level::Simd128 if const { T == 1 } => F::tile::<_, T, D, 4>(pair::Pair(wasm::Simd128), w, act, groups, seg),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => F::tile::<_, T, D, 8>(wasm::Simd128, w, act, groups, seg),
-            _ => unreachable!("only available levels come here"),
+            Level::Simd128 if const { T * D == 4 } => F::tile::<_, T, D, 8>(wasm::Simd128, w, act, groups, seg),
+            _ => unreachable!("only available levels come here, with the tiles of `run`"),
         };
         for (i, y) in y.iter().enumerate() {
             // SAFETY: the caller's promise.
@@ -539,7 +546,7 @@ fn quantised_avx2<F: Matrix, const T: usize, const D: usize>(
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let (v, near) = unsafe { (avx2::Avx2::<false>::asking(fetch.ahead), avx2::Avx2::<true>::asking(fetch.ahead)) };
-    match kernels::few::<T, D>() && !fetch.once {
+    match const { kernels::few::<T, D>() } && !fetch.once {
         true => F::tile::<_, T, D, 4>(near, w, act, groups, seg),
         false => F::tile::<_, T, D, 4>(v, w, act, groups, seg),
     }
@@ -557,10 +564,10 @@ fn quantised_avxvnni<F: Matrix, const T: usize, const D: usize>(
     // SAFETY: this function's own target features.
     let (v, near) =
         unsafe { (avxvnni::AvxVnni::<false>::asking(fetch.ahead), avxvnni::AvxVnni::<true>::asking(fetch.ahead)) };
-    if T == 4 && D == 1 && F::PAIRED {
+    if const { T == 4 && D == 1 && F::PAIRED } {
         return F::tile::<_, T, D, 2>(pair::Pair(v), w, act, groups, seg);
     }
-    match kernels::few::<T, D>() && !fetch.once {
+    match const { kernels::few::<T, D>() } && !fetch.once {
         true => F::tile::<_, T, D, 4>(near, w, act, groups, seg),
         false => F::tile::<_, T, D, 4>(v, w, act, groups, seg),
     }
@@ -578,14 +585,13 @@ fn quantised_avx512<F: Matrix, const T: usize, const D: usize>(
     // SAFETY: this function's own target features.
     let (v, near) =
         unsafe { (avx512::Avx512::<false>::asking(fetch.ahead), avx512::Avx512::<true>::asking(fetch.ahead)) };
-    let near_asked = kernels::few::<T, D>() && !fetch.once;
-    if T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED {
-        return match near_asked {
+    if const { T == 1 && F::JOINED || T == 4 && D == 1 && F::PAIRED } {
+        return match const { kernels::few::<T, D>() } && !fetch.once {
             true => F::tile::<_, T, D, 1>(pair::Pair(near), w, act, groups, seg),
             false => F::tile::<_, T, D, 1>(pair::Pair(v), w, act, groups, seg),
         };
     }
-    match near_asked {
+    match const { kernels::few::<T, D>() } && !fetch.once {
         true => F::tile::<_, T, D, 2>(near, w, act, groups, seg),
         false => F::tile::<_, T, D, 2>(v, w, act, groups, seg),
     }

@@ -1,6 +1,8 @@
 //! Two vectors taken as one of twice the lanes: words are then read in the order they lie in memory, which is what the
 //! prefetchers of a CPU follow, and an activation loaded once meets twice the rows.
 
+#[cfg(target_arch = "x86_64")]
+use super::kernels::panel::Bytes;
 use super::lanes::{Lanes, Word};
 use crate::blocks::grids::Grid;
 use crate::ops::linear::ROW_BLOCK;
@@ -148,5 +150,17 @@ impl<V: Lanes> Lanes for Pair<V> {
     fn store(self, a: Self::F, to: &mut [f32; ROW_BLOCK], part: usize) {
         self.0.store(a.0, to, 2 * part);
         self.0.store(a.1, to, 2 * part + 1);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<V: Bytes> Bytes for Pair<V> {
+    #[inline(always)]
+    fn values(self, s: Self::S) -> Self::I {
+        (self.0.values(s.0), self.0.values(s.1))
+    }
+    #[inline(always)]
+    fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I {
+        (self.0.dot_above(acc.0, a, w.0), self.0.dot_above(acc.1, a, w.1))
     }
 }

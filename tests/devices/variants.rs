@@ -36,13 +36,18 @@ mod gpu {
     }
 
     /// Whether a variant is tested on an operation. Tiles unpack keys and values apart: every type of either is met beside
-    /// f16 and its own here, beside all others in `twins`, where steps of 16 tokens choose them.
+    /// f16 and its own here, beside all others in `twins`, where steps of 16 tokens choose them. Of types with few variants
+    /// `twins` meets those that are chosen for few tokens and for many.
     fn forced_on(name: &str, op: Op) -> bool {
         let known = variants::of(op).iter().any(|v| v.name == name);
         let few = match op {
             Op::Attention(k, v) | Op::AttentionQuantize(k, v) => k == v || [k, v].contains(&CacheType::F16),
             _ => true,
         };
+        let weights = matches!(op, Op::Matvec(_) | Op::GateUp(_));
+        if weights && variants::of(op).iter().all(|v| v.name != "lean") && ["matvec4", "matmul"].contains(&name) {
+            return false;
+        }
         known && (few || !["tile", "wide"].contains(&name))
     }
 

@@ -4,10 +4,11 @@
 use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL, attention as twin_attention, head as twin_head};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, POISONED, cache_write_k, cache_write_v};
 use isobit::internals::ops::exact::{POISON, canon};
+use isobit::internals::ops::geglu::element as twin_geglu;
 use isobit::internals::ops::places::{self, Places};
 use isobit::internals::ops::rms_norm::{RmsNormParams, row as twin_norm};
 use isobit::internals::ops::swiglu::element as twin_swiglu;
-use isobit::internals::simd::{Level, attention, attention_head, rms_norm_row, swiglu};
+use isobit::internals::simd::{Level, attention, attention_head, geglu, rms_norm_row, swiglu};
 
 /// What output buffers hold before a call; no operation gives it.
 const GUARD: u32 = 0x7fc1_2345;
@@ -475,6 +476,29 @@ fn swiglu_equals_the_twin_at_edges_of_the_exponential() {
             let mut got = guarded(gate.len());
             swiglu(level, &gate, &vec![u; gate.len()], &mut got);
             same(&got, &want).unwrap_or_else(|e| panic!("{level:?}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn geglu_equals_the_twin() {
+    let mut random = Random(12);
+    let edges = [1e-15f32, 0.7, 5.0, 8.9, 15.9, 16.0, 16.1, 1e10, 1e19];
+    let mut gates: Vec<Vec<f32>> = vec![vec![0.0, -0.0, f32::NAN]];
+    gates
+        .push(edges.iter().flat_map(|e| [*e, -*e, e.next_up(), -e.next_up(), e.next_down(), -e.next_down()]).collect());
+    for n in sizes() {
+        for (low, high) in [(1e-12, 1e4), (0.1, 10.0), (10.0, 30.0)] {
+            gates.push((0..n).map(|_| canon(random.spread(low, high))).collect());
+        }
+    }
+    for gate in gates {
+        let up: Vec<f32> = gate.iter().map(|_| canon(random.spread(1e-12, 1e4))).collect();
+        let want: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| twin_geglu(*g, *u)).collect();
+        for level in Level::available() {
+            let mut got = guarded(gate.len());
+            geglu(level, &gate, &up, &mut got);
+            same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {} elements: {e}", gate.len()));
         }
     }
 }

@@ -445,7 +445,8 @@ fn coded(t: BlockType, b: &[u8], e: usize) -> f64 {
     let negated = |minus: u32, i: usize, x: f64| if minus >> i & 1 == 1 { -x } else { x };
     // the eighth sign makes the number of minus signs even
     let even = |seven: u32| seven & 127 | (seven & 127).count_ones() % 2 << 7;
-    let ninths = |row: u32, minus: bool| 8.0 * value(&GRID_1.words[row as usize], e % 8) + if minus { -1.0 } else { 1.0 };
+    let ninths =
+        |row: u32, minus: bool| 8.0 * value(&GRID_1.words[row as usize], e % 8) + if minus { -1.0 } else { 1.0 };
     const FP4: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let fp4 = |code: u32| FP4[code as usize % 8] * if code > 7 { -1.0 } else { 1.0 };
     const KV: [i32; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -486,7 +487,8 @@ fn coded(t: BlockType, b: &[u8], e: usize) -> f64 {
         IQ3_S => {
             let k = e / 4;
             let row = b[2 + k] as usize | (b[66 + k / 8] as usize >> (k % 8) & 1) << 8;
-            8.0 * eighths(nibble(106, e / 64, j % 2)) * negated(b[74 + e / 8].into(), e % 8, value(&GRID_3S.words[row], e % 4))
+            8.0 * eighths(nibble(106, e / 64, j % 2))
+                * negated(b[74 + e / 8].into(), e % 8, value(&GRID_3S.words[row], e % 4))
         }
         IQ1_S => {
             let high = u16(34 + 2 * j);

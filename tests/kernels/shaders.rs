@@ -342,13 +342,23 @@ mod table {
         }
     }
 
-    /// The words of the codebook that a shader begins with, as its text has them.
+    /// The words of a shader's codebook, as its text has them.
     fn codebook(name: &str) -> Vec<u32> {
         let source = shaders::find(name).unwrap_or_else(|| panic!("there is no {name}")).source;
-        let (_, words) = source.split_once("codebook: array<u32, ROWS / 2u> = array<u32, ROWS / 2u>(").expect("a codebook");
-        let (words, _) = words.split_once(')').expect("it ends");
         let word = |w: &str| u32::from_str_radix(w.strip_prefix("0x")?.strip_suffix('u')?, 16).ok();
-        words.split(',').map(str::trim).filter(|w| !w.is_empty()).map(|w| word(w).expect("a word")).collect()
+        let mut all = Vec::new();
+        for (i, piece) in source.split(": array<u32, 64> = array<u32, 64>(").enumerate() {
+            // before a piece its name, behind it the text to the next one
+            let number = if i > 0 { all.len() / 64 } else { 0 };
+            if i > 0 {
+                let (words, _) = piece.split_once(')').expect("it ends");
+                let words = words.split(',').map(str::trim).filter(|w| !w.is_empty());
+                all.extend(words.map(|w| word(w).expect("a word")));
+                let put = format!("put_words({}u + thread, codebook_{number}[thread]);", 64 * number);
+                assert!(source.contains(&put), "{name} does not put piece {number}");
+            }
+        }
+        all
     }
 
     #[test]
@@ -375,7 +385,9 @@ mod table {
 
     #[test]
     fn values_of_nibbles_in_shaders_are_those_of_rust() {
-        for (t, values) in [("iq4_nl", iq4_nl::VALUES), ("iq4_xs", iq4_nl::VALUES), ("mxfp4", mxfp4::VALUES), ("nvfp4", mxfp4::VALUES)] {
+        for (t, values) in
+            [("iq4_nl", iq4_nl::VALUES), ("iq4_xs", iq4_nl::VALUES), ("mxfp4", mxfp4::VALUES), ("nvfp4", mxfp4::VALUES)]
+        {
             let shader = shaders::find(&format!("{t}_matvec")).expect("checked above");
             let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
             for (i, bytes) in values.as_chunks::<4>().0.iter().enumerate() {

@@ -12,7 +12,7 @@ use isobit::internals::fuse::Fuse;
 use isobit::internals::generate::tokenizer::Tokenizer;
 use isobit::internals::generate::verify::{Report, Script, argmax, prompt, verify};
 use isobit::internals::generate::{Session, SessionOptions, Want};
-use isobit::internals::models::{Hyper, PlanOptions};
+use isobit::internals::models::{Hyper, PlanOptions, Rotation};
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::Device;
 use isobit::internals::simd::Level;
@@ -42,11 +42,15 @@ fn options(n_ctx: usize, digits: usize, cache: CacheType) -> SessionOptions {
 
 /// Logits of every position, on the CPU with caches of f32.
 pub(super) fn logits(c: &Container, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
-    let h = Hyper::read(c)?;
+    logits_of(c, &Hyper::read(c)?, ids, n_ctx)
+}
+
+/// The same with other hyperparameters than the container's.
+fn logits_of(c: &Container, h: &Hyper, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut rows = Vec::new();
     pollster::block_on(async {
-        let mut s = Session::new(&mut device, c, &h, options(n_ctx, 1, CacheType::F32), |_| {}).await?;
+        let mut s = Session::new(&mut device, c, h, options(n_ctx, 1, CacheType::F32), |_| {}).await?;
         s.feed(ids, Want::From(0), |_, l| {
             rows.push(l.to_vec());
             Ok(())
@@ -77,8 +81,19 @@ pub(super) fn distance(expected: &[Vec<f32>], found: &[Vec<f32>]) -> (f64, usize
     (worst, flips, diff)
 }
 
-/// What transformers makes of a case: the arguments of its checkpoint, its tokens, its logits at every fourth position.
-fn recorded(name: &str) -> (String, usize, Vec<Vec<f32>>) {
+/// What transformers makes of a case.
+struct Recorded {
+    /// the arguments of its checkpoint
+    args: String,
+    tokens: usize,
+    /// of how many positions one is recorded
+    every: usize,
+    logits: Vec<Vec<f32>>,
+    /// the best token of every position, where that is recorded
+    best: Vec<usize>,
+}
+
+fn recorded(name: &str) -> Recorded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arch/logits.safetensors");
     let bytes = std::fs::read(path).expect("the reference is there");
     let (_, meta) = safetensors::SafeTensors::read_metadata(&bytes).expect("a header");
@@ -87,9 +102,14 @@ fn recorded(name: &str) -> (String, usize, Vec<Vec<f32>>) {
     let st = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
     let t = st.tensor(name).expect("the case is there");
     let values: Vec<f32> = t.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    let rows = values.chunks(t.shape()[1]).map(<[f32]>::to_vec).collect();
-    let tokens = case["tokens"].as_u64().expect("a number") as usize;
-    (case["args"].as_str().expect("text").to_string(), tokens, rows)
+    let number = |v: &serde_json::Value| v.as_u64().expect("a number") as usize;
+    Recorded {
+        args: case["args"].as_str().expect("text").to_string(),
+        tokens: number(&case["tokens"]),
+        every: case.get("every").map_or(4, number),
+        logits: values.chunks(t.shape()[1]).map(<[f32]>::to_vec).collect(),
+        best: case["best"].as_array().into_iter().flatten().map(number).collect(),
+    }
 }
 
 /// The ids of `make.py`.
@@ -98,11 +118,13 @@ pub(super) fn ids(n: usize) -> Vec<u32> {
 }
 
 fn agrees(name: &str) {
-    let (args, n, expected) = recorded(name);
-    let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
-    let found = logits(&open(&path), &ids(n), n).unwrap_or_else(|e| panic!("{e:#}"));
-    let found: Vec<Vec<f32>> = found.into_iter().step_by(4).collect();
-    let (worst, flips, diff) = distance(&expected, &found);
+    let r = recorded(name);
+    let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
+    let all = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
+    let best: Vec<usize> = all.iter().map(|l| argmax(l) as usize).collect();
+    assert!(r.best.is_empty() || best == r.best, "{name}: {best:?}, expected {:?}", r.best);
+    let found: Vec<Vec<f32>> = all.into_iter().step_by(r.every).collect();
+    let (worst, flips, diff) = distance(&r.logits, &found);
     println!("{name}: worst KL {worst:.2e}, {flips} top-1 flips, largest difference {diff:.2e}");
     assert_eq!(flips, 0, "{name}");
     assert!(worst < 1e-9, "{name}: {worst}");
@@ -170,8 +192,74 @@ fn chatglm_with_many_queries_to_a_key_agrees_with_transformers() {
 }
 
 #[test]
+fn smollm3_agrees_with_transformers_where_every_fourth_layer_is_not_rotated() {
+    agrees("smollm3");
+}
+
+#[test]
+fn olmo2_agrees_with_transformers() {
+    agrees("olmo2");
+}
+
+#[test]
+fn olmo3_agrees_with_transformers_past_its_window_whose_layers_are_not_scaled() {
+    agrees("olmo3");
+}
+
+#[test]
+fn exaone4_agrees_with_transformers() {
+    agrees("exaone4");
+}
+
+#[test]
+fn exaone4_with_a_window_agrees_with_transformers_past_it() {
+    agrees("exaone4_window");
+}
+
+#[test]
+fn glm4_agrees_with_transformers() {
+    agrees("glm4");
+}
+
+#[test]
+fn gemma3_agrees_with_transformers_past_its_window_with_two_tables() {
+    agrees("gemma3");
+}
+
+#[test]
+fn granite_agrees_with_transformers() {
+    agrees("granite");
+}
+
+#[test]
+fn the_comparison_sees_layers_rotated_otherwise_and_another_window_or_scale() {
+    type Change = fn(&mut Hyper);
+    let cases: [(&str, Change); 7] = [
+        ("smollm3", |h| h.rotations[3] = Rotation::Main),
+        ("olmo3", |h| h.rotations[0] = Rotation::Main),
+        ("exaone4_window", |h| h.rotations[3] = Rotation::Main),
+        ("gemma3", |h| h.rotations[5] = Rotation::Local),
+        ("gemma3", |h| h.window = h.window.map(|w| w + 1)),
+        ("gemma3", |h| h.embedding_scale = 8.5),
+        ("granite", |h| h.residual_scale = 0.71),
+    ];
+    for (name, change) in cases {
+        let r = recorded(name);
+        let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
+        let c = open(&path);
+        let mut h = hyper(&c);
+        change(&mut h);
+        let found = logits_of(&c, &h, &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
+        let found: Vec<Vec<f32>> = found.into_iter().step_by(r.every).collect();
+        let (worst, _, diff) = distance(&r.logits, &found);
+        println!("{name}: worst KL {worst:.2e}, largest difference {diff:.2e}");
+        assert!(worst > 1e-7, "{name}: {worst:e}");
+    }
+}
+
+#[test]
 fn the_comparison_sees_the_wrong_set_of_longrope_factors() {
-    let (args, n, expected) = recorded("phi3_short");
+    let Recorded { args, tokens: n, logits: expected, .. } = recorded("phi3_short");
     let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
     // a session of more positions takes the long factors
     let found = logits(&open(&path), &ids(n), n + 1).unwrap_or_else(|e| panic!("{e:#}"));
@@ -189,6 +277,12 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch qwen2 --rope yarn",
         "--arch qwen3 --head-dim 32",
         "--arch chatglm",
+        "--arch olmo2 --head-dim 24",
+        "--arch olmo2 --layers 5 --window 20 --rope yarn --original-ctx 64",
+        "--arch exaone4 --tied",
+        "--arch exaone4 --layers 5 --window 20",
+        "--arch glm4 --head-dim 24",
+        "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32 --rope linear",
     ] {
         let (_a, gguf) = model(&format!("{SMALL} {args}"));
         let (_b, hf) = model(&format!("{SMALL} {args} --format hf --shards 3"));
@@ -204,11 +298,13 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
 
 #[test]
 fn both_file_forms_of_a_llama_agree_though_their_heads_are_in_another_order() {
-    let (_a, gguf) = model(&format!("{SMALL} --arch llama"));
-    let (_b, hf) = model(&format!("{SMALL} --arch llama --format hf"));
-    let [a, b] = [&gguf, &hf].map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
-    let (worst, flips, diff) = distance(&a, &b);
-    assert!(worst < 1e-9 && flips == 0 && diff < 1e-4, "{worst} {flips} {diff}");
+    for args in ["--arch llama", "--arch smollm3 --layers 5", "--arch granite --head-dim 32"] {
+        let (_a, gguf) = model(&format!("{SMALL} {args}"));
+        let (_b, hf) = model(&format!("{SMALL} {args} --format hf"));
+        let [a, b] = [&gguf, &hf].map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
+        let (worst, flips, diff) = distance(&a, &b);
+        assert!(worst < 1e-9 && flips == 0 && diff < 1e-4, "{args}: {worst} {flips} {diff}");
+    }
 }
 
 /// A directory whose config.json was changed, and the GGUF file that `isobit quantize` makes of it.
@@ -231,7 +327,8 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let drop_key = |c: &mut serde_json::Value, key: &str| drop(c.as_object_mut().expect("an object").remove(key));
     let yarn = "--arch qwen2 --rope yarn";
     let long = "--arch phi3 --rope longrope --original-ctx 100";
-    let cases: [(&str, Change); 24] = [
+    let gemma = "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32";
+    let cases: [(&str, Change); 36] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -267,6 +364,24 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         }),
         ("--arch qwen3 --head-dim 128", &|c| drop_key(c, "head_dim")),
         ("--arch qwen3", &|c| c["rope_theta"] = 12345.678.into()),
+        ("--arch olmo2 --head-dim 24", &|_| {}),
+        ("--arch olmo2 --layers 5 --window 20 --rope yarn --original-ctx 64", &|_| {}),
+        ("--arch olmo2 --layers 2 --window 20", &|c| c["layer_types"] = json!(["full_attention", "sliding_attention"])),
+        ("--arch exaone4 --rope llama3", &|_| {}),
+        ("--arch exaone4 --layers 5 --window 20", &|_| {}),
+        ("--arch exaone4 --layers 3 --window 20", &|c| c["sliding_window_pattern"] = "LG".into()),
+        ("--arch glm4 --head-dim 24", &|_| {}),
+        ("--arch glm4", &|c| drop_key(c, "attention_bias")),
+        (gemma, &|_| {}),
+        (gemma, &|c| {
+            drop_key(c, "rope_theta");
+            c["rope_scaling"] = json!({"rope_type": "linear", "factor": 8.0});
+        }),
+        (gemma, &|c| {
+            c["rope_parameters"] = json!({"full_attention": {"rope_type": "default", "rope_theta": 1.1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 12345.6}});
+        }),
+        (gemma, &|c| c["sliding_window_pattern"] = 3.into()),
     ];
     for (i, (args, change)) in cases.into_iter().enumerate() {
         let (_dir, paths) = directory_and_file(args, change);
@@ -300,8 +415,13 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
 
 #[test]
 fn a_llama_directory_and_the_file_quantize_makes_of_it_rotate_by_the_same_table() {
-    for args in ["--rope llama3", "--rope yarn"] {
-        let (_dir, paths) = directory_and_file(&format!("--arch llama {args}"), &|_| {});
+    for args in [
+        "--arch llama --rope llama3",
+        "--arch llama --rope yarn",
+        "--arch smollm3 --layers 5 --rope yarn",
+        "--arch granite --head-dim 32",
+    ] {
+        let (_dir, paths) = directory_and_file(args, &|_| {});
         let words = paths.each_ref().map(|p| {
             let (c, mut words) = (open(p), Vec::new());
             isobit::internals::models::rope_table(&c, &hyper(&c), 256).expect("a table").words(0, 256, &mut words);
@@ -321,9 +441,11 @@ fn both_file_forms_tokenise_alike() {
         "<|im_start|>user\nThere's a line 2024.\r\n\r\n  then<|im_end|>\n",
         "these threads  and the rest, ähm 漢字 \u{1f600}",
     ];
-    for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm"] {
-        let args = format!("--preset {arch}-tiny --vocab 3000 --dim 64 --heads 2 --kv-heads 2 --ffn 64 --type f32")
-            .replace("llama-tiny", "tiny");
+    for arch in
+        ["llama", "phi3", "qwen2", "qwen3", "chatglm", "smollm3", "olmo2", "exaone4", "glm4", "gemma3", "granite"]
+    {
+        let args =
+            format!("--preset tiny --arch {arch} --vocab 3000 --dim 64 --heads 2 --kv-heads 2 --ffn 64 --type f32");
         let (_a, gguf) = model(&args);
         let (_b, hf) = model(&format!("{args} --format hf"));
         let (gguf, hf) = (open(&gguf), open(&hf));
@@ -403,6 +525,28 @@ fn chatglm_has_the_same_words_on_every_device() {
     same_words_everywhere("--preset chatglm-tiny --type q4_1 --tied", 1, CacheType::Q8_0R, None);
 }
 
+#[test]
+fn the_architectures_with_norms_behind_have_the_same_words_on_every_device() {
+    same_words_everywhere("--preset tiny --arch olmo2 --layers 5 --window 20", 1, CacheType::F16, None);
+    same_words_everywhere("--preset tiny --arch exaone4 --layers 5 --window 20 --type q8_0", 2, CacheType::Q8_0, None);
+    same_words_everywhere("--preset tiny --arch glm4 --layers 2", 1, CacheType::TQ3_1, None);
+}
+
+#[test]
+fn gemma3_has_the_same_words_on_every_device() {
+    let gemma = "--preset tiny --arch gemma3 --tied --layers 7 --window 20 --head-dim 32 --dim 288 --ffn 320";
+    let whole = same_words_everywhere(&format!("{gemma} --type q8_0"), 1, CacheType::F16, None);
+    let split = same_words_everywhere(&format!("{gemma} --type q8_0"), 1, CacheType::F16, Some(40 << 10));
+    assert_eq!(whole.digest, split.digest);
+    same_words_everywhere(&format!("{gemma} --type f16"), 1, CacheType::Q8_0R, None);
+}
+
+#[test]
+fn smollm3_and_granite_have_the_same_words_on_every_device() {
+    same_words_everywhere("--preset tiny --arch smollm3 --layers 5", 1, CacheType::F16, None);
+    same_words_everywhere("--preset tiny --arch granite", 1, CacheType::Q8_0, None);
+}
+
 /// The one line that running a model ends with.
 pub(super) fn refused(path: &Path) -> String {
     let run = logits(&open(path), &ids(8), 64).map(|rows| rows.len());
@@ -425,7 +569,7 @@ fn config_error(args: &str, change: impl Fn(&mut serde_json::Value)) -> String {
 fn configs_that_make_no_model_are_refused_by_name() {
     type Change = fn(&mut serde_json::Value);
     let long = "--arch phi3 --rope longrope";
-    let cases: [(&str, Change, &str); 19] = [
+    let cases: [(&str, Change, &str); 28] = [
         ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
@@ -453,6 +597,15 @@ fn configs_that_make_no_model_are_refused_by_name() {
         ("--arch qwen3", |c| c["model_type"] = "qwen2".into(), "self_attn.q_proj.bias is missing"),
         ("--arch qwen3", |c| c["head_dim"] = 0.into(), "the head dimension is 0"),
         ("--arch qwen2 --tied", |c| c["tie_word_embeddings"] = false.into(), "lm_head.weight is missing"),
+        ("--arch smollm3", |c| c["no_rope_layers"] = serde_json::json!([1]), "1 layers are said to be rotated or not"),
+        ("--arch smollm3", |c| c["no_rope_layer_interval"] = 0.into(), "no_rope_layer_interval is 0"),
+        ("--arch olmo2", |c| c["model_type"] = "llama".into(), "input_layernorm.weight is missing"),
+        ("--arch glm4", |c| c["partial_rotary_factor"] = 1.into(), "partial_rotary_factor is 1.0, expected 0.5"),
+        ("--arch gemma3", |c| c["final_logit_softcapping"] = 30.into(), "final_logit_softcapping is 30.0"),
+        ("--arch gemma3", |c| c["use_bidirectional_attention"] = true.into(), "use_bidirectional_attention = true"),
+        ("--arch gemma3", |c| c["query_pre_attn_scalar"] = 0.into(), "query_pre_attn_scalar is 0"),
+        ("--arch gemma3", |c| c["model_type"] = "gemma2".into(), "model_type \"gemma2\" is not supported"),
+        ("--arch granite", |c| c["residual_multiplier"] = 0.into(), "the residual scale is 0.0"),
     ];
     for (args, change, expected) in cases {
         let error = config_error(args, change);
@@ -480,7 +633,8 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "--arch phi3",
             "phi3",
             "phi9",
-            "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm)",
+            "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
+             gemma3, granite)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
@@ -491,6 +645,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
         (long, "rope_factors_long", "rope_factors_lone", "tensor rope_factors_long.weight is missing"),
         (long, "rope_factors_short", "rope_factors_shore", "tensor rope_factors_short.weight is missing"),
         ("--arch qwen2", "blk.1.attn_k.bias", "blk.1.attn_k.bies", "tensor blk.1.attn_k.bias is missing"),
+        ("--arch glm4", "blk.0.post_ffw_norm", "blk.0.post_ffw_morm", "tensor blk.0.post_ffw_norm.weight is missing"),
         ("--arch qwen3", "blk.0.attn_q_norm", "blk.0.attn_q_morm", "tensor blk.0.attn_q_norm.weight is missing"),
         ("--arch qwen2 --rope yarn", "\u{4}\0\0\0\0\0\0\0yarn", "\u{4}\0\0\0\0\0\0\0yawn", "rope.scaling.type is yawn"),
     ] {
@@ -541,6 +696,12 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch qwen2 --tied",
         "--arch qwen3",
         "--arch chatglm",
+        "--arch smollm3",
+        "--arch exaone4 --window 20",
+        "--arch olmo2 --window 20 --rope yarn",
+        "--arch glm4",
+        "--arch gemma3 --window 20",
+        "--arch granite",
     ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let mut c = open(&path);
@@ -555,7 +716,11 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         let scaling =
             config["rope_scaling"].as_object().into_iter().flatten().map(|(k, _)| format!("rope_scaling/{k}"));
         let windows = ["sliding_window", "use_sliding_window", "layer_types", "max_window_layers"];
-        let others = ["head_dim", "partial_rotary_factor", "rope_parameters"].into_iter().chain(windows);
+        let others =
+            ["head_dim", "partial_rotary_factor", "rope_parameters", "no_rope_layers", "no_rope_layer_interval"]
+                .into_iter()
+                .chain(["sliding_window_pattern", "query_pre_attn_scalar", "final_logit_softcapping"])
+                .chain(windows);
         for key in own.chain(scaling).chain(others.map(String::from)) {
             for value in &hostile {
                 let mut changed = config.clone();

@@ -230,7 +230,7 @@ fn configs_of_chatglm_that_make_no_model_are_refused_by_name() {
         ((|c| c["attention_bias"] = false.into()) as Change, "q_proj.bias has no place in a chatglm model"),
         (|c| c["partial_rotary_factor"] = 1.5.into(), "partial_rotary_factor is 1.5"),
         (|c| c["hidden_act"] = "gelu".into(), "hidden_act"),
-        (|c| c["model_type"] = "glm4".into(), "model_type \"glm4\" is not supported"),
+        (|c| c["model_type"] = "glm4".into(), "post_self_attn_layernorm.weight is missing"),
         (|c| c["model_type"] = "chatglm".into(), "multi_query_attention = false"),
     ] {
         let (_dir, path) = form("hf", FEW_HEADS);

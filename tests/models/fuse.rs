@@ -258,7 +258,7 @@ fn stems(commands: Vec<Command>, limit: usize) -> Vec<&'static str> {
     let matrix = Part::Rows { t: BlockType::Q8_0, k: DIM, row0: 0, rows: DIM };
     let buffers = vec![
         buffer("x", DIM, Role::Scratch),
-        buffer("norm", DIM, weight(0, Part::Vector { first: 0, len: DIM })),
+        buffer("norm", DIM, weight(0, Part::Vector { first: 0, len: DIM, less_one: false })),
         buffer("normed", DIM, Role::Scratch),
         buffer("act", 37 * 2, Role::Scratch),
         buffer("a", 2 * 34 * DIM, weight(1, matrix)),

@@ -1,5 +1,5 @@
-// IQ1_M: for each eight elements a row of a codebook, whose three high bits lie apart, with whether codes are less; three bits of
-// scale to 16 elements, beside which the nibbles of d lie.
+// IQ1_M: for each eight elements a row of a codebook, whose three high bits lie apart, with whether codes are less;
+// three bits of scale to 16 elements, beside which the nibbles of d lie.
 #import of_256
 #import integer_scales
 #import no_minima

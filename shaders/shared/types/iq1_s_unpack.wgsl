@@ -1,5 +1,5 @@
-// IQ1_S: for each eight elements a row of a codebook, whose three high bits lie apart; with those of 32 elements three bits of
-// scale and whether codes are less.
+// IQ1_S: for each eight elements a row of a codebook, whose three high bits lie apart; with those of 32 elements three
+// bits of scale and whether codes are less.
 #import of_256
 #import half_scale_eighth
 #import integer_scales

@@ -1,5 +1,5 @@
-// IQ2_S: for each eight elements a row of a codebook, whose two high bits lie apart, and a byte of signs; a nibble of scale to
-// 16.
+// IQ2_S: for each eight elements a row of a codebook, whose two high bits lie apart, and a byte of signs; a nibble of
+// scale to 16.
 #import of_256
 #import half_scale_eighth
 #import sixteen_nibbles

@@ -1,4 +1,5 @@
-// IQ2_XS: for each eight elements 16 bits, nine of them a row of a codebook and seven of eight signs; a nibble of scale to 16.
+// IQ2_XS: for each eight elements 16 bits, nine of them a row of a codebook and seven of eight signs; a nibble of scale
+// to 16.
 #import of_256
 #import half_scale_eighth
 #import sixteen_nibbles

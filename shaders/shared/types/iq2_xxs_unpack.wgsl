@@ -1,5 +1,5 @@
-// IQ2_XXS: for each 32 elements a word of four rows of a codebook and a word of seven of eight signs each, with the scale above
-// them.
+// IQ2_XXS: for each 32 elements a word of four rows of a codebook and a word of seven of eight signs each, with the
+// scale above them.
 #import of_256
 #import half_scale_eighth
 #import integer_scales

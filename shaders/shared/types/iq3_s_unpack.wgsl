@@ -1,4 +1,5 @@
-// IQ3_S: for each eight elements two rows of a codebook, whose ninth bits lie apart, and a byte of signs; a nibble of scale to 32.
+// IQ3_S: for each eight elements two rows of a codebook, whose ninth bits lie apart, and a byte of signs; a nibble of
+// scale to 32.
 #import of_256
 #import half_scale
 #import integer_scales

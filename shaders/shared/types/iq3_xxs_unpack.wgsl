@@ -1,5 +1,5 @@
-// IQ3_XXS: for each eight elements two rows of a codebook and seven of eight signs; the scale of 32 elements in the word of their
-// signs.
+// IQ3_XXS: for each eight elements two rows of a codebook and seven of eight signs; the scale of 32 elements in the
+// word of their signs.
 #import of_256
 #import integer_scales
 #import no_minima

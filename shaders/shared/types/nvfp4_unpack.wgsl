@@ -1,5 +1,5 @@
-// NVFP4: two blocks of four sub-blocks of 16, the low nibbles of a sub-block's two words before the high ones; a scale of 8 bits
-// to each.
+// NVFP4: two blocks of four sub-blocks of 16, the low nibbles of a sub-block's two words before the high ones; a scale
+// of 8 bits to each.
 #import of_128
 #import no_scales
 #import fp4_values

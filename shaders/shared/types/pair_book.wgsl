@@ -1,14 +1,16 @@
 // Codebooks of rows of eight codes of two bits, in workgroup memory too two rows to a word. The importing text gives
 //   const ROWS: u32
-//   var<private> codebook: array<u32, ROWS / 2u>       the words
+//   fn put_codebook(thread: u32)           put_words of each word, by 64 threads
 #import spread
 
 var<workgroup> book: array<u32, ROWS / 2u>;
 
+fn put_words(i: u32, two: u32) {
+    book[i] = two;
+}
+
 fn prepare(thread: u32, threads: u32) {
-    for (var i = thread; i < ROWS / 2u; i += threads) {
-        book[i] = codebook[i];
-    }
+    put_codebook(thread);
     workgroupBarrier();
 }
 

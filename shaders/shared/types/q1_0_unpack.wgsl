@@ -5,7 +5,7 @@
 
 const GROUP = 5u; // words of a group
 const PARTS = 1u;
-const RUNS = 1u;
+const RUNS = 4u;
 const APART = 1u;
 const HEAD = 1u;
 const WORDS = 4u;

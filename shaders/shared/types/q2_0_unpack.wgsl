@@ -4,7 +4,7 @@
 
 const GROUP = 9u; // words of a group
 const PARTS = 2u;
-const RUNS = 2u;
+const RUNS = 8u;
 const APART = 1u;
 const HEAD = 1u;
 const WORDS = 8u;

@@ -1,5 +1,5 @@
-// Q2_K: a word of codes has four of each of four words of the group. A byte for each sixteenth, its scale in the low nibble
-// and its minimum in the high one.
+// Q2_K: a word of codes has four of each of four words of the group. A byte for each sixteenth, its scale in the low
+// nibble and its minimum in the high one.
 #import of_256
 #import half_scale
 #import integer_scales

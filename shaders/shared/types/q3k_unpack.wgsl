@@ -1,5 +1,5 @@
-// Q3_K: a word of low pairs has four of each of four words of the group, a word of high bits one of each of eight, four of the
-// other half. Codes are -4 to 3; scales of six bits are 32 above their value.
+// Q3_K: a word of low pairs has four of each of four words of the group, a word of high bits one of each of eight, four
+// of the other half. Codes are -4 to 3; scales of six bits are 32 above their value.
 #import of_256
 #import half_scale
 #import integer_scales

@@ -1,19 +1,20 @@
 // Codebooks of rows of four codes of three bits, a nibble each, two rows to a word. The importing text gives
 //   const ROWS: u32
-//   var<private> codebook: array<u32, ROWS / 2u>       the words
-//   fn magnitudes(codes: u32) -> u32                   those of four codes, a byte each
+//   fn put_codebook(thread: u32)           put_words of each word, by 64 threads
+//   fn magnitudes(codes: u32) -> u32       those of four codes, a byte each
 
 // A row is four magnitudes.
 var<workgroup> book: array<u32, ROWS>;
 
 #import signed_codes
 
+fn put_words(i: u32, two: u32) {
+    book[2u * i] = magnitudes(spread_row(two & 0xffffu));
+    book[2u * i + 1u] = magnitudes(spread_row(two >> 16u));
+}
+
 fn prepare(thread: u32, threads: u32) {
-    for (var i = thread; i < ROWS / 2u; i += threads) {
-        let two = codebook[i];
-        book[2u * i] = magnitudes(spread_row(two & 0xffffu));
-        book[2u * i + 1u] = magnitudes(spread_row(two >> 16u));
-    }
+    put_codebook(thread);
     workgroupBarrier();
 }
 

@@ -1,10 +1,10 @@
-// Types whose group is 32 words of signed codes (twin src/ops/types/scaled.rs). Of its PARTS each has a float scale, and of a
-// part equal runs have an integer scale each: ((u0 + u1) + u2) + ... with u = D · v(sum of scale · dot). The file of a type
-// gives, for four rows at a time (of which frames with one row use the first),
-//   const GROUP or BLOCK: u32                  words of a group or of a block of two groups (of_128, of_256)
-//   const PARTS: u32, const RUNS: u32          parts of a group, and runs: 1, 2, 4 or 8
+// Types whose group is 32 words of signed codes (twin src/ops/types/scaled.rs). Of its PARTS each has a float scale,
+// and of a part equal runs have an integer scale each: ((u0 + u1) + u2) + ... with u = D · v(sum of scale · dot). The
+// file of a type gives, for four rows at a time (of which frames with one row use the first),
+//   const GROUP or BLOCK: u32                  words of a group, or of a block of two groups
+//   const PARTS: u32, const RUNS: u32          parts of a group, 1, 2, 4 or 8; and runs, 1, 4 or 8 of a part
 //   const APART: u32                           a pair of words of codes is so many words apart
-//   const HEAD: u32, fn head_at(half, i)       how many words it needs before codes, and where in the block word i of them is
+//   const HEAD: u32, fn head_at(half, i)       how many words it needs before codes, and where in the block
 //   const WORDS: u32, fn code_at(half, i)      the same of codes, at most 16
 //   const WIDE: bool                           whether the sum of a part may be 2^24 or more
 //   fn part_scale(block, half, part) -> vec4<f32>

@@ -1,12 +1,14 @@
-// Codebooks of rows of eight codes of two bits, of which a row has a word in workgroup memory: byte i holds the codes of elements
-// i and i + 4. The importing text gives what it gives to pair_book.
+// Codebooks of rows of eight codes of two bits, of which a row has a word in workgroup memory: byte i holds the codes
+// of elements i and i + 4. The importing text gives what it gives to pair_book.
 var<workgroup> book: array<u32, ROWS>;
 
+fn put_words(i: u32, two: u32) {
+    book[2u * i] = spread_row(two & 0xffffu);
+    book[2u * i + 1u] = spread_row(two >> 16u);
+}
+
 fn prepare(thread: u32, threads: u32) {
-    for (var i = thread; i < ROWS / 2u; i += threads) {
-        book[2u * i] = spread_row(codebook[i] & 0xffffu);
-        book[2u * i + 1u] = spread_row(codebook[i] >> 16u);
-    }
+    put_codebook(thread);
     workgroupBarrier();
 }
 

@@ -1,11 +1,12 @@
-// TQ2_0, and TQ1_0 which is packed as it: a word of codes has four of each of four words of the group. Codes are -1 to 2.
+// TQ2_0, and TQ1_0 which is packed as it: a word of codes has four of each of four words of the group. Codes are -1 to
+// 2.
 #import of_256
 #import half_scale
 #import no_scales
 
 const BLOCK = 17u; // words of a superblock
 const PARTS = 1u;
-const RUNS = 1u;
+const RUNS = 4u;
 const APART = 1u;
 const HEAD = 1u;
 const WORDS = 8u;

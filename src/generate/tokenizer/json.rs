@@ -387,7 +387,7 @@ pub(super) fn load<'v>(
         None => Ok(Fields::none(name)),
     };
     let model_type = fields("config.json", model_config)?.text("model_type")?;
-    let is_chatglm = matches!(model_type, Some("glm" | "chatglm"));
+    let is_chatglm = matches!(model_type, Some("glm" | "glm4" | "chatglm"));
     let ends = Ends {
         vocabulary: &vocabulary,
         count: texts.len(),

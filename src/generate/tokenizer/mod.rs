@@ -253,7 +253,7 @@ impl Tokenizer {
     /// Departures from llama.cpp: a special id outside the vocabulary, a token listed twice and a merge that names an
     /// unknown token are errors; the default ids of BOS and EOS (1 and 2 for SentencePiece, 11 for BPE) are taken only
     /// when that token is a marker; ordinary text never becomes a control, unknown or byte token. Texts for
-    /// `general.architecture` `chatglm` begin with `[gMASK]` and `<sop>` (`sop`), whatever `add_bos_token` says. A missing
+    /// `general.architecture` `chatglm` or `glm4` begin with `[gMASK]` and `<sop>` (`sop`), whatever `add_bos_token` says. A missing
     /// `tokenizer.ggml.pre` is a warning and the default rule; a name that is not known is an error.
     pub fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
         let model = meta
@@ -290,7 +290,7 @@ impl Tokenizer {
         let mut ends: Vec<u32> = eos.into_iter().collect();
         ends.extend(source.special("eot_token_id")?);
         ends.extend(source.special("eom_token_id")?);
-        let is_chatglm = meta.typed::<&str>("general.architecture")? == Some("chatglm");
+        let is_chatglm = matches!(meta.typed::<&str>("general.architecture")?, Some("chatglm" | "glm4"));
         let ends_text = |text: &str| END_TEXTS.contains(&text) || is_chatglm && CHATGLM_END_TEXTS.contains(&text);
         for id in 0..count {
             if ends_text(&source.tokens[id]) {
@@ -373,7 +373,7 @@ impl Tokenizer {
     /// Truncation, padding and dropout settings in the file are ignored. BOS comes from `config`, else from
     /// `generation_config` or `model_config`, else from what the post-processor puts before an empty text; EOS from all
     /// of them together. [`Tokenizer::adds_bos`] is `add_bos_token` of `config`, else what the post-processor does. Where the
-    /// model is a ChatGLM (`model_type` `glm` or `chatglm`) texts begin with `[gMASK]` and `<sop>`.
+    /// model is a ChatGLM (`model_type` `glm`, `glm4` or `chatglm`) texts begin with `[gMASK]` and `<sop>`.
     pub fn from_tokenizer_json(
         json: &[u8],
         config: Option<&serde_json::Value>,

@@ -23,6 +23,16 @@ pub(super) fn plain(config: &Value) -> Value {
     config
 }
 
+/// Whether this form is known of the model's family.
+pub(super) fn has_form(h: &Hyper) -> bool {
+    [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen3, Family::ChatGlm].contains(&h.family)
+}
+
+/// That it is not.
+pub(super) fn no_form(family: &str) -> String {
+    format!("a {family} model has no form with msModelSlim's types that is known here; write another")
+}
+
 /// A config that is read as the same hyperparameters (but for the order of a llama's heads, which is transformers').
 ///
 /// Errors: what config.json has no fields for.
@@ -37,7 +47,8 @@ pub(super) fn of_gguf(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
         Family::Phi3 => ("phi3", "Phi3ForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
-        Family::ChatGlm => bail!(
+        other if !has_form(h) => bail!("{file}: {}", no_form(other.name())),
+        _ => bail!(
             "{file}: a ChatGLM in a GGUF file has its queries, keys and values in one tensor, which no directory of this \
              form has; give its directory"
         ),

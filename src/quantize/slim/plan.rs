@@ -107,13 +107,14 @@ pub fn plan(c: &Container, o: &Options) -> anyhow::Result<Job> {
         c.files[0].display()
     );
     let h = Hyper::read(c)?;
+    ensure!(config::has_form(&h), "{}: {}", c.files[0].display(), config::no_form(h.family.name()));
     let from_gguf = c.kind.is_named_as_gguf();
     let config = match &c.config {
         Some(config) if !from_gguf => config::plain(config),
         _ => config::of_gguf(c, &h)?,
     };
     let maker = Maker { c, o, h: &h, turned: from_gguf && !h.half_split, smoothed: BTreeMap::new() };
-    let items = items(c)?;
+    let items = items(c, &h)?;
     let maker = Maker { smoothed: maker.smoothed(&items)?, ..maker };
     let mut entries = Vec::new();
     for item in &items {
@@ -141,7 +142,7 @@ pub fn plan(c: &Container, o: &Options) -> anyhow::Result<Job> {
 }
 
 /// The tensors with their names in a directory: a directory's keep theirs.
-fn items(c: &Container) -> anyhow::Result<Vec<Item<'_>>> {
+fn items<'c>(c: &'c Container, h: &Hyper) -> anyhow::Result<Vec<Item<'c>>> {
     let from_gguf = c.kind.is_named_as_gguf();
     let arch = c.meta.str("general.architecture").unwrap_or("");
     let mut items = Vec::new();
@@ -152,7 +153,7 @@ fn items(c: &Container) -> anyhow::Result<Vec<Item<'_>>> {
         let (name, gguf) = if from_gguf {
             (names::to_hf(arch, &t.name), Some(t.name.clone()))
         } else {
-            (Some(t.name.clone()), names::to_gguf(&t.name))
+            (Some(t.name.clone()), names::to_gguf(h.family.name(), &t.name))
         };
         let (Some(name), Some(gguf)) = (name, gguf) else {
             bail!("{}: tensor {} has no name that is known here", c.files[t.file].display(), t.name)

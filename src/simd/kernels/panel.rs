@@ -10,6 +10,10 @@ use super::{ActBlock, LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_m
 use crate::ops::linear::{ACT_BLOCK_WORDS, ROW_BLOCK};
 use crate::simd::lanes::{Lanes, Word};
 
+mod scaled;
+
+use scaled::scaled_terms;
+
 /// Tokens of a tile.
 pub(in super::super) const TILE: usize = 4;
 
@@ -24,6 +28,8 @@ const REST: usize = 9;
 
 /// What a level's dot of bytes has besides [`Lanes`].
 pub(in super::super) trait Bytes: Lanes {
+    /// The signed bytes that were made ready for [`Lanes::dot_signed`].
+    fn values(self, s: Self::S) -> Self::I;
     /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`.
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
 }
@@ -267,7 +273,7 @@ fn below<V: Bytes>(v: V, panel: &Panel, (at, n): (usize, usize), part: usize) ->
 
 /// Bytes of `codes`, each below 128, less the byte `by` says, as signed ones. With a bit above it none borrows of the next.
 #[inline(always)]
-fn less<V: Bytes>(v: V, codes: V::I, by: i32) -> V::I {
+pub(super) fn less<V: Bytes>(v: V, codes: V::I, by: i32) -> V::I {
     v.xor(v.sub(v.or(codes, v.int(0x8080_8080_u32 as i32)), v.int(by)), 0x8080_8080)
 }
 
@@ -290,7 +296,7 @@ fn unpack_scales<V: Bytes>(v: V, block: &[Word], half: usize, to: &mut Panel, pa
 
 /// t(g) of Q4_K and Q5_K.
 #[inline(always)]
-fn scaled_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+fn least_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
     let mut s = [[v.int(0); P]; TILE];
     for j in 0..4 {
         let mut dots = [[v.int(0); P]; TILE];
@@ -332,7 +338,7 @@ impl Panelled for Q4K {
 
     #[inline(always)]
     fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        scaled_terms(v, panel, a)
+        least_terms(v, panel, a)
     }
 }
 
@@ -359,7 +365,7 @@ impl Panelled for Q5K {
 
     #[inline(always)]
     fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        scaled_terms(v, panel, a)
+        least_terms(v, panel, a)
     }
 }
 
@@ -404,32 +410,7 @@ impl Panelled for Q6K {
 
     #[inline(always)]
     fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        let mut s = [[v.int(0); P]; TILE];
-        for t in 0..TILE {
-            for p in 0..P {
-                s[t][p] = v.load(&panel.rest[0], p);
-            }
-        }
-        // unrolled, these eight take a fifth longer
-        for n in 0..8 {
-            let mut dots = [[v.int(0); P]; TILE];
-            add_dots::<V, true, P>(v, panel, a, (4 * n, 4), &mut dots);
-            for p in 0..P {
-                let words = [v.load(&panel.rest[2], p), v.load(&panel.rest[3], p)];
-                let sc = scale_of(v, words, n);
-                for t in 0..TILE {
-                    s[t][p] = v.add(s[t][p], v.mul(sc, dots[t][p]));
-                }
-            }
-        }
-        let mut out = [[v.float(0.0); P]; TILE];
-        for p in 0..P {
-            let d = v.as_f(v.load(&panel.rest[1], p));
-            for t in 0..TILE {
-                out[t][p] = v.mul_f(d, v.to_f(s[t][p]));
-            }
-        }
-        out
+        scaled_terms::<V, 4, P>(v, panel, a)
     }
 }
 
@@ -539,7 +520,9 @@ impl Panelled for Q5_0 {
 macro_rules! with_panels {
     ($t:expr, $kernel:ident => $body:expr) => {
         $crate::simd::kernels::with_panels!(@ $t, $kernel => $body;
-            Q8_0 = Q8_0, Q4_0 = Q4_0, Q5_0 = Q5_0, Q4_K = Q4K, Q5_K = Q5K, Q6_K = Q6K)
+            Q8_0 = Q8_0, Q4_0 = Q4_0, Q5_0 = Q5_0, Q4_K = Q4K, Q5_K = Q5K, Q6_K = Q6K, Q3_K = Q3K, IQ4_NL = IQ4NL,
+            IQ4_XS = IQ4XS, IQ3_S = IQ3S, IQ3_XXS = IQ3XXS, IQ2_S = IQ2S, IQ2_XS = IQ2XS, IQ2_XXS = IQ2XXS,
+            IQ1_S = IQ1S, IQ1_M = IQ1M, MXFP4 = MXFP4)
     };
     (@ $t:expr, $kernel:ident => $body:expr; $($variant:ident = $name:ident),*) => {
         match $t {

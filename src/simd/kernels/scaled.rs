@@ -1,6 +1,8 @@
 //! Kernels of the formats with one float scale to a block of 256 and integer scales for its eighths or sixteenths:
 //! t = d * v(S), S the sum of scale times dot. A group is walked in quarters of 32 codes, eight words of four.
 
+#[cfg(target_arch = "x86_64")]
+use super::panel::{Bytes, less};
 use super::{Next, Tile, value};
 use crate::simd::lanes::{Lanes, Word};
 
@@ -10,6 +12,11 @@ pub(in super::super) trait Codes<V: Lanes>: Copy {
     const ABOVE: i32;
     /// acc + the four products.
     fn dot(self, v: V, acc: V::I, a: u32) -> V::I;
+    /// The values, as signed bytes.
+    #[cfg(target_arch = "x86_64")]
+    fn values(self, v: V) -> V::I
+    where
+        V: Bytes;
 }
 
 /// Codes of 0 to 127, `BY` above their value.
@@ -23,6 +30,14 @@ impl<V: Lanes, const BY: i32> Codes<V> for Above<V, BY> {
     fn dot(self, v: V, acc: V::I, a: u32) -> V::I {
         v.dot_unsigned(acc, self.0, a)
     }
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn values(self, v: V) -> V::I
+    where
+        V: Bytes,
+    {
+        less(v, self.0, i32::from_le_bytes([BY as u8; 4]))
+    }
 }
 
 /// Codes as [`Lanes::dot_signed`] takes them.
@@ -35,6 +50,14 @@ impl<V: Lanes> Codes<V> for Signed<V> {
     #[inline(always)]
     fn dot(self, v: V, acc: V::I, a: u32) -> V::I {
         v.dot_signed(acc, self.0, a)
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn values(self, v: V) -> V::I
+    where
+        V: Bytes,
+    {
+        v.values(self.0)
     }
 }
 
@@ -187,6 +210,7 @@ macro_rules! quantised_by_scales {
             const GROUPS: usize = 2;
             const JOINED: bool = true;
             const PAIRED: bool = <$name as Scaled>::PAIRED;
+            const PANELS: bool = true;
 
             #[inline(always)]
             fn group<V: Lanes, const T: usize, const D: usize>(

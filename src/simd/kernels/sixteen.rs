@@ -6,10 +6,10 @@ use super::{Next, Quantised, Tile};
 use crate::simd::lanes::{Lanes, Word};
 
 /// The values of IQ4_NL and IQ4_XS.
-static KV: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub(super) static KV: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// e2m1, doubled.
-static FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(super) static FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// The values of low nibbles (`shift` 0) or high ones (`shift` 4).
 #[inline(always)]
@@ -49,13 +49,13 @@ fn iq4_nl_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-four_blocks!(IQ4NL, 18 words, iq4_nl_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
+four_blocks!(IQ4NL, 18 words, panels true, iq4_nl_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
 
 pub(in super::super) struct MXFP4;
 
 /// 2^(E - 128) of byte `b` of a word of four exponents; 0 where that is below 2^-50.
 #[inline(always)]
-fn power<V: Lanes>(v: V, word: V::I, b: usize) -> V::F {
+pub(super) fn power<V: Lanes>(v: V, word: V::I, b: usize) -> V::F {
     let e = v.and(v.shr(word, 8 * b as u32), 0xff);
     // 1 where E is 78 or more, else 0
     let kept = v.sub(v.int(1), v.shr(v.sub(e, v.int(78)), 31));
@@ -77,7 +77,7 @@ fn mxfp4_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, power(v, v.load(&block[0], part), B), s)
 }
 
-four_blocks!(MXFP4, 17 words, mxfp4_block);
+four_blocks!(MXFP4, 17 words, panels true, mxfp4_block);
 
 pub(in super::super) struct NVFP4;
 

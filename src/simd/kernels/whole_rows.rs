@@ -46,6 +46,7 @@ impl Matrix for W8A8 {
     const GROUPS: usize = 1;
     const JOINED: bool = true;
     const PAIRED: bool = true;
+    const PANELS: bool = false;
 
     #[inline(always)]
     fn tile<V: Lanes, const T: usize, const D: usize, const P: usize>(

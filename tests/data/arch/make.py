@@ -6,8 +6,8 @@
 
 Each case is a synthetic checkpoint in Hugging Face form, written by examples/synth_model.rs (the test writes the same
 one), loaded with AutoModelForCausalLM in float64 with eager attention. The tables of cos and sin are float32 in
-transformers whatever the model's type. Recorded are the logits, as float32, of every fourth position. Where cases are
-named, the others stay as they were recorded.
+transformers whatever the model's type. Recorded are the logits, as float32, of every fourth position (or as the case
+says), and the best token of every position. Where cases are named, the others stay as they were recorded.
 """
 import json, os, subprocess, sys, tempfile
 import torch, transformers
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 SHAPE = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32 --format hf".split()
-# name: (arguments, tokens); the test reads them from the metadata of the file
+# name: (arguments, tokens[, every how many positions]); the test reads them from the metadata of the file
 CASES = {
     "llama": ("--arch llama", 64),
     "llama_llama3": ("--arch llama --rope llama3 --original-ctx 32", 96),
@@ -30,6 +30,14 @@ CASES = {
     "qwen3": ("--arch qwen3 --head-dim 32 --outliers 8", 64),
     "chatglm": ("--arch chatglm", 96),
     "chatglm_groups": ("--arch chatglm --head-dim 64 --outliers 8", 96),
+    "smollm3": ("--arch smollm3 --layers 5 --tied", 96, 8),
+    "olmo2": ("--arch olmo2 --head-dim 24 --outliers 8", 96, 8),
+    "olmo3": ("--arch olmo2 --layers 5 --window 20 --rope yarn --original-ctx 64", 96, 8),
+    "exaone4": ("--arch exaone4 --head-dim 32 --tied", 96, 8),
+    "exaone4_window": ("--arch exaone4 --layers 5 --window 20 --rope llama3 --original-ctx 32", 96, 8),
+    "glm4": ("--arch glm4 --head-dim 24 --outliers 8", 96, 8),
+    "gemma3": ("--arch gemma3 --tied --layers 7 --window 20 --dim 72 --ffn 100 --head-dim 32 --rope linear", 96, 8),
+    "granite": ("--arch granite --tied --head-dim 32", 96, 8),
 }
 
 
@@ -44,7 +52,7 @@ if named:
     with safe_open(PATH, "pt") as kept:
         out, meta = {name: kept.get_tensor(name) for name in kept.keys()}, kept.metadata()
 meta |= {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
-for name, (args, n) in CASES.items():
+for name, (args, n, *every) in CASES.items():
     if named and name not in named:
         continue
     with tempfile.TemporaryDirectory() as work:
@@ -53,7 +61,8 @@ for name, (args, n) in CASES.items():
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
         with torch.no_grad():
             logits = model(torch.tensor([ids(n)]), use_cache=False).logits[0]
-    out[name] = logits[::4].to(torch.float32).contiguous()
-    meta[name] = json.dumps({"args": args, "tokens": n})
+    every = every[0] if every else 4
+    out[name] = logits[::every].to(torch.float32).contiguous()
+    meta[name] = json.dumps({"args": args, "tokens": n, "every": every, "best": logits.argmax(-1).tolist()})
     print(name, tuple(logits.shape), float(logits.abs().max()))
 save_file(out, PATH, metadata=meta)

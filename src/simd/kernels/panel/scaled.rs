@@ -1,0 +1,162 @@
+//! Panels of the types with integer scales ([`Scaled`]) and of those whose codes are numbers of one of 16 values.
+
+use super::{Bytes, Laid, Panel, Panelled, TILE, add_dots, below, keep, keep_f, scale_of};
+use crate::simd::kernels::scaled::{Codes, Scaled};
+use crate::simd::kernels::sixteen::{FP4, KV, power};
+use crate::simd::kernels::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, MXFP4, Q3K};
+use crate::simd::lanes::Word;
+use crate::simd::pair::Pair;
+
+// ---------------------------------------------------------------- integer scales
+// rest: where the sum begins; d; the eight scales, four to a word
+
+/// Words 2 `m` and 2 `m` + 1 of the eight of quarter `j`.
+#[inline(always)]
+fn keep_pair<V: Bytes, F: Scaled>(v: V, q: F::Quarter<V>, (j, m): (usize, u32), to: &mut Panel, part: usize) {
+    let [first, second] = F::pair(v, q, m);
+    let at = 8 * j + 2 * m as usize;
+    keep(v, first.values(v), &mut to.codes[at], part);
+    keep(v, second.values(v), &mut to.codes[at + 1], part);
+}
+
+/// All of a group of a type with integer scales.
+#[inline(always)]
+fn unpack_quarters<V: Bytes, F: Scaled, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
+    let (block, half) = (&block[..F::WORDS], half & 1);
+    for part in 0..P {
+        let (mut start, mut words) = (v.int(0), [v.int(0); 2]);
+        for j in 0..4 {
+            let q = F::quarter(v, block, part, half, j);
+            keep_pair::<V, F>(v, q, (j, 0), to, part);
+            keep_pair::<V, F>(v, q, (j, 1), to, part);
+            keep_pair::<V, F>(v, q, (j, 2), to, part);
+            keep_pair::<V, F>(v, q, (j, 3), to, part);
+            let [first, second] = F::scales(v, block, part, half, j);
+            if F::SIXTEENTHS {
+                start = v.add(start, v.mul(first, below(v, to, (8 * j, 4), part)));
+                start = v.add(start, v.mul(second, below(v, to, (8 * j + 4, 4), part)));
+            } else {
+                start = v.add(start, v.mul(first, below(v, to, (8 * j, 8), part)));
+            }
+            let both = v.or(v.and(first, 0xff), v.shl(v.and(second, 0xff), 8));
+            words[j / 2] = v.or(words[j / 2], v.shl(both, 16 * (j as u32 % 2)));
+        }
+        keep(v, start, &mut to.rest[0], part);
+        keep_f(v, v.mul_f(F::scale(v, block, part), v.float(F::UNIT)), &mut to.rest[1], part);
+        keep(v, words[0], &mut to.rest[2], part);
+        keep(v, words[1], &mut to.rest[3], part);
+    }
+}
+
+/// t(g) of a type with integer scales, each for `N` words of codes: 4 or 8.
+#[inline(always)]
+pub(super) fn scaled_terms<V: Bytes, const N: usize, const P: usize>(
+    v: V,
+    panel: &Panel,
+    a: &Laid,
+) -> [[V::F; P]; TILE] {
+    let mut s = [[v.int(0); P]; TILE];
+    for t in 0..TILE {
+        for p in 0..P {
+            s[t][p] = v.load(&panel.rest[0], p);
+        }
+    }
+    // unrolled, these take a fifth longer
+    for n in 0..32 / N {
+        let mut dots = [[v.int(0); P]; TILE];
+        add_dots::<V, true, P>(v, panel, a, (N * n, N), &mut dots);
+        for p in 0..P {
+            let words = [v.load(&panel.rest[2], p), v.load(&panel.rest[3], p)];
+            let sc = scale_of(v, words, n * N / 4);
+            for t in 0..TILE {
+                s[t][p] = v.add(s[t][p], v.mul(sc, dots[t][p]));
+            }
+        }
+    }
+    let mut out = [[v.float(0.0); P]; TILE];
+    for p in 0..P {
+        let d = v.as_f(v.load(&panel.rest[1], p));
+        for t in 0..TILE {
+            out[t][p] = v.mul_f(d, v.to_f(s[t][p]));
+        }
+    }
+    out
+}
+
+macro_rules! panelled_by_scales {
+    ($($name:ident),*) => { $(
+        impl Panelled for $name {
+            const ABOVE: bool = true;
+
+            #[inline(always)]
+            fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
+                const { assert!(P == 2) }
+                // all rows at once: a look-up in a codebook takes twice as many at the price of one
+                unpack_quarters::<Pair<V>, $name, 1>(Pair(v), block, half, to);
+            }
+
+            #[inline(always)]
+            fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+                match <$name as Scaled>::SIXTEENTHS {
+                    true => scaled_terms::<V, 4, P>(v, panel, a),
+                    false => scaled_terms::<V, 8, P>(v, panel, a),
+                }
+            }
+        }
+    )* };
+}
+
+panelled_by_scales!(Q3K, IQ4XS, IQ3S, IQ3XXS, IQ2S, IQ2XS, IQ2XXS, IQ1S, IQ1M);
+
+// ---------------------------------------------------------------- four blocks of 32, codes by a table
+// rest: as of the other types with four blocks
+
+/// The codes of four blocks of nibbles.
+#[inline(always)]
+fn unpack_nibbles<V: Bytes, const P: usize>(v: V, table: &'static [i8; 16], nibbles: &[Word; 16], to: &mut Panel) {
+    for part in 0..P {
+        for i in 0..16 {
+            let (q, at) = (v.load(&nibbles[i], part), i / 4 * 8 + i % 4);
+            let (low, high) = (v.and(q, 0x0f0f_0f0f), v.and(v.shr(q, 4), 0x0f0f_0f0f));
+            keep(v, v.values(v.sixteen(table, low)), &mut to.codes[at], part);
+            keep(v, v.values(v.sixteen(table, high)), &mut to.codes[at + 4], part);
+        }
+    }
+}
+
+impl Panelled for IQ4NL {
+    const ABOVE: bool = true;
+
+    #[inline(always)]
+    fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {
+        unpack_nibbles::<V, P>(v, &KV, block[2..].first_chunk().expect("16 words of nibbles"), to);
+        for part in 0..P {
+            super::finish_blocks(v, block, to, part);
+        }
+    }
+
+    #[inline(always)]
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+        super::block_terms(v, panel, a)
+    }
+}
+
+impl Panelled for MXFP4 {
+    const ABOVE: bool = true;
+
+    #[inline(always)]
+    fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {
+        unpack_nibbles::<V, P>(v, &FP4, block[1..].first_chunk().expect("16 words of nibbles"), to);
+        for part in 0..P {
+            for b in 0..4 {
+                keep_f(v, power(v, v.load(&block[0], part), b), &mut to.rest[b], part);
+                keep(v, below(v, to, (8 * b, 8), part), &mut to.rest[4 + b], part);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+        super::block_terms(v, panel, a)
+    }
+}
