@@ -4,9 +4,9 @@
     scripts/recipes.py ISOBIT MODEL-F16 TEXT [--calibrate TEXT] [--bytes N] [--ctx N] [--chunks N]
     scripts/recipes.py ... --factors
 
-The table of docs/quantize.md. The importances come from the second text, or from the end of the first, which is not scored:
-its first N bytes are. With --factors: what quantising the tensors of one kind alone costs, over their noise, as the factors
-of src/quantize/auto.rs were found.
+A table for docs/quantize.md. The importances come from the second text, or from the end of the first, which is not scored:
+its first N bytes are. With --factors: what quantising the tensors of one kind alone costs, over their noise, for the factors
+of src/quantize/auto.rs.
 """
 
 import argparse

@@ -49,8 +49,8 @@ pub struct Chosen {
     pub bits: f64,
 }
 
-/// How much the noise of a tensor's product counts, by what the tensor is. Measured on the small trained model: the loss
-/// in nats when all tensors of a kind, and no others, are stored in few bits, over their noise (`docs/quantize.md`).
+/// How much the noise of a tensor's product counts, by what the tensor is. All count alike: what one kind costs more than
+/// another has not been measured (`scripts/recipes.py --factors` would).
 fn factor(part: Part) -> f64 {
     match part {
         Part::Embedding => 1.0,
