@@ -134,19 +134,17 @@ impl Quantised for NVFP4 {
         a: &Tile<T, D>,
         next: Next,
     ) -> [V::F; T] {
-        let mut u = [v.float(0.0); T];
-        for quad in 0..2 {
-            let scales = v.load(&block[quad], part);
-            let ((d0, d2), (d1, d3)) = (small_floats(v, scales, 0), small_floats(v, scales, 1));
-            for (i, d) in [d0, d1, d2, d3].into_iter().enumerate() {
-                let of = nvfp4_sixteenth(v, block, 4 * quad + i, d, part, a, next);
-                if quad + i == 0 {
-                    u = of;
-                } else {
-                    add_each(v, &mut u, of);
-                }
-            }
-        }
+        let (low, high) = (v.load(&block[0], part), v.load(&block[1], part));
+        let ((d0, d2), (d1, d3)) = (small_floats(v, low, 0), small_floats(v, low, 1));
+        let ((d4, d6), (d5, d7)) = (small_floats(v, high, 0), small_floats(v, high, 1));
+        let mut u = nvfp4_sixteenth(v, block, 0, d0, part, a, next);
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 1, d1, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 2, d2, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 3, d3, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 4, d4, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 5, d5, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 6, d6, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 7, d7, part, a, next));
         u
     }
 }
