@@ -81,7 +81,8 @@ four_blocks!(MXFP4, 17 words, panels true, mxfp4_block);
 
 pub(in super::super) struct NVFP4;
 
-/// K * 2^-10 of bytes `odd` and `odd` + 2 of a word of four scales (UE4M3, halved): exact. 0x7f is 0, and 0xff is not.
+/// K * 2^-10 of bytes `odd` and `odd` + 2 of a word of four scales (halves of e4m3 without a sign): exact. 0x7f is 0,
+/// and 0xff is not.
 #[inline(always)]
 fn small_floats<V: Lanes>(v: V, word: V::I, odd: u32) -> (V::F, V::F) {
     let bytes = v.and(v.shr(word, 8 * odd), 0x00ff_00ff);
