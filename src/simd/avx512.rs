@@ -2,8 +2,7 @@
 
 use super::kernels::Amax;
 use super::kernels::panel::Bytes;
-use super::lanes::{AHEAD, Lanes, Word};
-use crate::blocks::grids::Grid;
+use super::lanes::{AHEAD, Book, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
 use std::arch::x86_64::*;
@@ -59,10 +58,10 @@ fn odd_of(a: __m512i, b: __m512i) -> __m512i {
 impl<const NEAR: bool> Avx512<NEAR> {
     /// The codes of rows of a codebook (`Grid::codes`), for two numbers of rows in each lane.
     #[inline(always)]
-    fn rows<const ROWS: usize, const WORDS: usize>(self, grid: &'static Grid<ROWS, WORDS>, index: __m512i) -> __m512i {
+    fn rows<const ROWS: usize, const WORDS: usize>(self, book: &'static Book<ROWS, WORDS>, index: __m512i) -> __m512i {
         // as many tables at a time as registers hold their rows
         let mut chosen = [index; 4];
-        for (chosen, tables) in chosen.iter_mut().zip(grid.codes.as_chunks::<64>().0.chunks(8)) {
+        for (chosen, tables) in chosen.iter_mut().zip(book.grid.codes.as_chunks::<64>().0.chunks(8)) {
             let mut found = [index; 8];
             for (found, table) in found.iter_mut().zip(tables) {
                 // the lowest six bits of a number choose among 64
@@ -96,20 +95,15 @@ impl<const NEAR: bool> Avx512<NEAR> {
     #[inline(always)]
     fn expanded<const ROWS: usize, const WORDS: usize>(
         self,
-        grid: &'static Grid<ROWS, WORDS>,
+        book: &'static Book<ROWS, WORDS>,
         codes: __m512i,
         at: u8,
         above: u8,
     ) -> [__m512i; WORDS] {
-        // the value of each code; bits above it are of no account
-        let mut values = [0; 16];
-        for (i, value) in values.iter_mut().enumerate() {
-            let code = i % grid.values.len().next_power_of_two();
-            *value = if code < grid.values.len() { (grid.values[code] as u8).wrapping_add(above) } else { 0 };
-        }
         let mut out = [codes; WORDS];
         intrinsics!({
-            let values = _mm512_broadcast_i32x4(_mm_loadu_si128(values.as_ptr().cast()));
+            let values = _mm_loadu_si128(book.values.as_ptr().cast());
+            let values = _mm512_broadcast_i32x4(_mm_add_epi8(values, _mm_set1_epi8(above as i8)));
             if WORDS == 1 {
                 // four codes of four bits, of which the highest is 0
                 let bytes = _mm512_shuffle_epi8(codes, spread([at, at, at + 1, at + 1]));
@@ -212,21 +206,21 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     #[inline(always)]
     fn look_up<const ROWS: usize, const WORDS: usize>(
         self,
-        grid: &'static Grid<ROWS, WORDS>,
+        book: &'static Book<ROWS, WORDS>,
         index: __m512i,
         above: u8,
     ) -> [__m512i; WORDS] {
-        self.expanded(grid, self.rows(grid, index), 0, above)
+        self.expanded(book, self.rows(book, index), 0, above)
     }
     #[inline(always)]
     fn look_up_both<const ROWS: usize, const WORDS: usize>(
         self,
-        grid: &'static Grid<ROWS, WORDS>,
+        book: &'static Book<ROWS, WORDS>,
         (first, second): (__m512i, __m512i),
         above: u8,
     ) -> ([__m512i; WORDS], [__m512i; WORDS]) {
-        let rows = self.rows(grid, self.or(first, self.shl(second, 16)));
-        (self.expanded(grid, rows, 0, above), self.expanded(grid, rows, 2, above))
+        let rows = self.rows(book, self.or(first, self.shl(second, 16)));
+        (self.expanded(book, rows, 0, above), self.expanded(book, rows, 2, above))
     }
     #[inline(always)]
     fn signed_by(self, codes: __m512i, signs: __m512i, bit: u32) -> __m512i {

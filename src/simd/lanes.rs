@@ -12,6 +12,29 @@ pub(super) type Word = [u32; ROW_BLOCK];
 /// Bytes between the weights in use and those asked for: about what one core has on its way from memory at a time.
 pub(super) const AHEAD: usize = 12 << 10;
 
+/// A codebook as look-ups take it.
+pub(super) struct Book<const ROWS: usize, const WORDS: usize> {
+    pub(super) grid: &'static Grid<ROWS, WORDS>,
+    /// the value of each code, whatever bits lie above it
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for look-ups in registers"))]
+    pub(super) values: [i8; 16],
+}
+
+impl<const ROWS: usize, const WORDS: usize> Book<ROWS, WORDS> {
+    pub(super) const fn new(grid: &'static Grid<ROWS, WORDS>) -> Self {
+        let mut values = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            let code = i % grid.values.len().next_power_of_two();
+            if code < grid.values.len() {
+                values[i] = grid.values[code];
+            }
+            i += 1;
+        }
+        Book { grid, values }
+    }
+}
+
 /// A vector instruction set. A value of the type is the proof that this CPU has it, which is what makes the methods safe.
 pub(super) trait Lanes: Copy {
     /// Lanes of one vector; divides 32.
@@ -84,7 +107,7 @@ pub(super) trait Lanes: Copy {
     #[inline(always)]
     fn look_up<const ROWS: usize, const WORDS: usize>(
         self,
-        grid: &'static Grid<ROWS, WORDS>,
+        book: &'static Book<ROWS, WORDS>,
         index: Self::I,
         above: u8,
     ) -> [Self::I; WORDS] {
@@ -93,7 +116,7 @@ pub(super) trait Lanes: Copy {
         self.put(index, &mut rows, 0);
         let mut words = [[0; ROW_BLOCK]; WORDS];
         for l in 0..Self::N {
-            let row = &grid.words[rows[l] as usize % ROWS];
+            let row = &book.grid.words[rows[l] as usize % ROWS];
             for i in 0..WORDS {
                 words[i][l] = row[i];
             }
@@ -109,11 +132,11 @@ pub(super) trait Lanes: Copy {
     #[inline(always)]
     fn look_up_both<const ROWS: usize, const WORDS: usize>(
         self,
-        grid: &'static Grid<ROWS, WORDS>,
+        book: &'static Book<ROWS, WORDS>,
         index: (Self::I, Self::I),
         above: u8,
     ) -> ([Self::I; WORDS], [Self::I; WORDS]) {
-        (self.look_up(grid, index.0, above), self.look_up(grid, index.1, above))
+        (self.look_up(book, index.0, above), self.look_up(book, index.1, above))
     }
 
     /// Bytes of `codes`, of which byte i is negative where bit `bit + i` of `signs` is set, made ready for

@@ -3,8 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::kernels::panel::Bytes;
-use super::lanes::{Lanes, Word};
-use crate::blocks::grids::Grid;
+use super::lanes::{Book, Lanes, Word};
 use crate::ops::linear::ROW_BLOCK;
 
 /// Two vectors of `V` side by side.
@@ -89,11 +88,11 @@ impl<V: Lanes> Lanes for Pair<V> {
     #[inline(always)]
     fn look_up<const ROWS: usize, const WORDS: usize>(
         self,
-        grid: &'static Grid<ROWS, WORDS>,
+        book: &'static Book<ROWS, WORDS>,
         index: Self::I,
         above: u8,
     ) -> [Self::I; WORDS] {
-        let (first, second) = self.0.look_up_both(grid, index, above);
+        let (first, second) = self.0.look_up_both(book, index, above);
         let mut out = [index; WORDS];
         for i in 0..WORDS {
             out[i] = (first[i], second[i]);

@@ -2,8 +2,15 @@
 
 use super::scaled::{Above, Scaled, Signed, quantised_by_scales};
 use super::{Next, Quantised, Tile};
-use crate::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS, Grid};
-use crate::simd::lanes::{Lanes, Word};
+use crate::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS};
+use crate::simd::lanes::{Book, Lanes, Word};
+
+static BOOK_2XXS: Book<256, 2> = Book::new(&GRID_2XXS);
+static BOOK_2XS: Book<512, 2> = Book::new(&GRID_2XS);
+static BOOK_2S: Book<1024, 2> = Book::new(&GRID_2S);
+static BOOK_3XXS: Book<256, 1> = Book::new(&GRID_3XXS);
+static BOOK_3S: Book<512, 1> = Book::new(&GRID_3S);
+static BOOK_1: Book<2048, 2> = Book::new(&GRID_1);
 
 /// Lowest byte of `at >> shift`.
 #[inline(always)]
@@ -50,12 +57,12 @@ pub(in super::super) struct Rows<V: Lanes> {
 #[inline(always)]
 fn signed_row<V: Lanes, const ROWS: usize>(
     v: V,
-    grid: &'static Grid<ROWS, 2>,
+    book: &'static Book<ROWS, 2>,
     index: V::I,
     signs: V::I,
     m: u32,
 ) -> [Signed<V>; 2] {
-    let [first, second] = v.look_up(grid, index, V::SIGNED_BIAS as u8);
+    let [first, second] = v.look_up(book, index, V::SIGNED_BIAS as u8);
     [Signed(v.signed_by(first, signs, 8 * m)), Signed(v.signed_by(second, signs, 8 * m + 4))]
 }
 
@@ -63,13 +70,13 @@ fn signed_row<V: Lanes, const ROWS: usize>(
 #[inline(always)]
 fn signed_rows<V: Lanes, const ROWS: usize>(
     v: V,
-    grid: &'static Grid<ROWS, 1>,
+    book: &'static Book<ROWS, 1>,
     index: [V::I; 2],
     signs: V::I,
     m: u32,
 ) -> [Signed<V>; 2] {
-    let [first] = v.look_up(grid, index[0], V::SIGNED_BIAS as u8);
-    let [second] = v.look_up(grid, index[1], V::SIGNED_BIAS as u8);
+    let [first] = v.look_up(book, index[0], V::SIGNED_BIAS as u8);
+    let [second] = v.look_up(book, index[1], V::SIGNED_BIAS as u8);
     [Signed(v.signed_by(first, signs, 8 * m)), Signed(v.signed_by(second, signs, 8 * m + 4))]
 }
 
@@ -83,7 +90,7 @@ fn index_byte<V: Lanes>(v: V, index: [V::I; 2], n: u32) -> V::I {
 /// holds 2 or 0 in all bytes.
 #[inline(always)]
 fn shifted_row<V: Lanes>(v: V, index: V::I, shift: V::I) -> [Above<V, 9>; 2] {
-    let [first, second] = v.look_up(&GRID_1, index, 1);
+    let [first, second] = v.look_up(&BOOK_1, index, 1);
     [Above(v.add(v.shl(first, 3), shift)), Above(v.add(v.shl(second, 3), shift))]
 }
 
@@ -141,7 +148,7 @@ scaled! { IQ3S, 28 words, 1.0, sixteenths false, Signed<V>;
     pair |q, m| {
         let first = v.or(index_byte(v, q.index, 2 * m), v.and(v.shr(q.high, 2 * m), 0x100));
         let second = v.or(index_byte(v, q.index, 2 * m + 1), v.and(v.shr(q.high, 2 * m + 1), 0x100));
-        signed_rows(v, &GRID_3S, [first, second], q.signs, m)
+        signed_rows(v, &BOOK_3S, [first, second], q.signs, m)
     }
     scales {
         [odd(v, v.load(&block[1], part), (16 * half + 4 * j) as u32, 15); 2]
@@ -159,7 +166,7 @@ scaled! { IQ3XXS, 25 words, 0.25, sixteenths false, Signed<V>;
     }
     pair |q, m| {
         let rows = [index_byte(v, q.index, 2 * m), index_byte(v, q.index, 2 * m + 1)];
-        signed_rows(v, &GRID_3XXS, rows, q.signs, m)
+        signed_rows(v, &BOOK_3XXS, rows, q.signs, m)
     }
     scales {
         [odd(v, v.load(&block[1 + 4 * half + j], part), 28, 15); 2]
@@ -184,7 +191,7 @@ scaled! { IQ2S, 21 words, 0.125, sixteenths true, Signed<V>;
     }
     pair |q, m| {
         let row = v.or(byte(v, q.index[0], 8 * m), v.and(v.shr(q.high, 2 * m), 0x300));
-        signed_row(v, &GRID_2S, row, q.signs, m)
+        signed_row(v, &BOOK_2S, row, q.signs, m)
     }
     scales {
         two_scales(v, block, part, half, j)
@@ -202,7 +209,7 @@ scaled! { IQ2XS, 19 words, 0.125, sixteenths true, Signed<V>;
     }
     pair |q, m| {
         let row = v.and(v.shr(q.index[m as usize / 2], 16 * (m % 2)), 0x1ff);
-        signed_row(v, &GRID_2XS, row, q.signs, m)
+        signed_row(v, &BOOK_2XS, row, q.signs, m)
     }
     scales {
         two_scales(v, block, part, half, j)
@@ -219,7 +226,7 @@ scaled! { IQ2XXS, 17 words, 0.125, sixteenths false, Signed<V>;
         }
     }
     pair |q, m| {
-        signed_row(v, &GRID_2XXS, byte(v, q.index[0], 8 * m), q.signs, m)
+        signed_row(v, &BOOK_2XXS, byte(v, q.index[0], 8 * m), q.signs, m)
     }
     scales {
         [odd(v, v.load(&block[2 + 8 * half + 2 * j], part), 28, 15); 2]

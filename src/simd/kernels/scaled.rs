@@ -101,12 +101,16 @@ fn pair_dots<V: Lanes, F: Scaled, const T: usize, const D: usize>(
     a: &Tile<T, D>,
     dots: &mut [[V::I; D]; T],
 ) {
-    let codes = F::pair(v, quarter, m);
-    for (i, codes) in codes.into_iter().enumerate() {
-        for t in 0..T {
-            for d in 0..D {
-                dots[t][d] = codes.dot(v, dots[t][d], a[t][d][1 + 8 * j + 2 * m as usize + i]);
-            }
+    let [first, second] = F::pair(v, quarter, m);
+    let at = 1 + 8 * j + 2 * m as usize;
+    for t in 0..T {
+        for d in 0..D {
+            dots[t][d] = first.dot(v, dots[t][d], a[t][d][at]);
+        }
+    }
+    for t in 0..T {
+        for d in 0..D {
+            dots[t][d] = second.dot(v, dots[t][d], a[t][d][at + 1]);
         }
     }
 }
@@ -140,20 +144,20 @@ impl<V: Lanes, const T: usize, const D: usize> Sums<V, T, D> {
     ) {
         next.fetch_quarter(v, j);
         let quarter = F::quarter(v, block, part, half, j);
-        let scales = F::scales(v, block, part, half, j);
+        let [low, high] = F::scales(v, block, part, half, j);
         let none = [[v.int(0); D]; T];
         let mut dots = none;
         pair_dots::<V, F, T, D>(v, quarter, (j, 0), a, &mut dots);
         pair_dots::<V, F, T, D>(v, quarter, (j, 1), a, &mut dots);
         if F::SIXTEENTHS {
-            self.add_scaled(v, scales[0], dots);
+            self.add_scaled(v, low, dots);
             dots = none;
         }
         pair_dots::<V, F, T, D>(v, quarter, (j, 2), a, &mut dots);
         pair_dots::<V, F, T, D>(v, quarter, (j, 3), a, &mut dots);
-        self.add_scaled(v, scales[1], dots);
+        self.add_scaled(v, high, dots);
         if <F::Codes<V> as Codes<V>>::ABOVE != 0 {
-            let both = v.or(v.and(scales[0], 0xffff), v.shl(scales[1], 16));
+            let both = v.or(v.and(low, 0xffff), v.shl(high, 16));
             for t in 0..T {
                 for d in 0..D {
                     self.over[t][d] = v.dot_halves(self.over[t][d], both, a[t][d][33 + j]);

@@ -81,7 +81,8 @@ four_blocks!(MXFP4, 17 words, panels true, mxfp4_block);
 
 pub(in super::super) struct NVFP4;
 
-/// K * 2^-10 of bytes `odd` and `odd` + 2 of a word of four scales (UE4M3, halved): exact. 0x7f is 0, and 0xff is not.
+/// K * 2^-10 of bytes `odd` and `odd` + 2 of a word of four scales (halves of e4m3 without a sign): exact. 0x7f is 0,
+/// and 0xff is not.
 #[inline(always)]
 fn small_floats<V: Lanes>(v: V, word: V::I, odd: u32) -> (V::F, V::F) {
     let bytes = v.and(v.shr(word, 8 * odd), 0x00ff_00ff);
@@ -134,19 +135,17 @@ impl Quantised for NVFP4 {
         a: &Tile<T, D>,
         next: Next,
     ) -> [V::F; T] {
-        let mut u = [v.float(0.0); T];
-        for quad in 0..2 {
-            let scales = v.load(&block[quad], part);
-            let ((d0, d2), (d1, d3)) = (small_floats(v, scales, 0), small_floats(v, scales, 1));
-            for (i, d) in [d0, d1, d2, d3].into_iter().enumerate() {
-                let of = nvfp4_sixteenth(v, block, 4 * quad + i, d, part, a, next);
-                if quad + i == 0 {
-                    u = of;
-                } else {
-                    add_each(v, &mut u, of);
-                }
-            }
-        }
+        let (low, high) = (v.load(&block[0], part), v.load(&block[1], part));
+        let ((d0, d2), (d1, d3)) = (small_floats(v, low, 0), small_floats(v, low, 1));
+        let ((d4, d6), (d5, d7)) = (small_floats(v, high, 0), small_floats(v, high, 1));
+        let mut u = nvfp4_sixteenth(v, block, 0, d0, part, a, next);
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 1, d1, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 2, d2, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 3, d3, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 4, d4, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 5, d5, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 6, d6, part, a, next));
+        add_each(v, &mut u, nvfp4_sixteenth(v, block, 7, d7, part, a, next));
         u
     }
 }
