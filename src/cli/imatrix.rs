@@ -18,7 +18,9 @@ use crate::ops::cache::CacheType;
 use crate::record::{Args as CommandArgs, BufId};
 use anyhow::{Context, ensure};
 use clap::Args;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,6 +46,9 @@ pub struct ImatrixArgs {
     /// Write llama.cpp's older format (.dat)
     #[arg(long)]
     legacy: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
     /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
     #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
     #[arg(value_parser = common::word)]
@@ -200,6 +205,12 @@ fn write(a: &ImatrixArgs, met: BTreeMap<String, Met>, chunks: u32, ctx: u32) -> 
         false => imatrix::to_gguf(&a.output.display().to_string(), &about, &sums)?,
     };
     interrupt::whole(|| output::replace_file(&a.output, &bytes))?;
-    note!("{}: {} tensors, {chunks} windows of {ctx} tokens", a.output.display(), sums.len());
+    let file = a.output.display().to_string();
+    if a.json {
+        let v = json!({"output": file, "tensors": sums.len(), "windows": chunks, "window_tokens": ctx});
+        writeln!(std::io::stdout(), "{v}")?;
+    } else {
+        note!("{file}: {} tensors, {chunks} windows of {ctx} tokens", sums.len());
+    }
     Ok(())
 }

@@ -194,3 +194,12 @@ fn raised<V: Lanes>(v: V, bytes: V::I, by: u8) -> V::I {
         }
     }
 }
+
+/// What a level's dot of bytes has besides [`Lanes`].
+#[cfg(target_arch = "x86_64")]
+pub(super) trait Bytes: Lanes {
+    /// The signed bytes that were made ready for [`Lanes::dot_signed`].
+    fn values(self, s: Self::S) -> Self::I;
+    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`.
+    fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
+}

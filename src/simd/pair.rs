@@ -2,7 +2,7 @@
 //! prefetchers of a CPU follow, and an activation loaded once meets twice the rows.
 
 #[cfg(target_arch = "x86_64")]
-use super::kernels::panel::Bytes;
+use super::lanes::Bytes;
 use super::lanes::{Book, Lanes, Word};
 use crate::ops::linear::ROW_BLOCK;
 

@@ -6,9 +6,10 @@
 //! two dots of halves a group instead of four, and what a type's codes lie above or below their value is a sum of the
 //! row alone, made while unpacking.
 
+use super::scaled::less;
 use super::{ActBlock, LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_minima, sum32};
 use crate::ops::linear::{ACT_BLOCK_WORDS, ROW_BLOCK};
-use crate::simd::lanes::{Lanes, Word};
+use crate::simd::lanes::{Bytes, Lanes, Word};
 
 mod scaled;
 
@@ -25,14 +26,6 @@ const SLICE: usize = 6;
 
 /// Vectors of a panel beside the codes.
 const REST: usize = 9;
-
-/// What a level's dot of bytes has besides [`Lanes`].
-pub(in super::super) trait Bytes: Lanes {
-    /// The signed bytes that were made ready for [`Lanes::dot_signed`].
-    fn values(self, s: Self::S) -> Self::I;
-    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`.
-    fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
-}
 
 /// 32 rows of one group.
 #[repr(C, align(64))]
@@ -269,12 +262,6 @@ fn below<V: Bytes>(v: V, panel: &Panel, (at, n): (usize, usize), part: usize) ->
         sum = v.dot_above(sum, 0x0101_0101, v.load(&panel.codes[i], part));
     }
     v.mul(sum, v.int(-128))
-}
-
-/// Bytes of `codes`, each below 128, less the byte `by` says, as signed ones. With a bit above it none borrows of the next.
-#[inline(always)]
-pub(super) fn less<V: Bytes>(v: V, codes: V::I, by: i32) -> V::I {
-    v.xor(v.sub(v.or(codes, v.int(0x8080_8080_u32 as i32)), v.int(by)), 0x8080_8080)
 }
 
 // ---------------------------------------------------------------- Q4_K and Q5_K

@@ -1,9 +1,9 @@
 //! Kernels of the formats with one float scale to a block of 256 and integer scales for its eighths or sixteenths:
 //! t = d * v(S), S the sum of scale times dot. A group is walked in quarters of 32 codes, eight words of four.
 
-#[cfg(target_arch = "x86_64")]
-use super::panel::{Bytes, less};
 use super::{Next, Tile, value};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::lanes::Bytes;
 use crate::simd::lanes::{Lanes, Word};
 
 /// Four codes a lane.
@@ -17,6 +17,13 @@ pub(in super::super) trait Codes<V: Lanes>: Copy {
     fn values(self, v: V) -> V::I
     where
         V: Bytes;
+}
+
+/// Bytes of `codes`, each below 128, less the byte `by` says, as signed ones. With a bit above it none borrows of the next.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn less<V: Bytes>(v: V, codes: V::I, by: i32) -> V::I {
+    v.xor(v.sub(v.or(codes, v.int(0x8080_8080_u32 as i32)), v.int(by)), 0x8080_8080)
 }
 
 /// Codes of 0 to 127, `BY` above their value.
