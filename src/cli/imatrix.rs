@@ -19,6 +19,7 @@ use crate::record::{Args as CommandArgs, BufId};
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::json;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
@@ -151,12 +152,12 @@ async fn see(session: &mut Session<'_>, ids: &[u32], met: &mut BTreeMap<usize, M
         let command = session.commands()[index].clone();
         if let (CommandArgs::Linear(p), Some(_)) = (&command.args, command.layer) {
             let buffer = input_of(session.commands(), index)?;
-            if !sums.contains_key(&buffer) {
+            if let Entry::Vacant(entry) = sums.entry(buffer) {
                 let words = session.device().read(buffer).await?;
                 let width = p.k as usize;
                 let x: &[f32] =
                     bytemuck::cast_slice(words.get(..n * width).context("a buffer shorter than its tokens")?);
-                sums.insert(buffer, squares(x, width));
+                entry.insert(squares(x, width));
             }
             let finite = sums[&buffer].iter().all(|v| v.is_finite());
             ensure!(finite, "{}: the model's activations overflowed", command.title());

@@ -466,13 +466,14 @@ mod tests {
     /// Part, layers (of 16) and type of what is not the base; of a model of gqa 2 or 4, without or with importances.
     type Wanted = Vec<(Part, fn(usize) -> bool, BlockType)>;
 
-    /// Section 6 of the specification, read anew: each recipe as llama-quantize's dry runs showed it.
+    /// The recipes written a second time: each as llama-quantize's dry runs showed it.
     fn wanted(name: &str, shared: bool, importances: bool) -> (BlockType, Wanted) {
         let all: fn(usize) -> bool = |_| true;
         let eighth: fn(usize) -> bool = |l| l < 2;
         let rest: fn(usize) -> bool = |l| l >= 2;
-        let (four, one, but_one): (fn(usize) -> bool, fn(usize) -> bool, fn(usize) -> bool) =
-            (|l| l < 4, |l| l < 1, |l| l >= 1);
+        let four: fn(usize) -> bool = |l| l < 4;
+        let one: fn(usize) -> bool = |l| l < 1;
+        let but_one: fn(usize) -> bool = |l| l >= 1;
         let more: fn(usize) -> bool = |l| [0, 1, 4, 7, 10, 13, 14, 15].contains(&l);
         let both = |a: Wanted, b: Wanted| a.into_iter().chain(b).collect::<Wanted>();
         let given = |holds: bool, what: Wanted| if holds { what } else { vec![] };

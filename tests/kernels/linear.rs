@@ -432,6 +432,8 @@ fn decode(t: BlockType, row: &[u8]) -> Vec<f64> {
 }
 
 /// Element `e` of a block of a type with codes in tables, or with scales of a few bits: D · scale · code.
+// inlined, it takes a compiler minutes: a loop for each type
+#[inline(never)]
 fn coded(t: BlockType, b: &[u8], e: usize) -> f64 {
     use BlockType::*;
     let f16 = |at: usize| half::f16::from_le_bytes([b[at], b[at + 1]]).to_f64();
@@ -444,7 +446,7 @@ fn coded(t: BlockType, b: &[u8], e: usize) -> f64 {
     let value = |words: &[u32], i: usize| f64::from((words[i / 4] >> (8 * (i % 4))) as i8);
     let negated = |minus: u32, i: usize, x: f64| if minus >> i & 1 == 1 { -x } else { x };
     // the eighth sign makes the number of minus signs even
-    let even = |seven: u32| seven & 127 | (seven & 127).count_ones() % 2 << 7;
+    let even = |seven: u32| seven & 127 | ((seven & 127).count_ones() % 2) << 7;
     let ninths =
         |row: u32, minus: bool| 8.0 * value(&GRID_1.words[row as usize], e % 8) + if minus { -1.0 } else { 1.0 };
     const FP4: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
@@ -504,11 +506,11 @@ fn coded(t: BlockType, b: &[u8], e: usize) -> f64 {
         }
         TQ1_0 => {
             let (byte, p) = match e {
-                ..160 => (b[e % 32], e / 32),
-                ..240 => (b[32 + (e - 160) % 16], (e - 160) / 16),
+                0..160 => (b[e % 32], e / 32),
+                160..240 => (b[32 + (e - 160) % 16], (e - 160) / 16),
                 _ => (b[48 + (e - 240) % 4], (e - 240) / 4),
             };
-            let digit = u32::from(byte.wrapping_mul([1, 3, 9, 27, 81][p])) * 3 >> 8;
+            let digit = (u32::from(byte.wrapping_mul([1, 3, 9, 27, 81][p])) * 3) >> 8;
             f16(52) * (f64::from(digit) - 1.0)
         }
         TQ2_0 => f16(64) * (pair(0) - 1.0),
@@ -604,7 +606,7 @@ fn unit_scale(t: BlockType, i: usize) -> Option<u32> {
         // the scales of a quarter, 9; in the upper nibbles a 1
         (BlockType::IQ1_M, 0..2) => [0x0924_0924, 0x3924_c924][i % 14],
         (BlockType::IQ4_XS, 0) => 0xaaaa_0000 | ONE,
-        (BlockType::TQ1_0, _) => return (i % 17 == 0).then_some(ONE),
+        (BlockType::TQ1_0, _) => return i.is_multiple_of(17).then_some(ONE),
         (
             BlockType::Q2_K
             | BlockType::Q3_K
