@@ -765,16 +765,18 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
         _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => Some(4096),
         _ => size("sliding_window")?.filter(|w| *w > 0),
     };
-    if sliding.is_none() {
-        return Ok((None, vec![]));
-    }
     let one = |kind: &serde_json::Value| match kind.as_str() {
         Some("sliding_attention") => Ok(true),
         Some("full_attention") => Ok(false),
         _ => bail!("{file}: layer_types has {}, expected sliding_attention or full_attention", cut(&kind.to_string())),
     };
-    let list = match (cfg.list("layer_types")?, family) {
-        (Some(list), _) => list.iter().map(one).collect::<anyhow::Result<Vec<bool>>>()?,
+    let said =
+        cfg.list("layer_types")?.map(|list| list.iter().map(one).collect::<anyhow::Result<Vec<bool>>>()).transpose()?;
+    if sliding.is_none() {
+        return Ok((None, vec![]));
+    }
+    let list = match (said, family) {
+        (Some(list), _) => list,
         // a Qwen's layers from max_window_layers on
         (None, Family::Qwen2 | Family::Qwen3) => {
             let from = size("max_window_layers")?.unwrap_or(28);
