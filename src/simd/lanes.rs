@@ -129,6 +129,7 @@ pub(super) trait Lanes: Copy {
     }
 
     /// [`Lanes::look_up`] of two vectors.
+    #[cfg_attr(target_arch = "wasm32", allow(dead_code, reason = "rows are found one by one there"))]
     #[inline(always)]
     fn look_up_both<const ROWS: usize, const WORDS: usize>(
         self,
