@@ -75,7 +75,7 @@ impl BlockTQ2_0 {
         }
     }
 
-    /// ggml's reference quantiser: see [`ternary`].
+    /// ggml's reference quantiser: see `ternary`.
     pub fn encode(x: &[f32; 256]) -> Self {
         let (d, codes) = ternary(x);
         BlockTQ2_0 { qs: pack_pairs(|e| codes[e]), d }

@@ -3,7 +3,7 @@
 //! What a tensor would lose in a type is told by some of its rows, encoded and decoded: the squares of the errors, each
 //! times the importance of its column, over the same sum of the weights' own squares. With importances that are the mean
 //! squares of what a column meets, this is the noise in the product over its signal, as far as columns are independent. It
-//! is weighed by what the tensor is ([`factor`]), and the sum over all tensors is what is made small.
+//! is weighed by what the tensor is (`factor`), and the sum over all tensors is what is made small.
 //!
 //! Of each tensor the types are points (bytes, loss), of which the lower convex hull is kept. All tensors begin with the
 //! smallest type; then, as long as there is room, the step along a hull that gains most for a byte is taken: Lagrange's
