@@ -705,7 +705,6 @@ mod tests {
     use crate::models::{Hyper, PlanOptions};
     use crate::ops::cache::CacheType;
     use crate::record::{BufDecl, Role};
-    use crate::simd::Fetch;
     use crate::store::kept::Kept;
     use crate::store::{Store, Tune};
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -801,27 +800,6 @@ mod tests {
         ] {
             let of = |stop| logits(model, level, stop, cache, n).unwrap_or_else(|e| panic!("{model}: {e:#}"));
             assert_eq!(of(Stop::new()), of(Stop::default()), "{model} {cache:?} {level:?}");
-        }
-    }
-
-    #[test]
-    fn no_way_to_run_changes_a_bit() {
-        let f16 = CacheType::F16;
-        for model in ["llama-tiny:q4_k_m", "llama-tiny:q8_0", "qwen2-tiny:q5_1", "llama-tiny:f16"] {
-            let want = logits(model, None, Stop::default(), f16, 9).unwrap();
-            for level in Level::available() {
-                for (once, kib, threads) in [(true, 6, 1), (false, 12, 2), (true, 24, 3), (false, 48, 5)] {
-                    let kernel = Kernel { level, fetch: Fetch { once, ahead: kib << 10 } };
-                    let (one, other) =
-                        (Way { kernel, threads }, Way { kernel: Kernel::from(Level::Portable), threads: 2 });
-                    for (few, many) in [(one, other), (other, one)] {
-                        let mut device = CpuDevice::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
-                        device.run_as(few, many);
-                        let got = logits_on(&mut device, model, Stop::default(), f16, 9).unwrap();
-                        assert_eq!(got, want, "{model}: {} and {}", few.title(), many.title());
-                    }
-                }
-            }
         }
     }
 

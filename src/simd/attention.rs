@@ -372,9 +372,10 @@ fn tile_neon_dot<const T: usize, const U: usize, const W: usize>(page: Page, row
 
 /// Any number of rows that share a key-value head, in tiles. The caller has checked the level.
 fn run(level: Level, page: Page, rows: &mut [Row]) {
+    let level = level.built();
     #[cfg(target_arch = "x86_64")]
     let rows = {
-        let wide = if level == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
+        let wide = if matches!(level, Level::Avx512) { rows.len() / TILE * TILE } else { 0 };
         let (eights, rest) = rows.split_at_mut(wide);
         let blocks = if block::takes(page.types, page.p) { wide / TILE } else { 0 };
         let (blocks, eights) = eights.split_at_mut(if blocks > 1 { wide } else { 0 });

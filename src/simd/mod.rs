@@ -156,6 +156,14 @@ impl Level {
         }
     }
 
+    /// The level whose kernels run: this one. In this crate's own unit tests it is the portable one, so that the largest
+    /// functions there are need not be compiled again with them: all levels give the same bits, and that they do is what
+    /// `tests/kernels` and `tests/models` are for.
+    #[inline(always)]
+    const fn built(self) -> Level {
+        if cfg!(test) { Level::Portable } else { self }
+    }
+
     /// The name `ISOBIT_SIMD` takes.
     pub fn name(self) -> &'static str {
         match self {
@@ -206,7 +214,12 @@ pub enum Act<'a> {
 /// `w` is packed (`blocks::pack`); `y` holds the tokens `y_stride` apart. Panics when a length does not fit, when `t` is
 /// not a packed type, when `act` is of the wrong kind, or when this CPU does not have `level`.
 pub fn matvec(kernel: impl Into<Kernel>, t: BlockType, p: &LinearParams, w: &[u32], act: Act, y: &mut [f32]) {
-    let Kernel { level, fetch } = kernel.into();
+    matvec_by(kernel.into(), t, p, w, act, y);
+}
+
+/// [`matvec`], with no parameter of a type: every crate that called it would compile all kernels for itself.
+#[inline(never)]
+fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w: &[u32], act: Act, y: &mut [f32]) {
     let (n_tokens, k, rows, digits) = (p.n_tokens as usize, p.k as usize, p.rows as usize, p.digits as usize);
     let (stride, offset) = (p.y_stride as usize, p.y_offset as usize);
     assert!(level.is_available(), "matvec: this CPU does not have {}", level.name());
@@ -231,7 +244,7 @@ pub fn matvec(kernel: impl Into<Kernel>, t: BlockType, p: &LinearParams, w: &[u3
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             #[cfg(target_arch = "x86_64")]
-            if level == Level::Avx512 && digits == 1 && n_tokens >= many::TOKENS {
+            if matches!(level.built(), Level::Avx512) && digits == 1 && n_tokens >= many::TOKENS {
                 let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
                 if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) }.is_some() {
@@ -467,10 +480,10 @@ impl QuantisedJob<'_> {
             token += unsafe {
                 match (self.digits, left) {
                     // a larger tile with two digits has more sums than registers
-                    (2, _) if matches!(self.level, Level::Portable | Level::Simd128) => {
+                    (2, _) if matches!(self.level.built(), Level::Portable | Level::Simd128) => {
                         self.tile::<F, 1, 2>(row_block, token, out)
                     }
-                    (1, 8..) if const { !F::PAIRED && !F::PANELS } && self.level == Level::Avx512 => {
+                    (1, 8..) if const { !F::PAIRED && !F::PANELS } && matches!(self.level.built(), Level::Avx512) => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
                     (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
@@ -498,7 +511,7 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         // these are the largest functions there are: what `run` never asks for is not compiled
-        let y = match self.level {
+        let y = match self.level.built() {
             Level::Portable if const { T == 1 || T * D == 4 } => {
                 F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg)
             }
@@ -675,7 +688,7 @@ impl FloatsJob<'_> {
         let w = &self.w[row_block * per_row..][..per_row];
         let (k, seg) = (self.k, seg_groups(self.k));
         let x = &self.x[token * k..][..T * k];
-        let y = match (self.level, T) {
+        let y = match (self.level.built(), T) {
             (Level::Portable, 1) => kernels::floats::<_, F, T, PORTABLE_PARTS>(portable::Portable, w, x, k, seg),
             (Level::Portable, _) => kernels::floats::<_, F, T, 1>(portable::Portable, w, x, k, seg),
             // SAFETY: `matvec` asserted that the level is available.
