@@ -521,6 +521,29 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
             Some(kernel) => fused::gate_up(kernel, t, p, inputs[0], inputs[1], &mut out[0]),
             None => ops::gate_up::gate_up(t, p, inputs[0], inputs[1], &mut out[0]),
         },
+        Job::Router(p) => {
+            let [ids, weights] = out else { unreachable!("router writes two buffers") };
+            let (logits, bias) = (floats(inputs[0]), floats(inputs[1]));
+            ops::router::router(p, logits, bias, ids, bytemuck::cast_slice_mut(weights));
+        }
+        Job::ExpertOrder(p) => ops::expert_order::expert_order(p, inputs[0], &mut out[0]),
+        Job::ExpertMatvec(t, p) => {
+            let y = bytemuck::cast_slice_mut(&mut out[0]);
+            ops::expert_linear::expert_linear(t, p, inputs[0], inputs[1], inputs[2], y);
+        }
+        Job::ExpertBias(p) => {
+            ops::expert_bias::expert_bias(p, floats(inputs[0]), inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
+        }
+        Job::ExpertCombine(p) => {
+            let (y, weights) = (floats(inputs[0]), floats(inputs[1]));
+            ops::expert_combine::expert_combine(p, y, weights, bytemuck::cast_slice_mut(&mut out[0]));
+        }
+        Job::SigmoidGate(p) => {
+            ops::sigmoid_gate::sigmoid_gate(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
+        }
+        Job::SwigluOai(p) => {
+            ops::swiglu_oai::swiglu_oai(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
+        }
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }
 }
