@@ -6,8 +6,9 @@
 
 use super::builder::{Builder, Input, Matrix};
 use super::error::PlanError;
+use super::family::Family;
 use super::mixture::Experts;
-use crate::blocks::pack;
+use crate::blocks::{BlockType, pack};
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::{ExpertOrderParams, order_words};
@@ -53,7 +54,9 @@ impl Builder<'_> {
         let router = self.matrix("ffn_gate_inp", h.dim, e.count)?;
         let [wg, wu] = self.gate_up_of(e)?;
         let wd = self.stack("ffn_down_exps", [e.width, h.dim], e)?;
-        self.quantize("ffn_act", &[&wg, &wu, &router], from, w.normed_act);
+        let shared = self.shared_matrices(e)?;
+        let readers: Vec<&Matrix> = [&wg, &wu, &router].into_iter().chain(shared.iter().flatten()).collect();
+        self.quantize("ffn_act", &readers, from, w.normed_act);
         self.linear("router_logits", &router, from, w.normed_act, m.logits); //  [token][expert]
         self.route(e, &m)?;
         self.expert_linear("expert_gate", &wg, [from, w.normed_act], &m, m.gate, e, e.used);
@@ -69,8 +72,8 @@ impl Builder<'_> {
         let p = ExpertCombineParams { n_tokens: 0, dim: h.dim as u32, used: e.used as u32, residual: 0 };
         let binds = vec![m.given, m.weights, w.added];
         self.push("expert_combine", Op::ExpertCombine, Args::ExpertCombine(p), binds); //  [token][dim]
-        if e.shared > 0 {
-            self.shared_expert(e, &m, from)?;
+        if let Some([wg, wu, wd]) = &shared {
+            self.shared_expert([wg, wu, wd], &m, from)?;
             self.add("shared_add", m.shared, w.added);
         }
         self.join("ffn_residual", "post_ffw_norm")
@@ -144,7 +147,7 @@ impl Builder<'_> {
     /// As [`Builder::stack`], of a tensor in which each expert has `of` matrices, of which this is number `which`.
     fn stack_of(
         &mut self,
-        (tensor, t): (usize, crate::blocks::BlockType),
+        (tensor, t): (usize, BlockType),
         [k, rows]: [usize; 2],
         which: usize,
         of: usize,
@@ -207,19 +210,26 @@ impl Builder<'_> {
         self.rows = Rows::Tokens;
     }
 
+    /// Gate, up and down of the expert that all tokens meet, where there is one.
+    fn shared_matrices(&mut self, e: &Experts) -> anyhow::Result<Option<[Matrix; 3]>> {
+        if e.shared == 0 {
+            return Ok(None);
+        }
+        let wg = self.matrix("ffn_gate_shexp", self.h.dim, e.shared)?;
+        let wu = self.matrix("ffn_up_shexp", self.h.dim, e.shared)?;
+        Ok(Some([wg, wu, self.matrix("ffn_down_shexp", e.shared, self.h.dim)?]))
+    }
+
     /// shared = Wdown · (silu(Wgate n) · Wup n), times sigmoid(ws · n) where the file has that, n being `from`.
-    fn shared_expert(&mut self, e: &Experts, m: &Mixture, from: BufId) -> anyhow::Result<()> {
+    fn shared_expert(&mut self, [wg, wu, wd]: [&Matrix; 3], m: &Mixture, from: BufId) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
-        let wg = self.matrix("ffn_gate_shexp", h.dim, e.shared)?;
-        let wu = self.matrix("ffn_up_shexp", h.dim, e.shared)?;
-        self.linear("shared_gate", &wg, from, w.normed_act, w.gate);
-        self.linear("shared_up", &wu, from, w.normed_act, w.up);
-        let p = SwigluParams { n_tokens: 0, dim: e.shared as u32 };
+        self.linear("shared_gate", wg, from, w.normed_act, w.gate);
+        self.linear("shared_up", wu, from, w.normed_act, w.up);
+        let p = SwigluParams { n_tokens: 0, dim: wg.rows as u32 };
         self.push("shared_swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
-        let wd = self.matrix("ffn_down_shexp", e.shared, h.dim)?;
-        self.quantize("shared_mid_act", &[&wd], w.mid, w.mid_act);
-        self.linear("shared_down", &wd, w.mid, w.mid_act, m.shared);
-        if self.h.family == super::Family::Qwen2Moe {
+        self.quantize("shared_mid_act", &[wd], w.mid, w.mid_act);
+        self.linear("shared_down", wd, w.mid, w.mid_act, m.shared);
+        if h.family == Family::Qwen2Moe {
             // one row: a GGUF file has it as a vector
             let ws = self.row("ffn_gate_inp_shexp", h.dim)?;
             self.linear("shared_share", &ws, from, w.normed_act, m.share);
@@ -233,7 +243,8 @@ impl Builder<'_> {
     fn row(&mut self, what: &str, k: usize) -> anyhow::Result<Matrix> {
         let name = self.name(what, "weight");
         let is_vector = self.c.tensor(&name).is_some_and(|t| t.shape.len() == 1);
-        let (tensor, t) = self.claim(&name, if is_vector { &[k][..] } else { &[k, 1] })?;
+        let shape = if is_vector { vec![k] } else { vec![k, 1] };
+        let (tensor, t) = self.claim(&name, &shape)?;
         self.rows_of(tensor, t, k, 0..1, true)
     }
 }

@@ -85,7 +85,7 @@ fn always(family: Family) -> bool {
 
 /// Whether layers behind those that are computed may follow, for guesses at further tokens.
 pub(super) fn may_guess(family: Family) -> bool {
-    matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::Glm4Moe)
+    family == Family::Glm4Moe
 }
 
 /// The experts of a GGUF file; `ffn` is its feed-forward's width.
