@@ -39,11 +39,24 @@ pub fn expert_order(p: &ExpertOrderParams, ids: &[u32], order: &mut [u32]) {
     let (pairs, experts) = (p.n_tokens as usize, p.experts as usize);
     let (first, order) = order.split_at_mut(experts + 1);
     let mut at = 0;
-    for (e, first) in first.iter_mut().enumerate() {
+    for (e, first) in first.iter_mut().take(experts).enumerate() {
         *first = at as u32;
         for pair in (0..pairs).filter(|&pair| ids[pair] as usize == e) {
             order[at] = pair as u32;
             at += 1;
         }
+    }
+    first[experts] = at as u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_sorted_stably() {
+        let mut order = vec![9; order_words(4, 6)];
+        expert_order(&ExpertOrderParams { n_tokens: 6, experts: 4 }, &[3, 1, 1, 0, 3, 1], &mut order);
+        assert_eq!(order, [0, 1, 4, 4, 6, 3, 1, 2, 5, 0, 4]);
     }
 }

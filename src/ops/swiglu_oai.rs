@@ -55,3 +55,22 @@ pub fn element(gate: f32, up: f32, limit: f32) -> f32 {
     let u = within(up, limit);
     canon((g * sigmoid(1.702 * g)) * (u + 1.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_follows_the_f64_formula_within_and_beyond_the_limit() {
+        for i in -200..200 {
+            for u in [-9.0f32, -6.5, 0.0, 3.0, 7.0, 8.0] {
+                let g = i as f32 * 0.1;
+                let (a, b) = (f64::from(g).min(7.0), f64::from(u).clamp(-7.0, 7.0));
+                let want = a / (1.0 + (-1.702 * a).exp()) * (b + 1.0);
+                let found = f64::from(element(g, u, 7.0));
+                assert!((found - want).abs() <= 2e-6 * want.abs() + 1e-9, "{g} {u}: {found} for {want}");
+            }
+        }
+        assert!(element(f32::NAN, 1.0, 7.0).is_nan() && element(1.0, f32::NAN, 7.0).is_nan());
+    }
+}
