@@ -22,7 +22,8 @@
 //! | `chatglm-tiny` | 256 | 2 | 512 | 4 / 2 | 512 | 512 | 1.4 M | tests of chatglm |
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
-//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, and by
+//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, by
+//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe), and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
@@ -54,7 +55,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use isobit::internals::blocks::BlockType;
-use isobit::internals::formats::synthetic::{self, Arch, Role, Shape};
+use isobit::internals::formats::synthetic::{self, Arch, Experts, Role, Shape};
 use rayon::prelude::*;
 
 #[derive(Parser)]
@@ -123,6 +124,21 @@ struct Args {
     /// Positions a query sees in layers with a window, of an architecture that has such; 0 for none
     #[arg(long, default_value_t = 0)]
     window: u32,
+    /// Experts of a layer, in the place of the feed-forward; 0 for none
+    #[arg(long, default_value_t = 0)]
+    experts: u32,
+    /// Experts that a token meets
+    #[arg(long, default_value_t = 2)]
+    used: u32,
+    /// Width of an expert (the feed-forward's unless given)
+    #[arg(long)]
+    expert_ffn: Option<u32>,
+    /// Width of an expert that all tokens meet; 0 for none
+    #[arg(long, default_value_t = 0)]
+    shared: u32,
+    /// Layers in front that have no experts
+    #[arg(long, default_value_t = 0)]
+    dense: u32,
     /// One input channel in 64 has weights this many times the others'
     #[arg(long, num_args = 0..=1, default_missing_value = "8", default_value_t = 1.0, value_name = "FACTOR")]
     outliers: f32,
@@ -230,7 +246,7 @@ impl Preset {
             Preset::Qwen3Tiny | Preset::ChatGlmTiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
         let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
-        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0 }
+        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0, experts: Experts::NONE }
     }
 
     fn arch(self) -> Arch {
@@ -274,7 +290,16 @@ impl Args {
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
             window: self.window,
+            experts: Experts::NONE,
         };
+        let experts = Experts {
+            count: self.experts,
+            used: self.used,
+            width: self.expert_ffn.unwrap_or(shape.ffn),
+            shared: self.shared,
+            dense: self.dense,
+        };
+        let shape = if self.experts > 0 { Shape { experts, ..shape } } else { shape };
         ensure!(
             heads.is_multiple_of(shape.kv_heads),
             "--heads {heads} is not a multiple of --kv-heads {}",
@@ -310,7 +335,8 @@ impl Args {
             Rope::Plain
         });
         ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
-        ensure!(rotary == 1.0 || arch.has_fused_gate(), "--rotary is phi3's and chatglm's");
+        let may_be_partial = arch.has_fused_gate() || arch == Arch::Glm4Moe;
+        ensure!(rotary == 1.0 || may_be_partial, "--rotary is phi3's and chatglm's");
         let original = match (rope, self.original_ctx) {
             (_, Some(n)) => n,
             (Rope::Plain, None) => shape.ctx,
@@ -341,6 +367,8 @@ struct Tensor {
     first: u64,
     /// 1 for norms
     rows: usize,
+    /// matrices that these are of
+    stack: usize,
     cols: usize,
     /// standard deviation of the weights
     std: f64,
@@ -411,8 +439,8 @@ impl Model {
         let tensor = |t: synthetic::Tensor| {
             let fused = s.arch.has_fused_gate() && t.name.ends_with("ffn_up.weight");
             let ty = mix.pick(t.role, s.layers, t.cols);
-            let (rows, cols) = (t.rows as usize, t.cols as usize);
-            Tensor { name: t.name, fused, values: None, first: 0, rows, cols, std: t.std, role: t.role, ty }
+            let (rows, stack, cols) = (t.rows as usize, t.stack as usize, t.cols as usize);
+            Tensor { name: t.name, fused, values: None, first: 0, rows, stack, cols, std: t.std, role: t.role, ty }
         };
         let mut list: Vec<Tensor> = s.tensors().into_iter().map(tensor).collect();
         if self.rope == Rope::Longrope {
@@ -422,6 +450,7 @@ impl Model {
                     fused: false,
                     first: 0,
                     rows: 1,
+                    stack: 1,
                     cols: values.len(),
                     values: Some(values),
                     std: 0.0,

@@ -95,6 +95,14 @@ const GATE_UP: &[Variant] = &[
     variant("lean", "gate_up_lean", 1, [1; 3]),
 ];
 
+/// Linears by experts: a workgroup for 32 rows of a slot, or of an expert and all its slots. Not measured: what the tuner
+/// could feed them says nothing of which experts tokens choose.
+const EXPERT: &[Variant] =
+    &[variant("slots", "expert", 1, [1, 1, 0]), variant(GROUPED, "expert_grouped", 1, [0, 0, 1])];
+
+/// The name of the variant of [`EXPERT`] with a workgroup for an expert.
+const GROUPED: &str = "grouped";
+
 const PLAIN: [&str; 4] = ["attention", "attention_join", "attention_tile", "attention_tile_wide"];
 const QUANTIZED: [&str; 4] =
     ["attention_quantize", "attention_quantize_join", "attention_quantize_tile", "attention_quantize_tile_wide"];
@@ -135,6 +143,9 @@ pub fn of(op: Op) -> &'static [Variant] {
         Op::Matvec(_) => &LINEAR[..6],
         Op::GateUp(t) if is_scaled(t) => &GATE_UP[..2],
         Op::GateUp(_) => GATE_UP,
+        // its sums over all of k have no frame for many tokens
+        Op::ExpertMatvec(t) if t.meets_rows() => &EXPERT[..1],
+        Op::ExpertMatvec(_) => EXPERT,
         Op::Attention(CacheType::F32 | CacheType::F16, _) => ATTENTION,
         Op::Attention(..) => ATTENTION_DIGITS,
         Op::AttentionQuantize(CacheType::F32 | CacheType::F16, _) => ATTENTION_QUANTIZE,
@@ -252,6 +263,9 @@ impl Variant {
     /// Workgroups of the dispatch.
     pub(super) fn groups(&self, args: &Args) -> [u32; 3] {
         let [x, y, z] = args.groups();
+        if let (GROUPED, Args::ExpertLinear(p)) = (self.name, args) {
+            return [p.rows.div_ceil(32), p.held, z];
+        }
         let tokens = match (self.tokens, attention_of(args)) {
             (0, Some(p)) => tile_tokens(p.head_dim),
             (n, _) => n,
@@ -353,6 +367,7 @@ fn untuned(op: Op, args: &Args, room: Room) -> Choice {
         Op::Matvec(t) => [if fetches_ahead(t, room) { 1 } else { 4 }, 3, 2],
         Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
         Op::GateUp(t) => [if fetches_ahead(t, room) { 1 } else { 2 }; CLASSES.len()],
+        Op::ExpertMatvec(t) => [0, 0, usize::from(!t.meets_rows())],
         _ => {
             let place = |name| of(op).iter().position(|v| v.name == name && v.serves(args, room));
             let few = if room.capabilities.hardware { place("split").unwrap_or(0) } else { 0 };
@@ -451,9 +466,9 @@ impl Forced {
             Some((op, name)) => (Some(op), name),
             None => (None, word),
         };
-        let lists = [LINEAR, GATE_UP, ATTENTION, ATTENTION_QUANTIZE, QUANTIZE];
+        let lists = [LINEAR, GATE_UP, EXPERT, ATTENTION, ATTENTION_QUANTIZE, QUANTIZE];
         let known: Vec<&str> = match op {
-            None => LINEAR.iter().chain(ATTENTION).chain(&QUANTIZE[1..]).map(|v| v.name).collect(),
+            None => LINEAR.iter().chain(EXPERT).chain(ATTENTION).chain(&QUANTIZE[1..]).map(|v| v.name).collect(),
             Some(op) => {
                 let list = lists.into_iter().find(|list| op.ends_with(list[0].suffix));
                 let list = list.filter(|_| super::shaders::SHADERS.iter().any(|s| s.name == op));

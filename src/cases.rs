@@ -32,6 +32,7 @@ use std::ops::Range;
 
 mod attention;
 mod channels;
+mod experts;
 mod fused;
 mod scattered;
 mod top_k;
@@ -122,6 +123,8 @@ pub fn ops() -> Vec<Op> {
     );
     list.extend(PAIRS.map(|(a, b, _)| Op::MatvecPair(a, b)));
     list.extend(gate_up::types().map(Op::GateUp));
+    list.extend([Op::Router, Op::ExpertOrder, Op::ExpertBias, Op::ExpertCombine, Op::SigmoidGate, Op::SwigluOai]);
+    list.extend(BlockType::with_kernels().map(Op::ExpertMatvec));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
     list
 }
@@ -155,6 +158,13 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::RopeChannelCacheWrite(k, v) => fused::rope_channel_cache_write(k, v),
         Op::MatvecPair(a, b) => fused::matvec_pair(a, b),
         Op::GateUp(t) => fused::gate_up(t),
+        Op::Router => experts::router(),
+        Op::ExpertOrder => experts::expert_order(),
+        Op::ExpertMatvec(t) => experts::expert_matvec(t),
+        Op::ExpertBias => experts::expert_bias(),
+        Op::ExpertCombine => experts::expert_combine(),
+        Op::SigmoidGate => experts::sigmoid_gate(),
+        Op::SwigluOai => experts::swiglu_oai(),
     }
 }
 

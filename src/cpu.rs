@@ -11,12 +11,14 @@ use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
+use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::gate_up::GateUpParams;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::places::Places;
 use crate::ops::rope::RopeParams;
 use crate::ops::scale::ScaleParams;
+use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
 use crate::record::{Args, Best, BufId, Command, Device, DeviceInfo, Job, Plan, Stats, Step, WeightSource};
@@ -521,7 +523,75 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
             Some(kernel) => fused::gate_up(kernel, t, p, inputs[0], inputs[1], &mut out[0]),
             None => ops::gate_up::gate_up(t, p, inputs[0], inputs[1], &mut out[0]),
         },
+        Job::Router(p) => {
+            let [ids, weights] = out else { unreachable!("router writes two buffers") };
+            let (logits, bias, weights) = (floats(inputs[0]), floats(inputs[1]), bytemuck::cast_slice_mut(weights));
+            match level {
+                Some(_) => simd::router(p, logits, bias, ids, weights),
+                None => ops::router::router(p, logits, bias, ids, weights),
+            }
+        }
+        Job::ExpertOrder(p) => match level {
+            Some(_) => simd::expert_order(p, inputs[0], &mut out[0]),
+            None => ops::expert_order::expert_order(p, inputs[0], &mut out[0]),
+        },
+        Job::ExpertMatvec(t, p) => {
+            let (w, act, y) = (inputs[0], inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
+            let x = if t.is_float() { Act::Floats(floats(act)) } else { Act::Blocks(act) };
+            match kernel {
+                Some(kernel) => simd::expert_matvec(kernel, t, p, w, x, inputs[2], inputs[3], y),
+                None => ops::expert_linear::expert_linear(t, p, w, act, inputs[2], y),
+            }
+        }
+        // one look at few numbers
+        Job::ExpertBias(p) => {
+            ops::expert_bias::expert_bias(p, floats(inputs[0]), inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
+        }
+        Job::ExpertCombine(p) => {
+            let (y, weights) = (floats(inputs[0]), floats(inputs[1]));
+            match level {
+                Some(level) => combine(level, p, y, weights, rows_mut(&mut out[0], p.n_tokens, p.dim)),
+                None => ops::expert_combine::expert_combine(p, y, weights, bytemuck::cast_slice_mut(&mut out[0])),
+            }
+        }
+        Job::SigmoidGate(p) => {
+            let (g, y) = (floats(inputs[0]), rows_mut(&mut out[0], p.n_tokens, p.dim));
+            match level {
+                Some(level) if p.gates == p.dim => team::chunks_mut(y, 1, ELEMENTS, |first, y| {
+                    simd::sigmoid_gate(level, &g[first..][..y.len()], y);
+                }),
+                _ => ops::sigmoid_gate::sigmoid_gate(p, g, y),
+            }
+        }
+        Job::SwigluOai(p) => {
+            let (dim, x) = (p.dim as usize, floats(inputs[0]));
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, 1, |first, y| {
+                let (p, x) = (SwigluOaiParams { n_tokens: (y.len() / dim) as u32, ..*p }, &x[2 * first * dim..]);
+                match level {
+                    Some(level) => {
+                        for (y, x) in y.chunks_exact_mut(dim).zip(x.chunks_exact(2 * dim)) {
+                            simd::swiglu_oai(level, &x[..dim], &x[dim..], p.limit, y);
+                        }
+                    }
+                    None => ops::swiglu_oai::swiglu_oai(&p, x, y),
+                }
+            });
+        }
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
+    }
+}
+
+/// `expert_combine`, whole rows of many tokens or runs of elements of one.
+fn combine(level: Level, p: &ExpertCombineParams, y: &[f32], weights: &[f32], x: &mut [f32]) {
+    let (dim, used) = (p.dim as usize, p.used as usize);
+    let token = |t: usize, first: usize, x: &mut [f32]| {
+        simd::combine(level, p, &y[t * used * dim..][..used * dim], &weights[t * used..][..used], first, x);
+    };
+    match p.n_tokens {
+        1 => team::chunks_mut(x, 1, ELEMENTS, |first, x| token(0, first, x)),
+        _ => team::chunks_mut(x, dim, 1, |first, x| {
+            (first..).zip(x.chunks_exact_mut(dim)).for_each(|(t, x)| token(t, 0, x))
+        }),
     }
 }
 

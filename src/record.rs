@@ -14,6 +14,10 @@ use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
+use crate::ops::expert_bias::ExpertBiasParams;
+use crate::ops::expert_combine::ExpertCombineParams;
+use crate::ops::expert_linear::ExpertLinearParams;
+use crate::ops::expert_order::ExpertOrderParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::{self, GateUpParams};
 use crate::ops::geglu::GegluParams;
@@ -25,10 +29,13 @@ use crate::ops::places::{self, TABLES, Touches};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
+use crate::ops::router::RouterParams;
 use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::swiglu::SwigluParams;
+use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
 use crate::ops::top_k::{ABSENT, K_MAX, PAIR, TopKParams};
 use crate::ops::types::twins;
@@ -268,6 +275,20 @@ operations! {
         .unwrap_or_else(|| panic!("there is no kernel for rows of {} and {}", a.name(), b.name()));
     /// `matvec` of gate and up rows, then `swiglu_quantize`
     GateUp(t: BlockType) => GateUp(GateUpParams), gate_up::stem(t).unwrap_or_else(|| panic!("{} has no gate_up kernel", t.name()));
+    /// experts of each token, and their weights
+    Router => Router(RouterParams), "router";
+    /// (token, slot) pairs by their experts
+    ExpertOrder => ExpertOrder(ExpertOrderParams), "expert_order";
+    /// `matvec` with the matrix of the expert that a slot has chosen
+    ExpertMatvec(t: BlockType) => ExpertLinear(ExpertLinearParams), twins(t).stems.expert;
+    /// bias of such a linear
+    ExpertBias => ExpertBias(ExpertBiasParams), "expert_bias";
+    /// the experts' results times their weights, added up
+    ExpertCombine => ExpertCombine(ExpertCombineParams), "expert_combine";
+    /// y · sigmoid(gate)
+    SigmoidGate => SigmoidGate(SigmoidGateParams), "sigmoid_gate";
+    /// clamped gate · sigmoid(1.702 gate) · (up + 1)
+    SwigluOai => SwigluOai(SwigluOaiParams), "swiglu_oai";
 }
 
 impl Op {
@@ -411,6 +432,20 @@ args! {
     LinearPair(LinearPairParams),
     /// of `*_gate_up`
     GateUp(GateUpParams),
+    /// of `router`
+    Router(RouterParams),
+    /// of `expert_order`
+    ExpertOrder(ExpertOrderParams),
+    /// of `*_expert`
+    ExpertLinear(ExpertLinearParams),
+    /// of `expert_bias`
+    ExpertBias(ExpertBiasParams),
+    /// of `expert_combine`
+    ExpertCombine(ExpertCombineParams),
+    /// of `sigmoid_gate`
+    SigmoidGate(SigmoidGateParams),
+    /// of `swiglu_oai`
+    SwigluOai(SwigluOaiParams),
 }
 
 /// What a command's number of rows follows.

@@ -4,6 +4,7 @@ use super::vocabulary::vocabulary;
 use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::internals::blocks::BlockType;
+use isobit::internals::formats::meta::Value;
 use std::io::Write;
 
 /// Tensors start at multiples of this; the format's default.
@@ -79,6 +80,14 @@ fn metadata(model: &Model) -> Result<Metadata> {
         // which layers have it follows from the architecture
         m.u32(&key("attention.sliding_window"), s.window);
     }
+    for (k, v) in s.expert_keys() {
+        match v {
+            Value::U32(v) => m.u32(&key(k), v),
+            Value::F32(v) => m.f32(&key(k), v),
+            Value::Bool(v) => m.bool(&key(k), v),
+            other => bail!("{k} is a {}", other.type_name()),
+        }
+    }
     s.arch.scales().iter().for_each(|(k, v)| m.f32(&key(k), *v));
     m.f32(&key("attention.layer_norm_rms_epsilon"), 1e-5);
     if s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
@@ -109,11 +118,11 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.string("tokenizer.ggml.model", if bpe { "gpt2" } else { "llama" });
     let rule = match s.arch {
         Arch::ChatGlm => "chatglm-bpe",
-        Arch::Glm4 => "glm4",
+        Arch::Glm4 | Arch::Glm4Moe => "glm4",
         Arch::SmolLm3 => "llama-bpe",
         Arch::Olmo2 => "dbrx",
         Arch::Exaone4 => "exaone4",
-        Arch::Granite => "refact",
+        Arch::Granite | Arch::GraniteMoe => "refact",
         _ => "qwen2",
     };
     m.string("tokenizer.ggml.pre", if bpe { rule } else { "default" });
@@ -176,9 +185,13 @@ pub fn write_model(w: &mut impl Write, model: &Model) -> Result<Summary> {
         let size = t.bytes()?;
         head.text(&t.name);
         // The fastest dimension first.
-        let dims: &[usize] = if t.role.is_vector() { &[t.cols] } else { &[t.cols, t.rows] };
+        let dims = match (t.role.is_vector() || t.rows == 1, t.stack) {
+            (true, _) => vec![t.cols],
+            (false, 1) => vec![t.cols, t.rows],
+            (false, n) => vec![t.cols, t.rows / n, n],
+        };
         head.bytes.extend((dims.len() as u32).to_le_bytes());
-        for &d in dims {
+        for d in dims {
             head.bytes.extend((d as u64).to_le_bytes());
         }
         head.bytes.extend(type_id(t.ty).to_le_bytes());
@@ -201,7 +214,7 @@ pub fn write_model(w: &mut impl Write, model: &Model) -> Result<Summary> {
 /// The file's form of the architecture differs from Hugging Face's in this: queries and keys of a llama (SmolLM3,
 /// Granite) have their rotated pairs side by side. Row of the GGUF matrix that holds row `row` of the Hugging Face one.
 pub fn paired_row(arch: Arch, head_dim: usize, row: usize) -> usize {
-    if !matches!(arch, Arch::Llama | Arch::SmolLm3 | Arch::Granite) {
+    if !matches!(arch, Arch::Llama | Arch::SmolLm3 | Arch::Granite | Arch::GraniteMoe) {
         return row;
     }
     let (head, e) = (row / head_dim, row % head_dim);

@@ -4,6 +4,7 @@ use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
 use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
+use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
@@ -36,6 +37,7 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         "attn_q_norm" => "self_attn.q_norm",
         "attn_k_norm" => "self_attn.k_norm",
         "attn_output" => "self_attn.o_proj",
+        _ if matches!(what, "ffn_gate_inp" | "exp_probs_b") || what.contains("exp") => mixture(what, arch)?,
         "post_attention_norm" if arch == Arch::Glm4 => "post_self_attn_layernorm",
         "post_attention_norm" => "post_attention_layernorm",
         "ffn_norm" if arch == Arch::Gemma3 => "pre_feedforward_layernorm",
@@ -48,7 +50,96 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         "ffn_down" => "mlp.down_proj",
         _ => return None,
     };
-    Some(format!("model.layers.{layer}.{own}.{suffix}"))
+    let dot = if what == "exp_probs_b" { "_" } else { "." };
+    Some(format!("model.layers.{layer}.{own}{dot}{suffix}"))
+}
+
+/// What of a mixture of experts a tensor is; `#` stands for an expert's number.
+fn mixture(what: &str, arch: Arch) -> Option<&'static str> {
+    let names = match arch {
+        Arch::Llama => [
+            "block_sparse_moe.gate",
+            "block_sparse_moe.experts.#.w1",
+            "block_sparse_moe.experts.#.w3",
+            "block_sparse_moe.experts.#.w2",
+        ],
+        Arch::GraniteMoe => [
+            "block_sparse_moe.router.layer",
+            "block_sparse_moe.input_linear",
+            "block_sparse_moe.input_linear",
+            "block_sparse_moe.output_linear",
+        ],
+        _ => ["mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj", "mlp.experts.#.down_proj"],
+    };
+    Some(match (what, arch) {
+        ("ffn_gate_inp", _) => names[0],
+        ("ffn_gate_exps", _) => names[1],
+        ("ffn_up_exps", _) => names[2],
+        ("ffn_down_exps", _) => names[3],
+        ("exp_probs_b", _) => "mlp.gate.e_score_correction",
+        ("ffn_gate_inp_shexp", _) => "mlp.shared_expert_gate",
+        ("ffn_gate_shexp" | "ffn_up_shexp", Arch::GraniteMoe) => "shared_mlp.input_linear",
+        ("ffn_down_shexp", Arch::GraniteMoe) => "shared_mlp.output_linear",
+        ("ffn_gate_shexp", Arch::Glm4Moe) => "mlp.shared_experts.gate_proj",
+        ("ffn_up_shexp", Arch::Glm4Moe) => "mlp.shared_experts.up_proj",
+        ("ffn_down_shexp", Arch::Glm4Moe) => "mlp.shared_experts.down_proj",
+        ("ffn_gate_shexp", _) => "mlp.shared_expert.gate_proj",
+        ("ffn_up_shexp", _) => "mlp.shared_expert.up_proj",
+        ("ffn_down_shexp", _) => "mlp.shared_expert.down_proj",
+        _ => return None,
+    })
+}
+
+/// One tensor of the directory: what it is made of, one after the other.
+struct Whole {
+    name: String,
+    /// slowest dimension first
+    dims: Vec<usize>,
+    parts: Vec<Tensor>,
+}
+
+impl Whole {
+    fn bytes(&self) -> Result<u64> {
+        self.parts.iter().map(Tensor::bytes).sum()
+    }
+}
+
+/// Rows of a stack that belong to one matrix.
+fn of_stack(t: &Tensor, i: usize) -> Tensor {
+    let rows = t.rows / t.stack;
+    let first = t.first + (i * rows * t.cols) as u64;
+    Tensor { name: t.name.clone(), values: None, first, rows, stack: 1, ..*t }
+}
+
+/// The tensors as the directory has them: stacks of experts apart, or gate and up of Granite's together.
+fn wholes(named: Vec<(String, Tensor)>) -> Vec<Whole> {
+    let mut out: Vec<Whole> = Vec::new();
+    for (name, t) in named {
+        if name.contains('#') {
+            out.extend((0..t.stack).map(|i| {
+                let part = of_stack(&t, i);
+                Whole { name: name.replace('#', &i.to_string()), dims: vec![part.rows, part.cols], parts: vec![part] }
+            }));
+            continue;
+        }
+        let rows = t.rows / t.stack;
+        let parts: Vec<Tensor> = (0..t.stack).map(|i| of_stack(&t, i)).collect();
+        if let Some(gate) = out.last_mut().filter(|gate| gate.name == name) {
+            // of each expert the rows of gate, then those of up
+            let at = gate.dims.len() - 2;
+            gate.dims[at] += rows;
+            gate.parts = std::mem::take(&mut gate.parts).into_iter().zip(parts).flat_map(|(a, b)| [a, b]).collect();
+            continue;
+        }
+        let dims = match (t.role.is_vector(), t.stack) {
+            (true, _) => vec![t.cols],
+            (false, 1) => vec![t.rows, t.cols],
+            (false, n) => vec![n, rows, t.cols],
+        };
+        let parts = if t.stack == 1 { vec![t] } else { parts };
+        out.push(Whole { name, dims, parts });
+    }
+    out
 }
 
 /// The tensor's name in ChatGLM's own code.
@@ -118,6 +209,7 @@ fn own_config(model: &Model) -> Value {
 fn config(model: &Model) -> Value {
     let (s, v) = (&model.shape, vocabulary(model.shape.arch, model.shape.vocab as usize));
     let class = match model.shape.arch {
+        Arch::Llama if s.experts.count > 0 => "MixtralForCausalLM",
         Arch::Llama => "LlamaForCausalLM",
         Arch::Phi3 => "Phi3ForCausalLM",
         Arch::Qwen2 => "Qwen2ForCausalLM",
@@ -130,6 +222,11 @@ fn config(model: &Model) -> Value {
         Arch::Glm4 => "Glm4ForCausalLM",
         Arch::Gemma3 => "Gemma3ForCausalLM",
         Arch::Granite => "GraniteForCausalLM",
+        Arch::Qwen2Moe => "Qwen2MoeForCausalLM",
+        Arch::Qwen3Moe => "Qwen3MoeForCausalLM",
+        Arch::GraniteMoe if s.experts.shared > 0 => "GraniteMoeSharedForCausalLM",
+        Arch::GraniteMoe => "GraniteMoeForCausalLM",
+        Arch::Glm4Moe => "Glm4MoeForCausalLM",
     };
     let dtype = match model.mix {
         Mix::F16 => "float16",
@@ -144,7 +241,7 @@ fn config(model: &Model) -> Value {
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Glm4 | Arch::Gemma3) {
+    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma3) {
         c["head_dim"] = s.head_dim.into();
     }
     if model.shape.arch == Arch::Phi3 {
@@ -174,7 +271,7 @@ fn config(model: &Model) -> Value {
             c["query_pre_attn_scalar"] = s.head_dim.into();
             c["rope_local_base_freq"] = 1e4.into();
         }
-        Arch::Granite => {
+        Arch::Granite | Arch::GraniteMoe => {
             let fields = ["embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"];
             for (field, (_, v)) in fields.into_iter().zip(s.arch.scales()) {
                 c[field] = f64::from(*v).into();
@@ -182,6 +279,7 @@ fn config(model: &Model) -> Value {
         }
         _ => {}
     }
+    mixture_config(s, model.rotary, &mut c);
     if matches!(s.arch, Arch::Olmo2 | Arch::Exaone4 | Arch::Gemma3) && (s.window > 0 || s.arch != Arch::Olmo2) {
         c["sliding_window"] = if s.window > 0 { s.window.into() } else { Value::Null };
     }
@@ -204,8 +302,59 @@ fn config(model: &Model) -> Value {
     c
 }
 
+/// What config.json says of experts.
+fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
+    let e = s.experts;
+    if e.count == 0 {
+        return;
+    }
+    let model_type = match s.arch {
+        Arch::Llama => "mixtral",
+        Arch::GraniteMoe if e.shared > 0 => "granitemoeshared",
+        Arch::Qwen2Moe => "qwen2_moe",
+        Arch::Qwen3Moe => "qwen3_moe",
+        Arch::Glm4Moe => "glm4_moe",
+        other => other.name(),
+    };
+    c["model_type"] = model_type.into();
+    c["num_experts_per_tok"] = e.used.into();
+    let count = match s.arch {
+        Arch::Llama | Arch::GraniteMoe => "num_local_experts",
+        Arch::Glm4Moe => "n_routed_experts",
+        _ => "num_experts",
+    };
+    c[count] = e.count.into();
+    if s.arch == Arch::Llama {
+        c["sliding_window"] = Value::Null;
+    } else if s.arch == Arch::GraniteMoe {
+        c["shared_intermediate_size"] = e.shared.into();
+    } else {
+        c["moe_intermediate_size"] = e.width.into();
+    }
+    match s.arch {
+        Arch::Qwen2Moe => {
+            c["shared_expert_intermediate_size"] = e.shared.into();
+            c["norm_topk_prob"] = false.into();
+        }
+        Arch::Qwen3Moe => c["norm_topk_prob"] = true.into(),
+        Arch::Glm4Moe => {
+            c["norm_topk_prob"] = true.into();
+            c["n_shared_experts"] = (e.shared / e.width).into();
+            c["first_k_dense_replace"] = e.dense.into();
+            c["routed_scaling_factor"] = f64::from(GLM_SCALE).into();
+            c["attention_bias"] = true.into();
+            c["use_qk_norm"] = true.into();
+            c["partial_rotary_factor"] = rotary.into();
+            c["n_group"] = 1.into();
+            c["topk_group"] = 1.into();
+            c["bos_token_id"] = Value::Null;
+        }
+        _ => {}
+    }
+}
+
 /// One safetensors file of these tensors.
-fn write_shard(path: &Path, model: &Model, shard: &[(String, Tensor)]) -> Result<()> {
+fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
     let dtype = match model.mix {
         Mix::F16 => "F16",
         Mix::Bf16 => "BF16",
@@ -214,18 +363,17 @@ fn write_shard(path: &Path, model: &Model, shard: &[(String, Tensor)]) -> Result
     let mut head = serde_json::Map::new();
     head.insert("__metadata__".into(), json!({"format": "pt"}));
     let mut end = 0;
-    for (name, t) in shard {
+    for whole in shard {
         let begin = end;
-        end += t.bytes()?;
-        let dims: &[usize] = if t.role.is_vector() { &[t.cols] } else { &[t.rows, t.cols] };
-        head.insert(name.clone(), json!({"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}));
+        end += whole.bytes()?;
+        head.insert(whole.name.clone(), json!({"dtype": dtype, "shape": whole.dims, "data_offsets": [begin, end]}));
     }
     let mut text = serde_json::to_vec(&Value::Object(head))?;
     text.resize(text.len().next_multiple_of(8), b' ');
     let mut file = File::create(path)?;
     file.write_all(&(text.len() as u64).to_le_bytes())?;
     file.write_all(&text)?;
-    for (_, t) in shard {
+    for t in shard.iter().flat_map(|whole| &whole.parts) {
         let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
         let head_dim = model.shape.head_dim as usize;
         write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.shape.arch, head_dim, row) } else { row })?;
@@ -248,8 +396,9 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
         list.into_iter().filter_map(|t| Some((name_of(&t, model.shape.arch, format)?, t))).collect()
     };
     ensure!((1..=named.len()).contains(&shards), "{shards} shards for {} tensors", named.len());
+    let named = wholes(named);
     let mut sum = Summary::default();
-    for (_, t) in &named {
+    for t in named.iter().flat_map(|whole| &whole.parts) {
         sum.parameters += t.rows as u64 * t.cols as u64;
         sum.largest = sum.largest.max(t.bytes()?);
         sum.data += t.bytes()?;
@@ -262,7 +411,7 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
         while first + n + (shards - i - 1) < named.len()
             && (n == 0 || i + 1 == shards || done * (shards as u64) < sum.data * (i as u64 + 1))
         {
-            done += named[first + n].1.bytes()?;
+            done += named[first + n].bytes()?;
             n += 1;
         }
         let file = match shards {
@@ -271,7 +420,7 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
         };
         let shard = &named[first..first + n];
         write_shard(&dir.join(&file), model, shard)?;
-        weight_map.extend(shard.iter().map(|(name, _)| (name.clone(), Value::from(file.as_str()))));
+        weight_map.extend(shard.iter().map(|whole| (whole.name.clone(), Value::from(file.as_str()))));
         first += n;
     }
     let (tokenizer, tokenizer_config) =

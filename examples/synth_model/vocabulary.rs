@@ -50,12 +50,12 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::Llama => sentencepiece(n, &[]),
         Arch::Phi3 => sentencepiece(n, &["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]),
         Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
-        Arch::Glm4 => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
+        Arch::Glm4 | Arch::Glm4Moe => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Gemma3 => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
-        Arch::Olmo2 | Arch::Granite => byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"]),
+        Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"]),
         Arch::SmolLm3 => byte_level(n, &["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]),
         Arch::Exaone4 => byte_level(n, &["[BOS]", "[|user|]", "[|endofturn|]"]),
-        Arch::Qwen2 | Arch::Qwen3 => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+        Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
     }
 }
 
@@ -171,7 +171,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let space = SPACE.to_string();
     let rules = if is_bpe {
-        let is_qwen = matches!(arch, Arch::Qwen2 | Arch::Qwen3);
+        let is_qwen = matches!(arch, Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe);
         let regex = if is_qwen { QWEN_SPLIT } else { GLM_SPLIT };
         let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         // GPT-2's, which comes with the byte level itself
@@ -179,7 +179,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
         let digits = json!({"type": "Digits", "individual_digits": true});
         let steps = match arch {
             Arch::Exaone4 => json!([words]),
-            Arch::Granite => json!([digits, words]),
+            Arch::Granite | Arch::GraniteMoe => json!([digits, words]),
             _ => json!([split, level]),
         };
         [

@@ -286,7 +286,7 @@ pub(super) fn steps(test: &Test, batch: usize, ubatch: usize) -> Vec<Step> {
 /// What a step must do at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// weights, each part once, and the cache up to the step's last position, each word once
+    /// weights, each part once (of experts those that are met, [`shares`]), and the cache up to the step's last position, each word once
     pub bytes: u64,
     /// int8 operations of the linear commands with quantised weights; attention is left out
     pub ops: u64,
@@ -297,6 +297,16 @@ pub struct Cost {
 /// Tokens of the step that a command works on.
 pub(super) fn tokens_of(command: &Command, step: &Step) -> usize {
     if command.rows == Rows::Outputs { step.n_out } else { step.n_tokens }
+}
+
+/// Which share of a buffer of weights a command reads for `n` tokens, and which share of its rows one token meets: all, but
+/// of experts. Of those a token reads the ones chosen for it, and several tokens as many as are met when all experts are
+/// chosen equally often, and by each token anew.
+pub(super) fn shares(command: &Command, n: u64) -> (f64, f64) {
+    let record::Args::ExpertLinear(p) = command.args else { return (1.0, 1.0) };
+    let of_one = f64::from(p.used) / f64::from(p.experts.max(1));
+    let missed = (0..n).fold(1.0, |left, _| left * (1.0 - of_one));
+    (if n == 1 { of_one } else { 1.0 - missed }, of_one)
 }
 
 /// Multiplications of int8 codes per token of the quantised matrices in a buffer; 0 for any other buffer.
@@ -341,10 +351,11 @@ pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
                 embedded = true;
                 continue;
             }
+            let (read, met) = shares(command, n);
             if seen.insert(id) {
-                c.bytes += buffer.words as u64 * 4;
+                c.bytes += (buffer.words as f64 * 4.0 * read) as u64;
             }
-            c.ops += 2 * products(&buffer.role) * n * digits as u64;
+            c.ops += (2.0 * (products(&buffer.role) * n * digits as u64) as f64 * met) as u64;
         }
     }
     let (cached, own) = positions_read(built, step);

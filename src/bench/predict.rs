@@ -3,7 +3,7 @@
 //! each figure is from.
 
 use super::grid::Test;
-use super::measure::{cost, products, steps, tokens_of};
+use super::measure::{cost, products, shares, steps, tokens_of};
 use crate::blocks::pack;
 use crate::models::Built;
 use crate::ops::attention::{CHUNK, SCOPE_OWN};
@@ -317,10 +317,11 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
                 embedded = true;
             }
             (role, _) if role.is_loaded() => {
-                w.bytes += bytes;
-                w.asked += bytes * asked;
-                w.dots += products(role) as f64 * n * digits as f64 / 4.0;
-                w.floats += float_products(role) as f64 * n;
+                let (read, met) = shares(command, n as u64);
+                w.bytes += bytes * read;
+                w.asked += bytes * read * asked;
+                w.dots += products(role) as f64 * n * digits as f64 / 4.0 * met;
+                w.floats += float_products(role) as f64 * n * met;
             }
             (Role::Cache | Role::Recent, _) => {
                 let Some(p) = attention else { continue };

@@ -101,7 +101,7 @@ async fn see(session: &mut Session<'_>, h: &Hyper, ids: &[u32], observed: &mut O
 /// The f32 buffer that a linear reads, or that what it reads was quantised from.
 pub fn input_of(commands: &[Command], index: usize) -> anyhow::Result<BufId> {
     let linear = &commands[index];
-    let Op::Matvec(t) = linear.op else { bail!("{} is no linear", linear.title()) };
+    let (Op::Matvec(t) | Op::ExpertMatvec(t)) = linear.op else { bail!("{} is no linear", linear.title()) };
     let read = linear.binds[1];
     if t.is_float() {
         return Ok(read);

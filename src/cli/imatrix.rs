@@ -15,6 +15,7 @@ use crate::fuse::Fuse;
 use crate::generate::{Session, SessionOptions};
 use crate::models::{PlanOptions, Recent};
 use crate::ops::cache::CacheType;
+use crate::ops::expert_linear::ExpertLinearParams;
 use crate::record::{Args as CommandArgs, BufId};
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -66,8 +67,10 @@ const STEP: usize = 512;
 /// What a matrix met.
 #[derive(Default)]
 struct Met {
+    /// of each column; of experts one matrix after the other
     squares: Vec<f64>,
-    tokens: u32,
+    /// of each matrix
+    tokens: Vec<u32>,
 }
 
 pub fn run(a: ImatrixArgs) -> anyhow::Result<ExitCode> {
@@ -166,7 +169,17 @@ async fn see(session: &mut Session<'_>, ids: &[u32], met: &mut BTreeMap<usize, M
                     let all = met.entry(piece.tensor).or_default();
                     all.squares.resize(p.k as usize, 0.0);
                     all.squares.iter_mut().zip(&sums[&buffer]).for_each(|(sum, s)| *sum += s);
-                    all.tokens += n as u32;
+                    all.tokens.resize(1, 0);
+                    all.tokens[0] += n as u32;
+                }
+            }
+        }
+        if let CommandArgs::ExpertLinear(p) = &command.args {
+            let all = of_experts(session, index, p, n).await?;
+            ensure!(all.squares.iter().all(|v| v.is_finite()), "{}: the model's activations overflowed", command.title());
+            for piece in session.built().plan.buffers[command.binds[0]].role.pieces() {
+                if seen.insert(piece.tensor) {
+                    met.entry(piece.tensor).or_default().add(&all);
                 }
             }
         }
@@ -177,6 +190,33 @@ async fn see(session: &mut Session<'_>, ids: &[u32], met: &mut BTreeMap<usize, M
     }
     session.advance(n);
     Ok(())
+}
+
+impl Met {
+    fn add(&mut self, other: &Met) {
+        self.squares.resize(other.squares.len(), 0.0);
+        self.tokens.resize(other.tokens.len(), 0);
+        self.squares.iter_mut().zip(&other.squares).for_each(|(sum, s)| *sum += s);
+        self.tokens.iter_mut().zip(&other.tokens).for_each(|(sum, n)| *sum += n);
+    }
+}
+
+/// What the experts of a command are about to meet in a step of `n` tokens, each the tokens that chose it.
+async fn of_experts(session: &mut Session<'_>, index: usize, p: &ExpertLinearParams, n: usize) -> anyhow::Result<Met> {
+    let (x, chosen) = (input_of(session.commands(), index)?, session.commands()[index].binds[2]);
+    let (x, ids) = (session.device().read(x).await?, session.device().read(chosen).await?);
+    let (width, experts, share) = (p.k as usize, p.experts as usize, p.share as usize);
+    let mut met = Met { squares: vec![0.0; width * experts], tokens: vec![0; experts] };
+    for (pair, &id) in ids.iter().take(n * p.used as usize).enumerate() {
+        let row = x.get(pair / share * width..).and_then(|x| x.get(..width)).context("a buffer shorter than its tokens")?;
+        let (sums, row) = (met.squares.get_mut(id as usize * width..), bytemuck::cast_slice::<u32, f32>(row));
+        for (sum, v) in sums.context("an expert that is none")?.iter_mut().zip(row) {
+            // a product of two f32 is exact in f64
+            *sum += f64::from(*v) * f64::from(*v);
+        }
+        met.tokens[id as usize] += 1;
+    }
+    Ok(met)
 }
 
 /// Over rows, one after the other, the square of each column.
@@ -196,7 +236,7 @@ fn write(a: &ImatrixArgs, met: BTreeMap<String, Met>, chunks: u32, ctx: u32) -> 
     for (name, met) in met {
         let in_sum2: Vec<f32> = met.squares.iter().map(|v| *v as f32).collect();
         ensure!(in_sum2.iter().all(|v| v.is_finite()), "{name}: the squares of its activations overflowed");
-        sums.insert(name, Sums { in_sum2, counts: vec![met.tokens] });
+        sums.insert(name, Sums { in_sum2, counts: met.tokens });
     }
     // the name alone, so that the file does not depend on where the text lies
     let text = a.file.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());

@@ -1,8 +1,8 @@
 //! `isobit inspect`: what a model file holds.
 
 use super::common::{self, Load};
-use crate::formats::{Activations, Container, ContainerKind, Dtype, Tensor, bump};
-use crate::models::{Hyper, recent_positions};
+use crate::formats::{Activations, Container, ContainerKind, Dtype, Tensor, bump, names};
+use crate::models::{Hyper, output_name, recent_positions};
 use crate::ops::cache::CacheType;
 use clap::Args;
 use serde_json::{Value, json};
@@ -121,6 +121,10 @@ impl Held<'_> {
             "runs": self.hyper.is_ok(),
             "why_not": self.hyper.as_ref().err().map(|e| format!("{e:#}")),
             "cache_bytes_per_token": self.cache.iter().map(|(n, b)| (n.to_string(), json!(b))).collect::<serde_json::Map<_, _>>(),
+            "experts": self.hyper.as_ref().ok().and_then(|h| h.experts.as_ref()).map(|e| json!({
+                "count": e.count, "used": e.used, "width": e.width, "shared": e.shared, "layers_without": e.dense,
+            })),
+            "weight_bytes_per_token": self.hyper.as_ref().ok().map(|h| weights_per_token(c, h)),
             "recent_bytes": self.hyper.as_ref().ok().and_then(recent_bytes),
             "tensors": tensors,
         })
@@ -206,6 +210,19 @@ impl Held<'_> {
             "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
             h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
         )?;
+        if let Some(e) = &h.experts {
+            writeln!(
+                out,
+                "[{tag}] experts={} used={} width={} shared={} layers without={}; weights read per token: {} bytes of {}",
+                e.count,
+                e.used,
+                e.width,
+                e.shared,
+                e.dense.min(h.layers),
+                weights_per_token(self.c, h),
+                self.c.total_bytes()
+            )?;
+        }
         let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
         writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
         writeln!(out, "[{tag}] cache bytes per token: {}", cells(&self.cache))?;
@@ -215,6 +232,25 @@ impl Held<'_> {
         }
         Ok(())
     }
+}
+
+/// Bytes of the weights that one token reads: of experts as many as it meets, of an embedding that is not the output matrix
+/// a row, of layers that are not computed none.
+fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
+    let tied = c.tensor(&output_name(c)).is_none();
+    let of = |t: &Tensor| {
+        let layer = names::layer_of(&t.name);
+        let stacked = layer.and_then(|l| h.experts_of(l)).filter(|e| t.shape.get(2) == Some(&(e.count as u64)));
+        match stacked {
+            _ if h.is_guessing(&t.name) => 0,
+            Some(e) => t.bytes / e.count as u64 * e.used as u64,
+            None if layer.is_none() && !tied && t.name.contains("embd") | t.name.contains("embed") => {
+                t.bytes / t.shape.get(1).copied().unwrap_or(1).max(1)
+            }
+            None => t.bytes,
+        }
+    };
+    c.tensors.iter().map(of).sum()
 }
 
 /// Cached bytes of one position by the type of keys and values; `None` where the type does not fit the heads.

@@ -349,6 +349,7 @@ fn advice(e: &anyhow::Error) -> Option<String> {
             PlanError::Channels { .. } => "--ctk".into(),
             PlanError::RecentCodes => "--kv-recent off".into(),
             PlanError::Buffer { .. } => "--ubatch".into(),
+            PlanError::Slots { used, pairs, .. } => format!("--ubatch {}", pairs / used),
             PlanError::Rows { heads, rows, .. } => format!("--ubatch {}", rows / heads),
             PlanError::Zero | PlanError::Binding { .. } => return None,
         });

@@ -5,7 +5,8 @@
 //! parsed. An index may name plain file names of the same directory only: no separators, no `..`, no drive letters.
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
 //! index does not list are kept, for `models` to judge. Packed matrices and block files beside the weights (`packed`)
-//! become tensors of their block types, and so do the nibbles of ChatGLM's INT4 checkpoints (`int4`).
+//! become tensors of their block types, and so do the nibbles of ChatGLM's INT4 checkpoints (`int4`). The matrices of experts
+//! become one tensor a layer (`stacks`).
 //!
 //! A directory with a `quant_model_description.json` or `quant_model_description_TYPE.json` has msModelSlim's weights
 //! (`slim`). Their files are those whose names begin with `quant_model_weight`, one or with an index, whatever lies beside
@@ -20,7 +21,7 @@ use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
 use super::{Activations, Tensor};
-use super::{int4, slim};
+use super::{int4, slim, stacks};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,8 @@ pub(super) struct WeightFiles {
     pub files: Vec<PathBuf>,
     pub sources: Vec<Source>,
     pub tensors: Vec<Tensor>,
+    /// of those that do not lie in one place, the parts
+    pub stacks: stacks::Stacks,
     pub index: NameIndex,
     /// of the first file
     pub data_start: u64,
@@ -327,7 +330,7 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
         let slim::Resolved { tensors, sources, activations: found } = resolved;
         activations = found;
         let index = super::unique(&tensors, &sources)?;
-        (WeightFiles { files, sources, tensors, index, data_start }, config)
+        (WeightFiles { files, sources, tensors, stacks: stacks::Stacks::new(), index, data_start }, config)
     } else {
         let Some(weights) = open_weights(dir, mode)? else {
             return Ok(None);
@@ -339,7 +342,9 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, index, ..weights }, config)
         } else {
-            (weights, config)
+            let (tensors, stacks) = stacks::gather(weights.tensors, &weights.sources)?;
+            let index = super::unique(&tensors, &weights.sources)?;
+            (WeightFiles { tensors, stacks, index, ..weights }, config)
         }
     };
     let tokenizer = dir.join("tokenizer.json");
@@ -419,7 +424,7 @@ pub(super) fn open_weights(dir: &Path, mode: LoadMode) -> Result<Option<WeightFi
     }
     packed::refuse_repeats(&tensors, &sources)?;
     let index = super::unique(&tensors, &sources)?;
-    Ok(Some(WeightFiles { files, sources, tensors, index, data_start }))
+    Ok(Some(WeightFiles { files, sources, tensors, stacks: stacks::Stacks::new(), index, data_start }))
 }
 
 fn read_index(path: &Path) -> Result<WeightMap, FormatError> {

@@ -31,6 +31,7 @@ pub mod policy;
 pub mod safetensors;
 mod slim;
 pub mod source;
+mod stacks;
 pub mod synthetic;
 
 pub use dtype::Dtype;
@@ -143,6 +144,8 @@ pub struct Container {
     index: NameIndex,
     /// tensors with padding between their rows, by name
     gaps: BTreeMap<String, Gaps>,
+    /// tensors that do not lie in one place
+    stacks: stacks::Stacks,
     /// how matrices of W8A8 want their activations, by name
     activations: BTreeMap<String, Activations>,
     /// the file with metadata or config, where that is not the first with tensors
@@ -350,7 +353,7 @@ impl Container {
                 "none",
             )
         })?;
-        let hf::WeightFiles { files, tensors, index, sources, data_start } = weights;
+        let hf::WeightFiles { files, tensors, index, sources, data_start, .. } = weights;
         Ok(Container {
             version: parsed.version,
             meta: parsed.meta,
@@ -428,9 +431,10 @@ impl Container {
     fn from_hf(parsed: hf::Parsed) -> Result<Container, FormatError> {
         let hf::Parsed { weights, activations, config, tokenizer_json, tokenizer_config, generation_config } = parsed;
         let described_by = weights.files.first().and_then(|f| f.parent()).map(|dir| dir.join("config.json"));
-        let hf::WeightFiles { files, tensors, index, sources, data_start } = weights;
+        let hf::WeightFiles { files, tensors, stacks, index, sources, data_start } = weights;
         Ok(Container {
             data_start,
+            stacks,
             activations,
             config: Some(config),
             tokenizer_json,
@@ -464,6 +468,7 @@ impl Container {
             sources,
             index,
             gaps: BTreeMap::new(),
+            stacks: BTreeMap::new(),
             activations: BTreeMap::new(),
             described_by: None,
         }
@@ -506,6 +511,9 @@ impl Container {
             )
         })?;
         let inside = offset.checked_add(out.len() as u64).is_some_and(|end| end <= t.bytes);
+        if let Some(parts) = self.stacks.get(&t.name).filter(|_| inside) {
+            return self.read_parts(parts, offset, out);
+        }
         match t.offset.checked_add(offset) {
             Some(_) if inside && self.gaps.contains_key(&t.name) => {
                 let Gaps { run, step } = self.gaps[&t.name];
@@ -528,6 +536,23 @@ impl Container {
                 format_args!("{} bytes from {offset} on", out.len()),
             )),
         }
+    }
+
+    /// As [`Container::read`], of a tensor of parts, one after the other. `offset` and length lie within them.
+    fn read_parts(&self, parts: &[Tensor], offset: u64, mut out: &mut [u8]) -> Result<(), FormatError> {
+        let mut first = 0;
+        for t in parts {
+            let at = offset.max(first) - first;
+            if at < t.bytes && !out.is_empty() {
+                let n = (t.bytes - at).min(out.len() as u64) as usize;
+                let (piece, rest) = out.split_at_mut(n);
+                let place = || format!("tensor {} at byte {}", quote(&t.name), t.offset + at);
+                self.sources[t.file].read_at(t.offset + at, piece, &place)?;
+                out = rest;
+            }
+            first += t.bytes;
+        }
+        Ok(())
     }
 
     /// Length and time of the last change of each file, as text: what tells whether a file is still the one it was.

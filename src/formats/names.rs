@@ -42,6 +42,56 @@ const NORMS_AFTER: [(&[&str], Names); 2] = [
     ),
 ];
 
+/// Names that only architectures with experts have, and those of them that mean something else elsewhere; they go before
+/// [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
+const EXPERTS: [(&[&str], Names); 4] = [
+    (
+        &["llama"],
+        &[
+            ("block_sparse_moe.gate", "ffn_gate_inp"),
+            ("block_sparse_moe.experts.w1", "ffn_gate_exps"),
+            ("block_sparse_moe.experts.w3", "ffn_up_exps"),
+            ("block_sparse_moe.experts.w2", "ffn_down_exps"),
+        ],
+    ),
+    (
+        &["granitemoe"],
+        &[
+            ("block_sparse_moe.router.layer", "ffn_gate_inp"),
+            ("block_sparse_moe.input_linear.gate", "ffn_gate_exps"),
+            ("block_sparse_moe.input_linear.up", "ffn_up_exps"),
+            ("block_sparse_moe.output_linear", "ffn_down_exps"),
+            ("shared_mlp.input_linear.gate", "ffn_gate_shexp"),
+            ("shared_mlp.input_linear.up", "ffn_up_shexp"),
+            ("shared_mlp.output_linear", "ffn_down_shexp"),
+        ],
+    ),
+    (
+        &["glm4moe"],
+        &[
+            // the norm before the feed-forward, whose name in a GGUF file is that of one behind attention elsewhere
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("mlp.gate.e_score_correction", "exp_probs_b"),
+            ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+            ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+            ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+        ],
+    ),
+    (
+        &["qwen2moe", "qwen3moe", "glm4moe"],
+        &[
+            ("mlp.gate", "ffn_gate_inp"),
+            ("mlp.experts.gate_proj", "ffn_gate_exps"),
+            ("mlp.experts.up_proj", "ffn_up_exps"),
+            ("mlp.experts.down_proj", "ffn_down_exps"),
+            ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+            ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+            ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+            ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+        ],
+    ),
+];
+
 /// Architectures whose gate and up are one tensor, which GGUF files call `ffn_up`.
 const FUSED: [&str; 3] = ["phi3", "chatglm", "glm4"];
 
@@ -136,7 +186,7 @@ fn layer<'a>(stem: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
 
 /// Names inside a layer of architecture `arch`, in the order in which they are looked for.
 fn names_of(arch: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-    let own = NORMS_AFTER.iter().filter(move |(archs, _)| archs.contains(&arch));
+    let own = NORMS_AFTER.iter().chain(&EXPERTS).filter(move |(archs, _)| archs.contains(&arch));
     own.flat_map(|(_, names)| names.iter()).chain(&LAYER)
 }
 
@@ -184,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_name_goes_over_and_back() {
-        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma3", "granite"] {
+        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma3", "granite", "qwen2moe", "qwen3moe", "granitemoe", "glm4moe"] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {
                 assert_eq!(to_gguf(arch, &format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));

@@ -40,11 +40,20 @@ pub enum Arch {
     Gemma3,
     /// plain, with numbers that embedding, scores, additions and logits are multiplied with
     Granite,
+    /// as Qwen2, with experts, and one that all tokens meet behind a gate
+    Qwen2Moe,
+    /// as Qwen3, with experts
+    Qwen3Moe,
+    /// as Granite, with experts
+    GraniteMoe,
+    /// biases on queries, keys and values, half of a head rotated, norms over each head; experts, and one that all tokens
+    /// meet
+    Glm4Moe,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 11] = [
+    pub const ALL: [Arch; 15] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -56,6 +65,10 @@ impl Arch {
         Arch::Glm4,
         Arch::Gemma3,
         Arch::Granite,
+        Arch::Qwen2Moe,
+        Arch::Qwen3Moe,
+        Arch::GraniteMoe,
+        Arch::Glm4Moe,
     ];
 
     /// GGUF's architecture.
@@ -72,6 +85,10 @@ impl Arch {
             Arch::Glm4 => "glm4",
             Arch::Gemma3 => "gemma3",
             Arch::Granite => "granite",
+            Arch::Qwen2Moe => "qwen2moe",
+            Arch::Qwen3Moe => "qwen3moe",
+            Arch::GraniteMoe => "granitemoe",
+            Arch::Glm4Moe => "glm4moe",
         }
     }
 
@@ -87,7 +104,7 @@ impl Arch {
 
     /// Whether one half of a head is rotated.
     pub fn turns_half(self) -> bool {
-        matches!(self, Arch::ChatGlm | Arch::Glm4)
+        matches!(self, Arch::ChatGlm | Arch::Glm4 | Arch::Glm4Moe)
     }
 
     /// Whether there are norms before attention and the feed-forward.
@@ -98,6 +115,11 @@ impl Arch {
     /// Whether there are norms behind attention and the feed-forward.
     pub fn norms_after(self) -> bool {
         matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma3)
+    }
+
+    /// The name of the norm before the feed-forward.
+    fn ffn_norm(self) -> &'static str {
+        if self == Arch::Glm4Moe { "post_attention_norm.weight" } else { "ffn_norm.weight" }
     }
 
     /// The RoPE base of made-up checkpoints.
@@ -114,13 +136,33 @@ impl Arch {
     pub fn scales(self) -> &'static [(&'static str, f32)] {
         const GRANITE: [(&str, f32); 4] =
             [("embedding_scale", 2.5), ("attention.scale", 0.17), ("residual_scale", 0.7), ("logit_scale", 1.7)];
-        if self == Arch::Granite { &GRANITE } else { &[] }
+        if matches!(self, Arch::Granite | Arch::GraniteMoe) { &GRANITE } else { &[] }
     }
 
     /// By name.
     pub fn parse(s: &str) -> Option<Arch> {
         Arch::ALL.into_iter().find(|a| a.name() == s)
     }
+}
+
+/// The experts of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// of a layer; 0: there are none
+    pub count: u32,
+    /// that a token meets
+    pub used: u32,
+    /// width of one
+    pub width: u32,
+    /// width of the one that all tokens meet; 0: there is none
+    pub shared: u32,
+    /// layers in front that have none
+    pub dense: u32,
+}
+
+impl Experts {
+    /// Of a model without.
+    pub const NONE: Experts = Experts { count: 0, used: 0, width: 0, shared: 0, dense: 0 };
 }
 
 /// The shape of a model.
@@ -150,17 +192,20 @@ pub struct Shape {
     pub tied: bool,
     /// positions a query sees, its own among them; 0: all before it
     pub window: u32,
+    /// instead of the feed-forward
+    pub experts: Experts,
 }
 
 const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> Shape {
     let [dim, layers, ffn, heads, kv_heads, vocab, ctx] = sizes;
-    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied, window: 0 }
+    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied, window: 0, experts: Experts::NONE }
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma3-1b Gemma 3, granite-2b Granite 3; rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 23] = [
+/// gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B; qwen3moe-1b is made up, in the
+/// proportions of the latter. Rotation is unscaled everywhere.
+pub const SHAPES: [Shape; 28] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -193,7 +238,24 @@ pub const SHAPES: [Shape; 23] = [
         ..shape("gemma3-1b", Arch::Gemma3, [1152, 26, 6912, 4, 1, 262_144, 32_768], true)
     },
     shape("granite-2b", Arch::Granite, [2048, 40, 8192, 32, 8, 49_155, 131_072], true),
+    mixture(shape("mixtral-8x7b", Arch::Llama, [4096, 32, 14_336, 32, 8, 32_000, 32_768], false), [8, 2, 14_336, 0, 0]),
+    mixture(shape("qwen3moe-tiny", Arch::Qwen3Moe, [256, 2, 512, 4, 2, 512, 512], false), [6, 2, 96, 0, 0]),
+    mixture(shape("qwen3moe-1b", Arch::Qwen3Moe, [1024, 12, 3072, 16, 2, 32_000, 40_960], true), [64, 8, 384, 0, 0]),
+    mixture(
+        Shape {
+            head_dim: 128,
+            ..shape("qwen3moe-30b", Arch::Qwen3Moe, [2048, 48, 6144, 32, 4, 151_936, 40_960], false)
+        },
+        [128, 8, 768, 0, 0],
+    ),
+    mixture(shape("glm4moe-tiny", Arch::Glm4Moe, [256, 3, 512, 4, 2, 512, 512], false), [6, 3, 96, 96, 1]),
 ];
+
+/// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
+const fn mixture(shape: Shape, sizes: [u32; 5]) -> Shape {
+    let [count, used, width, shared, dense] = sizes;
+    Shape { experts: Experts { count, used, width, shared, dense }, ..shape }
+}
 
 /// What a tensor is: its type and the mean of its noise follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +266,8 @@ pub enum Role {
     Raised(u32),
     /// any other matrix
     Plain,
+    /// the matrix that chooses experts, and what says how much of a shared one is taken: F32 in every mix
+    Router,
     /// one dimension, around 1
     Norm,
     /// one dimension, around 0
@@ -229,6 +293,8 @@ pub struct Tensor {
     pub name: String,
     /// 1 for vectors
     pub rows: u64,
+    /// matrices below each other that the rows are of, equally many of each
+    pub stack: u64,
     /// elements of a row
     pub cols: u64,
     /// standard deviation of the weights
@@ -243,7 +309,7 @@ impl Shape {
         let [dim, ffn, vocab] = [self.dim, self.ffn, self.vocab].map(u64::from);
         let [q, kv] = [self.heads, self.kv_heads].map(|n| u64::from(n) * u64::from(self.head_dim));
         let mut list = Vec::new();
-        let mut add = |name: String, rows, cols, std, role| list.push(Tensor { name, rows, cols, std, role });
+        let mut add = |name: String, rows, cols, std, role| list.push(Tensor { name, rows, stack: 1, cols, std, role });
         let root = |n: u64| 1.0 / (n as f64).sqrt();
         // two additions to the residual stream per layer keep its size; logits get a deviation of 3
         let residual = root(2 * u64::from(self.layers));
@@ -264,7 +330,7 @@ impl Shape {
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
                 add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
             }
-            if matches!(self.arch, Arch::Qwen2 | Arch::Glm4) {
+            if matches!(self.arch, Arch::Qwen2 | Arch::Qwen2Moe | Arch::Glm4 | Arch::Glm4Moe) {
                 // the keys' biases of trained models are far larger than the keys
                 add(b("attn_q.bias"), 1, q, 1.0, Role::Bias);
                 add(b("attn_k.bias"), 1, kv, 4.0, Role::Bias);
@@ -275,7 +341,7 @@ impl Shape {
             }
             let head = u64::from(self.head_dim);
             let normed = match self.arch {
-                Arch::Qwen3 | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
+                Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
                 Arch::Olmo2 => Some((q, kv)),
                 _ => None,
             };
@@ -288,7 +354,28 @@ impl Shape {
                 add(b("post_attention_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
             if self.arch.norms_before() {
-                add(b("ffn_norm.weight"), 1, dim, 0.1, Role::Norm);
+                add(b(self.arch.ffn_norm()), 1, dim, 0.1, Role::Norm);
+            }
+            let Experts { count, width, shared, dense, .. } = self.experts;
+            if count > 0 && i >= dense {
+                // weights of experts: those of `count` one below the other
+                let [n, width, shared] = [count, width, shared].map(u64::from);
+                add(b("ffn_gate_inp.weight"), n, dim, 1.5 * root(dim), Role::Router);
+                if self.arch == Arch::Glm4Moe {
+                    add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
+                }
+                add(b("ffn_gate_exps.weight"), n * width, dim, root(dim), Role::Plain);
+                add(b("ffn_up_exps.weight"), n * width, dim, root(dim), Role::Plain);
+                add(b("ffn_down_exps.weight"), n * dim, width, residual * 2.0 * root(width), Role::Raised(i));
+                if shared > 0 {
+                    if self.arch == Arch::Qwen2Moe {
+                        add(b("ffn_gate_inp_shexp.weight"), 1, dim, root(dim), Role::Router);
+                    }
+                    add(b("ffn_gate_shexp.weight"), shared, dim, root(dim), Role::Plain);
+                    add(b("ffn_up_shexp.weight"), shared, dim, root(dim), Role::Plain);
+                    add(b("ffn_down_shexp.weight"), dim, shared, residual * 2.0 * root(shared), Role::Raised(i));
+                }
+                continue;
             }
             if self.arch.has_fused_gate() {
                 add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
@@ -305,9 +392,39 @@ impl Shape {
         if !self.tied {
             add("output.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
         }
+        for t in list.iter_mut().filter(|t| t.name.ends_with("_exps.weight")) {
+            t.stack = self.experts.count.into();
+        }
         list
     }
 }
+
+impl Shape {
+    /// GGUF's keys about experts, without the architecture.
+    pub fn expert_keys(&self) -> Vec<(&'static str, Value)> {
+        let e = self.experts;
+        if e.count == 0 {
+            return vec![];
+        }
+        let mut list = vec![("expert_count", Value::U32(e.count)), ("expert_used_count", Value::U32(e.used))];
+        if !matches!(self.arch, Arch::Llama | Arch::GraniteMoe) {
+            list.push(("expert_feed_forward_length", Value::U32(e.width)));
+        }
+        if self.arch == Arch::Glm4Moe {
+            list.push(("expert_shared_count", Value::U32(e.shared / e.width.max(1))));
+            list.push(("leading_dense_block_count", Value::U32(e.dense)));
+            list.push(("expert_weights_norm", Value::Bool(true)));
+            list.push(("expert_weights_scale", Value::F32(GLM_SCALE)));
+            list.push(("expert_gating_func", Value::U32(2)));
+        } else if e.shared > 0 {
+            list.push(("expert_shared_feed_forward_length", Value::U32(e.shared)));
+        }
+        list
+    }
+}
+
+/// What weights of experts are multiplied with in made-up models of glm4moe.
+pub const GLM_SCALE: f32 = 1.5;
 
 /// How the matrices of a model are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,7 +456,7 @@ impl Mix {
     /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
-            Role::Norm | Role::Bias => return BlockType::F32,
+            Role::Norm | Role::Bias | Role::Router => return BlockType::F32,
             Role::Output
                 if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q2_k" | "q3_k") =>
             {
@@ -398,7 +515,11 @@ impl Synthetic {
                 Some(_) => (dtype, t.cols),
                 None => (dtype_named("I8")?, t.cols / dtype.block_elems() * dtype.block_bytes()),
             };
-            let shape = if t.role.is_vector() { vec![cols] } else { vec![cols, t.rows] };
+            let shape = match (t.role.is_vector() || t.rows == 1, t.stack) {
+                (true, _) => vec![cols],
+                (false, 1) => vec![cols, t.rows],
+                (false, n) => vec![cols, t.rows / n, n],
+            };
             Ok(gguf_write::Entry { name: t.name.clone(), dtype, shape })
         };
         let entries = list.iter().map(entry).collect::<Result<Vec<_>, FormatError>>()?;
@@ -428,12 +549,13 @@ impl Synthetic {
         ];
         // as their files have them
         let (base, epsilon) = match s.arch {
+            Arch::Llama if s.experts.count > 0 => (1e6, 1e-5),
             Arch::Llama | Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 => (1e4, 1e-5),
-            Arch::Qwen2 | Arch::Qwen3 | Arch::Gemma3 => (1e6, 1e-6),
-            Arch::Exaone4 => (1e6, 1e-5),
+            Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe | Arch::Gemma3 => (1e6, 1e-6),
+            Arch::Exaone4 | Arch::Glm4Moe => (1e6, 1e-5),
             Arch::SmolLm3 => (5e6, 1e-6),
             Arch::Olmo2 => (5e5, 1e-6),
-            Arch::Granite => (1e7, 1e-5),
+            Arch::Granite | Arch::GraniteMoe => (1e7, 1e-5),
         };
         let arch = s.arch.name();
         let mut m = Meta::default();
@@ -445,6 +567,7 @@ impl Synthetic {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
         }
+        s.expert_keys().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), v.clone()));
         s.arch.scales().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::F32(*v)));
         if s.window > 0 {
             put(&format!("{arch}.attention.sliding_window"), Value::U32(s.window));
@@ -782,6 +905,9 @@ mod tests {
             ("gemma3-270m", 0.268),
             ("gemma3-1b", 1.000),
             ("granite-2b", 2.534),
+            ("mixtral-8x7b", 46.70),
+            ("qwen3moe-1b", 1.02),
+            ("qwen3moe-30b", 30.53),
         ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
         }

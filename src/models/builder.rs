@@ -6,6 +6,7 @@
 
 use super::error::{Cached, PlanError};
 use super::family::{HeadNorms, Norms, Rotation};
+use super::experts::Mixture;
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::vector;
 use crate::blocks::{BlockType, pack};
@@ -204,7 +205,12 @@ fn spelling(c: &Container) -> Spelling {
 /// `("attn_q", Some(0), "weight")`. A file that has no name for it gets GGUF's, which it does not have either.
 fn tensor_name(spelling: Spelling, arch: &str, what: &str, layer: Option<usize>, suffix: &str) -> String {
     // GGUF has one name for the feed-forward's first matrix, fused or not
-    let what = if what == "ffn_gate_up" { "ffn_up" } else { what };
+    let what = match (what, arch) {
+        ("ffn_gate_up", _) => "ffn_up",
+        // the one norm there, before the feed-forward
+        ("ffn_norm", "glm4moe") => "post_attention_norm",
+        _ => what,
+    };
     let name = match layer {
         Some(l) => format!("blk.{l}.{what}.{suffix}"),
         None => format!("{what}.{suffix}"),
@@ -219,7 +225,7 @@ pub fn output_name(c: &Container) -> String {
 
 /// What a matrix is multiplied with.
 #[derive(Clone, Copy, PartialEq)]
-enum Input {
+pub(super) enum Input {
     /// activations as they are
     Floats,
     /// quantised in groups of 128
@@ -231,13 +237,14 @@ enum Input {
 /// A matrix in one or several buffers of whole row blocks.
 #[derive(Clone)]
 pub(super) struct Matrix {
-    ty: BlockType,
-    input: Input,
+    pub ty: BlockType,
+    pub input: Input,
     /// columns
-    k: usize,
-    rows: usize,
-    /// (buffer, first row of this matrix, rows)
-    parts: Vec<(BufId, usize, usize)>,
+    pub k: usize,
+    /// of each expert, where it is one for each
+    pub rows: usize,
+    /// (buffer, first row of this matrix, rows), or (buffer, first expert, experts)
+    pub parts: Vec<(BufId, usize, usize)>,
 }
 
 impl Matrix {
@@ -315,16 +322,19 @@ const CHANNEL_OFFSET: f32 = 32768.0;
 
 /// Makes a plan step by step. Weights are claimed where they are used.
 pub(super) struct Builder<'a> {
-    c: &'a Container,
+    pub c: &'a Container,
     pub h: &'a Hyper,
-    o: &'a PlanOptions,
+    pub o: &'a PlanOptions,
     spelling: Spelling,
     buffers: Vec<BufDecl>,
     commands: Vec<Command>,
     claimed: HashSet<String>,
-    layer: Option<usize>,
-    rows: Rows,
+    pub layer: Option<usize>,
+    /// what the number of rows of commands follows that are recorded now
+    pub rows: Rows,
     pub work: Work,
+    /// buffers of the experts' results, from the first layer on that has any
+    pub mixture: Option<Mixture>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -383,6 +393,7 @@ impl<'a> Builder<'a> {
                 mid_act: 0,
                 state: 0,
             },
+            mixture: None,
             embed: Matrix { ty: BlockType::F32, input: Input::Floats, k: 0, rows: 0, parts: vec![] },
             quantised: HashMap::new(),
             pages: Pages::default(),
@@ -435,10 +446,11 @@ impl<'a> Builder<'a> {
         self.work.attended = self.scratch("attended", t * width)?;
         self.work.attended_act = self.scratch("attended_act", t * act_words(width, o.digits))?;
         self.work.added = self.scratch("added", t * h.dim)?;
-        self.work.gate = self.scratch("gate", t * h.ffn)?;
-        self.work.up = self.scratch("up", t * h.ffn)?;
-        self.work.mid = self.scratch("mid", t * h.ffn)?;
-        self.work.mid_act = self.scratch("mid_act", t * act_words(h.ffn, o.digits))?;
+        let ffn = h.plain_ffn();
+        self.work.gate = self.scratch("gate", t * ffn)?;
+        self.work.up = self.scratch("up", t * ffn)?;
+        self.work.mid = self.scratch("mid", t * ffn)?;
+        self.work.mid_act = self.scratch("mid_act", t * act_words(ffn, o.digits))?;
         // positions per cache page: whole chunks, as many as one binding holds
         let pool = o.pool.map_or(n_ctx, positions).max(n_ctx);
         let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / CHUNK * CHUNK;
@@ -608,7 +620,8 @@ impl<'a> Builder<'a> {
         Ok(Some(selected))
     }
 
-    fn buffer(&mut self, name: &str, words: usize, role: Role) -> anyhow::Result<BufId> {
+    /// A buffer, which the device can bind.
+    pub fn buffer(&mut self, name: &str, words: usize, role: Role) -> anyhow::Result<BufId> {
         ensure!(
             words <= self.o.max_binding_words,
             PlanError::Buffer { name: name.into(), bytes: words * 4, limit: self.o.max_binding_words * 4 }
@@ -623,7 +636,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The tensor's index and type.
-    fn claim(&mut self, name: &str, shape: &[usize]) -> anyhow::Result<(usize, BlockType)> {
+    pub fn claim(&mut self, name: &str, shape: &[usize]) -> anyhow::Result<(usize, BlockType)> {
         let file = self.c.files[0].display();
         let index = self.c.index_of(name).with_context(|| format!("{file}: tensor {name} is missing"))?;
         let t = &self.c.tensors[index];
@@ -642,7 +655,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The name in the file of `what.suffix` of this layer.
-    fn name(&self, what: &str, suffix: &str) -> String {
+    pub fn name(&self, what: &str, suffix: &str) -> String {
         tensor_name(self.spelling, self.h.family.name(), what, self.layer, suffix)
     }
 
@@ -652,7 +665,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
-    fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
+    pub fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
         let [v] = self.fused_vector(what, suffix, [len])?;
         Ok(v)
     }
@@ -714,7 +727,8 @@ impl<'a> Builder<'a> {
         Ok(list.try_into().unwrap_or_else(|_| unreachable!("one matrix for each of {N}")))
     }
 
-    fn rows_of(
+    /// Rows of a tensor as a matrix; `whole`: of all its rows.
+    pub fn rows_of(
         &mut self,
         tensor: usize,
         t: BlockType,
@@ -736,18 +750,23 @@ impl<'a> Builder<'a> {
             let role = Role::Weight(vec![Piece { tensor, part: Part::Rows { t, k, row0, rows: n } }]);
             parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
         }
-        let input = match self.c.activations(&self.c.tensors[tensor].name) {
+        Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows: range.len(), parts })
+    }
+
+    /// What a matrix of packed type `ty` is multiplied with.
+    pub fn input_of(&self, tensor: usize, ty: BlockType) -> anyhow::Result<Input> {
+        Ok(match self.c.activations(&self.c.tensors[tensor].name) {
             _ if ty.is_float() => Input::Floats,
             Some(how) if ty.meets_rows() => Input::Rows(how),
             None if ty.meets_rows() => {
                 bail!("{}: nothing says how its activations are quantised", self.c.tensors[tensor].name)
             }
             _ => Input::Groups,
-        };
-        Ok(Matrix { ty, input, k, rows: range.len(), parts })
+        })
     }
 
-    fn push(&mut self, label: &str, op: Op, args: Args, binds: Vec<BufId>) {
+    /// Records a command.
+    pub fn push(&mut self, label: &str, op: Op, args: Args, binds: Vec<BufId>) {
         self.commands.push(Command { op, args, binds, rows: self.rows, layer: self.layer, label: label.to_string() });
     }
 
@@ -779,7 +798,7 @@ impl<'a> Builder<'a> {
     }
 
     /// x += added, or the norm `what` of it in a family that has one there.
-    fn join(&mut self, label: &str, what: &str) -> anyhow::Result<()> {
+    pub fn join(&mut self, label: &str, what: &str) -> anyhow::Result<()> {
         let w = self.work;
         let mut y = w.added;
         if self.h.family.norms() != Norms::Before {
@@ -822,7 +841,7 @@ impl<'a> Builder<'a> {
     }
 
     /// act = x, quantised as `m` asks for.
-    fn quantize_for(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId) {
+    pub fn quantize_for(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId) {
         let k = m.k as u32;
         let rows = |limit, scale, offset| RowQuantizeParams { n_tokens: 0, k, limit, scale, offset };
         let (op, args) = match m.input {
@@ -843,9 +862,7 @@ impl<'a> Builder<'a> {
     /// y = m · x, from x itself or from its blocks `act`, as the weights ask for. Where these were made in another way for
     /// the reader before, they are made anew.
     pub fn linear(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId, y: BufId) {
-        if m.input != Input::Floats && self.quantised.get(&act) != Some(&m.input) {
-            self.quantize_for(&format!("{label}_act"), m, x, act);
-        }
+        let input = self.met_by(label, m, x, act);
         for &(w, row0, rows) in &m.parts {
             let p = LinearParams {
                 n_tokens: 0,
@@ -856,9 +873,19 @@ impl<'a> Builder<'a> {
                 y_offset: row0 as u32,
                 residual: 0,
             };
-            let input = if m.input == Input::Floats { x } else { act };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
         }
+    }
+
+    /// What `m` is multiplied with: x itself, or its blocks `act`, made anew where they are not as `m` asks for.
+    pub fn met_by(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId) -> BufId {
+        if m.input == Input::Floats {
+            return x;
+        }
+        if self.quantised.get(&act) != Some(&m.input) {
+            self.quantize_for(&format!("{label}_act"), m, x, act);
+        }
+        act
     }
 
     /// The norms' epsilon; a subnormal one, which some devices read as 0, is 0.
@@ -1024,6 +1051,9 @@ impl<'a> Builder<'a> {
         gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
     ) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
+        if let Some(e) = self.layer.and_then(|l| h.experts_of(l)) {
+            return self.experts(e);
+        }
         let from = self.norm_before("ffn_norm")?;
         let [wg, wu] = gate_up(self)?;
         self.quantize("ffn_act", &[&wg, &wu], from, w.normed_act);
@@ -1045,7 +1075,8 @@ impl<'a> Builder<'a> {
         self.join("ffn_residual", "post_ffw_norm")
     }
 
-    fn add(&mut self, label: &str, y: BufId, x: BufId) {
+    /// x += y, rows of the model's width.
+    pub fn add(&mut self, label: &str, y: BufId, x: BufId) {
         let p = AddParams { n_tokens: 0, dim: self.h.dim as u32 };
         self.push(label, Op::Add, Args::Add(p), vec![y, x]);
     }
@@ -1056,7 +1087,7 @@ impl<'a> Builder<'a> {
             let known = match t.name.as_str() {
                 "rope_freqs.weight" => true,
                 LONG_FACTORS | SHORT_FACTORS => matches!(self.h.rope_scaling, RopeScaling::LongRope { .. }),
-                name => names::is_frequencies(name),
+                name => names::is_frequencies(name) || self.h.is_guessing(name),
             };
             if !known && !self.claimed.contains(&t.name) {
                 bail!(

@@ -50,6 +50,16 @@ pub enum PlanError {
         /// bytes one binding may have
         limit: usize,
     },
+    /// more pairs of token and expert in a step than a device takes rows
+    #[error("{tokens} tokens that meet {used} experts each are more rows than the {pairs} a step takes; compute {} at once or fewer", .pairs / .used)]
+    Slots {
+        /// tokens of a step
+        tokens: usize,
+        /// experts of a token
+        used: usize,
+        /// rows a step takes
+        pairs: usize,
+    },
     /// more rows in a step than a norm of each head takes
     #[error(
         "{tokens} tokens of {heads} heads in a step are more rows than the {rows} a norm takes; compute {} at once or fewer",

@@ -25,6 +25,14 @@ pub enum Family {
     Gemma3,
     /// Granite 3 and 4, dense
     Granite,
+    /// Qwen1.5-MoE, Qwen2-57B-A14B
+    Qwen2Moe,
+    /// Qwen3-30B-A3B, Qwen3-235B-A22B
+    Qwen3Moe,
+    /// Granite 3, of experts
+    GraniteMoe,
+    /// GLM-4.5, GLM-4.6
+    Glm4Moe,
 }
 
 /// Where a layer norms what goes through attention and through the feed-forward.
@@ -65,7 +73,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 11] = [
+    pub const ALL: [Family; 15] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -77,6 +85,10 @@ impl Family {
         Family::Glm4,
         Family::Gemma3,
         Family::Granite,
+        Family::Qwen2Moe,
+        Family::Qwen3Moe,
+        Family::GraniteMoe,
+        Family::Glm4Moe,
     ];
 
     /// GGUF's `general.architecture`.
@@ -93,6 +105,10 @@ impl Family {
             Family::Glm4 => "glm4",
             Family::Gemma3 => "gemma3",
             Family::Granite => "granite",
+            Family::Qwen2Moe => "qwen2moe",
+            Family::Qwen3Moe => "qwen3moe",
+            Family::GraniteMoe => "granitemoe",
+            Family::Glm4Moe => "glm4moe",
         }
     }
 
@@ -104,10 +120,14 @@ impl Family {
     /// By `model_type` of config.json, which has further names.
     pub(super) fn of_config(model_type: &str) -> Option<Family> {
         match model_type {
-            "mistral" | "smollm" => Some(Family::Llama),
+            "mistral" | "mixtral" | "smollm" => Some(Family::Llama),
             "glm" => Some(Family::ChatGlm),
             "olmo3" => Some(Family::Olmo2),
             "gemma3_text" => Some(Family::Gemma3),
+            "qwen2_moe" => Some(Family::Qwen2Moe),
+            "qwen3_moe" => Some(Family::Qwen3Moe),
+            "granitemoeshared" => Some(Family::GraniteMoe),
+            "glm4_moe" => Some(Family::Glm4Moe),
             other => Family::of_gguf(other),
         }
     }
@@ -129,7 +149,7 @@ impl Family {
     /// The norms of queries and keys.
     pub fn head_norms(self) -> HeadNorms {
         match self {
-            Family::Qwen3 | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
+            Family::Qwen3 | Family::Qwen3Moe | Family::Glm4Moe | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
             Family::Olmo2 => HeadNorms::Whole,
             _ => HeadNorms::None,
         }
@@ -148,7 +168,12 @@ impl Family {
     /// Whether a GGUF file has rotated pairs side by side, and a Hugging Face directory halves: rows of queries and keys
     /// are in another order.
     pub fn is_permuted(self) -> bool {
-        matches!(self, Family::Llama | Family::SmolLm3 | Family::Granite)
+        matches!(self, Family::Llama | Family::SmolLm3) || self.has_scales()
+    }
+
+    /// Whether embedding, scores, what is added to x, and logits are multiplied with numbers of the file.
+    pub fn has_scales(self) -> bool {
+        matches!(self, Family::Granite | Family::GraniteMoe)
     }
 
     /// Whether rotated pairs are (i, i + n_rot/2) rather than (2i, 2i+1).
@@ -158,7 +183,7 @@ impl Family {
 
     /// Whether one half of a head is rotated, in every released model.
     pub(super) fn turns_half(self) -> bool {
-        matches!(self, Family::ChatGlm | Family::Glm4)
+        matches!(self, Family::ChatGlm | Family::Glm4 | Family::Glm4Moe)
     }
 
     /// One layer in so many sees everything, where the others have a window and nothing says which; `None`: all have it.

@@ -4,10 +4,11 @@
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
 use super::family::{Family, Rotation};
+use super::mixture::{self, Experts};
 use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
-use crate::formats::{Container, ContainerKind};
+use crate::formats::{Container, ContainerKind, names};
 use crate::ops::places::CHUNK;
 use anyhow::{Context, bail, ensure};
 
@@ -95,8 +96,12 @@ pub struct Hyper {
     pub head_dim: usize,
     /// rotated elements in a head
     pub n_rot: usize,
+    /// layers behind them, which guess at further tokens: they are not computed
+    pub guessing: usize,
     /// width of the feed-forward layer
     pub ffn: usize,
+    /// what most layers have in the place of that feed-forward
+    pub experts: Option<Experts>,
     /// logits
     pub vocab: usize,
     /// positions the model was trained for
@@ -161,6 +166,7 @@ impl Hyper {
             Ok(())
         };
         within("the number of layers", self.layers, MAX_LAYERS)?;
+        self.experts.as_ref().map_or(Ok(()), Experts::check)?;
         within("the embedding length", self.dim, 1 << 20)?;
         within("the number of heads", self.heads, 4096)?;
         within("the number of key-value heads", self.kv_heads, self.heads)?;
@@ -285,6 +291,26 @@ impl Hyper {
         format!("{main}{local}{none}")
     }
 
+    /// The experts of this layer; `None`: it has a feed-forward as it is.
+    pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
+        self.experts.as_ref().filter(|e| layer >= e.dense)
+    }
+
+    /// The greatest width of a feed-forward that every token goes through; 1 where there is none.
+    pub fn plain_ffn(&self) -> usize {
+        match &self.experts {
+            Some(e) if e.dense == 0 => e.shared.max(1),
+            Some(e) => e.shared.max(self.ffn),
+            None => self.ffn,
+        }
+    }
+
+    /// Whether a tensor belongs to layers that are not computed.
+    pub fn is_guessing(&self, tensor: &str) -> bool {
+        let behind = names::layer_of(tensor).is_some_and(|l| l >= self.layers && l - self.layers < self.guessing);
+        behind || self.guessing > 0 && tensor.starts_with("mtp.")
+    }
+
     /// By which table a layer is rotated.
     pub fn rotation_of(&self, layer: usize) -> Rotation {
         self.rotations.get(layer).copied().unwrap_or(Rotation::Main)
@@ -351,9 +377,6 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         if m.get(&format!("{arch}.{key}")).is_some() { need(key) } else { Ok(default) }
     };
     let float = |key: &str| f64_of(c, &format!("{arch}.{key}"));
-    if opt("expert_count", 0)? > 0 {
-        bail!("{file}: mixture-of-experts models are not supported");
-    }
     let (dim, heads) = (need("embedding_length")?, need("attention.head_count")?);
     ensure!(heads > 0, "{file}: {arch}.attention.head_count is 0");
     let head_dim = opt("attention.key_length", dim / heads)?;
@@ -373,7 +396,10 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         family != Family::Glm4 || n_rot * 2 == head_dim,
         "{file}: {arch}.rope.dimension_count is {n_rot}, expected half of a head of {head_dim}: convert the model again"
     );
-    let layers = need("block_count")?;
+    let (blocks, guessing) = (need("block_count")?, opt("nextn_predict_layers", 0)?);
+    let layers = blocks.checked_sub(guessing).filter(|_| guessing == 0 || mixture::may_guess(family));
+    let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
+    let ffn = need("feed_forward_length")?;
     let window = Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0);
     let rope_base = float("rope.freq_base")?.unwrap_or(10000.0);
     let scales = gguf_scales(c, family, [layers, dim, heads, head_dim])?;
@@ -386,7 +412,9 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         kv_heads: opt("attention.head_count_kv", heads)?,
         head_dim,
         n_rot,
-        ffn: need("feed_forward_length")?,
+        guessing,
+        ffn,
+        experts: mixture::of_gguf(c, family, ffn)?,
         vocab,
         context,
         window,
@@ -407,7 +435,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         tied: None,
         arch: arch.to_string(),
     };
-    if family == Family::Granite && gguf_flag(c, &format!("{arch}.rope.scaling.finetuned"))? == Some(false) {
+    if family.has_scales() && gguf_flag(c, &format!("{arch}.rope.scaling.finetuned"))? == Some(false) {
         return Ok(Hyper { rotations: vec![Rotation::None; layers.min(MAX_LAYERS)], ..h });
     }
     Ok(Hyper { rotations: h.usual_rotations(), ..h })
@@ -439,7 +467,7 @@ fn gguf_scales(c: &Container, family: Family, sizes: [usize; 4]) -> anyhow::Resu
     let file = c.described_by().display();
     let key = |what: &str| f64_of(c, &format!("{}.{what}", family.name()));
     let number = |what: &str, has: bool| anyhow::Ok(key(what)?.filter(|v| has && *v != 0.0).map(|v| v as f32));
-    let granite = family == Family::Granite;
+    let granite = family.has_scales();
     if family == Family::Gemma3 {
         for what in ["attn_logit_softcapping", "final_logit_softcapping"] {
             let cap = key(what)?.unwrap_or(0.0);
@@ -469,7 +497,7 @@ fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Res
         residual: 1.0,
         logits: 1.0,
     };
-    if family == Family::Granite {
+    if family.has_scales() {
         scales = Scales {
             attention: of_granite("attention_multiplier")?,
             embedding: of_granite("embedding_multiplier")?,
@@ -603,7 +631,8 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let model_type = cfg.text("model_type")?.unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
         format!(
-            "{file}: model_type {:?} is not supported (supported: {}, mistral, glm, olmo3)",
+            "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3, qwen2_moe, qwen3_moe, \
+             granitemoeshared, glm4_moe)",
             cut(model_type),
             Family::known()
         )
@@ -626,7 +655,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let head_dim = match opt("head_dim")? {
         Some(n) => n,
         // transformers' default for these does not follow from the width
-        None if [Family::Qwen3, Family::ChatGlm, Family::Glm4].contains(&family) => 128,
+        None if [Family::Qwen3, Family::ChatGlm, Family::Glm4, Family::Glm4Moe].contains(&family) => 128,
         None if family == Family::Gemma3 => 256,
         None => dim / heads,
     };
@@ -635,7 +664,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
     let partial = inner.or(outer).unwrap_or(if family.turns_half() { 0.5 } else { 1.0 });
-    let may_be_partial = [Family::Phi3, Family::ChatGlm].contains(&family);
+    let may_be_partial = [Family::Phi3, Family::ChatGlm, Family::Glm4Moe].contains(&family);
     let expected = match family {
         Family::Glm4 => "0.5",
         _ if may_be_partial => "above 0 and at most 1",
@@ -646,7 +675,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         fits || (may_be_partial && partial > 0.0 && partial < 1.0),
         "{file}: partial_rotary_factor is {partial:?}, expected {expected}"
     );
-    let layers = need("num_hidden_layers")?;
+    let (layers, ffn) = (need("num_hidden_layers")?, need("intermediate_size")?);
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
     let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
     let rotations = match rotated {
@@ -661,6 +690,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         Family::SmolLm3 => 2e6,
         Family::Gemma3 => 1e6,
         Family::Olmo2 if model_type == "olmo3" => 5e5,
+        Family::Llama if model_type == "mixtral" => 1e6,
         _ => 10000.0,
     }));
     let own_base = match (&local, family) {
@@ -680,12 +710,14 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     }
     let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
     let eps = cfg.number("rms_norm_eps")?.unwrap_or(match family {
-        Family::Phi3 | Family::Olmo2 | Family::Exaone4 => 1e-5,
+        Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe => 1e-5,
+        Family::Llama if model_type == "mixtral" => 1e-5,
         Family::ChatGlm | Family::Glm4 => 1.5625e-7,
         _ => 1e-6,
     });
     let qkv_bias = match family {
         Family::ChatGlm | Family::Glm4 => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
+        Family::Glm4Moe => Some(cfg.flag("attention_bias")?.unwrap_or(false)),
         _ => None,
     };
     Ok(Hyper {
@@ -698,7 +730,10 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         kv_heads: opt("num_key_value_heads")?.unwrap_or(heads),
         head_dim,
         n_rot: (head_dim as f64 * partial) as usize,
-        ffn: need("intermediate_size")?,
+        // config.json names none of their tensors: those that are there are passed over
+        guessing: if mixture::may_guess(family) { MAX_LAYERS } else { 0 },
+        ffn,
+        experts: mixture::of_config(cfg, family, ffn)?,
         vocab: need("vocab_size")?,
         context,
         window,
@@ -753,14 +788,15 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     };
     // of OLMo 2 and 3 the second alone has windows
     let may_have = match family {
-        Family::ChatGlm | Family::Glm4 | Family::Granite => false,
+        Family::ChatGlm | Family::Glm4 | Family::Glm4Moe => false,
+        _ if family.has_scales() => false,
         Family::Olmo2 => cfg.text("model_type")? == Some("olmo3"),
         _ => true,
     };
     let always = family.window_period().is_some();
     let sliding = match (family, cfg.flag("use_sliding_window")?) {
         _ if !may_have => None,
-        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3 | Family::SmolLm3, None) => None,
+        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
         // transformers' default
         _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => Some(4096),
         _ => size("sliding_window")?.filter(|w| *w > 0),
@@ -778,7 +814,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     let list = match (said, family) {
         (Some(list), _) => list,
         // a Qwen's layers from max_window_layers on
-        (None, Family::Qwen2 | Family::Qwen3) => {
+        (None, Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe) => {
             let from = size("max_window_layers")?.unwrap_or(28);
             (0..layers).map(|l| l >= from).collect()
         }
@@ -850,7 +886,9 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         kv_heads: need("multi_query_group_num")?,
         head_dim,
         n_rot: head_dim / 2,
+        guessing: 0,
         ffn: need("ffn_hidden_size")?,
+        experts: None,
         vocab: match opt("padded_vocab_size")? {
             Some(n) => n,
             None => need("vocab_size")?,

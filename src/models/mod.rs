@@ -3,9 +3,12 @@
 mod builder;
 mod chatglm;
 mod error;
+mod experts;
 mod family;
+mod glm4moe;
 pub mod hyper;
 mod llama;
+mod mixture;
 mod normed;
 mod phi3;
 mod qwen;
@@ -19,6 +22,7 @@ pub use builder::{
 pub use error::{Cached, PlanError};
 pub use family::{Family, HeadNorms, Norms, Rotation};
 pub use hyper::Hyper;
+pub use mixture::Experts;
 pub use rope::{RopeTable, llama3_divisors};
 pub use weights::{Weights, rope_table, rope_tables};
 
@@ -36,11 +40,12 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
     for l in 0..h.layers {
         b.start_layer(l)?;
         match h.family {
-            Family::Llama | Family::SmolLm3 | Family::Granite => llama::layer(&mut b)?,
+            Family::Llama | Family::SmolLm3 | Family::Granite | Family::GraniteMoe => llama::layer(&mut b)?,
             Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
             Family::Olmo2 | Family::Exaone4 | Family::Gemma3 => normed::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
-            Family::Qwen2 | Family::Qwen3 => qwen::layer(&mut b)?,
+            Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe => qwen::layer(&mut b)?,
+            Family::Glm4Moe => glm4moe::layer(&mut b)?,
         }
     }
     b.finish()

@@ -1,4 +1,4 @@
-//! Qwen2, Qwen2.5 and Qwen3 (dense) as a plan.
+//! Qwen2, Qwen2.5 and Qwen3, dense or of experts, as a plan.
 //!
 //! Qwen2 is a llama layer with biases on queries, keys and values. Qwen3 has no biases, but an RMS norm over each head
 //! of queries and keys before they are rotated, and heads whose width is not tied to the model's. Both rotate in halves
@@ -19,7 +19,7 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     b.linear("q", &wq, w.normed, w.normed_act, w.q); //   [token][heads][head_dim]
     b.linear("k", &wk, w.normed, w.normed_act, w.k); //   [token][kv_heads][head_dim]
     b.linear("v", &wv, w.normed, w.normed_act, w.v); //   [token][kv_heads][head_dim]
-    if h.family == Family::Qwen2 {
+    if matches!(h.family, Family::Qwen2 | Family::Qwen2Moe) {
         b.linear_bias("attn_q", &wq, w.q)?;
         b.linear_bias("attn_k", &wk, w.k)?;
         b.linear_bias("attn_v", &wv, w.v)?;

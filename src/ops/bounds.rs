@@ -114,6 +114,26 @@ fn norms_turns_and_gates_are_normal_where_it_counts() {
 }
 
 #[test]
+fn a_mixture_of_experts_is_normal_where_it_counts() {
+    // parts of a softmax and sigmoids; their sum; a quotient; times a scale
+    let sum = WEIGHT.sum(9).seen();
+    assert!(sum.least >= -73 && WEIGHT.least - sum.most >= -120, "{sum:?}");
+    WEIGHT.times(floats(-20, 20)).canon();
+    // scores with a bias of the file, and the two best of a group
+    let score = WEIGHT.plus(FILE).seen().canon();
+    score.plus(score).seen();
+    // results times weights
+    STORED.times(STORED).seen().sum(9).seen().canon().plus(STORED).seen().canon();
+    // a gate: quotients below 2^-120 are 0; canon comes next
+    STORED.times(floats(-120, 1)).canon();
+    // gate and up clamped: up + 1 is a multiple of 2^-73
+    let up = STORED.plus(floats(0, 1)).seen();
+    STORED.times(floats(0, 1)).seen();
+    STORED.times(floats(-120, 1)).faded();
+    up.times(STORED).canon();
+}
+
+#[test]
 fn attention_is_normal_where_it_counts() {
     let scale = floats(-4, 1);
     for k in [STORED, F16] {

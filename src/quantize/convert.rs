@@ -8,7 +8,7 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{usual_scale, yarn_magnitude};
-use crate::models::{Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
+use crate::models::{Experts, Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
@@ -18,6 +18,8 @@ pub struct Converted {
     pub arch: &'static str,
     /// every key, without `general.file_type`
     pub meta: Meta,
+    /// what was read
+    pub hyper: Hyper,
     /// whether norms are kept less 1, which a GGUF file's are not
     pub norms_less_one: bool,
     /// heads of q and of k whose rows are permuted (GGUF pairs neighbours where the directory pairs halves)
@@ -57,7 +59,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     put("{a}.feed_forward_length", whole(h.ffn)?);
     put("{a}.attention.head_count", whole(h.heads)?);
     put("{a}.attention.head_count_kv", whole(h.kv_heads)?);
-    let follows = [Family::Llama, Family::Phi3, Family::Qwen2, Family::ChatGlm].contains(&h.family);
+    let follows = [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen2Moe, Family::ChatGlm].contains(&h.family);
     if h.head_dim * h.heads != h.dim || !follows {
         put("{a}.attention.key_length", whole(h.head_dim)?);
         put("{a}.attention.value_length", whole(h.head_dim)?);
@@ -76,7 +78,10 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     if let (Family::Gemma3, Some((base, _))) = (h.family, &h.local_rope) {
         put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
     }
-    if h.family == Family::Granite {
+    if let Some(e) = &h.experts {
+        experts(h.family, e, &mut put)?;
+    }
+    if h.family.has_scales() {
         put("{a}.attention.scale", Value::F32(h.attention_scale));
         put("{a}.embedding_scale", Value::F32(h.embedding_scale));
         put("{a}.residual_scale", Value::F32(h.residual_scale));
@@ -129,7 +134,34 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     );
     let norms_less_one = h.family.norms_less_one();
     let meta = Meta { entries };
-    Ok(Converted { arch, meta, norms_less_one, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+    Ok(Converted { arch, meta, hyper: h.clone(), norms_less_one, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+}
+
+/// The keys about experts.
+fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
+    ensure!(
+        e.usual_in(family),
+        "norm_topk_prob is {}, and no key of a {} model in a GGUF file says so; run the directory itself",
+        e.normalise,
+        family.name()
+    );
+    put("{a}.expert_count", whole(e.count)?);
+    put("{a}.expert_used_count", whole(e.used)?);
+    if matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::Glm4Moe) {
+        put("{a}.expert_feed_forward_length", whole(e.width)?);
+    }
+    if family == Family::Glm4Moe {
+        put("{a}.expert_shared_count", whole(e.shared / e.width)?);
+        put("{a}.leading_dense_block_count", whole(e.dense)?);
+        put("{a}.expert_weights_scale", Value::F32(e.scale));
+        put("{a}.expert_weights_norm", Value::Bool(e.normalise));
+        put("{a}.expert_gating_func", Value::U32(2));
+        put("{a}.expert_group_count", whole(e.groups.0)?);
+        put("{a}.expert_group_used_count", whole(e.groups.1)?);
+    } else if e.shared > 0 {
+        put("{a}.expert_shared_feed_forward_length", whole(e.shared)?);
+    }
+    Ok(())
 }
 
 /// A norm that a directory keeps less 1, as GGUF has it.
@@ -197,7 +229,9 @@ mod tests {
             kv_heads: 8,
             head_dim: 64,
             n_rot: 64,
+            guessing: 0,
             ffn: 8192,
+            experts: None,
             vocab: 128_256,
             context: 131_072,
             window: None,

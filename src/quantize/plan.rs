@@ -472,7 +472,11 @@ fn asked_for(c: &Container, o: &Options, mix: Mix, model: &Model, item: &Item) -
         return Ok(if of_directory { Asked::Type(BlockType::F32) } else { Asked::AsItIs });
     }
     let output = item.gguf == "output.weight";
-    if (output && o.leave_output) || item.gguf.ends_with("ffn_gate_inp.weight") {
+    let router = item.gguf.ends_with("ffn_gate_inp.weight");
+    if router && c.kind == ContainerKind::HuggingFace {
+        return Ok(Asked::Type(BlockType::F32));
+    }
+    if (output && o.leave_output) || router {
         return Ok(Asked::AsItIs);
     }
     let by_name = match &item.gguf[..] {
@@ -506,7 +510,8 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
     let mut items = Vec::new();
     for (index, t) in c.tensors.iter().enumerate() {
         // other readers of GGUF files refuse tensors they do not know
-        if names::is_frequencies(&t.name) || names::is_of_cache(&t.name) {
+        // and layers that guess at further tokens are not computed here
+        if names::is_frequencies(&t.name) || names::is_of_cache(&t.name) || converted.hyper.is_guessing(&t.name) {
             continue;
         }
         let gguf = names::to_gguf(converted.arch, &t.name).with_context(|| {
@@ -527,7 +532,10 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
         } else {
             (Data::Tensor { index, to: None, heads, importances: None }, t.dtype)
         };
-        items.push(Item { data, hf: t.name.clone(), gguf, shape: t.shape.clone(), dtype, note: None });
+        // a matrix of one row, which GGUF files have as a vector
+        let is_row = gguf.ends_with("ffn_gate_inp_shexp.weight");
+        let shape = if is_row { vec![t.elems()] } else { t.shape.clone() };
+        items.push(Item { data, hf: t.name.clone(), gguf, shape, dtype, note: None });
     }
     let mut made = |name: &str, values: &[f32]| {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();

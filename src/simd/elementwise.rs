@@ -6,6 +6,7 @@
 
 use super::Level;
 use crate::ops::exact::{canon, fdiv, fsqrt};
+use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::geglu::argument;
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
@@ -82,6 +83,45 @@ fn geglu_body(gate: &[f32], up: &[f32], y: &mut [f32]) {
 }
 
 #[inline(always)]
+fn swiglu_oai_body(gate: &[f32], up: &[f32], limit: f32, y: &mut [f32]) {
+    for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
+        // comparisons with a NaN are false, and it stays
+        let g = if *g > limit { limit } else { *g };
+        let u = if *u > limit { limit } else { *u };
+        let u = if u < -limit { -limit } else { u };
+        *y = canon((g * sigmoid(1.702 * g)) * (u + 1.0));
+    }
+}
+
+/// A gate for each element.
+#[inline(always)]
+fn sigmoid_gate_body(g: &[f32], y: &mut [f32]) {
+    for (y, &g) in y.iter_mut().zip(g) {
+        let s = sigmoid(g);
+        *y = canon(*y * if g.is_nan() { g } else { s });
+    }
+}
+
+/// Elements from `first` on of one token's sum over slots; `y` `[slot][dim]`.
+#[inline(always)]
+fn combine_body(p: &ExpertCombineParams, y: &[f32], weights: &[f32], first: usize, x: &mut [f32]) {
+    /// Elements whose sums are under way.
+    const WIDE: usize = 64;
+
+    for (at, x) in (first..).step_by(WIDE).zip(x.chunks_mut(WIDE)) {
+        let mut acc = [0f32; WIDE];
+        for (y, &w) in y.chunks_exact(p.dim as usize).zip(weights) {
+            for (acc, y) in acc.iter_mut().zip(&y[at..][..x.len()]) {
+                *acc += w * y;
+            }
+        }
+        for (x, &acc) in x.iter_mut().zip(&acc) {
+            *x = if p.residual == 1 { canon(*x + canon(acc)) } else { canon(acc) };
+        }
+    }
+}
+
+#[inline(always)]
 fn rms_norm_body(p: &RmsNormParams, x: &[f32], w: &[f32], y: &mut [f32]) {
     let mut lanes = [0f32; NORM_LANES];
     let (full, rest) = x.as_chunks::<NORM_LANES>();
@@ -147,6 +187,12 @@ macro_rules! for_levels {
 
 for_levels!(swiglu_body => swiglu_avx2, swiglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
 for_levels!(geglu_body => geglu_avx2, geglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
+for_levels!(swiglu_oai_body => swiglu_oai_avx2, swiglu_oai_avx512: (gate: &[f32], up: &[f32], limit: f32, y: &mut [f32]));
+for_levels!(sigmoid_gate_body => sigmoid_gate_avx2, sigmoid_gate_avx512: (g: &[f32], y: &mut [f32]));
+for_levels!(
+    combine_body => combine_avx2, combine_avx512:
+        (p: &ExpertCombineParams, y: &[f32], weights: &[f32], first: usize, x: &mut [f32])
+);
 for_levels!(rms_norm_body => rms_norm_avx2, rms_norm_avx512: (p: &RmsNormParams, x: &[f32], w: &[f32], y: &mut [f32]));
 for_levels!(rope_body => rope_avx2, rope_avx512: (p: &RopeParams, table: &[f32], x: &mut [f32]));
 
@@ -195,6 +241,62 @@ pub fn geglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
         Level::Avx512 => unsafe { geglu_avx512(gate, up, y) },
         // as for swiglu
         _ => geglu_body(gate, up, y),
+    }
+}
+
+/// Clamped gate · sigmoid(1.702 gate) · (up + 1), with the bits of `ops::swiglu_oai` at every level. `gate` and `up`:
+/// one row, as it is stored; `limit` is positive.
+///
+/// Panics when the lengths differ, or when this CPU does not have `level`.
+pub fn swiglu_oai(level: Level, gate: &[f32], up: &[f32], limit: f32, y: &mut [f32]) {
+    assert!(gate.len() == y.len() && up.len() == y.len(), "swiglu_oai: lengths differ");
+    assert!(level.is_available(), "swiglu_oai: this CPU does not have {}", level.name());
+    match level {
+        // SAFETY: the level is available, asserted above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { swiglu_oai_avx2(gate, up, limit, y) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { swiglu_oai_avx512(gate, up, limit, y) },
+        // as for swiglu
+        _ => swiglu_oai_body(gate, up, limit, y),
+    }
+}
+
+/// y = y · sigmoid(g) with a gate for each element, with the bits of `ops::sigmoid_gate` at every level.
+///
+/// Panics when the lengths differ, or when this CPU does not have `level`.
+pub fn sigmoid_gate(level: Level, g: &[f32], y: &mut [f32]) {
+    assert!(g.len() == y.len(), "sigmoid_gate: {} gates for {} elements", g.len(), y.len());
+    assert!(level.is_available(), "sigmoid_gate: this CPU does not have {}", level.name());
+    match level {
+        // SAFETY: the level is available, asserted above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { sigmoid_gate_avx2(g, y) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { sigmoid_gate_avx512(g, y) },
+        // as for swiglu
+        _ => sigmoid_gate_body(g, y),
+    }
+}
+
+/// Elements from `first` on of one token's results times their weights, with the bits of `ops::expert_combine` at every
+/// level. `y` `[slot][dim]`, `weights` `[slot]`, `x` those elements; of the parameters `dim` and `residual` are read.
+///
+/// Panics when a length does not fit, or when this CPU does not have `level`.
+pub fn combine(level: Level, p: &ExpertCombineParams, y: &[f32], weights: &[f32], first: usize, x: &mut [f32]) {
+    assert!(y.len() == weights.len() * p.dim as usize, "combine: {} elements of {} slots", y.len(), weights.len());
+    assert!(level.is_available(), "combine: this CPU does not have {}", level.name());
+    match level {
+        // SAFETY: the level is available, asserted above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { combine_avx2(p, y, weights, first, x) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { combine_avx512(p, y, weights, first, x) },
+        // as for swiglu
+        _ => combine_body(p, y, weights, first, x),
     }
 }
 

@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 /// Calls `f` with `n` floats of this thread's own, whatever they hold. A call within `f` gets others.
-fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+pub(super) fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     thread_local! {
         static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
     }

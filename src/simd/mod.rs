@@ -10,6 +10,7 @@ pub mod elementwise;
 pub mod encode;
 #[cfg(target_arch = "x86_64")]
 mod encode_k;
+mod experts;
 pub mod fused;
 mod kernels;
 mod lanes;
@@ -44,7 +45,8 @@ use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_wo
 use crate::ops::row_quantize::RowQuantizeParams;
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
-pub use elementwise::{geglu, rms_norm_row, rope, swiglu};
+pub use elementwise::{combine, geglu, rms_norm_row, rope, sigmoid_gate, swiglu, swiglu_oai};
+pub use experts::{expert_matvec, expert_order, router};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
 pub use prefetch::{Fetch, cpu_title};
@@ -424,6 +426,11 @@ unsafe impl Send for Out {}
 unsafe impl Sync for Out {}
 
 impl Out {
+    /// The same with a token as the first.
+    fn from_token(&self, token: usize) -> Out {
+        Out { y: self.y.wrapping_add(token * self.stride), ..*self }
+    }
+
     /// Writes the rows of one row block, or adds them to what is there; those past the last row are left out.
     ///
     /// # Safety

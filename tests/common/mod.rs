@@ -173,6 +173,8 @@ pub fn writes_floats(op: Op) -> bool {
             | Op::GateUp(_)
             | Op::Encode(_)
             | Op::TopK
+            | Op::Router
+            | Op::ExpertOrder
     )
 }
 

@@ -33,6 +33,7 @@ mod table {
             Op::MatvecPair(..) => "matvec_pair",
             Op::GateUp(_) => "gate_up",
             Op::Matvec(_) => "linear",
+            Op::ExpertMatvec(_) => "expert_linear",
             other => other.stem(),
         }
     }
@@ -305,7 +306,7 @@ mod table {
     #[test]
     fn numbers_of_layouts_that_shaders_name_are_those_of_rust() {
         let weights = |op| match op {
-            Op::Embed(t) | Op::Matvec(t) | Op::GateUp(t) | Op::MatvecPair(t, _) => Some(t),
+            Op::Embed(t) | Op::Matvec(t) | Op::GateUp(t) | Op::ExpertMatvec(t) | Op::MatvecPair(t, _) => Some(t),
             _ => None,
         };
         let type_of: HashMap<String, BlockType> = cases::ops()

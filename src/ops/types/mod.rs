@@ -51,6 +51,8 @@ pub struct Stems {
     pub matvec: &'static str,
     /// `q4k_gate_up`; there is none of float types and of W8A8
     pub gate_up: &'static str,
+    /// `q4k_expert`
+    pub expert: &'static str,
     /// `q4k_encode`; there is one of three types only
     pub encode: &'static str,
 }
@@ -62,6 +64,7 @@ macro_rules! stems {
             embed: concat!("embed_", $name),
             matvec: concat!($name, "_matvec"),
             gate_up: concat!($name, "_gate_up"),
+            expert: concat!($name, "_expert"),
             encode: concat!($name, "_encode"),
         }
     };

@@ -26,6 +26,7 @@ pub(super) fn plain(config: &Value) -> Value {
 /// Whether this form is known of the model's family.
 pub(super) fn has_form(h: &Hyper) -> bool {
     [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen3, Family::ChatGlm].contains(&h.family)
+        && h.experts.is_none()
 }
 
 /// That it is not.
@@ -41,6 +42,7 @@ pub(super) fn of_gguf(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
     let mut out = Map::new();
     let mut put = |key: &str, v: Value| out.insert(key.into(), v);
     let (model_type, class) = match h.family {
+        _ if h.experts.is_some() => bail!("{file}: {}", no_form("mixture-of-experts")),
         // transformers has a window for this one alone
         Family::Llama if h.window.is_some() => ("mistral", "MistralForCausalLM"),
         Family::Llama => ("llama", "LlamaForCausalLM"),

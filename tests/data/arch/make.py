@@ -38,6 +38,12 @@ CASES = {
     "glm4": ("--arch glm4 --head-dim 24 --outliers 8", 96, 8),
     "gemma3": ("--arch gemma3 --tied --layers 7 --window 20 --dim 72 --ffn 100 --head-dim 32 --rope linear", 96, 8),
     "granite": ("--arch granite --tied --head-dim 32", 96, 8),
+    "mixtral": ("--experts 5 --used 2", 96, 8),
+    "qwen2moe": ("--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72", 96, 8),
+    "qwen3moe": ("--arch qwen3moe --experts 6 --used 3 --expert-ffn 40 --head-dim 32 --outliers 8", 96, 8),
+    "granitemoe": ("--arch granitemoe --tied --head-dim 32 --experts 5 --used 3", 96, 8),
+    "granitemoe_shared": ("--arch granitemoe --tied --head-dim 32 --experts 5 --used 2 --shared 56", 96, 8),
+    "glm4moe": ("--arch glm4moe --layers 3 --head-dim 24 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1", 96, 8),
 }
 
 

@@ -1,0 +1,250 @@
+//! The feed-forward of a mixture of experts.
+//!
+//! A router gives each token some experts and their weights, in the order in which it prefers them; a pair of token and
+//! such a slot is a row of everything between. Matrices of experts lie in one buffer, expert after expert, each padded to
+//! whole blocks of 32 rows, and in several buffers where one would exceed the binding limit.
+
+use super::builder::{Builder, Input, Matrix};
+use super::error::PlanError;
+use super::family::Family;
+use super::mixture::Experts;
+use crate::blocks::{BlockType, pack};
+use crate::ops::expert_combine::ExpertCombineParams;
+use crate::ops::expert_linear::ExpertLinearParams;
+use crate::ops::expert_order::{ExpertOrderParams, order_words};
+use crate::ops::linear::{ROW_BLOCK, act_words};
+use crate::ops::sigmoid_gate::SigmoidGateParams;
+use crate::ops::swiglu::SwigluParams;
+use crate::record::{Args, BufId, Op, Part, Piece, Role, Rows};
+use anyhow::{Context, ensure};
+
+/// Workgroups of one dimension that every adapter dispatches.
+const MAX_GROUPS: usize = 65535;
+
+/// Buffers between the router and what comes out, the same for all layers.
+#[derive(Clone, Copy)]
+pub(super) struct Mixture {
+    /// `[token][expert]`
+    logits: BufId,
+    /// chosen experts, `[token][slot]`
+    ids: BufId,
+    /// their weights, `[token][slot]`
+    weights: BufId,
+    /// pairs by expert (`ops::expert_order`)
+    order: BufId,
+    /// `[token][slot][width]`
+    gate: BufId,
+    up: BufId,
+    mid: BufId,
+    /// the same, quantised
+    mid_act: BufId,
+    /// what experts give, `[token][slot][dim]`
+    given: BufId,
+    /// what the shared expert gives, `[token][dim]`
+    shared: BufId,
+    /// how much of it is taken, `[token]`
+    share: BufId,
+}
+
+impl Builder<'_> {
+    /// x += sum over slots of weight · expert(n) + shared(n), n = norm(x); expert(n) = Wdown · (silu(Wgate n) · Wup n).
+    pub fn experts(&mut self, e: &Experts) -> anyhow::Result<()> {
+        let (h, w, m) = (self.h, self.work, self.buffers_of(e)?);
+        let from = self.norm_before("ffn_norm")?;
+        let router = self.matrix("ffn_gate_inp", h.dim, e.count)?;
+        let [wg, wu] = self.gate_up_of(e)?;
+        let wd = self.stack("ffn_down_exps", [e.width, h.dim], e)?;
+        let shared = self.shared_matrices(e)?;
+        let readers: Vec<&Matrix> = [&wg, &wu, &router].into_iter().chain(shared.iter().flatten()).collect();
+        self.quantize("ffn_act", &readers, from, w.normed_act);
+        self.linear("router_logits", &router, from, w.normed_act, m.logits); //  [token][expert]
+        self.route(e, &m)?;
+        self.expert_linear("expert_gate", &wg, [from, w.normed_act], &m, m.gate, e, e.used);
+        self.expert_linear("expert_up", &wu, [from, w.normed_act], &m, m.up, e, e.used);
+        self.rows = Rows::Heads(e.used as u32);
+        let p = SwigluParams { n_tokens: 0, dim: e.width as u32 };
+        self.push("expert_swiglu", Op::Swiglu, Args::Swiglu(p), vec![m.gate, m.up, m.mid]);
+        if wd.input != Input::Floats {
+            self.quantize_for("expert_mid_act", &wd, m.mid, m.mid_act);
+        }
+        self.rows = Rows::Tokens;
+        self.expert_linear("expert_down", &wd, [m.mid, m.mid_act], &m, m.given, e, 1);
+        let p = ExpertCombineParams { n_tokens: 0, dim: h.dim as u32, used: e.used as u32, residual: 0 };
+        let binds = vec![m.given, m.weights, w.added];
+        self.push("expert_combine", Op::ExpertCombine, Args::ExpertCombine(p), binds); //  [token][dim]
+        if let Some([wg, wu, wd]) = &shared {
+            self.shared_expert([wg, wu, wd], &m, from)?;
+            self.add("shared_add", m.shared, w.added);
+        }
+        self.join("ffn_residual", "post_ffw_norm")
+    }
+
+    /// Makes the buffers when the first layer asks for them.
+    fn buffers_of(&mut self, e: &Experts) -> anyhow::Result<Mixture> {
+        if let Some(m) = self.mixture {
+            return Ok(m);
+        }
+        let (t, dim) = (self.o.ubatch, self.h.dim);
+        let pairs = t.saturating_mul(e.used);
+        ensure!(pairs <= MAX_GROUPS, PlanError::Slots { tokens: t, used: e.used, pairs: MAX_GROUPS });
+        let m = Mixture {
+            logits: self.scratch("router_logits", t * e.count)?,
+            ids: self.scratch("expert_ids", pairs)?,
+            weights: self.scratch("expert_weights", pairs)?,
+            order: self.scratch("expert_order", order_words(e.count, pairs))?,
+            gate: self.scratch("expert_gate", pairs * e.width)?,
+            up: self.scratch("expert_up", pairs * e.width)?,
+            mid: self.scratch("expert_mid", pairs * e.width)?,
+            mid_act: self.scratch("expert_mid_act", pairs * act_words(e.width, self.o.digits))?,
+            given: self.scratch("expert_given", pairs * dim)?,
+            shared: if e.shared > 0 { self.scratch("shared_expert", t * dim)? } else { 0 },
+            share: if e.shared > 0 { self.scratch("shared_expert_gate", t)? } else { 0 },
+        };
+        self.mixture = Some(m);
+        Ok(m)
+    }
+
+    /// ids and weights of each token's experts, and the pairs by expert.
+    fn route(&mut self, e: &Experts, m: &Mixture) -> anyhow::Result<()> {
+        let biased = e.sigmoid && self.has("exp_probs_b", "bias");
+        // without one the operation reads nothing there
+        let bias = if biased { self.vector("exp_probs_b", "bias", e.count)? } else { m.logits };
+        let binds = vec![m.logits, bias, m.ids, m.weights];
+        self.push("router", Op::Router, Args::Router(e.router(biased)), binds);
+        let p = ExpertOrderParams { n_tokens: 0, experts: e.count as u32 };
+        self.rows = Rows::Heads(e.used as u32);
+        self.push("expert_order", Op::ExpertOrder, Args::ExpertOrder(p), vec![m.ids, m.order]);
+        self.rows = Rows::Tokens;
+        Ok(())
+    }
+
+    /// Gate and up of all experts: two tensors, or one in which each expert's rows of gate stand before those of up.
+    fn gate_up_of(&mut self, e: &Experts) -> anyhow::Result<[Matrix; 2]> {
+        let dim = self.h.dim;
+        if !self.has("ffn_gate_up_exps", "weight") {
+            return Ok([self.stack("ffn_gate_exps", [dim, e.width], e)?, self.stack("ffn_up_exps", [dim, e.width], e)?]);
+        }
+        let name = self.name("ffn_gate_up_exps", "weight");
+        let found = self.claim(&name, &[dim, 2 * e.width, e.count])?;
+        Ok([self.stack_of(found, [dim, e.width], 0, 2, e)?, self.stack_of(found, [dim, e.width], 1, 2, e)?])
+    }
+
+    /// The matrices of all experts, `[expert][rows][k]`.
+    fn stack(&mut self, what: &str, [k, rows]: [usize; 2], e: &Experts) -> anyhow::Result<Matrix> {
+        let name = self.name(what, "weight");
+        if let (None, Some(old)) = (self.c.tensor(&name), self.c.tensor(&name.replace("_exps.", ".0."))) {
+            let file = self.c.files[0].display();
+            anyhow::bail!(
+                "{file}: tensor {}: a tensor for each expert, as old conversions have it, is not supported; convert the model \
+                 again",
+                old.name
+            );
+        }
+        let found = self.claim(&name, &[k, rows, e.count])?;
+        self.stack_of(found, [k, rows], 0, 1, e)
+    }
+
+    /// As [`Builder::stack`], of a tensor in which each expert has `of` matrices, of which this is number `which`.
+    fn stack_of(
+        &mut self,
+        (tensor, t): (usize, BlockType),
+        [k, rows]: [usize; 2],
+        which: usize,
+        of: usize,
+        e: &Experts,
+    ) -> anyhow::Result<Matrix> {
+        let (name, ty) = (self.c.tensors[tensor].name.clone(), pack::packed_type(t));
+        let words = pack::packed_words(ty, rows, k);
+        let (most, limit) = (self.o.max_binding_words / words.max(1), self.o.max_binding_words * 4);
+        ensure!(most > 0, PlanError::Binding { what: format!("the rows of an expert of tensor {name}"), limit });
+        let whole = of == 1 && rows.is_multiple_of(ROW_BLOCK);
+        let mut parts = Vec::new();
+        for first in (0..e.count).step_by(most) {
+            let n = most.min(e.count - first);
+            let piece = |row0, rows| Piece { tensor, part: Part::Rows { t, k, row0, rows } };
+            let pieces = if whole {
+                vec![piece(first * rows, n * rows)]
+            } else {
+                (first..first + n).map(|i| piece((i * of + which) * rows, rows)).collect()
+            };
+            let half = if of == 1 { String::new() } else { format!(", part {which}") };
+            let label = if n == e.count { format!("{name}{half}") } else { format!("{name} experts {first}..{}{half}", first + n) };
+            let held = words.checked_mul(n).with_context(|| format!("tensor {name} is larger than memory"))?;
+            parts.push((self.buffer(&label, held, Role::Weight(pieces))?, first, n));
+        }
+        Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows, parts })
+    }
+
+    /// y = m of the expert of each pair · x; `from` are x and its blocks, `[token]` where `share` slots have a row together,
+    /// `[token][slot]` where that is 1.
+    #[expect(clippy::too_many_arguments, reason = "what a linear has, and what says which matrix")]
+    fn expert_linear(
+        &mut self,
+        label: &str,
+        m: &Matrix,
+        [x, act]: [BufId; 2],
+        mixture: &Mixture,
+        y: BufId,
+        e: &Experts,
+        share: usize,
+    ) {
+        let input = self.met_by(label, m, x, act);
+        self.rows = Rows::Heads(e.used as u32);
+        for &(w, expert0, held) in &m.parts {
+            let p = ExpertLinearParams {
+                n_tokens: 0,
+                k: m.k as u32,
+                rows: m.rows as u32,
+                digits: if m.input == Input::Groups { self.o.digits as u32 } else { 1 },
+                y_stride: m.rows as u32,
+                y_offset: 0,
+                used: e.used as u32,
+                share: share as u32,
+                experts: e.count as u32,
+                expert0: expert0 as u32,
+                held: held as u32,
+            };
+            let binds = vec![w, input, mixture.ids, mixture.order, y];
+            self.push(label, Op::ExpertMatvec(m.ty), Args::ExpertLinear(p), binds);
+        }
+        self.rows = Rows::Tokens;
+    }
+
+    /// Gate, up and down of the expert that all tokens meet, where there is one.
+    fn shared_matrices(&mut self, e: &Experts) -> anyhow::Result<Option<[Matrix; 3]>> {
+        if e.shared == 0 {
+            return Ok(None);
+        }
+        let wg = self.matrix("ffn_gate_shexp", self.h.dim, e.shared)?;
+        let wu = self.matrix("ffn_up_shexp", self.h.dim, e.shared)?;
+        Ok(Some([wg, wu, self.matrix("ffn_down_shexp", e.shared, self.h.dim)?]))
+    }
+
+    /// shared = Wdown · (silu(Wgate n) · Wup n), times sigmoid(ws · n) where the file has that, n being `from`.
+    fn shared_expert(&mut self, [wg, wu, wd]: [&Matrix; 3], m: &Mixture, from: BufId) -> anyhow::Result<()> {
+        let (h, w) = (self.h, self.work);
+        self.linear("shared_gate", wg, from, w.normed_act, w.gate);
+        self.linear("shared_up", wu, from, w.normed_act, w.up);
+        let p = SwigluParams { n_tokens: 0, dim: wg.rows as u32 };
+        self.push("shared_swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
+        self.quantize("shared_mid_act", &[wd], w.mid, w.mid_act);
+        self.linear("shared_down", wd, w.mid, w.mid_act, m.shared);
+        if h.family == Family::Qwen2Moe {
+            // one row: a GGUF file has it as a vector
+            let ws = self.row("ffn_gate_inp_shexp", h.dim)?;
+            self.linear("shared_share", &ws, from, w.normed_act, m.share);
+            let p = SigmoidGateParams { n_tokens: 0, dim: h.dim as u32, gates: 1 };
+            self.push("shared_sigmoid", Op::SigmoidGate, Args::SigmoidGate(p), vec![m.share, m.shared]);
+        }
+        Ok(())
+    }
+
+    /// A matrix of one row, which may be a tensor of one dimension.
+    fn row(&mut self, what: &str, k: usize) -> anyhow::Result<Matrix> {
+        let name = self.name(what, "weight");
+        let is_vector = self.c.tensor(&name).is_some_and(|t| t.shape.len() == 1);
+        let shape = if is_vector { vec![k] } else { vec![k, 1] };
+        let (tensor, t) = self.claim(&name, &shape)?;
+        self.rows_of(tensor, t, k, 0..1, true)
+    }
+}

@@ -1,0 +1,202 @@
+//! What a file says of its experts: how many, which a token meets, and how they are weighted.
+
+use super::family::Family;
+use crate::formats::Container;
+use crate::formats::json::Fields;
+use crate::ops::router::{RouterParams, SIGMOID, SOFTMAX};
+use anyhow::{Context, ensure};
+
+/// Experts in the place of a feed-forward: a router chooses some for each token, and what they give is added up by its
+/// weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// experts of a layer
+    pub count: usize,
+    /// that a token meets
+    pub used: usize,
+    /// width of the feed-forward of one
+    pub width: usize,
+    /// width of that which all tokens meet; 0: there is none
+    pub shared: usize,
+    /// whether weights are sigmoids of the router's logits rather than their softmax
+    pub sigmoid: bool,
+    /// whether the weights of a token are divided by their sum
+    pub normalise: bool,
+    /// what weights are multiplied with
+    pub scale: f32,
+    /// groups of experts, and how many of them are kept; 1 group: there are none
+    pub groups: (usize, usize),
+    /// layers in front that have none
+    pub dense: usize,
+}
+
+impl Experts {
+    /// The router's parameters, `biased` where a bias is added to what experts are chosen by.
+    pub(super) fn router(&self, biased: bool) -> RouterParams {
+        RouterParams {
+            n_tokens: 0,
+            experts: self.count as u32,
+            used: self.used as u32,
+            kind: if self.sigmoid { SIGMOID } else { SOFTMAX },
+            normalise: self.normalise.into(),
+            scale: self.scale,
+            groups: self.groups.0 as u32,
+            groups_used: self.groups.1 as u32,
+            biased: biased.into(),
+        }
+    }
+
+    /// What no plan may be made of. Errors: one line.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let within = |what: &str, v: usize, max: usize| {
+            ensure!(v <= max, "{what} is {v}, expected at most {max}");
+            Ok(())
+        };
+        within("the number of experts", self.count, 1 << 20)?;
+        within("the number of experts a token meets", self.used, 1 << 20)?;
+        within("the number of groups of experts", self.groups.0.max(self.groups.1), 1 << 20)?;
+        ensure!(self.width >= 1, "the width of an expert is 0, expected at least 1");
+        within("the width of an expert", self.width, 1 << 22)?;
+        within("the width of the shared expert", self.shared, 1 << 22)?;
+        // far from any model's, and such that products with it are still numbers
+        let scale = self.scale;
+        ensure!((1e-6..=1e6).contains(&scale), "the scale of experts' weights is {scale:?}, expected between 1e-6 and 1e6");
+        let fault = self.router(false).fault();
+        ensure!(fault.is_none(), "{}", fault.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Whether a GGUF file of the family runs as these: that weights are normalised, and by what function they are made, its
+    /// readers know of most by the architecture alone.
+    pub fn usual_in(&self, family: Family) -> bool {
+        family == Family::Glm4Moe || self.normalise == normalises(family) && self.scale == 1.0
+    }
+}
+
+/// Whether a family divides weights by their sum where nothing says so.
+fn normalises(family: Family) -> bool {
+    family != Family::Qwen2Moe
+}
+
+/// Whether a family is one of experts, whatever its files say.
+fn always(family: Family) -> bool {
+    matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::GraniteMoe | Family::Glm4Moe)
+}
+
+/// Whether layers behind those that are computed may follow, for guesses at further tokens.
+pub(super) fn may_guess(family: Family) -> bool {
+    family == Family::Glm4Moe
+}
+
+/// The experts of a GGUF file; `ffn` is its feed-forward's width.
+pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Result<Option<Experts>> {
+    let (m, file, arch) = (&c.meta, c.described_by().display().to_string(), family.name());
+    let whole = |key: &str| -> anyhow::Result<Option<usize>> {
+        let key = format!("{arch}.{key}");
+        if m.get(&key).is_none() {
+            return Ok(None);
+        }
+        let v = m.uint(&key).and_then(|v| usize::try_from(v).ok());
+        let what = || format!("{file}: {key} is not a whole number (per-layer arrays are not supported)");
+        Ok(Some(v.with_context(what)?))
+    };
+    let need = |key: &str| whole(key)?.with_context(|| format!("{file}: {arch}.{key} is missing"));
+    let count = whole("expert_count")?.unwrap_or(0);
+    if count == 0 {
+        ensure!(!always(family), "{file}: {arch}.expert_count is missing, or 0");
+        return Ok(None);
+    }
+    ensure!(
+        always(family) || family == Family::Llama,
+        "{file}: {arch}.expert_count is {count}: experts are not supported in {arch} models"
+    );
+    let used = need("expert_used_count")?;
+    let share = ffn.checked_div(used).unwrap_or(0);
+    let width = match family {
+        Family::Llama | Family::GraniteMoe => ffn,
+        _ => share,
+    };
+    let width = whole("expert_feed_forward_length")?.filter(|w| *w > 0).unwrap_or(width);
+    let shared = match family {
+        Family::Glm4Moe => whole("expert_shared_count")?.unwrap_or(0).saturating_mul(width),
+        Family::Qwen2Moe => whole("expert_shared_feed_forward_length")?.filter(|w| *w > 0).unwrap_or(ffn),
+        Family::GraniteMoe => whole("expert_shared_feed_forward_length")?.unwrap_or(0),
+        _ => 0,
+    };
+    let usual = if family == Family::Glm4Moe { 2 } else { 1 };
+    let gating = whole("expert_gating_func")?.filter(|f| *f > 0).unwrap_or(usual);
+    ensure!(
+        gating == usual || family == Family::Glm4Moe && gating == 1,
+        "{file}: {arch}.expert_gating_func is {gating}, which is not supported (supported: {usual})"
+    );
+    let flag: Option<bool> = m.typed(&format!("{arch}.expert_weights_norm")).with_context(|| file.clone())?;
+    let scale: Option<f64> = m.typed(&format!("{arch}.expert_weights_scale")).with_context(|| file.clone())?;
+    let groups = whole("expert_group_count")?.unwrap_or(1).max(1);
+    let dense = whole("leading_dense_block_count")?.unwrap_or(0);
+    Ok(Some(Experts {
+        count,
+        used,
+        width,
+        shared,
+        sigmoid: gating == 2,
+        // of glm4moe the key alone says it
+        normalise: flag.unwrap_or(family != Family::Glm4Moe && normalises(family)),
+        scale: scale.filter(|s| *s != 0.0).unwrap_or(1.0) as f32,
+        groups: if groups > 1 { (groups, need("expert_group_used_count")?) } else { (1, 1) },
+        dense,
+    }))
+}
+
+/// The experts of config.json.
+pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Result<Option<Experts>> {
+    let file = cfg.file();
+    let whole = |key: &str| -> anyhow::Result<Option<usize>> {
+        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
+        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
+    };
+    let need = |keys: &[&str]| -> anyhow::Result<usize> {
+        for key in keys {
+            if let Some(v) = whole(key)? {
+                return Ok(v);
+            }
+        }
+        anyhow::bail!("{file}: {} is missing", keys[0])
+    };
+    if !always(family) && cfg.text("model_type")? != Some("mixtral") {
+        return Ok(None);
+    }
+    // layers without experts here and there, which no GGUF file can express
+    let step = whole("decoder_sparse_step")?.unwrap_or(1);
+    ensure!(step == 1, "{file}: decoder_sparse_step = {step} is not supported (supported: 1)");
+    let dense = cfg.list("mlp_only_layers")?.unwrap_or_default();
+    ensure!(dense.is_empty(), "{file}: mlp_only_layers: layers without experts are not supported");
+    let flag = |key: &str, usual: bool| anyhow::Ok(cfg.flag(key)?.unwrap_or(usual));
+    let glm = family == Family::Glm4Moe;
+    let width = match family {
+        Family::Llama | Family::GraniteMoe => ffn,
+        _ => need(&["moe_intermediate_size"])?,
+    };
+    let shared = match family {
+        Family::Glm4Moe => need(&["n_shared_experts"])?.saturating_mul(width),
+        Family::Qwen2Moe => need(&["shared_expert_intermediate_size"])?,
+        Family::GraniteMoe => whole("shared_intermediate_size")?.unwrap_or(0),
+        _ => 0,
+    };
+    let groups = if glm { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
+    let experts = Experts {
+        count: need(&["num_experts", "num_local_experts", "n_routed_experts"])?,
+        used: need(&["num_experts_per_tok"])?,
+        width,
+        shared,
+        sigmoid: glm,
+        normalise: match family {
+            Family::Qwen2Moe | Family::Qwen3Moe => flag("norm_topk_prob", false)?,
+            Family::Glm4Moe => flag("norm_topk_prob", true)?,
+            _ => true,
+        },
+        scale: if glm { cfg.number("routed_scaling_factor")?.unwrap_or(1.0) as f32 } else { 1.0 },
+        groups: if groups > 1 { (groups, need(&["topk_group"])?) } else { (1, 1) },
+        dense: if glm { need(&["first_k_dense_replace"])? } else { 0 },
+    };
+    Ok(Some(experts))
+}
