@@ -7,6 +7,7 @@ pub mod add;
 pub mod add_bias;
 pub mod attention;
 pub mod attention_quantize;
+pub mod attention_sinks;
 #[cfg(test)]
 mod bounds;
 pub mod cache;
@@ -31,6 +32,7 @@ pub mod rope_channel_cache_write;
 pub mod row_quantize;
 pub mod scale;
 pub mod select_rows;
+pub mod softcap;
 pub mod swiglu;
 pub mod swiglu_quantize;
 pub mod top_k;

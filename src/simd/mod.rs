@@ -44,7 +44,7 @@ use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_wo
 use crate::ops::row_quantize::RowQuantizeParams;
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
-pub use elementwise::{geglu, rms_norm_row, rope, swiglu};
+pub use elementwise::{geglu, rms_norm_row, rope, softcap, swiglu};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
 pub use prefetch::{Fetch, cpu_title};
