@@ -133,6 +133,9 @@ fn case(pool: &rayon::ThreadPool, t: CacheType, head_dim: usize, depth: usize, s
         scope: SCOPE_ALL,
         window: 0,
         table: 0,
+        softcap: 0.0,
+        inv_softcap: 0.0,
+        sinks: 0,
     };
     let at = in_order(depth - n_tokens, n_tokens);
     let at = Places::new(&at);

@@ -100,6 +100,9 @@ mod gpu {
             scope: SCOPE_ALL,
             window: 0,
             table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
         };
         let command = Command {
             op: Op::Attention(t, t),

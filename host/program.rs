@@ -43,6 +43,8 @@ pub(super) struct Compiled {
 /// An operation: its layouts, and a pipeline for each variant once it is needed.
 struct Kind {
     op: Op,
+    /// values of its shaders' overrides
+    constants: Vec<(&'static str, f64)>,
     layout: wgpu::BindGroupLayout,
     pipeline_layout: wgpu::PipelineLayout,
     /// of each variant, and of the pass before it
@@ -200,11 +202,12 @@ impl Program {
             buffer(device, "parts of attention", parts_bytes, wgpu::BufferUsages::STORAGE)
         });
         let mut kinds = Vec::new();
-        let mut by_op: HashMap<Op, usize> = HashMap::new();
+        // of one operation, parameters may ask for further constants, which are the same wherever there are some
+        let mut by_op: HashMap<(Op, usize), usize> = HashMap::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
         for ((i, c), (choice, words)) in plan.recording.commands.iter().enumerate().zip(choices) {
-            let kind = *by_op.entry(c.op).or_insert_with(|| {
-                kinds.push(Kind::new(device, c.op));
+            let kind = *by_op.entry((c.op, c.args.constants().len())).or_insert_with(|| {
+                kinds.push(Kind::new(device, c.op, c.args.constants()));
                 kinds.len() - 1
             });
             let parts = parts.as_ref().filter(|_| words > 0);
@@ -369,7 +372,7 @@ fn shader(op: Op, variant: &Variant, pass: Pass) -> &'static Shader {
 }
 
 impl Kind {
-    fn new(device: &wgpu::Device, op: Op) -> Kind {
+    fn new(device: &wgpu::Device, op: Op, of_args: &'static [(&'static str, f64)]) -> Kind {
         let shader = shader(op, &variants::of(op)[0], Pass::Last);
         let entries: Vec<wgpu::BindGroupLayoutEntry> = (0u32..)
             .zip(shader.bindings)
@@ -396,7 +399,8 @@ impl Kind {
             immediate_size: 0,
         });
         let pipelines = variants::of(op).iter().map(|_| [OnceLock::new(), OnceLock::new()]).collect();
-        Kind { op, layout, pipeline_layout, pipelines, ran: AtomicU32::new(0) }
+        let constants = [&op.constants()[..], of_args].concat();
+        Kind { op, constants, layout, pipeline_layout, pipelines, ran: AtomicU32::new(0) }
     }
 
     /// The pipeline of a pass, made when it is first asked for; what goes wrong is reported to the device's faults.
@@ -417,7 +421,7 @@ impl Kind {
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    constants: &self.op.constants(),
+                    constants: &self.constants,
                     // no shader reads what it has not written; the zeros, element by element in GLSL, take GL drivers
                     // half a minute to compile
                     zero_initialize_workgroup_memory: false,

@@ -181,6 +181,9 @@ const fn is_scaled(t: BlockType) -> bool {
 /// Values of a shader's overrides, by name; empty for one without overrides.
 pub type Overrides = Vec<(&'static str, f64)>;
 
+/// What attention with a cap of scores has besides (`Args::constants`).
+pub const CAPPED: [(&str, f64); 1] = [("capped", 1.0)];
+
 /// Every set of override values that the shader of a stem is compiled with, at least one.
 pub fn override_sets(stem: &str) -> Vec<Overrides> {
     let mut ops: Vec<Op> = CacheType::ALL.iter().flat_map(|&t| [Op::CacheWriteK(t), Op::CacheWriteV(t)]).collect();
@@ -191,9 +194,16 @@ pub fn override_sets(stem: &str) -> Vec<Overrides> {
     let mut sets: Vec<Overrides> = Vec::new();
     for op in ops {
         let serves = |v: &Variant| v.stem(op) == stem || v.before.is_some_and(|b| b.stem() == stem);
-        let set = op.constants();
-        if of(op).iter().any(serves) && !sets.contains(&set) {
-            sets.push(set);
+        let mut new = vec![op.constants()];
+        if matches!(op, Op::Attention(..) | Op::AttentionQuantize(..)) {
+            new.push([&new[0][..], &CAPPED[..]].concat());
+        }
+        if of(op).iter().any(serves) {
+            for set in new {
+                if !sets.contains(&set) {
+                    sets.push(set);
+                }
+            }
         }
     }
     if sets.is_empty() { vec![Vec::new()] } else { sets }
@@ -430,6 +440,9 @@ pub fn defaults(op: Op) -> Vec<String> {
             scope: SCOPE_ALL,
             window: 0,
             table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
         });
         for place in untuned(op, &args, unknown(hardware, 1)) {
             let v = &of(op)[place];
@@ -647,6 +660,9 @@ mod tests {
             scope: SCOPE_ALL,
             window: 0,
             table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
         };
         let (f16, codes) = (CacheType::F16, CacheType::Q8_0);
         let tile = [Forced::parse("attention=tile").unwrap()];
@@ -687,6 +703,9 @@ mod tests {
             scope: SCOPE_ALL,
             window: 0,
             table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
         };
         let op = Op::Attention(CacheType::Q8_0, CacheType::Q8_0);
         let start = |list: &[Forced], p, hardware| initial(list, op, &Args::Attention(p), room(hardware, true));

@@ -4,8 +4,9 @@
 #import reach
 #import attention_params
 
-// nothing is done with values; the name belongs to the pipelines of both passes
+// nothing is done with values and scores; the names belong to the pipelines of both passes
 override v_type: u32 = 0u;
+override capped: u32 = 0u;
 
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the second pass reads it

@@ -25,6 +25,7 @@ use crate::ops::rope::RopeParams;
 use crate::ops::row_quantize::{RowQuantizeParams, row_quantize};
 use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::softcap::{self, SoftcapParams};
 use crate::ops::swiglu::SwigluParams;
 use crate::random;
 use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows, Step, WeightSource};
@@ -101,7 +102,9 @@ pub fn ops() -> Vec<Op> {
     list.extend([
         Op::Swiglu,
         Op::Geglu,
+        Op::AttentionSinks,
         Op::Scale,
+        Op::Softcap,
         Op::Add,
         Op::AddBias,
         Op::ChannelQuantize,
@@ -144,7 +147,9 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::AttentionQuantize(k, v) => attention::attention_quantize(k, v),
         Op::Swiglu => glu(Op::Swiglu),
         Op::Geglu => glu(Op::Geglu),
+        Op::AttentionSinks => attention::attention_sinks(),
         Op::Scale => scale(),
+        Op::Softcap => softcap(),
         Op::Add => add(),
         Op::AddBias => add_bias(),
         Op::ChannelQuantize => channels::channel_quantize(),
@@ -992,6 +997,32 @@ fn glu(op: Op) -> Vec<Case> {
     for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Wild, Fill::Poison, Fill::Large] {
         one(300, 2, fill, Fill::Prime);
         one(300, 2, Fill::Prime, fill);
+    }
+    list
+}
+
+fn softcap() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |dim: usize, n: usize, cap: f32, x: Fill| {
+        let args = SoftcapParams { n_tokens: 0, dim: dim as u32, cap, inv_cap: softcap::inverse(cap) };
+        list.push(case(
+            format!("dim={dim} tokens={n} cap={cap:e} x={}", x.name()),
+            Op::Softcap,
+            Args::Softcap(args),
+            tokens(n),
+            vec![replaced("x", bits(&x.make(n * dim)), all(n * dim))],
+        ));
+    };
+    for dim in [1, 255, 256, 257, 1000] {
+        one(dim, 1, 30.0, Fill::Prime);
+        one(dim, 3, 50.0, Fill::Random(dim as u64));
+    }
+    one(2003, 1, 30.0, Fill::Sweep);
+    one(2003, 1, 1.0, Fill::Sweep);
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Wild, Fill::Poison, Fill::Large] {
+        for cap in [1e-6, 0.7, 30.0, 1e6] {
+            one(300, 2, cap, fill);
+        }
     }
     list
 }

@@ -18,6 +18,7 @@ use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::places::Places;
 use crate::ops::rope::RopeParams;
 use crate::ops::scale::ScaleParams;
+use crate::ops::softcap::SoftcapParams;
 use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
@@ -421,6 +422,9 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 None => ops::attention_quantize::attention_quantize((kt, vt), p, q, k, v, places, state, blocks),
             }
         }
+        Job::AttentionSinks(p) => {
+            ops::attention_sinks::attention_sinks(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));
+        }
         Job::Swiglu(p) => {
             let y = rows_mut(&mut out[0], p.n_tokens, p.dim);
             let (g, u) = (&floats(inputs[0])[..y.len()], &floats(inputs[1])[..y.len()]);
@@ -444,6 +448,12 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
         Job::Scale(p) => {
             team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), 1, ELEMENTS, |_, x| {
                 ops::scale::scale(&ScaleParams { n_tokens: 1, dim: x.len() as u32, ..*p }, x);
+            });
+        }
+        Job::Softcap(p) => {
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), 1, ELEMENTS, |_, x| match level {
+                Some(level) => simd::softcap(level, p.cap, p.inv_cap, x),
+                None => ops::softcap::softcap(&SoftcapParams { n_tokens: 1, dim: x.len() as u32, ..*p }, x),
             });
         }
         Job::Add(p) => {

@@ -9,6 +9,7 @@ use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::{AttentionParams, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
+use crate::ops::attention_sinks::AttentionSinksParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
@@ -34,6 +35,7 @@ use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::sigmoid_gate::SigmoidGateParams;
+use crate::ops::softcap::SoftcapParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
@@ -240,12 +242,16 @@ operations! {
     Attention(k: CacheType, v: CacheType) => Attention(AttentionParams), "attention";
     /// `attention`, then `act_quantize`
     AttentionQuantize(k: CacheType, v: CacheType) => AttentionQuantize(AttentionQuantizeParams), "attention_quantize";
+    /// what attention starts from in a layer with sinks
+    AttentionSinks => AttentionSinks(AttentionSinksParams), "attention_sinks";
     /// silu(gate) · up
     Swiglu => Swiglu(SwigluParams), "swiglu";
     /// gelu(gate) · up
     Geglu => Geglu(GegluParams), "geglu";
     /// every element times one number
     Scale => Scale(ScaleParams), "scale";
+    /// softcap of every element
+    Softcap => Softcap(SoftcapParams), "softcap";
     /// residual add
     Add => Add(AddParams), "add";
     /// bias of a linear
@@ -292,7 +298,7 @@ operations! {
 }
 
 impl Op {
-    /// Values of the shader's `override` constants.
+    /// Values of the shader's `override` constants that its types have.
     pub fn constants(self) -> Vec<(&'static str, f64)> {
         self.types().into_iter().filter_map(|(name, value, _)| Some((name, value?))).collect()
     }
@@ -398,12 +404,16 @@ args! {
     Attention(AttentionParams),
     /// of `attention_quantize`
     AttentionQuantize(AttentionQuantizeParams),
+    /// of `attention_sinks`
+    AttentionSinks(AttentionSinksParams),
     /// of `swiglu`
     Swiglu(SwigluParams),
     /// of `geglu`
     Geglu(GegluParams),
     /// of `scale`
     Scale(ScaleParams),
+    /// of `softcap`
+    Softcap(SoftcapParams),
     /// of `add`
     Add(AddParams),
     /// of `add_bias`
@@ -595,6 +605,20 @@ impl Command {
 }
 
 impl Args {
+    /// Values of the shader's `override` constants that its parameters have: one that attention with a cap of scores has, and
+    /// that is 0 elsewhere, so that what it asks for is no part of the kernels without.
+    pub fn constants(&self) -> &'static [(&'static str, f64)] {
+        match self {
+            Args::Attention(AttentionParams { softcap, .. })
+            | Args::AttentionQuantize(AttentionQuantizeParams { softcap, .. })
+                if *softcap != 0.0 =>
+            {
+                &[("capped", 1.0)]
+            }
+            _ => &[],
+        }
+    }
+
     /// First position of the cache page that attention reads; `None` for other operations and for the f16 copy.
     pub fn page_first(&self) -> Option<u32> {
         let p = match self {

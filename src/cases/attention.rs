@@ -3,9 +3,11 @@
 use super::{Case, Fill, UNSEEN, bits, case, read, replaced, scattered, states, tokens, written};
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
+use crate::ops::attention_sinks::AttentionSinksParams;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::linear::act_words;
 use crate::ops::places::{self, Places};
+use crate::ops::softcap;
 use crate::record::{Args, Op, Step};
 
 /// `ops::places` of tokens of one sequence whose chunks lie in order, beside a ring of so many.
@@ -212,87 +214,121 @@ const WINDOWED: [(u32, u32, AttentionShape); 25] = [
     (SCOPE_OWN, 64, (96, 6, 2, 0, 192, 190, 70)),
 ];
 
+/// What attention may have besides: a cap of scores, and whether there are sinks.
+type Extra = (f32, u32);
+
+/// A step against one page, where the types can hold such heads.
+fn one_page(
+    (kt, vt): (CacheType, CacheType),
+    (cap, sinks): Extra,
+    (scope, window, shape): (u32, u32, AttentionShape),
+    [q, k, v]: [Fill; 3],
+) -> Option<Case> {
+    let (hd, heads, kv_heads, first, page, pos, n) = shape;
+    let (kwords, vwords) = (kt.words(hd)?, vt.words(hd)?);
+    let p = AttentionParams {
+        n_tokens: 0,
+        chunk0: 0,
+        chunks: 0,
+        heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        head_dim: hd as u32,
+        page_first: first as u32,
+        page_len: page as u32,
+        scale: (1.0 / (hd as f64).sqrt()) as f32,
+        scope,
+        window,
+        table: 1,
+        softcap: cap,
+        inv_softcap: softcap::inverse(cap),
+        sinks,
+    };
+    let ring = scope == SCOPE_OWN;
+    let reach = |query: usize| if window == 0 { 0 } else { (query + 1).saturating_sub(window as usize) };
+    // nothing that no row sees: neither what comes after all rows, nor what lies before all windows
+    let written_from = (if ring { pos / CHUNK * CHUNK } else { first }).max(reach(pos));
+    let end = if ring { pos + n } else { (pos + n).min(first + page) };
+    let live = end.saturating_sub(written_from);
+    let w = CacheWriteParams {
+        n_tokens: live as u32,
+        kv_heads: kv_heads as u32,
+        head_dim: hd as u32,
+        page_first: first as u32,
+        page_len: page as u32,
+        ring: ring.into(),
+        table: 0,
+    };
+    let at = in_order(written_from, live, page / CHUNK);
+    let mut keys = vec![UNSEEN; kv_heads * page * kwords];
+    let mut values = vec![UNSEEN; kv_heads * page * vwords];
+    let beside = v.make(live * kv_heads * hd);
+    cache::cache_write_k(kt, &w, Places::new(&at), &k.make(live * kv_heads * hd), &beside, &mut keys);
+    cache::cache_write_v(vt, &w, Places::new(&at), &beside, &mut values);
+    let state = states(pos as u64, n * heads, hd);
+    let (mut carried, mut out) = (Vec::new(), Vec::new());
+    for row in 0..n * heads {
+        let query = pos + row / heads;
+        let own = query / CHUNK * CHUNK;
+        let seen = if scope == SCOPE_OLDER { own.min(first + page) } else { (query + 1).min(first + page) };
+        if !ring && reach(query).max(first) >= seen {
+            continue;
+        } else if !ring && (scope == SCOPE_OLDER || query >= first + page) {
+            carried.push(row * (hd + 2)..(row + 1) * (hd + 2));
+        } else {
+            out.push(row * hd..(row + 1) * hd);
+        }
+    }
+    Some(case(
+        format!(
+            "head_dim={hd} heads={heads}/{kv_heads} {}={first}..{}{}{}{} pos={pos} tokens={n} q={} k={} v={}",
+            ["page", "older", "ring"][scope as usize],
+            first + page,
+            if window > 0 { format!(" window={window}") } else { String::new() },
+            if cap > 0.0 { format!(" cap={cap}") } else { String::new() },
+            if sinks > 0 { " sinks" } else { "" },
+            q.name(),
+            k.name(),
+            v.name()
+        ),
+        Op::Attention(kt, vt),
+        Args::Attention(p),
+        Step { pos, ..tokens(n) },
+        vec![
+            read("q", bits(&q.make(n * heads * hd))),
+            read("k", keys),
+            read("v", values),
+            read("places", in_order(pos, n, page / CHUNK)),
+            if first == 0 && !ring && sinks == 0 {
+                written("carried", n * heads * (hd + 2), carried)
+            } else {
+                replaced("carried", bits(&state), carried)
+            },
+            written("out", n * heads * hd, out),
+        ],
+    ))
+}
+
 pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
     let mut list = Vec::new();
-    let mut with = |scope: u32, window: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
-        let (hd, heads, kv_heads, first, page, pos, n) = shape;
-        let (Some(kwords), Some(vwords)) = (kt.words(hd), vt.words(hd)) else { return };
-        let p = AttentionParams {
-            n_tokens: 0,
-            chunk0: 0,
-            chunks: 0,
-            heads: heads as u32,
-            kv_heads: kv_heads as u32,
-            head_dim: hd as u32,
-            page_first: first as u32,
-            page_len: page as u32,
-            scale: (1.0 / (hd as f64).sqrt()) as f32,
-            scope,
-            window,
-            table: 1,
-        };
-        let ring = scope == SCOPE_OWN;
-        let reach = |query: usize| if window == 0 { 0 } else { (query + 1).saturating_sub(window as usize) };
-        // nothing that no row sees: neither what comes after all rows, nor what lies before all windows
-        let written_from = (if ring { pos / CHUNK * CHUNK } else { first }).max(reach(pos));
-        let end = if ring { pos + n } else { (pos + n).min(first + page) };
-        let live = end.saturating_sub(written_from);
-        let w = CacheWriteParams {
-            n_tokens: live as u32,
-            kv_heads: kv_heads as u32,
-            head_dim: hd as u32,
-            page_first: first as u32,
-            page_len: page as u32,
-            ring: ring.into(),
-            table: 0,
-        };
-        let at = in_order(written_from, live, page / CHUNK);
-        let mut keys = vec![UNSEEN; kv_heads * page * kwords];
-        let mut values = vec![UNSEEN; kv_heads * page * vwords];
-        let beside = v.make(live * kv_heads * hd);
-        cache::cache_write_k(kt, &w, Places::new(&at), &k.make(live * kv_heads * hd), &beside, &mut keys);
-        cache::cache_write_v(vt, &w, Places::new(&at), &beside, &mut values);
-        let state = states(pos as u64, n * heads, hd);
-        let (mut carried, mut out) = (Vec::new(), Vec::new());
-        for row in 0..n * heads {
-            let query = pos + row / heads;
-            let own = query / CHUNK * CHUNK;
-            let seen = if scope == SCOPE_OLDER { own.min(first + page) } else { (query + 1).min(first + page) };
-            if !ring && reach(query).max(first) >= seen {
-                continue;
-            } else if !ring && (scope == SCOPE_OLDER || query >= first + page) {
-                carried.push(row * (hd + 2)..(row + 1) * (hd + 2));
-            } else {
-                out.push(row * hd..(row + 1) * hd);
-            }
-        }
-        list.push(case(
-            format!(
-                "head_dim={hd} heads={heads}/{kv_heads} {}={first}..{}{} pos={pos} tokens={n} q={} k={} v={}",
-                ["page", "older", "ring"][scope as usize],
-                first + page,
-                if window > 0 { format!(" window={window}") } else { String::new() },
-                q.name(),
-                k.name(),
-                v.name()
-            ),
-            Op::Attention(kt, vt),
-            Args::Attention(p),
-            Step { pos, ..tokens(n) },
-            vec![
-                read("q", bits(&q.make(n * heads * hd))),
-                read("k", keys),
-                read("v", values),
-                read("places", in_order(pos, n, page / CHUNK)),
-                if first == 0 && !ring {
-                    written("carried", n * heads * (hd + 2), carried)
-                } else {
-                    replaced("carried", bits(&state), carried)
-                },
-                written("out", n * heads * hd, out),
-            ],
-        ));
+    let mut extra = |extra: Extra, scope: u32, window: u32, shape: AttentionShape, q: Fill, k: Fill, v: Fill| {
+        list.extend(one_page((kt, vt), extra, (scope, window, shape), [q, k, v]));
     };
+    // with a cap that scores of a few units meet, and from sinks: all shapes, each with one of the two or both
+    let some = |i: usize| [(1.5, 0), (0.0, 1), (0.7, 1)][i % 3];
+    let all = |scope: u32, list: &[AttentionShape]| list.iter().map(|s| (scope, 0, *s)).collect::<Vec<_>>();
+    let lists = [all(SCOPE_ALL, &SHAPES), all(SCOPE_OLDER, &OLDER), all(SCOPE_OWN, &OWN), WINDOWED.to_vec()];
+    for (i, (scope, window, shape)) in lists.concat().into_iter().enumerate() {
+        if scope != SCOPE_OWN || vt.rotation(64) == 0 {
+            extra(some(i), scope, window, shape, Fill::Prime, Fill::Prime, Fill::Random(0x400 + i as u64));
+        }
+    }
+    for shape in [(64, 4, 2, 0, 128, 66, 3), (64, 4, 2, 0, 128, 0, 70), (256, 2, 1, 0, 64, 30, 40)] {
+        extra((1.5, 1), SCOPE_ALL, 0, shape, Fill::Prime, Fill::Wild, Fill::Random(5));
+        extra((1.5, 1), SCOPE_ALL, 0, shape, Fill::Wild, Fill::Sweep, Fill::Random(6));
+        extra((50.0, 0), SCOPE_ALL, 0, shape, Fill::Large, Fill::Large, Fill::Large);
+        extra((50.0, 0), SCOPE_ALL, 0, shape, Fill::Tiny, Fill::Outliers, Fill::Prime);
+    }
+    let mut with = |scope, window, shape, q, k, v| extra((0.0, 0), scope, window, shape, q, k, v);
     for (i, shape) in (1u64..).zip(OLDER) {
         with(SCOPE_OLDER, 0, shape, Fill::Prime, Fill::Prime, Fill::Random(i));
     }
@@ -335,6 +371,25 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
         one(shape, Fill::Large, Fill::Large, Fill::Large);
     }
     list.extend(scattered::attention(kt, vt));
+    list
+}
+
+pub(super) fn attention_sinks() -> Vec<Case> {
+    let mut list = Vec::new();
+    for (heads, hd, n) in [(1, 2, 1), (4, 64, 3), (64, 64, 1), (3, 40, 7), (2, 256, 2), (5, 126, 70)] {
+        for x in [Fill::Prime, Fill::Random(heads as u64), Fill::Wild] {
+            list.push(case(
+                format!("heads={heads} head_dim={hd} tokens={n} sinks={}", x.name()),
+                Op::AttentionSinks,
+                Args::AttentionSinks(AttentionSinksParams { n_tokens: 0, heads: heads as u32, head_dim: hd as u32 }),
+                tokens(n),
+                vec![
+                    read("sinks", bits(&x.make(heads))),
+                    written("carried", n * heads * (hd + 2), vec![0..n * heads * (hd + 2)]),
+                ],
+            ));
+        }
+    }
     list
 }
 

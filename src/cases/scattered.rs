@@ -258,6 +258,9 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
                     scope,
                     window: window as u32,
                     table: i as u32 % 2,
+                    softcap: 0.0,
+                    inv_softcap: 0.0,
+                    sinks: 0,
                 };
                 let name = format!(
                     "head_dim={hd} heads={heads}/{kv_heads} {} window={window} {}, page {first}, ring {ring}",

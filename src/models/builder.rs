@@ -986,6 +986,9 @@ impl<'a> Builder<'a> {
                 scope,
                 window: window as u32,
                 table,
+                softcap: 0.0,
+                inv_softcap: 0.0,
+                sinks: 0,
             };
             let binds = vec![q, keys, values, w.places, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);

@@ -7,6 +7,7 @@ use crate::ops::exact::{
 use crate::ops::params::{At, Params, params};
 pub use crate::ops::places::CHUNK;
 use crate::ops::places::{Page, Places, Touches};
+use crate::ops::softcap;
 use crate::ops::tq3;
 use std::ops::Range;
 
@@ -52,6 +53,13 @@ params! {
         /// which table of its sequence says where chunks lie; a sequence's chunks lie in pages in order, so that what one page
         /// leaves is what comes before the next
         pub table: u32,
+        /// cap of scores: s becomes cap · tanh(s / cap), before the maximum; 0: none
+        pub softcap: f32,
+        /// f32(1 / softcap), or 0
+        pub inv_softcap: f32,
+        /// 1: the first page that a query sees something of goes on from the state as well, in which `attention_sinks` has left
+        /// the query heads' sinks; 0: it starts from the first chunk
+        pub sinks: u32,
     }
 }
 
@@ -163,7 +171,7 @@ pub fn attention(
     }
 }
 
-/// One query head; `row` = token * heads + head. `state` may be empty when the whole context is one page.
+/// One query head; `row` = token * heads + head. `state` may be empty when the whole context is one page and there are no sinks.
 pub fn head(
     (kt, vt): (CacheType, CacheType),
     p: &AttentionParams,
@@ -193,7 +201,7 @@ pub fn head(
     let digits = QueryDigits::new(q);
     let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; 256]);
     // whether it is the first that the query sees at all
-    let mut fresh = first <= p.reach(query);
+    let mut fresh = first <= p.reach(query) && p.sinks == 0;
     if !fresh {
         (m, l) = (state[0], state[1]);
         o[..hd].copy_from_slice(&state[2..]);
@@ -210,6 +218,9 @@ pub fn head(
             let at = start + i;
             let base = ((kv_head * page / 32 + at / 32) * kwords) * 32 + at % 32;
             s[i] = if k[base] == POISONED { POISON } else { canon(score(kt, p, q, &digits, |w| k[base + w * 32])) };
+            if p.softcap != 0.0 {
+                s[i] = softcap::element(s[i], p.softcap, p.inv_softcap);
+            }
             mc = greater(mc, s[i]);
         }
         let mut probs = [0f32; CHUNK];

@@ -36,6 +36,12 @@ params! {
         pub window: u32,
         /// which table of its sequence says where chunks lie
         pub table: u32,
+        /// cap of scores; 0: none
+        pub softcap: f32,
+        /// f32(1 / softcap), or 0
+        pub inv_softcap: f32,
+        /// 1: the state holds the query heads' sinks; 0: there are none
+        pub sinks: u32,
         /// digits of one activation: 1 (codes of 8 bits) or 2 (15 bits)
         pub digits: u32,
     }
@@ -67,7 +73,7 @@ impl AttentionQuantizeParams {
         let (heads, hd) = (p.heads, p.head_dim);
         let whole = matches!(hd, 128 | 256) || (matches!(hd, 32 | 64) && (heads * hd).is_multiple_of(128));
         let &AttentionParams { n_tokens, chunk0, chunks, heads, kv_heads, head_dim, page_first, page_len, .. } = p;
-        let &AttentionParams { scale, scope, window, table, .. } = p;
+        let &AttentionParams { scale, scope, window, table, softcap, inv_softcap, sinks, .. } = p;
         (whole && scope != SCOPE_OLDER).then_some(AttentionQuantizeParams {
             n_tokens,
             chunk0,
@@ -81,6 +87,9 @@ impl AttentionQuantizeParams {
             scope,
             window,
             table,
+            softcap,
+            inv_softcap,
+            sinks,
             digits,
         })
     }
@@ -89,6 +98,7 @@ impl AttentionQuantizeParams {
     pub fn attention(&self) -> AttentionParams {
         let &AttentionQuantizeParams { n_tokens, chunk0, chunks, heads, kv_heads, head_dim, page_first, .. } = self;
         let &AttentionQuantizeParams { page_len, scale, scope, window, table, .. } = self;
+        let &AttentionQuantizeParams { softcap, inv_softcap, sinks, .. } = self;
         AttentionParams {
             n_tokens,
             chunk0,
@@ -102,6 +112,9 @@ impl AttentionQuantizeParams {
             scope,
             window,
             table,
+            softcap,
+            inv_softcap,
+            sinks,
         }
     }
 

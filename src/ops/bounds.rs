@@ -158,6 +158,22 @@ fn attention_is_normal_where_it_counts() {
 }
 
 #[test]
+fn caps_of_scores_and_logits_are_normal_where_it_counts() {
+    // caps lie between 1e-6 and 1e6; what tanh gives of less than 2^-12 is its argument
+    let cap = floats(-20, 20);
+    let x = STORED.times(cap).seen();
+    x.times(cap).canon();
+    // the polynomial from 2^-12 on: its square, the terms of its inner sums, and its last product
+    let z = floats(-12, 0).times(floats(-12, 0)).seen();
+    let term = floats(-8, 0).times(z).seen();
+    let p = term.plus(floats(-8, 0)).seen();
+    p.times(z).seen().times(floats(-12, 0)).seen();
+    // of the other branch the exponential below 0.29, and a quotient no less than 0.55
+    floats(-2, 0).plus(floats(0, 1)).seen();
+    floats(-1, 0).times(cap).seen().canon();
+}
+
+#[test]
 fn cache_rows_are_normal_where_it_counts() {
     let rotated = STORED.sum(8).seen().times(floats(-4, 0)).seen();
     // tq3_1: elements in units of the largest, canonical; their squares; levels times them; and of gamma

@@ -148,6 +148,42 @@ pub fn sigmoid(x: f32) -> f32 {
     if x >= 0.0 { fdiv(1.0, 1.0 + e) } else { fdiv(e, 1.0 + e) }
 }
 
+/// From this magnitude on [`ftanh`] is made of an exponential.
+pub const TANH_FAR: f32 = 0.625;
+
+/// Below this magnitude (2^-12) [`ftanh`] is its argument, which the polynomial gives as well; but on the way to that it may
+/// leave the normal numbers.
+pub const TANH_NEAR: f32 = f32::from_bits((127 - 12) << 23);
+
+/// tanh of what lies between [`TANH_NEAR`] and [`TANH_FAR`] (polynomial of the Cephes library's `tanhf`).
+#[allow(clippy::excessive_precision, reason = "the constants as docs/exactness.md writes them")]
+#[inline(always)]
+pub fn tanh_polynomial(x: f32) -> f32 {
+    let z = x * x;
+    let mut p = -5.70498872745e-3f32;
+    p = p * z + 2.06390887954e-2;
+    p = p * z + -5.37397155531e-2;
+    p = p * z + 1.33314422036e-1;
+    p = p * z + -3.33332819422e-1;
+    (p * z) * x + x
+}
+
+/// tanh x, within about 2 ulp; [`POISON`] of a NaN.
+#[inline]
+pub fn ftanh(x: f32) -> f32 {
+    let magnitude = f32::from_bits(x.to_bits() & !SIGN);
+    if x.is_nan() {
+        POISON
+    } else if magnitude >= TANH_FAR {
+        let e = fexp(-2.0 * magnitude);
+        fdiv(1.0 - e, 1.0 + e).copysign(x)
+    } else if magnitude < TANH_NEAR {
+        x
+    } else {
+        tanh_polynomial(x)
+    }
+}
+
 /// The value of an IEEE binary16 bit pattern, with integer operations. Infinities and NaNs keep their payload.
 #[inline]
 pub fn f16_to_f32(h: u16) -> f32 {
@@ -253,6 +289,34 @@ mod tests {
             (f32::from_bits(0x7f80_0001), POISON),
         ] {
             assert_eq!(canon(x).to_bits(), f32::to_bits(want));
+        }
+    }
+
+    #[test]
+    fn tanh_follows_the_f64_curve_is_odd_and_rises_over_its_parts() {
+        let mut worst = 0f64;
+        let mut last = 0f32;
+        let mut at = f32::from_bits(1);
+        while at < 100.0 {
+            let (found, want) = (ftanh(at), libm::tanh(f64::from(at)));
+            worst = worst.max((f64::from(found) - want).abs() / want);
+            assert_eq!(ftanh(-at).to_bits(), found.to_bits() | SIGN, "{at:e}");
+            assert!(found >= last * (1.0 - 2e-7) && found <= 1.0, "{at:e}: {found:e} after {last:e}");
+            last = found;
+            at *= 1.0003;
+            at = at.next_up();
+        }
+        assert!(worst < 2e-7, "{worst:e}");
+        // the argument itself is what the polynomial gives below 2^-12
+        let mut at = TANH_NEAR;
+        for _ in 0..100_000 {
+            at = at.next_down();
+            assert_eq!(tanh_polynomial(at).to_bits(), at.to_bits(), "{at:e}");
+        }
+        assert_eq!((ftanh(0.0).to_bits(), ftanh(-0.0).to_bits()), (0, SIGN));
+        assert_eq!((ftanh(f32::INFINITY), ftanh(f32::NEG_INFINITY), ftanh(f32::MAX)), (1.0, -1.0, 1.0));
+        for nan in [f32::NAN, f32::from_bits(0xffff_ffff), f32::from_bits(0x7f80_0001)] {
+            assert_eq!(ftanh(nan).to_bits(), POISON.to_bits());
         }
     }
 

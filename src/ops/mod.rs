@@ -7,6 +7,7 @@ pub mod add;
 pub mod add_bias;
 pub mod attention;
 pub mod attention_quantize;
+pub mod attention_sinks;
 #[cfg(test)]
 mod bounds;
 pub mod cache;
@@ -37,6 +38,7 @@ pub mod row_quantize;
 pub mod scale;
 pub mod select_rows;
 pub mod sigmoid_gate;
+pub mod softcap;
 pub mod swiglu;
 pub mod swiglu_oai;
 pub mod swiglu_quantize;

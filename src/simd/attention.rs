@@ -16,7 +16,7 @@ pub(super) mod rotate;
 mod values;
 
 use super::Level;
-use super::elementwise::{fexp, tree_sum};
+use super::elementwise::{capped, fexp, tree_sum};
 use super::kernels::greatest;
 use super::portable::Portable;
 use super::rows::{MAX_HEAD, RowLanes};
@@ -89,7 +89,8 @@ impl Carried {
         // whether the first chunk that the row sees at all is in this page; what is brought to a page that has none of them
         // is not used
         let first = sees.start / CHUNK;
-        self.fresh = first * CHUNK <= p.reach(query) && p.page().index(&page.places, token, first).is_some();
+        let begins = first * CHUNK <= p.reach(query) && p.sinks == 0;
+        self.fresh = begins && p.page().index(&page.places, token, first).is_some();
         if !self.fresh && row.state.len() >= hd + 2 {
             let state = &row.state[..hd + 2];
             (self.m, self.l) = (state[0], state[1]);
@@ -199,7 +200,8 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         let (mut mc, mut live) = ([0f32; T], [(0, 0); T]);
         for t in 0..T {
             live[t] = carried[t].within(chunk);
-            mc[t] = probabilities(s[t].as_flattened(), scale[t], &poisoned, live[t], &mut probs[t]);
+            let scale = cap_scores(p, s[t].as_flattened_mut(), scale[t]);
+            mc[t] = probabilities(s[t].as_flattened(), scale, &poisoned, live[t], &mut probs[t]);
         }
         let first = from.saturating_sub(chunk);
         let words = &values[(start + first) * vwords..(start + (to - chunk).min(CHUNK)) * vwords];
@@ -265,6 +267,18 @@ fn finish<V: RowLanes>(v: V, page: &Page, c: &Carried, row: &mut Row) {
 /// Words of a cached row.
 fn words(t: CacheType, head_dim: usize) -> usize {
     t.words(head_dim).unwrap_or_else(|| panic!("attention: {} cannot hold a head of {head_dim}", t.name()))
+}
+
+/// Where scores have a cap, makes of sums of products what they come to by it. What is left to multiply them with.
+#[inline(always)]
+fn cap_scores(p: &AttentionParams, s: &mut [f32], scale: f32) -> f32 {
+    if p.softcap == 0.0 {
+        return scale;
+    }
+    for s in s {
+        *s = capped(canon(*s * scale), p.softcap, p.inv_softcap);
+    }
+    1.0
 }
 
 /// The chunk's maximum, and p of its 64 positions, of which those from `from` to `to` count; `s` is not scaled yet. The
@@ -475,7 +489,7 @@ fn check(level: Level, (kt, vt): (CacheType, CacheType), p: &AttentionParams, k:
 
 /// One query head over one page, with the bits of `ops::attention::head` at every level: `row` = token * heads + head;
 /// `q` and `out` `[head_dim]`; `k` and `v` one page of the cache; `places` of the step; `state` `[m, l, o[head_dim]]`, which
-/// may be empty when the whole context is one page. Allocates nothing.
+/// may be empty when the whole context is one page and there are no sinks. Allocates nothing.
 ///
 /// Panics when a length does not fit or when this CPU does not have `level`.
 pub fn attention_head(

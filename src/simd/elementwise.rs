@@ -1,11 +1,11 @@
-//! SwiGLU, GeGLU, RMS norm and rotary embedding per instruction set, bit-equal to `ops::swiglu`, `ops::geglu`,
-//! `ops::rms_norm` and `ops::rope`, and the exponential that attention shares with them.
+//! SwiGLU, GeGLU, softcap, RMS norm and rotary embedding per instruction set, bit-equal to `ops::swiglu`, `ops::geglu`,
+//! `ops::softcap`, `ops::rms_norm` and `ops::rope`, and the exponential that attention shares with them.
 //!
 //! The arithmetic stands once, in loops over arrays without branches or closures, compiled once per level; lanes are
 //! elements. Nothing here may reorder a sum or call a mathematical library.
 
 use super::Level;
-use crate::ops::exact::{canon, fdiv, fsqrt};
+use crate::ops::exact::{TANH_FAR, TANH_NEAR, canon, fdiv, fsqrt, tanh_polynomial};
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::geglu::argument;
 use crate::ops::rms_norm::RmsNormParams;
@@ -65,6 +65,26 @@ fn sigmoid(x: f32) -> f32 {
     let q = (if x >= 0.0 { 1.0 } else { e }) / (1.0 + e);
     // the quotient lies in 0..=1: fdiv's upper bound is out of reach
     if q < QUOTIENT_MIN { 0.0 } else { q }
+}
+
+/// `softcap::element` without branches or calls; of a NaN a NaN, which `canon` makes the one.
+#[inline(always)]
+pub(super) fn capped(x: f32, cap: f32, inv_cap: f32) -> f32 {
+    let x = x * inv_cap;
+    let magnitude = x.abs();
+    let e = fexp(-2.0 * magnitude);
+    // no less than 0.55 and no more than 1: neither of fdiv's bounds is in reach
+    let far = ((1.0 - e) / (1.0 + e)).copysign(x);
+    let t = if magnitude >= TANH_FAR { far } else { x };
+    let between = magnitude >= TANH_NEAR && magnitude < TANH_FAR;
+    canon(cap * if between { tanh_polynomial(x) } else { t })
+}
+
+#[inline(always)]
+fn softcap_body(cap: f32, inv_cap: f32, x: &mut [f32]) {
+    for x in x {
+        *x = capped(*x, cap, inv_cap);
+    }
 }
 
 #[inline(always)]
@@ -193,6 +213,7 @@ for_levels!(
     combine_body => combine_avx2, combine_avx512:
         (p: &ExpertCombineParams, y: &[f32], weights: &[f32], first: usize, x: &mut [f32])
 );
+for_levels!(softcap_body => softcap_avx2, softcap_avx512: (cap: f32, inv_cap: f32, x: &mut [f32]));
 for_levels!(rms_norm_body => rms_norm_avx2, rms_norm_avx512: (p: &RmsNormParams, x: &[f32], w: &[f32], y: &mut [f32]));
 for_levels!(rope_body => rope_avx2, rope_avx512: (p: &RopeParams, table: &[f32], x: &mut [f32]));
 
@@ -297,6 +318,23 @@ pub fn combine(level: Level, p: &ExpertCombineParams, y: &[f32], weights: &[f32]
         Level::Avx512 => unsafe { combine_avx512(p, y, weights, first, x) },
         // as for swiglu
         _ => combine_body(p, y, weights, first, x),
+    }
+}
+
+/// x = cap · tanh(x · inv_cap) element by element, with the bits of `ops::softcap` at every level.
+///
+/// Panics when this CPU does not have `level`.
+pub fn softcap(level: Level, cap: f32, inv_cap: f32, x: &mut [f32]) {
+    assert!(level.is_available(), "softcap: this CPU does not have {}", level.name());
+    match level {
+        // SAFETY: the level is available, asserted above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { softcap_avx2(cap, inv_cap, x) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { softcap_avx512(cap, inv_cap, x) },
+        // as for swiglu
+        _ => softcap_body(cap, inv_cap, x),
     }
 }
 

@@ -45,7 +45,7 @@ use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_wo
 use crate::ops::row_quantize::RowQuantizeParams;
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
-pub use elementwise::{combine, geglu, rms_norm_row, rope, sigmoid_gate, swiglu, swiglu_oai};
+pub use elementwise::{combine, geglu, rms_norm_row, rope, sigmoid_gate, softcap, swiglu, swiglu_oai};
 pub use experts::{expert_matvec, expert_order, router};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;

@@ -145,6 +145,9 @@ impl Cache {
             scope: SCOPE_ALL,
             window: 0,
             table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
         }
     }
 }

@@ -252,6 +252,9 @@ fn attention_over_codes_is_attention_over_what_they_stand_for() {
             scope: 0,
             window: 0,
             table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
         };
         let mut out = vec![0f32; n * width];
         attention((t, t), &p, q, &keys, &values, at, &mut [], &mut out);

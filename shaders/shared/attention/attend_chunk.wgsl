@@ -4,6 +4,7 @@
 #import attend_join
 #import load_query
 #import cache_codes
+#import softcap
 
 var<workgroup> scores: array<f32, 256>;
 var<workgroup> probs: array<f32, 256>;
@@ -57,7 +58,10 @@ fn tq3_sum(words: vec3<u32>, first: u32) -> f32 {
 
 // Score of the position whose key's word i is k[base + 32 i], with the query at row[first]; POISON where the key is.
 fn score(base: u32, first: u32, query_scale: f32) -> f32 {
-    let s = canon(sum_of_products(base, first, query_scale));
+    var s = canon(sum_of_products(base, first, query_scale));
+    if capped != 0u {
+        s = softcap(s, p.softcap, p.inv_softcap);
+    }
     return bitcast<f32>(select(bitcast<u32>(s), POISON, k[base] == POISONED));
 }
 

@@ -8,6 +8,8 @@
 #import rotate
 
 override v_type: u32 = 0u;
+// 1: scores have a cap
+override capped: u32 = 0u;
 
 // m, l and this lane's elements of o: one, or two of a head over 128
 var<private> m: f32;

@@ -9,6 +9,7 @@
 // elements. After `attend_tile` the outputs are taken from `stage_outputs`.
 #import exact
 #import vec4_exact
+#import softcap
 #import reach
 #import unit_heads
 #import tile_keys
@@ -17,6 +18,8 @@
 
 override k_type: u32 = 0u;
 override v_type: u32 = 0u;
+// 1: scores have a cap
+override capped: u32 = 0u;
 
 const ROWS: u32 = 32u;
 const R: u32 = 8u;
@@ -66,9 +69,9 @@ fn sees(token: u32, x: u32) -> bool {
     return max(all.x, x) < min(all.y, x + 64u);
 }
 
-// Whether no position that the token, which is made now, sees lies before x, the first one of a chunk that it sees.
+// Whether attention of the token, which is made now, starts with the chunk that begins at x, which it sees.
 fn begins(token: u32, x: u32) -> bool {
-    return x <= reach_of(first_pos + token - together.x);
+    return starts_with(first_pos + token - together.x, x);
 }
 
 // Whether the token's outputs are finished by this page.
@@ -76,10 +79,10 @@ fn ends_here(token: u32) -> bool {
     return token < p.n_tokens && finishes(min(token, p.n_tokens - 1u));
 }
 
-// Whether the token has a state from another page.
+// Whether the token has a state from another page, or of its sinks.
 fn brings(token: u32) -> bool {
     let known = min(token, p.n_tokens - 1u);
-    return token < p.n_tokens && touches(known) && first_here(known) > reach(known);
+    return token < p.n_tokens && touches(known) && !starts_with(position(known), first_here(known));
 }
 
 // Whether the token leaves a state to another page, and whether that is one with older chunks.
@@ -134,6 +137,10 @@ fn fexp4(x: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(fexp(x.x), fexp(x.y), fexp(x.z), fexp(x.w));
 }
 
+fn capped_score(s: f32) -> f32 {
+    return softcap(s, p.softcap, p.inv_softcap);
+}
+
 fn score_quad(at: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(scores[at]);
 }
@@ -157,8 +164,11 @@ fn make_scores(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>) {
         let all = seen(my_token + r);
         let unseen = (pos >= vec4<u32>(all.y)) | (pos < vec4<u32>(all.x));
         // every score is far above what stands for a position that the row does not see
-        let s = bitcast<vec4<u32>>(canon4(B4(acc[r] * key_scale(r))));
-        let seen = select(s, vec4<u32>(POISON), poisoned);
+        var s = canon4(B4(acc[r] * key_scale(r)));
+        if capped != 0u {
+            s = vec4<f32>(capped_score(s.x), capped_score(s.y), capped_score(s.z), capped_score(s.w));
+        }
+        let seen = select(bitcast<vec4<u32>>(s), vec4<u32>(POISON), poisoned);
         scores[(my_row + r) * 16u + quad] = select(seen, vec4<u32>(bitcast<u32>(-3.0e38)), unseen);
     }
     workgroupBarrier();

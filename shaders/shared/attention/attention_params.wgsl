@@ -11,6 +11,9 @@ struct Params {
     scope: u32,
     window: u32,
     table: u32,
+    softcap: f32,
+    inv_softcap: f32,
+    sinks: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -20,6 +20,12 @@ fn reach(token: u32) -> u32 {
     return reach_of(position(token));
 }
 
+// Whether attention of the token at position `pos` starts with the chunk that begins at `chunk`, which it sees: nothing lies
+// before it, not even a sink.
+fn starts_with(pos: u32, chunk: u32) -> bool {
+    return chunk <= reach_of(pos) && p.sinks == 0u;
+}
+
 // The first position of a token's own chunk.
 fn own_chunk(token: u32) -> u32 {
     return position(token) & ~63u;

@@ -1,7 +1,9 @@
 //! Many rows over keys and values of floats: those of a chunk are widened once, to f32, for all tiles of a block of rows.
 //! Row by row the operations are those of [`super::tile`].
 
-use super::{BLOCK, CHUNK, Carried, Page, Row, RowLanes, TILE, finish, greater, join_by, probabilities, words};
+use super::{
+    BLOCK, CHUNK, Carried, Page, Row, RowLanes, TILE, cap_scores, finish, greater, join_by, probabilities, words,
+};
 use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, flush, ordered};
@@ -116,9 +118,10 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
             scores(v, &floats.keys[..hd], &queries[..hd], &mut s);
             let mut mc = [0f32; TILE];
             for t in 0..TILE {
+                let scale = cap_scores(p, &mut s[t], p.scale);
                 mc[t] = match any == 0 && live[t] == (0, CHUNK) {
-                    true => all_probabilities(v, &s[t], p.scale, &mut probs[t]),
-                    false => probabilities(&s[t], p.scale, &poisoned, live[t], &mut probs[t]),
+                    true => all_probabilities(v, &s[t], scale, &mut probs[t]),
+                    false => probabilities(&s[t], scale, &poisoned, live[t], &mut probs[t]),
                 };
             }
             weigh(v, hd, seen, &floats.values, &probs, &mut oc);
