@@ -33,6 +33,7 @@ use std::ops::Range;
 mod attention;
 mod channels;
 mod fused;
+mod layernormed;
 mod scattered;
 mod top_k;
 
@@ -100,6 +101,8 @@ pub fn ops() -> Vec<Op> {
     list.extend([
         Op::Swiglu,
         Op::Geglu,
+        Op::Gelu,
+        Op::LayerNorm,
         Op::Scale,
         Op::Add,
         Op::AddBias,
@@ -141,6 +144,8 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::AttentionQuantize(k, v) => attention::attention_quantize(k, v),
         Op::Swiglu => glu(Op::Swiglu),
         Op::Geglu => glu(Op::Geglu),
+        Op::Gelu => layernormed::gelu(),
+        Op::LayerNorm => layernormed::layer_norm(),
         Op::Scale => scale(),
         Op::Add => add(),
         Op::AddBias => add_bias(),

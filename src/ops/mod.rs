@@ -18,6 +18,8 @@ pub mod exact;
 pub mod float_probe;
 pub mod gate_up;
 pub mod geglu;
+pub mod gelu;
+pub mod layer_norm;
 pub mod linear;
 pub mod matvec_pair;
 pub mod norm_quantize;

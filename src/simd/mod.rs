@@ -13,6 +13,7 @@ mod encode_k;
 pub mod fused;
 mod kernels;
 mod lanes;
+mod layernormed;
 #[cfg(target_arch = "x86_64")]
 mod many;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
@@ -47,6 +48,7 @@ pub use cache::{cache_write_k, cache_write_v};
 pub use elementwise::{geglu, rms_norm_row, rope, swiglu};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
+pub use layernormed::{gelu, layer_norm_row};
 pub use prefetch::{Fetch, cpu_title};
 use std::ops::Range;
 use std::sync::OnceLock;
