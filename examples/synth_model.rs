@@ -22,7 +22,7 @@
 //! | `chatglm-tiny` | 256 | 2 | 512 | 4 / 2 | 512 | 512 | 1.4 M | tests of chatglm |
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
-//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, and by
+//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied --larger`, and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
@@ -43,6 +43,8 @@
 mod gguf;
 #[path = "synth_model/hf.rs"]
 mod hf;
+#[path = "synth_model/layernormed.rs"]
+mod layernormed;
 #[path = "synth_model/vocabulary.rs"]
 mod vocabulary;
 
@@ -123,6 +125,9 @@ struct Args {
     /// Positions a query sees in layers with a window, of an architecture that has such; 0 for none
     #[arg(long, default_value_t = 0)]
     window: u32,
+    /// The form of the family's larger models (stablelm, command-r, falcon)
+    #[arg(long)]
+    larger: bool,
     /// One input channel in 64 has weights this many times the others'
     #[arg(long, num_args = 0..=1, default_missing_value = "8", default_value_t = 1.0, value_name = "FACTOR")]
     outliers: f32,
@@ -230,7 +235,21 @@ impl Preset {
             Preset::Qwen3Tiny | Preset::ChatGlmTiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
         let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
-        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0 }
+        Shape {
+            name: "",
+            arch: self.arch(),
+            dim,
+            layers,
+            ffn,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab,
+            ctx,
+            tied,
+            window: 0,
+            larger: false,
+        }
     }
 
     fn arch(self) -> Arch {
@@ -273,7 +292,12 @@ impl Args {
             vocab: self.vocab.unwrap_or(base.vocab),
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
-            window: self.window,
+            window: match self.arch {
+                // which layers are rotated follows from it
+                Some(Arch::Cohere2) if self.window == 0 => 4096,
+                _ => self.window,
+            },
+            larger: self.larger,
         };
         ensure!(
             heads.is_multiple_of(shape.kv_heads),
@@ -292,7 +316,12 @@ impl Args {
 
     /// Share of a head that is rotated.
     fn rotary(&self, arch: Arch) -> f64 {
-        self.rotary.unwrap_or(if arch.turns_half() { 0.5 } else { 1.0 })
+        self.rotary.unwrap_or(match arch {
+            Arch::StableLm => 0.25,
+            Arch::Phi2 => 0.4,
+            _ if arch.turns_half() => 0.5,
+            _ => 1.0,
+        })
     }
 
     fn model(&self) -> Result<Model> {
@@ -310,7 +339,8 @@ impl Args {
             Rope::Plain
         });
         ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
-        ensure!(rotary == 1.0 || arch.has_fused_gate(), "--rotary is phi3's and chatglm's");
+        let in_part = arch.has_fused_gate() || matches!(arch, Arch::StableLm | Arch::Phi2);
+        ensure!(rotary == 1.0 || in_part, "--rotary is phi3's, chatglm's, stablelm's and phi2's");
         let original = match (rope, self.original_ctx) {
             (_, Some(n)) => n,
             (Rope::Plain, None) => shape.ctx,
@@ -349,6 +379,11 @@ struct Tensor {
 }
 
 impl Tensor {
+    /// Whether it has one dimension.
+    fn is_vector(&self) -> bool {
+        self.role.is_vector() && self.rows == 1
+    }
+
     fn row_bytes(&self) -> Result<usize> {
         match self.ty.row_bytes(self.cols) {
             Some(n) => Ok(n),

@@ -2,7 +2,7 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, write_tensor};
+use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, layernormed, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -130,6 +130,13 @@ fn config(model: &Model) -> Value {
         Arch::Glm4 => "Glm4ForCausalLM",
         Arch::Gemma3 => "Gemma3ForCausalLM",
         Arch::Granite => "GraniteForCausalLM",
+        Arch::StarCoder2 => "Starcoder2ForCausalLM",
+        Arch::StableLm => "StableLmForCausalLM",
+        Arch::Cohere2 => "Cohere2ForCausalLM",
+        Arch::CommandR => "CohereForCausalLM",
+        Arch::Phi2 => "PhiForCausalLM",
+        Arch::Gpt2 => "GPT2LMHeadModel",
+        Arch::Falcon => "FalconForCausalLM",
     };
     let dtype = match model.mix {
         Mix::F16 => "float16",
@@ -201,6 +208,9 @@ fn config(model: &Model) -> Value {
         Rope::Llama3 => json!({"rope_type": "llama3", "factor": model.factor(), "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": model.original}),
     };
+    if s.arch.has_layer_norm() {
+        layernormed::config(model, &mut c);
+    }
     c
 }
 
@@ -217,7 +227,11 @@ fn write_shard(path: &Path, model: &Model, shard: &[(String, Tensor)]) -> Result
     for (name, t) in shard {
         let begin = end;
         end += t.bytes()?;
-        let dims: &[usize] = if t.role.is_vector() { &[t.cols] } else { &[t.rows, t.cols] };
+        let dims: &[usize] = match t.is_vector() {
+            true => &[t.cols],
+            false if layernormed::is_transposed(model, t) => &[t.cols, t.rows],
+            false => &[t.rows, t.cols],
+        };
         head.insert(name.clone(), json!({"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}));
     }
     let mut text = serde_json::to_vec(&Value::Object(head))?;
@@ -228,6 +242,18 @@ fn write_shard(path: &Path, model: &Model, shard: &[(String, Tensor)]) -> Result
     for (_, t) in shard {
         let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
         let head_dim = model.shape.head_dim as usize;
+        if model.shape.arch.has_layer_norm() {
+            let mut bytes = Vec::new();
+            write_tensor(&mut bytes, t, model, |row| layernormed::source_row(model, t, row))?;
+            if layernormed::is_transposed(model, t) {
+                let size = bytes.len() / (t.rows * t.cols);
+                let at = |r: usize, c: usize| (r * t.cols + c) * size;
+                let turned = (0..t.cols).flat_map(|c| (0..t.rows).map(move |r| at(r, c)));
+                bytes = turned.flat_map(|at| bytes[at..at + size].to_vec()).collect();
+            }
+            file.write_all(&bytes)?;
+            continue;
+        }
         write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.shape.arch, head_dim, row) } else { row })?;
     }
     Ok(file.sync_all()?)
@@ -244,6 +270,8 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
     }
     let named: Vec<(String, Tensor)> = if model.shape.arch == Arch::ChatGlm && format == Format::Hf {
         apart(model, list)
+    } else if model.shape.arch.has_layer_norm() {
+        layernormed::named(model, list)
     } else {
         list.into_iter().filter_map(|t| Some((name_of(&t, model.shape.arch, format)?, t))).collect()
     };

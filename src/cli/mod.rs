@@ -350,6 +350,7 @@ fn advice(e: &anyhow::Error) -> Option<String> {
             PlanError::RecentCodes => "--kv-recent off".into(),
             PlanError::Buffer { .. } => "--ubatch".into(),
             PlanError::Rows { heads, rows, .. } => format!("--ubatch {}", rows / heads),
+            PlanError::Positions { .. } => "-c".into(),
             PlanError::Zero | PlanError::Binding { .. } => return None,
         });
     }

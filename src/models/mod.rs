@@ -5,6 +5,7 @@ mod chatglm;
 mod error;
 mod family;
 pub mod hyper;
+mod layernormed;
 mod llama;
 mod normed;
 mod phi3;
@@ -40,6 +41,8 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
             Family::Olmo2 | Family::Exaone4 | Family::Gemma3 => normed::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
+            Family::StarCoder2 | Family::StableLm | Family::Cohere2 | Family::CommandR => layernormed::layer(&mut b)?,
+            Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 => qwen::layer(&mut b)?,
         }
     }

@@ -7,7 +7,7 @@
 use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
-use crate::models::hyper::{usual_scale, yarn_magnitude};
+use crate::models::hyper::{inverse, usual_scale, yarn_magnitude};
 use crate::models::{Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
@@ -64,7 +64,10 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     }
     put("{a}.rope.dimension_count", whole(h.n_rot)?);
     put("{a}.vocab_size", whole(h.vocab)?);
-    put("{a}.attention.layer_norm_rms_epsilon", Value::F32(h.eps));
+    put(&format!("{{a}}.{}", h.family.epsilon_key()), Value::F32(h.eps));
+    if h.family.is_cohere() {
+        put("{a}.logit_scale", Value::F32(inverse(h.logit_divisor)));
+    }
     if let Some(w) = h.window {
         put("{a}.attention.sliding_window", whole(w)?);
         if !h.window_layers.is_empty() {

@@ -38,6 +38,17 @@ CASES = {
     "glm4": ("--arch glm4 --head-dim 24 --outliers 8", 96, 8),
     "gemma3": ("--arch gemma3 --tied --layers 7 --window 20 --dim 72 --ffn 100 --head-dim 32 --rope linear", 96, 8),
     "granite": ("--arch granite --tied --head-dim 32", 96, 8),
+    "starcoder2": ("--arch starcoder2 --tied", 96, 8),
+    "starcoder2_window": ("--arch starcoder2 --layers 3 --window 20 --outliers 8", 96, 8),
+    "stablelm": ("--arch stablelm --head-dim 16 --outliers 8", 96, 8),
+    "stablelm_larger": ("--arch stablelm --larger --dim 128", 96, 8),
+    "cohere2": ("--arch cohere2 --tied --layers 5 --window 20", 96, 8),
+    "command_r": ("--arch command-r --tied", 96, 8),
+    "command_r_larger": ("--arch command-r --tied --larger", 96, 8),
+    "phi2": ("--arch phi2 --dim 160 --heads 2 --kv-heads 2 --outliers 8", 96, 8),
+    "gpt2": ("--arch gpt2 --tied --kv-heads 4 --ffn 256", 96, 8),
+    "falcon": ("--arch falcon --tied --kv-heads 1 --ffn 256", 96, 8),
+    "falcon_larger": ("--arch falcon --tied --larger --dim 128 --heads 8 --kv-heads 2", 96, 8),
 }
 
 
