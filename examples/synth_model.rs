@@ -22,7 +22,7 @@
 //! | `chatglm-tiny` | 256 | 2 | 512 | 4 / 2 | 512 | 512 | 1.4 M | tests of chatglm |
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
-//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied`, by
+//! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied --larger`, by
 //! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe), and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
@@ -44,6 +44,8 @@
 mod gguf;
 #[path = "synth_model/hf.rs"]
 mod hf;
+#[path = "synth_model/layernormed.rs"]
+mod layernormed;
 #[path = "synth_model/vocabulary.rs"]
 mod vocabulary;
 
@@ -139,6 +141,9 @@ struct Args {
     /// Layers in front that have no experts
     #[arg(long, default_value_t = 0)]
     dense: u32,
+    /// The form of the family's larger models (stablelm, command-r, falcon)
+    #[arg(long)]
+    larger: bool,
     /// One input channel in 64 has weights this many times the others'
     #[arg(long, num_args = 0..=1, default_missing_value = "8", default_value_t = 1.0, value_name = "FACTOR")]
     outliers: f32,
@@ -246,7 +251,22 @@ impl Preset {
             Preset::Qwen3Tiny | Preset::ChatGlmTiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
         let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
-        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0, experts: Experts::NONE }
+        Shape {
+            name: "",
+            arch: self.arch(),
+            dim,
+            layers,
+            ffn,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab,
+            ctx,
+            tied,
+            window: 0,
+            experts: Experts::NONE,
+            larger: false,
+        }
     }
 
     fn arch(self) -> Arch {
@@ -289,8 +309,13 @@ impl Args {
             vocab: self.vocab.unwrap_or(base.vocab),
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
-            window: self.window,
             experts: Experts::NONE,
+            window: match self.arch {
+                // which layers are rotated follows from it
+                Some(Arch::Cohere2) if self.window == 0 => 4096,
+                _ => self.window,
+            },
+            larger: self.larger,
         };
         let experts = Experts {
             count: self.experts,
@@ -317,7 +342,12 @@ impl Args {
 
     /// Share of a head that is rotated.
     fn rotary(&self, arch: Arch) -> f64 {
-        self.rotary.unwrap_or(if arch.turns_half() { 0.5 } else { 1.0 })
+        self.rotary.unwrap_or(match arch {
+            Arch::StableLm => 0.25,
+            Arch::Phi2 => 0.4,
+            _ if arch.turns_half() => 0.5,
+            _ => 1.0,
+        })
     }
 
     fn model(&self) -> Result<Model> {
@@ -335,8 +365,8 @@ impl Args {
             Rope::Plain
         });
         ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
-        let may_be_partial = arch.has_fused_gate() || arch == Arch::Glm4Moe;
-        ensure!(rotary == 1.0 || may_be_partial, "--rotary is phi3's and chatglm's");
+        let in_part = arch.has_fused_gate() || [Arch::StableLm, Arch::Phi2, Arch::Glm4Moe].contains(&arch);
+        ensure!(rotary == 1.0 || in_part, "--rotary is phi3's, chatglm's, stablelm's, phi2's and glm4moe's");
         let original = match (rope, self.original_ctx) {
             (_, Some(n)) => n,
             (Rope::Plain, None) => shape.ctx,
@@ -377,6 +407,11 @@ struct Tensor {
 }
 
 impl Tensor {
+    /// Whether it has one dimension.
+    fn is_vector(&self) -> bool {
+        self.role.is_vector() && self.rows == 1
+    }
+
     fn row_bytes(&self) -> Result<usize> {
         match self.ty.row_bytes(self.cols) {
             Some(n) => Ok(n),

@@ -35,6 +35,7 @@ mod attention;
 mod channels;
 mod experts;
 mod fused;
+mod layernormed;
 mod scattered;
 mod top_k;
 
@@ -103,6 +104,8 @@ pub fn ops() -> Vec<Op> {
         Op::Swiglu,
         Op::Geglu,
         Op::AttentionSinks,
+        Op::Gelu,
+        Op::LayerNorm,
         Op::Scale,
         Op::Softcap,
         Op::Add,
@@ -148,6 +151,8 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Swiglu => glu(Op::Swiglu),
         Op::Geglu => glu(Op::Geglu),
         Op::AttentionSinks => attention::attention_sinks(),
+        Op::Gelu => layernormed::gelu(),
+        Op::LayerNorm => layernormed::layer_norm(),
         Op::Scale => scale(),
         Op::Softcap => softcap(),
         Op::Add => add(),

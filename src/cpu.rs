@@ -445,6 +445,29 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 None => ops::geglu::geglu(p, g, u, y),
             }
         }
+        Job::Gelu(p) => {
+            let y = rows_mut(&mut out[0], p.n_tokens, p.dim);
+            let x = &floats(inputs[0])[..y.len()];
+            match level {
+                Some(level) => team::chunks_mut(y, 1, ELEMENTS, |first, y| {
+                    simd::gelu(level, p.erf == 1, &x[first..][..y.len()], y)
+                }),
+                None => ops::gelu::gelu(p, x, y),
+            }
+        }
+        Job::LayerNorm(p) => {
+            let (dim, [x, w, b]) = (p.dim as usize, [0, 1, 2].map(|i| floats(inputs[i])));
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, 1, |first, y| {
+                for (r, y) in (first..).zip(y.chunks_exact_mut(dim)) {
+                    let (x, w) = (&x[r * dim..][..dim], p.of_row(r, w));
+                    let b = if p.biased == 1 { p.of_row(r, b) } else { &[] };
+                    match level {
+                        Some(level) => simd::layer_norm_row(level, p, x, w, b, y),
+                        None => ops::layer_norm::row(p, x, w, b, y),
+                    }
+                }
+            });
+        }
         Job::Scale(p) => {
             team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), 1, ELEMENTS, |_, x| {
                 ops::scale::scale(&ScaleParams { n_tokens: 1, dim: x.len() as u32, ..*p }, x);

@@ -22,6 +22,8 @@ use crate::ops::expert_order::ExpertOrderParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::{self, GateUpParams};
 use crate::ops::geglu::GegluParams;
+use crate::ops::gelu::GeluParams;
+use crate::ops::layer_norm::LayerNormParams;
 use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
@@ -248,6 +250,10 @@ operations! {
     Swiglu => Swiglu(SwigluParams), "swiglu";
     /// gelu(gate) · up
     Geglu => Geglu(GegluParams), "geglu";
+    /// gelu of what has no gate
+    Gelu => Gelu(GeluParams), "gelu";
+    /// layer norm
+    LayerNorm => LayerNorm(LayerNormParams), "layer_norm";
     /// every element times one number
     Scale => Scale(ScaleParams), "scale";
     /// softcap of every element
@@ -410,6 +416,10 @@ args! {
     Swiglu(SwigluParams),
     /// of `geglu`
     Geglu(GegluParams),
+    /// of `gelu`
+    Gelu(GeluParams),
+    /// of `layer_norm`
+    LayerNorm(LayerNormParams),
     /// of `scale`
     Scale(ScaleParams),
     /// of `softcap`

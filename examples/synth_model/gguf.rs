@@ -5,6 +5,7 @@ use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::internals::blocks::BlockType;
 use isobit::internals::formats::meta::Value;
+use isobit::internals::formats::synthetic::epsilon_key;
 use std::io::Write;
 
 /// Tensors start at multiples of this; the format's default.
@@ -89,7 +90,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         }
     }
     s.arch.scales().iter().for_each(|(k, v)| m.f32(&key(k), *v));
-    m.f32(&key("attention.layer_norm_rms_epsilon"), 1e-5);
+    m.f32(&key(epsilon_key(s.arch)), 1e-5);
     if s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
         m.u32(&key("attention.key_length"), s.head_dim);
         m.u32(&key("attention.value_length"), s.head_dim);
@@ -123,6 +124,12 @@ fn metadata(model: &Model) -> Result<Metadata> {
         Arch::Olmo2 => "dbrx",
         Arch::Exaone4 => "exaone4",
         Arch::Granite | Arch::GraniteMoe => "refact",
+        Arch::StarCoder2 => "starcoder",
+        Arch::StableLm => "stablelm2",
+        Arch::Cohere2 | Arch::CommandR => "command-r",
+        Arch::Phi2 => "phi-2",
+        Arch::Gpt2 => "gpt-2",
+        Arch::Falcon => "falcon",
         _ => "qwen2",
     };
     m.string("tokenizer.ggml.pre", if bpe { rule } else { "default" });
@@ -185,7 +192,7 @@ pub fn write_model(w: &mut impl Write, model: &Model) -> Result<Summary> {
         let size = t.bytes()?;
         head.text(&t.name);
         // The fastest dimension first.
-        let dims = match (t.role.is_vector() || t.rows == 1, t.stack) {
+        let dims = match (t.is_vector() || t.rows == 1, t.stack) {
             (true, _) => vec![t.cols],
             (false, 1) => vec![t.cols, t.rows],
             (false, n) => vec![t.cols, t.rows / n, n],

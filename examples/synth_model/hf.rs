@@ -2,7 +2,7 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, write_tensor};
+use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, layernormed, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
 use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
 use serde_json::{Value, json};
@@ -227,6 +227,13 @@ fn config(model: &Model) -> Value {
         Arch::GraniteMoe if s.experts.shared > 0 => "GraniteMoeSharedForCausalLM",
         Arch::GraniteMoe => "GraniteMoeForCausalLM",
         Arch::Glm4Moe => "Glm4MoeForCausalLM",
+        Arch::StarCoder2 => "Starcoder2ForCausalLM",
+        Arch::StableLm => "StableLmForCausalLM",
+        Arch::Cohere2 => "Cohere2ForCausalLM",
+        Arch::CommandR => "CohereForCausalLM",
+        Arch::Phi2 => "PhiForCausalLM",
+        Arch::Gpt2 => "GPT2LMHeadModel",
+        Arch::Falcon => "FalconForCausalLM",
     };
     let dtype = match model.mix {
         Mix::F16 => "float16",
@@ -241,7 +248,9 @@ fn config(model: &Model) -> Value {
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma3) {
+    if s.dim != s.heads * s.head_dim
+        || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma3)
+    {
         c["head_dim"] = s.head_dim.into();
     }
     if model.shape.arch == Arch::Phi3 {
@@ -299,6 +308,9 @@ fn config(model: &Model) -> Value {
         Rope::Llama3 => json!({"rope_type": "llama3", "factor": model.factor(), "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": model.original}),
     };
+    if s.arch.has_layer_norm() {
+        layernormed::config(model, &mut c);
+    }
     c
 }
 
@@ -366,7 +378,11 @@ fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
     for whole in shard {
         let begin = end;
         end += whole.bytes()?;
-        head.insert(whole.name.clone(), json!({"dtype": dtype, "shape": whole.dims, "data_offsets": [begin, end]}));
+        let mut dims = whole.dims.clone();
+        if whole.parts.iter().any(|t| layernormed::is_transposed(model, t)) {
+            dims.reverse();
+        }
+        head.insert(whole.name.clone(), json!({"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}));
     }
     let mut text = serde_json::to_vec(&Value::Object(head))?;
     text.resize(text.len().next_multiple_of(8), b' ');
@@ -376,6 +392,18 @@ fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
     for t in shard.iter().flat_map(|whole| &whole.parts) {
         let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
         let head_dim = model.shape.head_dim as usize;
+        if model.shape.arch.has_layer_norm() {
+            let mut bytes = Vec::new();
+            write_tensor(&mut bytes, t, model, |row| layernormed::source_row(model, t, row))?;
+            if layernormed::is_transposed(model, t) {
+                let size = bytes.len() / (t.rows * t.cols);
+                let at = |r: usize, c: usize| (r * t.cols + c) * size;
+                let turned = (0..t.cols).flat_map(|c| (0..t.rows).map(move |r| at(r, c)));
+                bytes = turned.flat_map(|at| bytes[at..at + size].to_vec()).collect();
+            }
+            file.write_all(&bytes)?;
+            continue;
+        }
         write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.shape.arch, head_dim, row) } else { row })?;
     }
     Ok(file.sync_all()?)
@@ -392,6 +420,8 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
     }
     let named: Vec<(String, Tensor)> = if model.shape.arch == Arch::ChatGlm && format == Format::Hf {
         apart(model, list)
+    } else if model.shape.arch.has_layer_norm() {
+        layernormed::named(model, list)
     } else {
         list.into_iter().filter_map(|t| Some((name_of(&t, model.shape.arch, format)?, t))).collect()
     };

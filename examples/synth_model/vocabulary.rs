@@ -52,10 +52,18 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Glm4 | Arch::Glm4Moe => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Gemma3 => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
-        Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"]),
+        Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => {
+            byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"])
+        }
         Arch::SmolLm3 => byte_level(n, &["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]),
         Arch::Exaone4 => byte_level(n, &["[BOS]", "[|user|]", "[|endofturn|]"]),
-        Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+        Arch::Cohere2 | Arch::CommandR => {
+            byte_level(n, &["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"])
+        }
+        Arch::StarCoder2 | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => byte_level(n, &["<|endoftext|>"]),
+        Arch::StableLm | Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => {
+            byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+        }
     }
 }
 
@@ -172,14 +180,19 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     let space = SPACE.to_string();
     let rules = if is_bpe {
         let is_qwen = matches!(arch, Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe);
-        let regex = if is_qwen { QWEN_SPLIT } else { GLM_SPLIT };
+        let regex = if is_qwen || arch == Arch::StableLm { QWEN_SPLIT } else { GLM_SPLIT };
         let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         // GPT-2's, which comes with the byte level itself
         let words = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
         let digits = json!({"type": "Digits", "individual_digits": true});
         let steps = match arch {
-            Arch::Exaone4 => json!([words]),
-            Arch::Granite | Arch::GraniteMoe => json!([digits, words]),
+            Arch::Exaone4 | Arch::Phi2 | Arch::Gpt2 => json!([words]),
+            Arch::Granite | Arch::GraniteMoe | Arch::StarCoder2 | Arch::Cohere2 | Arch::CommandR => {
+                json!([digits, words])
+            }
+            Arch::Falcon => json!([{"type": "Punctuation", "behavior": "Contiguous"}, words,
+                {"type": "Digits", "individual_digits": false},
+                {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": false}]),
             _ => json!([split, level]),
         };
         [

@@ -351,6 +351,7 @@ fn advice(e: &anyhow::Error) -> Option<String> {
             PlanError::Buffer { .. } => "--ubatch".into(),
             PlanError::Slots { used, pairs, .. } => format!("--ubatch {}", pairs / used),
             PlanError::Rows { heads, rows, .. } => format!("--ubatch {}", rows / heads),
+            PlanError::Positions { .. } => "-c".into(),
             PlanError::Zero | PlanError::Binding { .. } => return None,
         });
     }

@@ -6,7 +6,7 @@
 //! Every tensor it lists must be in the file it names; no tensor may be in two files. Tensors of those files that the
 //! index does not list are kept, for `models` to judge. Packed matrices and block files beside the weights (`packed`)
 //! become tensors of their block types, and so do the nibbles of ChatGLM's INT4 checkpoints (`int4`). The matrices of experts
-//! become one tensor a layer (`stacks`).
+//! become one tensor a layer (`stacks`). What lies otherwise than in other models is brought into their order (`relaid`).
 //!
 //! A directory with a `quant_model_description.json` or `quant_model_description_TYPE.json` has msModelSlim's weights
 //! (`slim`). Their files are those whose names begin with `quant_model_weight`, one or with an index, whatever lies beside
@@ -21,7 +21,7 @@ use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
 use super::{Activations, Tensor};
-use super::{int4, slim, stacks};
+use super::{int4, relaid, slim, stacks};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -336,9 +336,13 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             return Ok(None);
         };
         let config = config()?;
-        // the one word of a config that says how tensors are to be read
+        // what of a config says how tensors are to be read
         if config["model_type"] == "chatglm" && config["quantization_bit"] == 4 {
             let (tensors, sources) = int4::resolve(weights.tensors, weights.sources)?;
+            let index = super::unique(&tensors, &sources)?;
+            (WeightFiles { tensors, sources, index, ..weights }, config)
+        } else if relaid::is_one(&config) {
+            let (tensors, sources) = relaid::resolve(&config, weights.tensors, weights.sources)?;
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, index, ..weights }, config)
         } else {

@@ -28,6 +28,7 @@ pub mod output;
 pub mod packed;
 mod packed_fault;
 pub mod policy;
+mod relaid;
 pub mod safetensors;
 mod slim;
 pub mod source;

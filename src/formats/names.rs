@@ -28,9 +28,9 @@ const LAYER: [(&str, &str); 13] = [
 /// (Hugging Face, GGUF).
 type Names = &'static [(&'static str, &'static str)];
 
-/// Norms of the architectures that have some behind attention and the feed-forward, by architecture; they go before
+/// Names of some architectures alone, and norms of those that have some behind attention and the feed-forward; they go before
 /// [`LAYER`], since `post_attention_layernorm` is the norm before the feed-forward elsewhere.
-const NORMS_AFTER: [(&[&str], Names); 2] = [
+const NORMS_AFTER: [(&[&str], Names); 6] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
         &["olmo2", "exaone4", "gemma3"],
@@ -40,6 +40,11 @@ const NORMS_AFTER: [(&[&str], Names); 2] = [
             ("post_feedforward_layernorm", "post_ffw_norm"),
         ],
     ),
+    (&["starcoder2"], &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")]),
+    (&["phi2"], &[("self_attn.dense", "attn_output"), ("mlp.fc1", "ffn_up"), ("mlp.fc2", "ffn_down")]),
+    (&["stablelm"], &[("self_attn.q_layernorm", "attn_q_norm"), ("self_attn.k_layernorm", "attn_k_norm")]),
+    // as `relaid` calls it
+    (&["falcon"], &[("attn_layernorm", "attn_norm_2")]),
 ];
 
 /// Names that only architectures with experts have, and those of them that mean something else elsewhere; they go before
@@ -91,6 +96,10 @@ const EXPERTS: [(&[&str], Names); 4] = [
         ],
     ),
 ];
+
+/// As [`GLOBAL`], of some architectures alone; they go before those of all.
+const OWN_GLOBAL: [(&str, &str, &str); 2] =
+    [("phi2", "model.final_layernorm", "output_norm"), ("gpt2", "model.embed_positions", "position_embd")];
 
 /// Architectures whose gate and up are one tensor, which GGUF files call `ffn_up`.
 const FUSED: [&str; 3] = ["phi3", "chatglm", "glm4"];
@@ -194,6 +203,9 @@ fn names_of(arch: &str) -> impl Iterator<Item = &'static (&'static str, &'static
 pub fn to_gguf(arch: &str, hf: &str) -> Option<String> {
     let (stem, suffix) = split(hf)?;
     let own = stem.strip_prefix(CHATGLM_PREFIX).unwrap_or(stem);
+    if let Some((_, _, gguf)) = OWN_GLOBAL.iter().find(|(a, h, _)| *a == arch && *h == stem) {
+        return Some(format!("{gguf}{suffix}"));
+    }
     let everywhere = GLOBAL.iter().find(|(h, _)| *h == stem).or(CHATGLM_GLOBAL.iter().find(|(h, _)| *h == own));
     if let Some((_, gguf)) = everywhere {
         return Some(format!("{gguf}{suffix}"));
@@ -211,6 +223,9 @@ pub fn to_gguf(arch: &str, hf: &str) -> Option<String> {
 /// The Hugging Face name of a GGUF tensor of architecture `arch`.
 pub fn to_hf(arch: &str, gguf: &str) -> Option<String> {
     let (stem, suffix) = split(gguf)?;
+    if let Some((_, hf, _)) = OWN_GLOBAL.iter().find(|(a, _, g)| *a == arch && *g == stem) {
+        return Some(format!("{hf}{suffix}"));
+    }
     if let Some((hf, _)) = GLOBAL.iter().find(|(_, g)| *g == stem) {
         return Some(format!("{hf}{suffix}"));
     }
@@ -234,7 +249,22 @@ mod tests {
 
     #[test]
     fn every_name_goes_over_and_back() {
-        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma3", "granite", "qwen2moe", "qwen3moe", "granitemoe", "glm4moe"] {
+        for arch in [
+            "llama",
+            "phi3",
+            "qwen2",
+            "qwen3",
+            "chatglm",
+            "glm4",
+            "olmo2",
+            "exaone4",
+            "gemma3",
+            "granite",
+            "qwen2moe",
+            "qwen3moe",
+            "granitemoe",
+            "glm4moe",
+        ] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {
                 assert_eq!(to_gguf(arch, &format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));
@@ -258,6 +288,27 @@ mod tests {
                 assert_eq!(to_hf(arch, &format!("blk.3.attn_k.{suffix}")), Some(hf));
             }
         }
+    }
+
+    #[test]
+    fn names_of_layer_normed_models_go_over_and_back() {
+        for (arch, hf, gguf) in [
+            ("starcoder2", "model.layers.1.mlp.c_fc.bias", "blk.1.ffn_up.bias"),
+            ("starcoder2", "model.norm.weight", "output_norm.weight"),
+            ("phi2", "model.layers.1.self_attn.dense.weight", "blk.1.attn_output.weight"),
+            ("phi2", "model.final_layernorm.bias", "output_norm.bias"),
+            ("phi2", "lm_head.bias", "output.bias"),
+            ("gpt2", "model.embed_positions.weight", "position_embd.weight"),
+            ("gpt2", "model.layers.0.self_attn.qkv_proj.bias", "blk.0.attn_qkv.bias"),
+            ("stablelm", "model.layers.9.self_attn.k_layernorm.weight", "blk.9.attn_k_norm.weight"),
+            ("command-r", "model.layers.9.self_attn.k_norm.weight", "blk.9.attn_k_norm.weight"),
+            ("falcon", "model.layers.9.attn_layernorm.bias", "blk.9.attn_norm_2.bias"),
+            ("falcon", "model.layers.9.mlp.up_proj.weight", "blk.9.ffn_up.weight"),
+        ] {
+            assert_eq!(to_gguf(arch, hf).as_deref(), Some(gguf), "{arch}");
+            assert_eq!(to_hf(arch, gguf).as_deref(), Some(hf), "{arch}");
+        }
+        assert_eq!(to_gguf("llama", "model.embed_positions.weight"), None);
     }
 
     #[test]

@@ -49,11 +49,25 @@ pub enum Arch {
     /// biases on queries, keys and values, half of a head rotated, norms over each head; experts, and one that all tokens
     /// meet
     Glm4Moe,
+    /// layer norms, biases everywhere, gelu without a gate
+    StarCoder2,
+    /// layer norms, a quarter of a head is rotated; the larger form side by side, with layer norms of each head
+    StableLm,
+    /// layer norms without biases, side by side; rotation in layers with a window alone
+    Cohere2,
+    /// layer norms without biases, side by side; the larger form with layer norms of each head
+    CommandR,
+    /// layer norms, side by side, biases everywhere, gelu without a gate, a part of a head is rotated
+    Phi2,
+    /// layer norms, biases everywhere, gelu without a gate, learned positions
+    Gpt2,
+    /// layer norms, side by side, gelu without a gate; the larger form with two norms
+    Falcon,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 15] = [
+    pub const ALL: [Arch; 22] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -69,6 +83,13 @@ impl Arch {
         Arch::Qwen3Moe,
         Arch::GraniteMoe,
         Arch::Glm4Moe,
+        Arch::StarCoder2,
+        Arch::StableLm,
+        Arch::Cohere2,
+        Arch::CommandR,
+        Arch::Phi2,
+        Arch::Gpt2,
+        Arch::Falcon,
     ];
 
     /// GGUF's architecture.
@@ -89,12 +110,19 @@ impl Arch {
             Arch::Qwen3Moe => "qwen3moe",
             Arch::GraniteMoe => "granitemoe",
             Arch::Glm4Moe => "glm4moe",
+            Arch::StarCoder2 => "starcoder2",
+            Arch::StableLm => "stablelm",
+            Arch::Cohere2 => "cohere2",
+            Arch::CommandR => "command-r",
+            Arch::Phi2 => "phi2",
+            Arch::Gpt2 => "gpt2",
+            Arch::Falcon => "falcon",
         }
     }
 
     /// Whether queries, keys and values lie in one tensor.
     pub fn has_fused_qkv(self) -> bool {
-        matches!(self, Arch::Phi3 | Arch::ChatGlm)
+        matches!(self, Arch::Phi3 | Arch::ChatGlm | Arch::Gpt2 | Arch::Falcon)
     }
 
     /// Whether gate and up lie in one tensor.
@@ -105,6 +133,37 @@ impl Arch {
     /// Whether one half of a head is rotated.
     pub fn turns_half(self) -> bool {
         matches!(self, Arch::ChatGlm | Arch::Glm4 | Arch::Glm4Moe)
+    }
+
+    /// Rotated elements of a head.
+    pub fn n_rot(self, head_dim: u32) -> u32 {
+        match self {
+            Arch::ChatGlm | Arch::Glm4 => head_dim / 2,
+            Arch::StableLm => head_dim / 4,
+            Arch::Phi2 => head_dim * 2 / 5,
+            _ => head_dim,
+        }
+    }
+
+    /// Whether norms are layer norms.
+    pub fn has_layer_norm(self) -> bool {
+        use Arch::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon)
+    }
+
+    /// Whether norms have biases.
+    pub fn has_norm_bias(self) -> bool {
+        self.has_layer_norm() && !matches!(self, Arch::Cohere2 | Arch::CommandR)
+    }
+
+    /// Whether every linear of a layer has a bias.
+    pub fn has_biases(self) -> bool {
+        matches!(self, Arch::StarCoder2 | Arch::Phi2 | Arch::Gpt2)
+    }
+
+    /// Whether the feed-forward has no gate.
+    pub fn has_no_gate(self) -> bool {
+        self.has_biases() || self == Arch::Falcon
     }
 
     /// Whether there are norms before attention and the feed-forward.
@@ -136,7 +195,12 @@ impl Arch {
     pub fn scales(self) -> &'static [(&'static str, f32)] {
         const GRANITE: [(&str, f32); 4] =
             [("embedding_scale", 2.5), ("attention.scale", 0.17), ("residual_scale", 0.7), ("logit_scale", 1.7)];
-        if matches!(self, Arch::Granite | Arch::GraniteMoe) { &GRANITE } else { &[] }
+        match self {
+            Arch::Granite | Arch::GraniteMoe => &GRANITE,
+            // a factor
+            Arch::Cohere2 | Arch::CommandR => &[("logit_scale", 0.7)],
+            _ => &[],
+        }
     }
 
     /// By name.
@@ -194,18 +258,40 @@ pub struct Shape {
     pub window: u32,
     /// instead of the feed-forward
     pub experts: Experts,
+    /// the form of the family's larger models, where that is another
+    pub larger: bool,
+}
+
+/// The name of a GGUF file's norms' epsilon, behind the architecture.
+pub fn epsilon_key(arch: Arch) -> &'static str {
+    if arch.has_layer_norm() { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" }
 }
 
 const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> Shape {
     let [dim, layers, ffn, heads, kv_heads, vocab, ctx] = sizes;
-    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied, window: 0, experts: Experts::NONE }
+    Shape {
+        name,
+        arch,
+        dim,
+        layers,
+        ffn,
+        heads,
+        kv_heads,
+        head_dim: dim / heads,
+        vocab,
+        ctx,
+        tied,
+        window: 0,
+        experts: Experts::NONE,
+        larger: false,
+    }
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B; qwen3moe-1b is made up, in the
-/// proportions of the latter. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 28] = [
+/// gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024;
+/// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
+pub const SHAPES: [Shape; 35] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -249,6 +335,13 @@ pub const SHAPES: [Shape; 28] = [
         [128, 8, 768, 0, 0],
     ),
     mixture(shape("glm4moe-tiny", Arch::Glm4Moe, [256, 3, 512, 4, 2, 512, 512], false), [6, 3, 96, 96, 1]),
+    Shape { window: 4096, ..shape("starcoder2-3b", Arch::StarCoder2, [3072, 30, 12_288, 24, 2, 49_152, 16_384], true) },
+    shape("stablelm2-1.6b", Arch::StableLm, [2048, 24, 5632, 32, 32, 100_352, 4096], false),
+    Shape { window: 4096, ..shape("command-r7b", Arch::Cohere2, [4096, 32, 14_336, 32, 8, 256_000, 131_072], true) },
+    shape("command-r-35b", Arch::CommandR, [8192, 40, 22_528, 64, 64, 256_000, 131_072], true),
+    shape("phi2-2.7b", Arch::Phi2, [2560, 32, 10_240, 32, 32, 51_200, 2048], false),
+    shape("gpt2-124m", Arch::Gpt2, [768, 12, 3072, 12, 12, 50_257, 1024], true),
+    shape("falcon-7b", Arch::Falcon, [4544, 32, 18_176, 71, 1, 65_024, 2048], true),
 ];
 
 /// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
@@ -280,7 +373,7 @@ impl Role {
         if self == Role::Norm { 1.0 } else { 0.0 }
     }
 
-    /// Whether it has one dimension.
+    /// Whether it is a vector, or several of them.
     pub fn is_vector(self) -> bool {
         matches!(self, Role::Norm | Role::Bias)
     }
@@ -303,6 +396,13 @@ pub struct Tensor {
     pub role: Role,
 }
 
+impl Tensor {
+    /// Whether it has one dimension.
+    pub fn is_vector(&self) -> bool {
+        self.role.is_vector() && self.rows == 1
+    }
+}
+
 impl Shape {
     /// Every tensor in the order of a GGUF file.
     pub fn tensors(&self) -> Vec<Tensor> {
@@ -318,10 +418,20 @@ impl Shape {
         } else {
             add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
         }
+        if self.arch == Arch::Gpt2 {
+            add("position_embd.weight".into(), self.ctx.into(), dim, 0.3, Role::Bias);
+        }
         for i in 0..self.layers {
             let b = |part: &str| format!("blk.{i}.{part}");
             if self.arch.norms_before() {
                 add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
+            }
+            if self.arch.has_norm_bias() {
+                add(b("attn_norm.bias"), 1, dim, 0.2, Role::Bias);
+            }
+            if self.arch == Arch::Falcon && self.larger {
+                add(b("attn_norm_2.weight"), 1, dim, 0.1, Role::Norm);
+                add(b("attn_norm_2.bias"), 1, dim, 0.2, Role::Bias);
             }
             if self.arch.has_fused_qkv() {
                 add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
@@ -330,13 +440,14 @@ impl Shape {
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
                 add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
             }
-            if matches!(self.arch, Arch::Qwen2 | Arch::Qwen2Moe | Arch::Glm4 | Arch::Glm4Moe) {
+            let apart = [Arch::Qwen2, Arch::Qwen2Moe, Arch::Glm4, Arch::Glm4Moe, Arch::StarCoder2, Arch::Phi2];
+            if apart.contains(&self.arch) || self.arch == Arch::StableLm && !self.larger {
                 // the keys' biases of trained models are far larger than the keys
                 add(b("attn_q.bias"), 1, q, 1.0, Role::Bias);
                 add(b("attn_k.bias"), 1, kv, 4.0, Role::Bias);
                 add(b("attn_v.bias"), 1, kv, 0.2, Role::Bias);
             }
-            if self.arch == Arch::ChatGlm {
+            if matches!(self.arch, Arch::ChatGlm | Arch::Gpt2) {
                 add(b("attn_qkv.bias"), 1, q + 2 * kv, 1.0, Role::Bias);
             }
             let head = u64::from(self.head_dim);
@@ -349,12 +460,24 @@ impl Shape {
                 add(b("attn_q_norm.weight"), 1, q, 0.3, Role::Norm);
                 add(b("attn_k_norm.weight"), 1, k, 0.3, Role::Norm);
             }
+            if self.larger && matches!(self.arch, Arch::StableLm | Arch::CommandR) {
+                add(b("attn_q_norm.weight"), self.heads.into(), head, 0.3, Role::Norm);
+                add(b("attn_k_norm.weight"), self.kv_heads.into(), head, 0.3, Role::Norm);
+            }
             add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
+            if self.arch.has_biases() {
+                add(b("attn_output.bias"), 1, dim, 0.1, Role::Bias);
+            }
             if self.arch.norms_after() {
                 add(b("post_attention_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
-            if self.arch.norms_before() {
+            let parallel = matches!(self.arch, Arch::Cohere2 | Arch::CommandR | Arch::Phi2 | Arch::Falcon)
+                || self.arch == Arch::StableLm && self.larger;
+            if self.arch.norms_before() && !parallel {
                 add(b(self.arch.ffn_norm()), 1, dim, 0.1, Role::Norm);
+                if self.arch.has_norm_bias() {
+                    add(b("ffn_norm.bias"), 1, dim, 0.2, Role::Bias);
+                }
             }
             let Experts { count, width, shared, dense, .. } = self.experts;
             if count > 0 && i >= dense {
@@ -379,16 +502,28 @@ impl Shape {
             }
             if self.arch.has_fused_gate() {
                 add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
+            } else if self.arch.has_no_gate() {
+                add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
             } else {
                 add(b("ffn_gate.weight"), ffn, dim, root(dim), Role::Plain);
                 add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
             }
             add(b("ffn_down.weight"), dim, ffn, residual * 2.0 * root(ffn), Role::Raised(i));
+            if self.arch.has_biases() {
+                add(b("ffn_up.bias"), 1, ffn, 0.3, Role::Bias);
+                add(b("ffn_down.bias"), 1, dim, 0.1, Role::Bias);
+            }
             if self.arch.norms_after() {
                 add(b("post_ffw_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
         }
         add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
+        if self.arch.has_norm_bias() {
+            add("output_norm.bias".into(), 1, dim, 0.2, Role::Bias);
+        }
+        if self.arch == Arch::Phi2 {
+            add("output.bias".into(), 1, vocab, 0.5, Role::Bias);
+        }
         if !self.tied {
             add("output.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
         }
@@ -515,7 +650,7 @@ impl Synthetic {
                 Some(_) => (dtype, t.cols),
                 None => (dtype_named("I8")?, t.cols / dtype.block_elems() * dtype.block_bytes()),
             };
-            let shape = match (t.role.is_vector() || t.rows == 1, t.stack) {
+            let shape = match (t.is_vector() || t.rows == 1, t.stack) {
                 (true, _) => vec![cols],
                 (false, 1) => vec![cols, t.rows],
                 (false, n) => vec![cols, t.rows / n, n],
@@ -544,7 +679,7 @@ impl Synthetic {
             ("feed_forward_length", s.ffn),
             ("attention.head_count", s.heads),
             ("attention.head_count_kv", s.kv_heads),
-            ("rope.dimension_count", if s.arch.turns_half() { s.head_dim / 2 } else { s.head_dim }),
+            ("rope.dimension_count", s.arch.n_rot(s.head_dim)),
             ("vocab_size", s.vocab),
         ];
         // as their files have them
@@ -556,6 +691,10 @@ impl Synthetic {
             Arch::SmolLm3 => (5e6, 1e-6),
             Arch::Olmo2 => (5e5, 1e-6),
             Arch::Granite | Arch::GraniteMoe => (1e7, 1e-5),
+            Arch::StarCoder2 => (999_999.44, 1e-5),
+            Arch::Cohere2 => (5e4, 1e-5),
+            Arch::CommandR => (8e6, 1e-5),
+            Arch::StableLm | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => (1e4, 1e-5),
         };
         let arch = s.arch.name();
         let mut m = Meta::default();
@@ -576,7 +715,7 @@ impl Synthetic {
             put("general.file_type", Value::U32(number));
         }
         put(&format!("{arch}.rope.freq_base"), Value::F32(base));
-        put(&format!("{arch}.attention.layer_norm_rms_epsilon"), Value::F32(epsilon));
+        put(&format!("{arch}.{}", epsilon_key(s.arch)), Value::F32(epsilon));
         m
     }
 }

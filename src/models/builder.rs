@@ -1,12 +1,12 @@
 //! What every decoder's plan is made of: claimed tensors, buffers, commands, cache pages.
 //!
-//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`, `normed`) say in which order; nothing here knows an architecture but the
+//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`, `normed`, `layernormed`) say in which order; nothing here knows an architecture but the
 //! names its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};
-use super::family::{HeadNorms, Norms, Rotation};
 use super::experts::Mixture;
+use super::family::{Family, HeadNorms, Norms, Rotation};
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::vector;
 use crate::blocks::{BlockType, pack};
@@ -22,6 +22,7 @@ use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::exact::SCALE_MIN;
 use crate::ops::geglu::GegluParams;
+use crate::ops::layer_norm::LayerNormParams;
 use crate::ops::linear::ROW_BLOCK;
 use crate::ops::linear::{LinearParams, act_words};
 use crate::ops::places::{TABLES, TOKEN};
@@ -159,7 +160,7 @@ pub struct Built {
     pub plan: Plan,
     /// token ids `[token]`
     pub ids: BufId,
-    /// RoPE table `[token][n_rot/2][cos, sin]`
+    /// RoPE table `[token][n_rot/2][cos, sin]`; where positions are learned, their rows `[token][dim]`
     pub rope: BufId,
     /// the same by another table, where some layers are rotated by one
     pub local_rope: Option<BufId>,
@@ -252,6 +253,11 @@ impl Matrix {
     pub fn holds_bias(&self) -> bool {
         matches!(self.input, Input::Rows(Activations::Static { .. }))
     }
+
+    /// Whether the matrix is multiplied with quantised activations.
+    pub fn meets_blocks(&self) -> bool {
+        self.input != Input::Floats
+    }
 }
 
 /// The buffers of a step; each is `[token][width]`, the width beside it.
@@ -259,7 +265,7 @@ impl Matrix {
 pub(super) struct Work {
     /// token ids: 1
     pub ids: BufId,
-    /// cos and sin: n_rot
+    /// cos and sin: n_rot; where positions are learned, their rows: dim
     pub rope: BufId,
     /// the same by the table of layers that are rotated by another
     local_rope: BufId,
@@ -417,6 +423,13 @@ impl<'a> Builder<'a> {
             b.push("embed", Op::Embed(b.embed.ty), Args::Embed(p), vec![b.work.ids, w, b.work.x]);
         }
         b.scale("embed_scale", h.embedding_scale, h.dim, b.work.x);
+        if h.family.learns_positions() {
+            let (asked, context) = (o.n_ctx, h.context);
+            ensure!(asked <= context, PlanError::Positions { asked, context });
+            // the host gives the rows of a step's positions, as it gives cos and sin to others
+            b.claim(&b.name("position_embd", "weight"), &[h.dim, context])?;
+            b.add("position_embd", b.work.rope, b.work.x);
+        }
         Ok(b)
     }
 
@@ -425,7 +438,7 @@ impl<'a> Builder<'a> {
         let (h, o, t) = (self.h, self.o, self.o.ubatch);
         let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
         self.work.ids = self.buffer("ids", t, Role::Input)?;
-        self.work.rope = self.buffer("rope", t * h.n_rot, Role::Input)?;
+        self.work.rope = self.buffer("rope", t * h.table_width(), Role::Input)?;
         if h.local_rope.is_some() {
             self.work.local_rope = self.buffer("local_rope", t * h.n_rot, Role::Input)?;
         }
@@ -439,7 +452,7 @@ impl<'a> Builder<'a> {
         self.work.k = self.scratch("k", t * kv_width)?;
         self.work.v = self.scratch("v", t * kv_width)?;
         (self.work.q_normed, self.work.k_normed) = (self.work.q, self.work.k);
-        if h.family.head_norms() != HeadNorms::None {
+        if h.family.head_norms() != HeadNorms::None || self.has_layer_norms_of_heads() {
             self.work.q_normed = self.scratch("q_normed", t * width)?;
             self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
         }
@@ -598,6 +611,9 @@ impl<'a> Builder<'a> {
         };
         self.quantize("out_act", &[&output], x, act);
         self.linear("logits", &output, x, act, logits);
+        if h.family == Family::Phi2 {
+            self.bias("output", h.vocab, logits)?;
+        }
         self.scale("logit_scale", (1.0 / f64::from(h.logit_divisor)) as f32, h.vocab, logits);
         Ok(logits)
     }
@@ -662,6 +678,20 @@ impl<'a> Builder<'a> {
     /// Whether the file has `what.suffix` of this layer.
     pub fn has(&self, what: &str, suffix: &str) -> bool {
         self.c.tensor(&self.name(what, suffix)).is_some()
+    }
+
+    /// Whether heads of queries and keys have layer norms of their own, which some models of a family have and others not.
+    pub fn has_layer_norms_of_heads(&self) -> bool {
+        let family = self.h.family;
+        let name = tensor_name(self.spelling, family.name(), "attn_q_norm", Some(self.layer.unwrap_or(0)), "weight");
+        family.has_layer_norm() && self.c.tensor(&name).is_some()
+    }
+
+    /// Refuses a file that has no `what.suffix` of this layer.
+    pub fn need(&self, what: &str, suffix: &str) -> anyhow::Result<()> {
+        let (file, name) = (self.c.files[0].display(), self.name(what, suffix));
+        ensure!(self.has(what, suffix), "{file}: tensor {name} is missing");
+        Ok(())
     }
 
     /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
@@ -765,7 +795,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Records a command.
+    /// Appends a command for every token, or every row that the step gives.
     pub fn push(&mut self, label: &str, op: Op, args: Args, binds: Vec<BufId>) {
         self.commands.push(Command { op, args, binds, rows: self.rows, layer: self.layer, label: label.to_string() });
     }
@@ -773,6 +803,9 @@ impl<'a> Builder<'a> {
     /// y = norm(x) · w, w being the tensor `what`, `[dim]`; plus its bias, where the file has one (models whose outliers were
     /// shifted before they were quantised).
     pub fn norm(&mut self, what: &str, x: BufId, y: BufId) -> anyhow::Result<()> {
+        if self.h.family.has_layer_norm() {
+            return self.layer_norm(what, [self.h.dim, 1], x, y);
+        }
         self.norm_of(what, self.h.dim, x, y)?;
         if self.has(what, "bias") {
             self.bias(what, self.h.dim, y)?;
@@ -785,6 +818,28 @@ impl<'a> Builder<'a> {
         let w = self.norm_weights(what, dim)?;
         let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        Ok(())
+    }
+
+    /// y = layer norm of x over rows of `dim`, whose weights are the tensor `what`, `[w_rows][dim]`: row r goes by row r mod
+    /// w_rows. One row of them has a bias, in the families that have them.
+    fn layer_norm(&mut self, what: &str, [dim, w_rows]: [usize; 2], x: BufId, y: BufId) -> anyhow::Result<()> {
+        let (name, len) = (self.name(what, "weight"), dim * w_rows);
+        let flat = self.c.tensor(&name).is_none_or(|t| t.shape.len() < 2);
+        let (tensor, _) = if flat { self.claim(&name, &[len])? } else { self.claim(&name, &[dim, w_rows])? };
+        let part = Part::Vector { first: 0, len, less_one: false };
+        let w = self.buffer(&name, len, Role::Weight(vec![Piece { tensor, part }]))?;
+        let biased = w_rows == 1 && self.h.family.has_norm_bias();
+        let b = if biased { self.vector(what, "bias", dim)? } else { w };
+        let p = LayerNormParams {
+            n_tokens: 0,
+            dim: dim as u32,
+            inv_n: (1.0 / dim as f64) as f32,
+            eps: self.eps(),
+            w_rows: w_rows as u32,
+            biased: biased.into(),
+        };
+        self.push(what, Op::LayerNorm, Args::LayerNorm(p), vec![x, w, b, y]);
         Ok(())
     }
 
@@ -826,7 +881,11 @@ impl<'a> Builder<'a> {
             return self.norm_of(what, heads * dim, x, y);
         }
         ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
-        self.norm_of(what, dim, x, y)?;
+        if self.h.family.has_layer_norm() {
+            self.layer_norm(what, [dim, heads], x, y)?;
+        } else {
+            self.norm_of(what, dim, x, y)?;
+        }
         if let Some(c) = self.commands.last_mut() {
             c.rows = Rows::Heads(heads as u32);
         }
@@ -1053,13 +1112,27 @@ impl<'a> Builder<'a> {
         &mut self,
         gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
     ) -> anyhow::Result<()> {
-        let (h, w) = (self.h, self.work);
+        let h = self.h;
         if let Some(e) = self.layer.and_then(|l| h.experts_of(l)) {
             return self.experts(e);
         }
         let from = self.norm_before("ffn_norm")?;
+        self.feed_forward_of(from, false, gate_up)
+    }
+
+    /// The same from what was normed before; `known`: it was quantised as these matrices ask for, or one of them will see
+    /// that it was not.
+    pub fn feed_forward_of(
+        &mut self,
+        from: BufId,
+        known: bool,
+        gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
+    ) -> anyhow::Result<()> {
+        let (h, w) = (self.h, self.work);
         let [wg, wu] = gate_up(self)?;
-        self.quantize("ffn_act", &[&wg, &wu], from, w.normed_act);
+        if !known {
+            self.quantize("ffn_act", &[&wg, &wu], from, w.normed_act);
+        }
         self.linear("ffn_gate", &wg, from, w.normed_act, w.gate);
         self.linear("ffn_up", &wu, from, w.normed_act, w.up);
         self.optional_bias("ffn_gate", &wg, w.gate)?;
@@ -1071,6 +1144,12 @@ impl<'a> Builder<'a> {
             ("swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }))
         };
         self.push(label, op, args, vec![w.gate, w.up, w.mid]);
+        self.feed_forward_down()
+    }
+
+    /// x += Wdown · mid, behind a norm where the family has one there.
+    pub fn feed_forward_down(&mut self) -> anyhow::Result<()> {
+        let (h, w) = (self.h, self.work);
         let wd = self.matrix("ffn_down", h.ffn, h.dim)?;
         self.quantize("mid_act", &[&wd], w.mid, w.mid_act);
         self.linear("ffn_down", &wd, w.mid, w.mid_act, w.added);

@@ -42,6 +42,16 @@ pub enum PlanError {
         /// bytes one binding may have
         limit: usize,
     },
+    /// more positions than a model has rows for
+    #[error(
+        "a context of {asked}: the model has learned {context} positions and knows no others; ask for {context} or fewer"
+    )]
+    Positions {
+        /// positions of a sequence
+        asked: usize,
+        /// positions of the model
+        context: usize,
+    },
     /// something that cannot be cut smaller
     #[error("{what} do not fit the device's binding limit of {limit} bytes")]
     Binding {

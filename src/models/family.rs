@@ -33,6 +33,20 @@ pub enum Family {
     GraniteMoe,
     /// GLM-4.5, GLM-4.6
     Glm4Moe,
+    /// StarCoder2
+    StarCoder2,
+    /// StableLM 3B, StableLM 2
+    StableLm,
+    /// Command R7B, Command A
+    Cohere2,
+    /// Command R, Command R+, Aya
+    CommandR,
+    /// Phi-1, Phi-1.5, Phi-2
+    Phi2,
+    /// GPT-2
+    Gpt2,
+    /// Falcon
+    Falcon,
 }
 
 /// Where a layer norms what goes through attention and through the feed-forward.
@@ -73,7 +87,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 15] = [
+    pub const ALL: [Family; 22] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -89,6 +103,13 @@ impl Family {
         Family::Qwen3Moe,
         Family::GraniteMoe,
         Family::Glm4Moe,
+        Family::StarCoder2,
+        Family::StableLm,
+        Family::Cohere2,
+        Family::CommandR,
+        Family::Phi2,
+        Family::Gpt2,
+        Family::Falcon,
     ];
 
     /// GGUF's `general.architecture`.
@@ -109,6 +130,13 @@ impl Family {
             Family::Qwen3Moe => "qwen3moe",
             Family::GraniteMoe => "granitemoe",
             Family::Glm4Moe => "glm4moe",
+            Family::StarCoder2 => "starcoder2",
+            Family::StableLm => "stablelm",
+            Family::Cohere2 => "cohere2",
+            Family::CommandR => "command-r",
+            Family::Phi2 => "phi2",
+            Family::Gpt2 => "gpt2",
+            Family::Falcon => "falcon",
         }
     }
 
@@ -128,6 +156,8 @@ impl Family {
             "qwen3_moe" => Some(Family::Qwen3Moe),
             "granitemoeshared" => Some(Family::GraniteMoe),
             "glm4_moe" => Some(Family::Glm4Moe),
+            "cohere" => Some(Family::CommandR),
+            "phi" => Some(Family::Phi2),
             other => Family::of_gguf(other),
         }
     }
@@ -160,6 +190,107 @@ impl Family {
         self == Family::Gemma3
     }
 
+    /// Whether its norms are layer norms, which subtract the mean.
+    pub fn has_layer_norm(self) -> bool {
+        use Family::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon)
+    }
+
+    /// Whether its norms have biases, of those with layer norms.
+    pub fn has_norm_bias(self) -> bool {
+        !self.is_cohere()
+    }
+
+    /// Whether it is one of Cohere's.
+    pub fn is_cohere(self) -> bool {
+        matches!(self, Family::Cohere2 | Family::CommandR)
+    }
+
+    /// Whether attention and feed-forward go side by side, in every model of the family.
+    pub fn is_parallel(self) -> bool {
+        self.is_cohere() || matches!(self, Family::Phi2 | Family::Falcon)
+    }
+
+    /// Whether the feed-forward has a gate.
+    pub fn is_gated(self) -> bool {
+        !matches!(self, Family::StarCoder2 | Family::Phi2 | Family::Gpt2 | Family::Falcon)
+    }
+
+    /// Whether gelu is by the error function, not in its tanh form.
+    pub fn has_erf(self) -> bool {
+        self == Family::Falcon
+    }
+
+    /// Whether a row for each position is added to the embedding.
+    pub fn learns_positions(self) -> bool {
+        self == Family::Gpt2
+    }
+
+    /// Whether a part of a head may be rotated, which a GGUF file must then say.
+    pub fn turns_part(self) -> bool {
+        self.turns_half() || matches!(self, Family::StableLm | Family::Phi2)
+    }
+
+    /// The field of config.json that names the feed-forward's function, and the names it may have, the first unless said.
+    pub fn activation(self) -> (&'static str, &'static [&'static str]) {
+        const TANH: [&str; 3] = ["gelu_pytorch_tanh", "gelu_new", "gelu_fast"];
+        match self {
+            Family::Gemma3 => ("hidden_activation", &TANH[..1]),
+            Family::StarCoder2 | Family::Phi2 => ("hidden_act", &TANH),
+            Family::Gpt2 => ("activation_function", &TANH),
+            Family::Falcon => ("activation", &["gelu"]),
+            _ => ("hidden_act", &["silu"]),
+        }
+    }
+
+    /// What config.json of this family calls a field.
+    pub fn config_key(self, key: &str) -> &str {
+        match (self, key) {
+            (Family::Gpt2, "hidden_size") => "n_embd",
+            (Family::Gpt2, "num_attention_heads") => "n_head",
+            (Family::Gpt2, "num_hidden_layers") => "n_layer",
+            (Family::Gpt2, "max_position_embeddings") => "n_positions",
+            (Family::Gpt2, "intermediate_size") => "n_inner",
+            (Family::Falcon, "intermediate_size") => "ffn_hidden_size",
+            (Family::Falcon, "num_key_value_heads") => "num_kv_heads",
+            (Family::StarCoder2, "rms_norm_eps") => "norm_epsilon",
+            (Family::Gpt2 | Family::Falcon, "rms_norm_eps") => "layer_norm_epsilon",
+            (family, "rms_norm_eps") if family.has_layer_norm() => "layer_norm_eps",
+            (_, key) => key,
+        }
+    }
+
+    /// The GGUF key of the norms' epsilon, behind the architecture.
+    pub fn epsilon_key(self) -> &'static str {
+        if self.has_layer_norm() { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" }
+    }
+
+    /// Fields of config.json that a model of this family may have, what they must be, and what they are where they are not
+    /// there.
+    pub(super) fn flags(self) -> &'static [(&'static str, bool, bool)] {
+        match self {
+            Family::Phi2 => &[("qk_layernorm", false, false)],
+            Family::Gpt2 => &[
+                ("scale_attn_weights", true, true),
+                ("scale_attn_by_inverse_layer_idx", false, false),
+                ("add_cross_attention", false, false),
+            ],
+            Family::Falcon => &[("alibi", false, false)],
+            _ => &[],
+        }
+    }
+
+    /// The field that says whether linears have biases, and what it is where it is not there; of those with layer norms.
+    pub(super) fn bias_flag(self) -> Option<(&'static str, bool)> {
+        match self {
+            Family::StarCoder2 => Some(("use_bias", true)),
+            Family::StableLm => Some(("use_qkv_bias", false)),
+            Family::Cohere2 | Family::CommandR => Some(("attention_bias", false)),
+            Family::Falcon => Some(("bias", false)),
+            _ => None,
+        }
+    }
+
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
     pub fn norms_less_one(self) -> bool {
         self == Family::Gemma3
@@ -178,7 +309,7 @@ impl Family {
 
     /// Whether rotated pairs are (i, i + n_rot/2) rather than (2i, 2i+1).
     pub(super) fn half_split(self, gguf: bool) -> bool {
-        !(matches!(self, Family::ChatGlm | Family::Glm4) || gguf && self.is_permuted())
+        !(matches!(self, Family::ChatGlm | Family::Glm4) || self.is_cohere() || gguf && self.is_permuted())
     }
 
     /// Whether one half of a head is rotated, in every released model.
@@ -189,7 +320,7 @@ impl Family {
     /// One layer in so many sees everything, where the others have a window and nothing says which; `None`: all have it.
     pub(super) fn window_period(self) -> Option<usize> {
         match self {
-            Family::Olmo2 | Family::Exaone4 => Some(PERIOD),
+            Family::Olmo2 | Family::Exaone4 | Family::Cohere2 => Some(PERIOD),
             Family::Gemma3 => Some(6),
             _ => None,
         }
@@ -204,7 +335,8 @@ impl Family {
                 (1..=layers).map(|l| if l % PERIOD == 0 { Rotation::None } else { Rotation::Main }).collect()
             }
             Family::Olmo2 | Family::Gemma3 => by_window(Rotation::Local, Rotation::Main),
-            Family::Exaone4 => by_window(Rotation::Main, Rotation::None),
+            Family::Exaone4 | Family::Cohere2 => by_window(Rotation::Main, Rotation::None),
+            family if family.learns_positions() => vec![Rotation::None; layers],
             _ => vec![],
         }
     }

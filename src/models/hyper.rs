@@ -110,7 +110,7 @@ pub struct Hyper {
     pub window: Option<usize>,
     /// for each layer, whether the window limits it; empty: all of them
     pub window_layers: Vec<bool>,
-    /// RMS norm epsilon
+    /// epsilon of the norms
     pub eps: f32,
     /// what products of queries and keys are multiplied with
     pub attention_scale: f32,
@@ -199,7 +199,7 @@ impl Hyper {
         );
         ensure!(
             self.eps.is_finite() && self.eps > 0.0 && self.eps < 1.0,
-            "the RMS norm epsilon is {:?}, expected between 0 and 1",
+            "the norms' epsilon is {:?}, expected between 0 and 1",
             self.eps
         );
         ensure!(
@@ -311,6 +311,11 @@ impl Hyper {
         behind || self.guessing > 0 && tensor.starts_with("mtp.")
     }
 
+    /// Words of a token in the table of positions: cos and sin, or a row that was learned.
+    pub fn table_width(&self) -> usize {
+        if self.family.learns_positions() { self.dim } else { self.n_rot }
+    }
+
     /// By which table a layer is rotated.
     pub fn rotation_of(&self, layer: usize) -> Rotation {
         self.rotations.get(layer).copied().unwrap_or(Rotation::Main)
@@ -391,7 +396,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let original = opt("rope.scaling.original_context_length", context)? as f64;
     // half a head in every released model: a file that does not say so would be rotated wrongly
     let n_rot =
-        if family.turns_half() { need("rope.dimension_count")? } else { opt("rope.dimension_count", head_dim)? };
+        if family.turns_part() { need("rope.dimension_count")? } else { opt("rope.dimension_count", head_dim)? };
     ensure!(
         family != Family::Glm4 || n_rot * 2 == head_dim,
         "{file}: {arch}.rope.dimension_count is {n_rot}, expected half of a head of {head_dim}: convert the model again"
@@ -401,6 +406,10 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
     let ffn = need("feed_forward_length")?;
     let window = Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0);
+    ensure!(
+        family != Family::Cohere2 || window.is_some(),
+        "{file}: {arch}.attention.sliding_window is missing, which says where layers are rotated"
+    );
     let rope_base = float("rope.freq_base")?.unwrap_or(10000.0);
     let scales = gguf_scales(c, family, [layers, dim, heads, head_dim])?;
     let h = Hyper {
@@ -419,9 +428,8 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         context,
         window,
         window_layers: gguf_window_layers(c, family, layers.min(MAX_LAYERS), window.is_some())?,
-        eps: float("attention.layer_norm_rms_epsilon")?
-            .with_context(|| format!("{file}: {arch}.attention.layer_norm_rms_epsilon is missing"))?
-            as f32,
+        eps: float(family.epsilon_key())?
+            .with_context(|| format!("{file}: {arch}.{} is missing", family.epsilon_key()))? as f32,
         attention_scale: scales.attention,
         embedding_scale: scales.embedding,
         residual_scale: scales.residual,
@@ -483,8 +491,17 @@ fn gguf_scales(c: &Container, family: Family, sizes: [usize; 4]) -> anyhow::Resu
         attention: attention.unwrap_or(usual_scale(family, sizes)),
         embedding: number("embedding_scale", granite)?.unwrap_or(usual_embedding(family, sizes[1])),
         residual: number("residual_scale", granite)?.unwrap_or(1.0),
-        logits: number("logit_scale", granite)?.unwrap_or(1.0),
+        logits: match number("logit_scale", granite || family.is_cohere())? {
+            // Cohere's is a factor
+            Some(scale) if !granite => inverse(scale),
+            scale => scale.unwrap_or(1.0),
+        },
     })
+}
+
+/// A factor on logits as a divisor of them, and back.
+pub fn inverse(scale: f32) -> f32 {
+    (1.0 / f64::from(scale)) as f32
 }
 
 /// The scales of config.json.
@@ -504,6 +521,9 @@ fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Res
             residual: of_granite("residual_multiplier")?,
             logits: of_granite("logits_scaling")?,
         };
+    }
+    if family.is_cohere() {
+        scales.logits = inverse(cfg.number("logit_scale")?.unwrap_or(0.0625) as f32);
     }
     if family == Family::Gemma3 {
         for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
@@ -638,18 +658,22 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         )
     })?;
     let opt = |key: &str| -> anyhow::Result<Option<usize>> {
+        let key = family.config_key(key);
         let whole = cfg.whole(key)?.map(usize::try_from).transpose();
         whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
     };
-    let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
+    let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {} is missing", family.config_key(key)));
     ensure!(
         cfg.get("text_config").is_none(),
         "{file}: text_config: models of text and images are not supported; give the text model alone"
     );
-    let (key, usual) =
-        if family.has_gelu() { ("hidden_activation", "gelu_pytorch_tanh") } else { ("hidden_act", "silu") };
-    let act = cfg.text(key)?.unwrap_or(usual);
-    ensure!(act == usual, "{file}: {key} {} is not supported (supported: {usual})", cut(act));
+    let (key, known) = family.activation();
+    let act = cfg.text(key)?.unwrap_or(known[0]);
+    ensure!(known.contains(&act), "{file}: {key} {} is not supported (supported: {})", cut(act), known.join(", "));
+    for (key, wanted, default) in family.flags() {
+        let found = cfg.flag(key)?.unwrap_or(*default);
+        ensure!(found == *wanted, "{file}: {key} = {found} is not supported (supported: {wanted})");
+    }
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
     let head_dim = match opt("head_dim")? {
@@ -659,12 +683,21 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         None if family == Family::Gemma3 => 256,
         None => dim / heads,
     };
-    let context = need("max_position_embeddings")?;
+    let context = match opt("max_position_embeddings")? {
+        // transformers' default
+        None if family == Family::Falcon => 2048,
+        _ => need("max_position_embeddings")?,
+    };
     let (scaling, local) = rope_fields(cfg)?;
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
-    let partial = inner.or(outer).unwrap_or(if family.turns_half() { 0.5 } else { 1.0 });
-    let may_be_partial = [Family::Phi3, Family::ChatGlm, Family::Glm4Moe].contains(&family);
+    let partial = inner.or(outer).unwrap_or(match family {
+        Family::StableLm => 0.25,
+        family if family.turns_part() => 0.5,
+        _ => 1.0,
+    });
+    let may_be_partial =
+        [Family::Phi3, Family::ChatGlm, Family::StableLm, Family::Phi2, Family::Glm4Moe].contains(&family);
     let expected = match family {
         Family::Glm4 => "0.5",
         _ if may_be_partial => "above 0 and at most 1",
@@ -675,7 +708,11 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         fits || (may_be_partial && partial > 0.0 && partial < 1.0),
         "{file}: partial_rotary_factor is {partial:?}, expected {expected}"
     );
-    let (layers, ffn) = (need("num_hidden_layers")?, need("intermediate_size")?);
+    let layers = need("num_hidden_layers")?;
+    let ffn = match opt("intermediate_size")? {
+        None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
+        _ => need("intermediate_size")?,
+    };
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
     let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
     let rotations = match rotated {
@@ -691,6 +728,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         Family::Gemma3 => 1e6,
         Family::Olmo2 if model_type == "olmo3" => 5e5,
         Family::Llama if model_type == "mixtral" => 1e6,
+        Family::CommandR => 5e5,
         _ => 10000.0,
     }));
     let own_base = match (&local, family) {
@@ -709,7 +747,8 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         );
     }
     let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
-    let eps = cfg.number("rms_norm_eps")?.unwrap_or(match family {
+    let eps = cfg.number(family.config_key("rms_norm_eps"))?.unwrap_or(match family {
+        family if family.has_layer_norm() => 1e-5,
         Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe => 1e-5,
         Family::Llama if model_type == "mixtral" => 1e-5,
         Family::ChatGlm | Family::Glm4 => 1.5625e-7,
@@ -717,8 +756,12 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     });
     let qkv_bias = match family {
         Family::ChatGlm | Family::Glm4 => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
+        Family::Phi2 | Family::Gpt2 => Some(true),
         Family::Glm4Moe => Some(cfg.flag("attention_bias")?.unwrap_or(false)),
-        _ => None,
+        _ => match family.bias_flag() {
+            Some((key, usual)) => Some(cfg.flag(key)?.unwrap_or(usual)),
+            None => None,
+        },
     };
     Ok(Hyper {
         family,
@@ -727,7 +770,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         layers,
         dim,
         heads,
-        kv_heads: opt("num_key_value_heads")?.unwrap_or(heads),
+        kv_heads: config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?).unwrap_or(heads),
         head_dim,
         n_rot: (head_dim as f64 * partial) as usize,
         // config.json names none of their tensors: those that are there are passed over
@@ -751,6 +794,20 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         qkv_bias,
         tied: cfg.flag("tie_word_embeddings")?,
     })
+}
+
+/// Key-value heads where a Falcon's config says so otherwise than by their number.
+fn config_kv_heads(cfg: &Fields, family: Family) -> anyhow::Result<Option<usize>> {
+    let flag = |key: &str, default| anyhow::Ok(cfg.flag(key)?.unwrap_or(default));
+    if family != Family::Falcon || flag("new_decoder_architecture", false)? {
+        return Ok(None);
+    }
+    let file = cfg.file();
+    let parallel = flag("parallel_attn", true)?;
+    ensure!(parallel, "{file}: parallel_attn = false is not supported (supported: true)");
+    let one = flag("multi_query", true)?;
+    let heads = cfg.whole("num_attention_heads")?.and_then(|n| usize::try_from(n).ok());
+    Ok(if one { Some(1) } else { heads })
 }
 
 /// What config.json says of rotation: newer files keep everything about it in `rope_parameters`, and some of these apart
@@ -789,6 +846,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     // of OLMo 2 and 3 the second alone has windows
     let may_have = match family {
         Family::ChatGlm | Family::Glm4 | Family::Glm4Moe => false,
+        family if family.has_layer_norm() => matches!(family, Family::StarCoder2 | Family::Cohere2),
         _ if family.has_scales() => false,
         Family::Olmo2 => cfg.text("model_type")? == Some("olmo3"),
         _ => true,
@@ -796,7 +854,8 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     let always = family.window_period().is_some();
     let sliding = match (family, cfg.flag("use_sliding_window")?) {
         _ if !may_have => None,
-        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
+        (_, Some(false))
+        | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
         // transformers' default
         _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => Some(4096),
         _ => size("sliding_window")?.filter(|w| *w > 0),
@@ -809,6 +868,8 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     let said =
         cfg.list("layer_types")?.map(|list| list.iter().map(one).collect::<anyhow::Result<Vec<bool>>>()).transpose()?;
     if sliding.is_none() {
+        // the layers without one are not rotated
+        ensure!(family != Family::Cohere2, "{file}: sliding_window is null, which is not supported for cohere2");
         return Ok((None, vec![]));
     }
     let list = match (said, family) {

@@ -1,7 +1,8 @@
-//! The RoPE table: cos and sin per position and pair, in f64 with the pure-Rust libm, rounded once to f32.
+//! The RoPE table: cos and sin per position and pair, in f64 with the pure-Rust libm, rounded once to f32. Of models that
+//! learn positions it holds their rows instead.
 
 use super::hyper::{Hyper, RopeScaling};
-use crate::ops::exact::canon;
+use crate::ops::exact::{POISON, canon};
 
 /// Frequencies of one model.
 #[derive(Clone, Debug)]
@@ -10,6 +11,8 @@ pub struct RopeTable {
     frequencies: Vec<f64>,
     /// factor on cos and sin
     magnitude: f64,
+    /// instead of both: rows of this width, of each position
+    learned: Option<(Vec<f32>, usize)>,
 }
 
 /// Radians per position of pair `i`, before any scaling.
@@ -71,7 +74,12 @@ impl RopeTable {
                 }
             })
             .collect();
-        RopeTable { frequencies, magnitude }
+        RopeTable { frequencies, magnitude, learned: None }
+    }
+
+    /// Rows of `width` words for each position. A position beyond them, which no plan is made for, has what is no number.
+    pub fn learned(rows: Vec<f32>, width: usize) -> RopeTable {
+        RopeTable { frequencies: vec![], magnitude: 1.0, learned: Some((rows, width)) }
     }
 
     /// The table of layers that are rotated by another than the model's, where there are any.
@@ -88,6 +96,13 @@ impl RopeTable {
 
     /// Words of the table for one position, after those there are.
     pub fn append(&self, pos: usize, out: &mut Vec<u32>) {
+        if let Some((rows, width)) = &self.learned {
+            match rows.get(pos * width..).and_then(|rest| rest.get(..*width)) {
+                Some(row) => out.extend(row.iter().map(|v| canon(*v).to_bits())),
+                None => out.extend(std::iter::repeat_n(POISON.to_bits(), *width)),
+            }
+            return;
+        }
         for f in &self.frequencies {
             let angle = pos as f64 * f;
             for v in [libm::cos(angle), libm::sin(angle)] {

@@ -127,6 +127,19 @@ impl Weights<'_> {
 /// The RoPE table of a model for sequences of up to `n_ctx` positions, with the file's own frequency divisors where it
 /// has them.
 pub fn rope_table(c: &Container, h: &Hyper, n_ctx: usize) -> anyhow::Result<RopeTable> {
+    if h.family.learns_positions() {
+        let known = ["position_embd.weight", "model.embed_positions.weight"].iter().find_map(|name| c.tensor(name));
+        let t = known.with_context(|| format!("{}: no tensor has the learned positions", c.files[0].display()))?;
+        ensure!(
+            t.elems() == (h.dim as u64).saturating_mul(h.context as u64),
+            "{} has {} elements, expected {} for each of {} positions",
+            place(c, t),
+            t.elems(),
+            h.dim,
+            h.context
+        );
+        return Ok(RopeTable::learned(vector(c, t)?, h.dim));
+    }
     let Some(t) = c.tensor("rope_freqs.weight") else { return Ok(RopeTable::new(h, None, n_ctx)) };
     // before it is read: one of another length may be of any length
     ensure!(

@@ -134,6 +134,24 @@ fn a_mixture_of_experts_is_normal_where_it_counts() {
 }
 
 #[test]
+fn layer_norms_and_gelu_are_normal_where_it_counts() {
+    // the mean of up to 2^17: a sum that may cancel, times its share
+    let share = floats(-17, 1);
+    let mean = STORED.sum(17).seen().times(share).seen();
+    let d = STORED.plus(mean).seen().canon();
+    let square = d.times(d).seen();
+    let variance = floats(square.least - 17, square.most + 17).seen();
+    let s = floats(-(variance.most + 1) / 2 - 1, -variance.least / 2 + 1);
+    let y = d.times(s).seen().times(FILE).canon();
+    // the bias is flushed when it is read
+    y.plus(FILE).canon();
+    // t is above 2^-3, the exponential 0 or above 2^-126
+    let half = floats(-3, 1).times(floats(-126, 1)).times(floats(-1, 0));
+    half.faded();
+    STORED.times(half).canon();
+}
+
+#[test]
 fn attention_is_normal_where_it_counts() {
     let scale = floats(-4, 1);
     for k in [STORED, F16] {

@@ -23,6 +23,8 @@ pub mod expert_order;
 pub mod float_probe;
 pub mod gate_up;
 pub mod geglu;
+pub mod gelu;
+pub mod layer_norm;
 pub mod linear;
 pub mod matvec_pair;
 pub mod norm_quantize;

@@ -7,7 +7,7 @@
 use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
-use crate::models::hyper::{usual_scale, yarn_magnitude};
+use crate::models::hyper::{inverse, usual_scale, yarn_magnitude};
 use crate::models::{Experts, Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
@@ -66,7 +66,10 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     }
     put("{a}.rope.dimension_count", whole(h.n_rot)?);
     put("{a}.vocab_size", whole(h.vocab)?);
-    put("{a}.attention.layer_norm_rms_epsilon", Value::F32(h.eps));
+    put(&format!("{{a}}.{}", h.family.epsilon_key()), Value::F32(h.eps));
+    if h.family.is_cohere() {
+        put("{a}.logit_scale", Value::F32(inverse(h.logit_divisor)));
+    }
     if let Some(w) = h.window {
         put("{a}.attention.sliding_window", whole(w)?);
         if !h.window_layers.is_empty() {
@@ -134,7 +137,15 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     );
     let norms_less_one = h.family.norms_less_one();
     let meta = Meta { entries };
-    Ok(Converted { arch, meta, hyper: h.clone(), norms_less_one, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+    Ok(Converted {
+        arch,
+        meta,
+        hyper: h.clone(),
+        norms_less_one,
+        permuted,
+        rope_freqs: llama3_divisors(h),
+        rope_factors,
+    })
 }
 
 /// The keys about experts.

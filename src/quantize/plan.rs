@@ -466,7 +466,8 @@ fn asked_for(c: &Container, o: &Options, mix: Mix, model: &Model, item: &Item) -
     if mix == Mix::Copy {
         return Ok(Asked::AsItIs);
     }
-    if item.shape.len() < 2 || item.gguf.ends_with("_norm.weight") || !item.gguf.ends_with(".weight") {
+    let stays = item.gguf.ends_with("_norm.weight") || item.gguf == "position_embd.weight";
+    if item.shape.len() < 2 || stays || !item.gguf.ends_with(".weight") {
         // norms, biases and factors of a directory become F32; a GGUF file has them as it should
         let of_directory = c.kind == ContainerKind::HuggingFace;
         return Ok(if of_directory { Asked::Type(BlockType::F32) } else { Asked::AsItIs });

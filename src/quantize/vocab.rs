@@ -350,7 +350,7 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
         s["type"] == "Split" && regex == Some(digits) && s["behavior"] == "Isolated" && s["invert"] != true
     };
     let plain = json["normalizer"].is_null();
-    // Qwen's normaliser, for which the format has no field
+    // Qwen's and Cohere's normaliser, for which the format has no field
     let nfc = json["normalizer"]["type"] == "NFC";
     let whole_words_first = json["model"]["ignore_merges"] == true;
     Ok(match list[..] {
@@ -360,11 +360,26 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
         }
         [s, l] if split(s, r"\p{N}") && level(l, false) && (plain || nfc) && !whole_words_first => "qwen2",
         [l] if level(l, true) && plain && !whole_words_first => "gpt-2",
+        [p, l, d, s]
+            if p["type"] == "Punctuation"
+                && p["behavior"] == "Contiguous"
+                && level(l, true)
+                && d["type"] == "Digits"
+                && d["individual_digits"] != true
+                && s["type"] == "Split"
+                && s["pattern"]["Regex"] == "[0-9][0-9][0-9]"
+                && s["behavior"] == "Isolated"
+                && s["invert"] != true
+                && plain
+                && !whole_words_first =>
+        {
+            "falcon"
+        }
         [d, l]
             if d["type"] == "Digits"
                 && d["individual_digits"] == true
                 && level(l, true)
-                && plain
+                && (plain || nfc)
                 && !whole_words_first =>
         {
             "smollm"

@@ -12,7 +12,7 @@ use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 
 /// Lanes of RMS norm's sum.
-const NORM_LANES: usize = 256;
+pub(super) const NORM_LANES: usize = 256;
 
 /// `exact::fexp` of anything but inf and NaN, without branches or calls.
 #[allow(
@@ -58,7 +58,7 @@ pub(super) fn tree_sum<const N: usize>(v: &mut [f32; N]) -> f32 {
 
 /// `exact::sigmoid` without branches.
 #[inline(always)]
-fn sigmoid(x: f32) -> f32 {
+pub(super) fn sigmoid(x: f32) -> f32 {
     /// 2^-120: quotients below it are 0, as `exact::fdiv` has it.
     const QUOTIENT_MIN: f32 = f32::from_bits((127 - 120) << 23);
     let e = fexp(-x.abs());
@@ -204,6 +204,7 @@ macro_rules! for_levels {
         }
     };
 }
+pub(super) use for_levels;
 
 for_levels!(swiglu_body => swiglu_avx2, swiglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
 for_levels!(geglu_body => geglu_avx2, geglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));

@@ -14,6 +14,7 @@ mod experts;
 pub mod fused;
 mod kernels;
 mod lanes;
+mod layernormed;
 #[cfg(target_arch = "x86_64")]
 mod many;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
@@ -49,6 +50,7 @@ pub use elementwise::{combine, geglu, rms_norm_row, rope, sigmoid_gate, softcap,
 pub use experts::{expert_matvec, expert_order, router};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
+pub use layernormed::{gelu, layer_norm_row};
 pub use prefetch::{Fetch, cpu_title};
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -5,10 +5,12 @@ use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL, attention as
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, POISONED, cache_write_k, cache_write_v};
 use isobit::internals::ops::exact::{POISON, canon};
 use isobit::internals::ops::geglu::element as twin_geglu;
+use isobit::internals::ops::gelu::element as twin_gelu;
+use isobit::internals::ops::layer_norm::{self, LayerNormParams};
 use isobit::internals::ops::places::{self, Places};
 use isobit::internals::ops::rms_norm::{RmsNormParams, row as twin_norm};
 use isobit::internals::ops::swiglu::element as twin_swiglu;
-use isobit::internals::simd::{Level, attention, attention_head, geglu, rms_norm_row, swiglu};
+use isobit::internals::simd::{Level, attention, attention_head, geglu, gelu, layer_norm_row, rms_norm_row, swiglu};
 
 /// What output buffers hold before a call; no operation gives it.
 const GUARD: u32 = 0x7fc1_2345;
@@ -520,6 +522,36 @@ fn rms_norm_equals_the_twin() {
                 let mut got = guarded(n);
                 rms_norm_row(level, &p, &x, &w, &mut got);
                 same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn layer_norm_and_gelu_equal_their_twins() {
+    let mut random = Random(14);
+    for n in sizes().chain([511, 512, 513, 1000, 5000]) {
+        for (low, high) in [(1e-12, 1e4), (0.1, 10.0), (1e-12, 1e-9), (10.0, 30.0)] {
+            let mut values = || -> Vec<f32> { (0..n).map(|_| canon(random.spread(low, high))).collect() };
+            let [x, w, b] = [values(), values(), values()];
+            for b in [&b[..], &[]] {
+                let (dim, inv_n, biased) = (n as u32, (1.0 / n as f64) as f32, u32::from(!b.is_empty()));
+                let p = LayerNormParams { n_tokens: 1, dim, inv_n, eps: 1e-5, w_rows: 1, biased };
+                let mut want = guarded(n);
+                layer_norm::row(&p, &x, &w, b, &mut want);
+                for level in Level::available() {
+                    let mut got = guarded(n);
+                    layer_norm_row(level, &p, &x, &w, b, &mut got);
+                    same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
+                }
+            }
+            for erf in [false, true] {
+                let want: Vec<f32> = x.iter().map(|x| twin_gelu(erf, *x)).collect();
+                for level in Level::available() {
+                    let mut got = guarded(n);
+                    gelu(level, erf, &x, &mut got);
+                    same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
+                }
             }
         }
     }

@@ -44,6 +44,17 @@ CASES = {
     "granitemoe": ("--arch granitemoe --tied --head-dim 32 --experts 5 --used 3", 96, 8),
     "granitemoe_shared": ("--arch granitemoe --tied --head-dim 32 --experts 5 --used 2 --shared 56", 96, 8),
     "glm4moe": ("--arch glm4moe --layers 3 --head-dim 24 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1", 96, 8),
+    "starcoder2": ("--arch starcoder2 --tied", 96, 8),
+    "starcoder2_window": ("--arch starcoder2 --layers 3 --window 20 --outliers 8", 96, 8),
+    "stablelm": ("--arch stablelm --head-dim 16 --outliers 8", 96, 8),
+    "stablelm_larger": ("--arch stablelm --larger --dim 128", 96, 8),
+    "cohere2": ("--arch cohere2 --tied --layers 5 --window 20", 96, 8),
+    "command_r": ("--arch command-r --tied", 96, 8),
+    "command_r_larger": ("--arch command-r --tied --larger", 96, 8),
+    "phi2": ("--arch phi2 --dim 160 --heads 2 --kv-heads 2 --outliers 8", 96, 8),
+    "gpt2": ("--arch gpt2 --tied --kv-heads 4 --ffn 256", 96, 8),
+    "falcon": ("--arch falcon --tied --kv-heads 1 --ffn 256", 96, 8),
+    "falcon_larger": ("--arch falcon --tied --larger --dim 128 --heads 8 --kv-heads 2", 96, 8),
 }
 
 

@@ -1,0 +1,371 @@
+//! Directories whose tensors lie otherwise than the engine has them: GPT-2's matrices, which are transposed, Falcon's queries,
+//! keys and values, which are grouped, and StableLM's norms of heads, each a tensor of its own.
+//!
+//! Such a tensor becomes one that lies behind the end of its file, under the name that a llama's has: a read there takes the
+//! bytes from the file and puts them in order. GPT-2's and Falcon's other tensors are renamed alone. What a directory has
+//! under the new names already, since isobit wrote it, stays as it is.
+
+use super::Tensor;
+use super::error::{FormatError, quote};
+use super::source::{Generated, Source};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// How the bytes of a made tensor come from the file.
+enum Order {
+    /// pieces of the file, one after the other
+    Pieces(Vec<Range<u64>>),
+    /// a matrix of `rows` rows of `cols` elements of `size` bytes, its columns to be rows
+    Transposed { at: u64, rows: usize, cols: usize, size: usize },
+}
+
+struct Made {
+    /// where it begins in the lengthened file
+    start: u64,
+    bytes: u64,
+    order: Order,
+}
+
+/// A file with its made tensors behind its end.
+struct Lengthened {
+    file: Source,
+    /// in the order of their starts
+    made: Vec<Made>,
+    /// the start of the tensor that was turned last, and its bytes: it is read piece after piece
+    turned: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
+
+impl Generated for Lengthened {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
+        let place = || format!("byte {offset}");
+        if offset < self.file.len() {
+            return self.file.read_at(offset, out, &place);
+        }
+        // a read is of one tensor
+        let at = self.made.partition_point(|m| m.start <= offset);
+        let m = at.checked_sub(1).and_then(|i| self.made.get(i));
+        let Some(m) = m.filter(|m| offset - m.start + out.len() as u64 <= m.bytes) else {
+            return Err(FormatError::unsupported(self.file.name(), "a read between tensors", "read one tensor"));
+        };
+        let skip = offset - m.start;
+        match &m.order {
+            Order::Pieces(pieces) => {
+                let (mut skip, mut done) = (skip, 0);
+                for p in pieces {
+                    let len = p.end - p.start;
+                    if skip >= len {
+                        skip -= len;
+                        continue;
+                    }
+                    let n = usize::try_from(len - skip).unwrap_or(usize::MAX).min(out.len() - done);
+                    self.file.read_at(p.start + skip, &mut out[done..done + n], &place)?;
+                    (skip, done) = (0, done + n);
+                }
+            }
+            &Order::Transposed { at, rows, cols, size } => {
+                let bytes = self.turned(m, at, [rows, cols, size])?;
+                let skip = skip as usize;
+                out.copy_from_slice(&bytes[skip..skip + out.len()]);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lengthened {
+    /// A transposed tensor, whole.
+    fn turned(&self, m: &Made, at: u64, [rows, cols, size]: [usize; 3]) -> Result<Arc<Vec<u8>>, FormatError> {
+        let mut kept = self.turned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((_, bytes)) = kept.as_ref().filter(|(start, _)| *start == m.start) {
+            return Ok(bytes.clone());
+        }
+        let mut from = vec![0; rows * cols * size];
+        self.file.read_at(at, &mut from, &|| format!("byte {at}"))?;
+        let mut to = vec![0; from.len()];
+        for (c, row) in to.chunks_exact_mut((rows * size).max(1)).enumerate() {
+            for (r, e) in row.chunks_exact_mut(size).enumerate() {
+                e.copy_from_slice(&from[(r * cols + c) * size..][..size]);
+            }
+        }
+        let to = Arc::new(to);
+        *kept = Some((m.start, to.clone()));
+        Ok(to)
+    }
+}
+
+/// What becomes of a tensor.
+enum Fate {
+    /// it stays
+    Same,
+    /// another name
+    Renamed(String),
+    /// another name, and its columns are rows
+    Turned(String),
+    /// another name, and its rows lie in groups of so many heads of queries, then one of keys and one of values
+    Grouped(String, u64),
+    /// part `n` of a tensor of this name
+    Part(String, usize),
+    /// what no model is made of
+    Dropped,
+}
+
+/// `"N.rest"` after one of the prefixes.
+fn layer<'a>(name: &'a str, prefixes: &[&str]) -> Option<(&'a str, &'a str)> {
+    let rest = prefixes.iter().find_map(|p| name.strip_prefix(p))?;
+    let (l, rest) = rest.split_once('.')?;
+    l.bytes().all(|b| b.is_ascii_digit()).then_some((l, rest))
+}
+
+fn of_gpt2(name: &str) -> Fate {
+    let own = name.strip_prefix("transformer.").unwrap_or(name);
+    let global = match own {
+        "wte.weight" => Some("model.embed_tokens.weight"),
+        "wpe.weight" => Some("model.embed_positions.weight"),
+        "ln_f.weight" => Some("model.norm.weight"),
+        "ln_f.bias" => Some("model.norm.bias"),
+        _ => None,
+    };
+    if let Some(new) = global {
+        return Fate::Renamed(new.into());
+    }
+    let Some((l, rest)) = layer(own, &["h."]) else { return Fate::Same };
+    // the causal mask
+    if ["attn.bias", "attn.masked_bias"].contains(&rest) {
+        return Fate::Dropped;
+    }
+    let Some((stem, suffix)) = rest.rsplit_once('.') else { return Fate::Same };
+    let (new, turned) = match stem {
+        "ln_1" => ("input_layernorm", false),
+        "ln_2" => ("post_attention_layernorm", false),
+        "attn.c_attn" => ("self_attn.qkv_proj", true),
+        "attn.c_proj" => ("self_attn.o_proj", true),
+        "mlp.c_fc" => ("mlp.up_proj", true),
+        "mlp.c_proj" => ("mlp.down_proj", true),
+        _ => return Fate::Same,
+    };
+    let new = format!("model.layers.{l}.{new}.{suffix}");
+    if turned && suffix == "weight" { Fate::Turned(new) } else { Fate::Renamed(new) }
+}
+
+/// `queries`: heads of queries of a group, where they lie in groups.
+fn of_falcon(name: &str, queries: Option<u64>) -> Fate {
+    let own = name.strip_prefix("transformer.").unwrap_or(name);
+    let global = match own {
+        "word_embeddings.weight" => Some("model.embed_tokens.weight"),
+        "ln_f.weight" => Some("model.norm.weight"),
+        "ln_f.bias" => Some("model.norm.bias"),
+        _ => None,
+    };
+    if let Some(new) = global {
+        return Fate::Renamed(new.into());
+    }
+    let Some((l, rest)) = layer(own, &["h."]) else { return Fate::Same };
+    let Some((stem, suffix)) = rest.rsplit_once('.') else { return Fate::Same };
+    let new = match stem {
+        "input_layernorm" | "ln_mlp" => "input_layernorm",
+        "ln_attn" => "attn_layernorm",
+        "self_attention.query_key_value" => "self_attn.qkv_proj",
+        "self_attention.dense" => "self_attn.o_proj",
+        "mlp.dense_h_to_4h" => "mlp.up_proj",
+        "mlp.dense_4h_to_h" => "mlp.down_proj",
+        _ => return Fate::Same,
+    };
+    let renamed = format!("model.layers.{l}.{new}.{suffix}");
+    match queries.filter(|_| new == "self_attn.qkv_proj") {
+        Some(n) => Fate::Grouped(renamed, n),
+        None => Fate::Renamed(renamed),
+    }
+}
+
+fn of_stablelm(name: &str) -> Fate {
+    let Some((l, rest)) = layer(name, &["model.layers."]) else { return Fate::Same };
+    for side in ["q", "k"] {
+        let stem = format!("self_attn.{side}_layernorm.norms.");
+        let number = rest.strip_prefix(&stem).and_then(|n| n.strip_suffix(".weight")).and_then(|n| n.parse().ok());
+        if let Some(number) = number {
+            return Fate::Part(format!("model.layers.{l}.self_attn.{side}_layernorm.weight"), number);
+        }
+    }
+    Fate::Same
+}
+
+/// Heads of queries to a head of keys and one of values, which lie in the rows of one tensor group after group; `None`: all
+/// queries are first.
+fn falcon_groups(config: &Value) -> Option<u64> {
+    let heads = config["num_attention_heads"].as_u64()?;
+    if config["new_decoder_architecture"] == true {
+        return heads.checked_div(config["num_kv_heads"].as_u64().unwrap_or(heads));
+    }
+    (config["multi_query"] == false).then_some(1)
+}
+
+/// Whether a config is of a model whose tensors lie otherwise.
+pub(super) fn is_one(config: &Value) -> bool {
+    ["gpt2", "falcon", "stablelm"].iter().any(|name| config["model_type"] == *name)
+}
+
+/// The tensors of a directory of one of these models as the engine has them, and its files with what was made of them behind
+/// their ends.
+///
+/// Errors: parts of one tensor in several files, or that are not all there; groups that do not divide the rows.
+pub(super) fn resolve(
+    config: &Value,
+    tensors: Vec<Tensor>,
+    sources: Vec<Source>,
+) -> Result<(Vec<Tensor>, Vec<Source>), FormatError> {
+    let model = config["model_type"].as_str().unwrap_or("");
+    let groups = falcon_groups(config);
+    let head_dim = || config["hidden_size"].as_u64()?.checked_div(config["num_attention_heads"].as_u64()?);
+    let mut made: Vec<Vec<Made>> = sources.iter().map(|_| vec![]).collect();
+    let mut ends: Vec<u64> = sources.iter().map(Source::len).collect();
+    let mut out = Vec::with_capacity(tensors.len());
+    let mut parts: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
+    let mut add = |t: &Tensor, name: String, shape: Vec<u64>, order: Order, bytes: u64| {
+        let start = ends[t.file];
+        ends[t.file] = start.saturating_add(bytes);
+        made[t.file].push(Made { start, bytes, order });
+        Tensor { name, shape, bytes, offset: start, ..t.clone() }
+    };
+    for t in tensors {
+        let wrong = |what: &str, expected: &str, found: String| {
+            FormatError::invalid(sources[t.file].name(), format!("tensor {}", quote(&t.name)), what, expected, found)
+        };
+        let fate = match model {
+            "gpt2" => of_gpt2(&t.name),
+            "falcon" => of_falcon(&t.name, groups),
+            "stablelm" => of_stablelm(&t.name),
+            _ => Fate::Same,
+        };
+        match fate {
+            Fate::Same => out.push(t),
+            Fate::Dropped => {}
+            Fate::Renamed(name) => out.push(Tensor { name, ..t }),
+            Fate::Turned(name) => {
+                let size = t.dtype.block().filter(|b| b.is_float()).map(|b| b.bytes());
+                let (Some(size), &[cols, rows]) = (size, &t.shape[..]) else {
+                    let found = format!("{} of shape {:?}", t.dtype, t.shape);
+                    return Err(wrong(
+                        "a matrix that cannot be transposed",
+                        "two dimensions of F32, F16 or BF16",
+                        found,
+                    ));
+                };
+                // both are below the bytes of a file that is there
+                let order = Order::Transposed { at: t.offset, rows: rows as usize, cols: cols as usize, size };
+                out.push(add(&t, name, vec![rows, cols], order, t.bytes));
+            }
+            Fate::Grouped(name, queries) => {
+                let rows = t.shape.last().copied().unwrap_or(0);
+                let head = head_dim().unwrap_or(0);
+                let group = (queries + 2).saturating_mul(head);
+                if group == 0 || rows == 0 || !rows.is_multiple_of(group) {
+                    let expected = format!("groups of {group} rows");
+                    return Err(wrong("rows that are not whole groups of heads", &expected, format!("{rows} rows")));
+                }
+                let head = t.bytes / rows * head;
+                let starts = |first: u64, n: u64| {
+                    (0..rows / group).map(move |g| {
+                        let at = t.offset + (g * (queries + 2) + first) * head;
+                        at..at + n * head
+                    })
+                };
+                let pieces = starts(0, queries).chain(starts(queries, 1)).chain(starts(queries + 1, 1)).collect();
+                out.push(add(&t, name, t.shape.clone(), Order::Pieces(pieces), t.bytes));
+            }
+            Fate::Part(name, n) => {
+                parts.entry(name).or_default().insert(n, t);
+            }
+        }
+    }
+    for (name, parts) in parts {
+        let Some(first) = parts.get(&0).filter(|t| t.shape.len() == 1).cloned() else {
+            let file = parts.values().next().map_or("", |t| sources[t.file].name());
+            return Err(FormatError::unsupported(
+                file,
+                &format!("{} without its first part", quote(&name)),
+                "give all",
+            ));
+        };
+        let alike = parts
+            .iter()
+            .zip(0..)
+            .all(|((n, t), i)| *n == i && (t.file, &t.shape, t.dtype) == (first.file, &first.shape, first.dtype));
+        if !alike {
+            let what = format!("the parts of {}, which differ or lie in several files", quote(&name));
+            return Err(FormatError::unsupported(sources[first.file].name(), &what, "join them in one file"));
+        }
+        let pieces = parts.values().map(|t| t.offset..t.offset + t.bytes).collect();
+        let (n, shape) = (parts.len() as u64, [&first.shape[..], &[parts.len() as u64]].concat());
+        out.push(add(&first, name, shape, Order::Pieces(pieces), first.bytes * n));
+    }
+    let lengthened = sources.into_iter().zip(made).zip(ends).map(|((file, made), end)| {
+        if made.is_empty() {
+            return file;
+        }
+        let name = file.name().to_string();
+        Source::generated(&name, end, Lengthened { file, made, turned: Mutex::new(None) })
+    });
+    Ok((out, lengthened.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Dtype;
+
+    fn tensor(name: &str, shape: &[u64], offset: u64) -> Tensor {
+        let dtype = Dtype::from_name("F32").expect("a type");
+        let bytes = shape.iter().product::<u64>() * 4;
+        Tensor { name: name.into(), dtype, shape: shape.to_vec(), bytes, offset, file: 0 }
+    }
+
+    /// The tensors made of these, and the first word of each element of the first of them.
+    fn made(config: Value, tensors: Vec<Tensor>) -> Result<(Vec<Tensor>, Vec<u32>), FormatError> {
+        let words: Vec<u8> = (0..64u32).flat_map(u32::to_le_bytes).collect();
+        let (tensors, sources) = resolve(&config, tensors, vec![Source::bytes("x", words.into())])?;
+        let t = &tensors[0];
+        let mut bytes = vec![0; t.bytes as usize];
+        // in two reads, as the loader may
+        let (a, b) = bytes.split_at_mut(12);
+        sources[0].read_at(t.offset, a, &String::new)?;
+        sources[0].read_at(t.offset + 12, b, &String::new)?;
+        let words = bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        Ok((tensors, words))
+    }
+
+    #[test]
+    fn a_matrix_of_gpt2_is_turned_and_its_mask_left_out() {
+        let list = vec![tensor("h.0.attn.c_attn.weight", &[3, 2], 8), tensor("h.0.attn.bias", &[2], 0)];
+        let (tensors, words) = made(serde_json::json!({"model_type": "gpt2"}), list).expect("made");
+        assert_eq!((tensors.len(), &tensors[0].shape[..]), (1, &[2, 3][..]));
+        assert_eq!(tensors[0].name, "model.layers.0.self_attn.qkv_proj.weight");
+        assert_eq!(words, [2, 5, 3, 6, 4, 7]);
+    }
+
+    #[test]
+    fn groups_of_falcon_become_queries_keys_and_values() {
+        let config = serde_json::json!({"model_type": "falcon", "new_decoder_architecture": true, "hidden_size": 8,
+            "num_attention_heads": 4, "num_kv_heads": 2});
+        let name = "transformer.h.3.self_attention.query_key_value.weight";
+        let (tensors, words) = made(config.clone(), vec![tensor(name, &[1, 16], 0)]).expect("made");
+        assert_eq!(tensors[0].name, "model.layers.3.self_attn.qkv_proj.weight");
+        assert_eq!(words, [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]);
+        let error = made(config, vec![tensor(name, &[1, 15], 0)]).err().expect("refused").to_string();
+        assert!(error.contains("groups of 8 rows"), "{error}");
+    }
+
+    #[test]
+    fn norms_of_heads_are_joined_in_their_order() {
+        let part = |n: usize, at| tensor(&format!("model.layers.1.self_attn.k_layernorm.norms.{n}.weight"), &[2], at);
+        let config = serde_json::json!({"model_type": "stablelm"});
+        let list = vec![part(2, 0), part(0, 16), part(1, 8)];
+        let (tensors, words) = made(config.clone(), list).expect("made");
+        assert_eq!((tensors.len(), &tensors[0].shape[..]), (1, &[2, 3][..]));
+        assert_eq!(words, [4, 5, 2, 3, 0, 1]);
+        for list in [vec![part(1, 0)], vec![part(0, 0), part(2, 8)]] {
+            assert!(made(config.clone(), list).is_err());
+        }
+    }
+}
