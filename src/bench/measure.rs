@@ -10,7 +10,7 @@ use crate::blocks::pack;
 use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
 use crate::models::{Built, RECENT_CHUNK, recent_positions};
-use crate::record::{self, Command, Op, Role, Rows, Step};
+use crate::record::{self, Args, Command, Op, Role, Rows, Step};
 use crate::stop::{Interrupted, Stop};
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
@@ -308,6 +308,17 @@ pub(super) fn products(role: &Role) -> u64 {
     role.pieces().iter().map(of).sum()
 }
 
+/// Of the weights a command binds, what part it reads at most and what part a token meets: all, but for experts.
+pub(super) fn parts_met(command: &Command, n_tokens: usize) -> (f64, f64) {
+    match command.args {
+        Args::ExpertLinear(p) => {
+            let met = f64::from(p.used) / f64::from(p.experts);
+            ((met * n_tokens as f64).min(1.0), met)
+        }
+        _ => (1.0, 1.0),
+    }
+}
+
 /// Positions of the cache that a step reads: all up to its last, or, where it has an f16 copy of recent ones, those before
 /// the last token's own chunk; and the positions of the copy: the own chunks of its tokens.
 pub(super) fn positions_read(built: &Built, step: &Step) -> (usize, usize) {
@@ -341,10 +352,11 @@ pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
                 embedded = true;
                 continue;
             }
+            let (read, met) = parts_met(command, n as usize);
             if seen.insert(id) {
-                c.bytes += buffer.words as u64 * 4;
+                c.bytes += (buffer.words as f64 * 4.0 * read) as u64;
             }
-            c.ops += 2 * products(&buffer.role) * n * digits as u64;
+            c.ops += (2.0 * products(&buffer.role) as f64 * met) as u64 * n * digits as u64;
         }
     }
     let (cached, own) = positions_read(built, step);
