@@ -246,7 +246,21 @@ impl Preset {
             Preset::Qwen3Tiny | Preset::ChatGlmTiny => (256, 2, 512, 4, 2, 512, 512, false),
         };
         let head_dim = if self == Preset::Qwen3Tiny { 128 } else { dim / heads };
-        Shape { name: "", arch: self.arch(), dim, layers, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, window: 0, experts: Experts::NONE }
+        Shape {
+            name: "",
+            arch: self.arch(),
+            dim,
+            layers,
+            ffn,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab,
+            ctx,
+            tied,
+            window: 0,
+            experts: Experts::NONE,
+        }
     }
 
     fn arch(self) -> Arch {

@@ -241,7 +241,9 @@ fn config(model: &Model) -> Value {
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma3) {
+    if s.dim != s.heads * s.head_dim
+        || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma3)
+    {
         c["head_dim"] = s.head_dim.into();
     }
     if model.shape.arch == Arch::Phi3 {

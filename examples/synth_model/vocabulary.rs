@@ -52,10 +52,14 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Glm4 | Arch::Glm4Moe => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Gemma3 => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
-        Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"]),
+        Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => {
+            byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"])
+        }
         Arch::SmolLm3 => byte_level(n, &["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]),
         Arch::Exaone4 => byte_level(n, &["[BOS]", "[|user|]", "[|endofturn|]"]),
-        Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+        Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => {
+            byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+        }
     }
 }
 

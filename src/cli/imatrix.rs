@@ -176,7 +176,11 @@ async fn see(session: &mut Session<'_>, ids: &[u32], met: &mut BTreeMap<usize, M
         }
         if let CommandArgs::ExpertLinear(p) = &command.args {
             let all = of_experts(session, index, p, n).await?;
-            ensure!(all.squares.iter().all(|v| v.is_finite()), "{}: the model's activations overflowed", command.title());
+            ensure!(
+                all.squares.iter().all(|v| v.is_finite()),
+                "{}: the model's activations overflowed",
+                command.title()
+            );
             for piece in session.built().plan.buffers[command.binds[0]].role.pieces() {
                 if seen.insert(piece.tensor) {
                     met.entry(piece.tensor).or_default().add(&all);
@@ -208,7 +212,8 @@ async fn of_experts(session: &mut Session<'_>, index: usize, p: &ExpertLinearPar
     let (width, experts, share) = (p.k as usize, p.experts as usize, p.share as usize);
     let mut met = Met { squares: vec![0.0; width * experts], tokens: vec![0; experts] };
     for (pair, &id) in ids.iter().take(n * p.used as usize).enumerate() {
-        let row = x.get(pair / share * width..).and_then(|x| x.get(..width)).context("a buffer shorter than its tokens")?;
+        let row =
+            x.get(pair / share * width..).and_then(|x| x.get(..width)).context("a buffer shorter than its tokens")?;
         let (sums, row) = (met.squares.get_mut(id as usize * width..), bytemuck::cast_slice::<u32, f32>(row));
         for (sum, v) in sums.context("an expert that is none")?.iter_mut().zip(row) {
             // a product of two f32 is exact in f64

@@ -234,7 +234,22 @@ mod tests {
 
     #[test]
     fn every_name_goes_over_and_back() {
-        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma3", "granite", "qwen2moe", "qwen3moe", "granitemoe", "glm4moe"] {
+        for arch in [
+            "llama",
+            "phi3",
+            "qwen2",
+            "qwen3",
+            "chatglm",
+            "glm4",
+            "olmo2",
+            "exaone4",
+            "gemma3",
+            "granite",
+            "qwen2moe",
+            "qwen3moe",
+            "granitemoe",
+            "glm4moe",
+        ] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {
                 assert_eq!(to_gguf(arch, &format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));

@@ -22,7 +22,10 @@ const EXPERTS: &str = ".experts.";
 const FUSED: [(&str, [&str; 2]); 4] = [
     (".experts.gate_up_proj", [".experts.gate_proj.weight", ".experts.up_proj.weight"]),
     (".experts.gate_up_proj.weight", [".experts.gate_proj.weight", ".experts.up_proj.weight"]),
-    (".block_sparse_moe.input_linear.weight", [".block_sparse_moe.input_linear.gate.weight", ".block_sparse_moe.input_linear.up.weight"]),
+    (
+        ".block_sparse_moe.input_linear.weight",
+        [".block_sparse_moe.input_linear.gate.weight", ".block_sparse_moe.input_linear.up.weight"],
+    ),
     (".shared_mlp.input_linear.weight", [".shared_mlp.input_linear.gate.weight", ".shared_mlp.input_linear.up.weight"]),
 ];
 
@@ -68,7 +71,11 @@ fn halves(t: &Tensor, names: [&str; 2], stem: &str) -> Option<[(Tensor, Vec<Tens
 }
 
 /// One tensor of the matrices of `n` experts, which must all be there, alike.
-fn stacked(name: &str, mut parts: Vec<(usize, Tensor)>, sources: &[Source]) -> Result<(Tensor, Vec<Tensor>), FormatError> {
+fn stacked(
+    name: &str,
+    mut parts: Vec<(usize, Tensor)>,
+    sources: &[Source],
+) -> Result<(Tensor, Vec<Tensor>), FormatError> {
     parts.sort_by_key(|(i, _)| *i);
     let first = parts[0].1.clone();
     let wrong = |t: &Tensor, expected: String, found: String| {
@@ -138,7 +145,14 @@ mod tests {
 
     fn tensor(name: &str, shape: &[u64], offset: u64) -> Tensor {
         let dtype = Dtype::from_name("F32").unwrap();
-        Tensor { name: name.into(), dtype, shape: shape.to_vec(), bytes: 4 * shape.iter().product::<u64>(), offset, file: 0 }
+        Tensor {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            bytes: 4 * shape.iter().product::<u64>(),
+            offset,
+            file: 0,
+        }
     }
 
     fn gathered(list: Vec<Tensor>) -> Result<(Vec<Tensor>, Stacks), FormatError> {
@@ -162,7 +176,8 @@ mod tests {
         let name = |i: usize| format!("model.layers.0.mlp.experts.{i}.up_proj.weight");
         let lost = gathered(vec![tensor(&name(0), &[3, 2], 0), tensor(&name(2), &[3, 2], 24)]).unwrap_err().to_string();
         assert!(lost.contains("expert 1") && lost.contains(&name(2)), "{lost}");
-        let unlike = gathered(vec![tensor(&name(0), &[3, 2], 0), tensor(&name(1), &[2, 3], 24)]).unwrap_err().to_string();
+        let unlike =
+            gathered(vec![tensor(&name(0), &[3, 2], 0), tensor(&name(1), &[2, 3], 24)]).unwrap_err().to_string();
         assert!(unlike.contains("[2, 3]") && unlike.contains(&name(1)), "{unlike}");
     }
 
@@ -177,12 +192,21 @@ mod tests {
         let (out, stacks) = gathered(vec![tensor("a.shared_mlp.input_linear.weight", &[3, 4], 8)]).unwrap();
         assert!(stacks.is_empty() && out[1].offset == 32 && out[1].shape == [3, 2], "{out:?}");
         // what does not divide stays as it is, for whoever looks for its name
-        assert_eq!(gathered(vec![tensor("a.experts.gate_up_proj", &[3, 5, 2], 0)]).unwrap().0[0].name, "a.experts.gate_up_proj");
+        assert_eq!(
+            gathered(vec![tensor("a.experts.gate_up_proj", &[3, 5, 2], 0)]).unwrap().0[0].name,
+            "a.experts.gate_up_proj"
+        );
     }
 
     #[test]
     fn names_that_only_look_alike_stay() {
-        for name in ["a.experts.03.up.weight", "a.experts.x.up.weight", "a.experts.1.up.bias", "experts.1.up.weight", "a.experts.1"] {
+        for name in [
+            "a.experts.03.up.weight",
+            "a.experts.x.up.weight",
+            "a.experts.1.up.bias",
+            "experts.1.up.weight",
+            "a.experts.1",
+        ] {
             let (out, stacks) = gathered(vec![tensor(name, &[3, 2], 0)]).unwrap();
             assert!(stacks.is_empty() && out[0].name == name && out[0].shape == [3, 2], "{name}");
         }

@@ -198,7 +198,21 @@ pub struct Shape {
 
 const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> Shape {
     let [dim, layers, ffn, heads, kv_heads, vocab, ctx] = sizes;
-    Shape { name, arch, dim, layers, ffn, heads, kv_heads, head_dim: dim / heads, vocab, ctx, tied, window: 0, experts: Experts::NONE }
+    Shape {
+        name,
+        arch,
+        dim,
+        layers,
+        ffn,
+        heads,
+        kv_heads,
+        head_dim: dim / heads,
+        vocab,
+        ctx,
+        tied,
+        window: 0,
+        experts: Experts::NONE,
+    }
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is

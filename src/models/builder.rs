@@ -5,8 +5,8 @@
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};
-use super::family::{HeadNorms, Norms, Rotation};
 use super::experts::Mixture;
+use super::family::{HeadNorms, Norms, Rotation};
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::vector;
 use crate::blocks::{BlockType, pack};

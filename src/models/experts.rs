@@ -122,7 +122,10 @@ impl Builder<'_> {
     fn gate_up_of(&mut self, e: &Experts) -> anyhow::Result<[Matrix; 2]> {
         let dim = self.h.dim;
         if !self.has("ffn_gate_up_exps", "weight") {
-            return Ok([self.stack("ffn_gate_exps", [dim, e.width], e)?, self.stack("ffn_up_exps", [dim, e.width], e)?]);
+            return Ok([
+                self.stack("ffn_gate_exps", [dim, e.width], e)?,
+                self.stack("ffn_up_exps", [dim, e.width], e)?,
+            ]);
         }
         let name = self.name("ffn_gate_up_exps", "weight");
         let found = self.claim(&name, &[dim, 2 * e.width, e.count])?;
@@ -168,7 +171,11 @@ impl Builder<'_> {
                 (first..first + n).map(|i| piece((i * of + which) * rows, rows)).collect()
             };
             let half = if of == 1 { String::new() } else { format!(", part {which}") };
-            let label = if n == e.count { format!("{name}{half}") } else { format!("{name} experts {first}..{}{half}", first + n) };
+            let label = if n == e.count {
+                format!("{name}{half}")
+            } else {
+                format!("{name} experts {first}..{}{half}", first + n)
+            };
             let held = words.checked_mul(n).with_context(|| format!("tensor {name} is larger than memory"))?;
             parts.push((self.buffer(&label, held, Role::Weight(pieces))?, first, n));
         }

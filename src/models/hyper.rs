@@ -796,7 +796,8 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     let always = family.window_period().is_some();
     let sliding = match (family, cfg.flag("use_sliding_window")?) {
         _ if !may_have => None,
-        (_, Some(false)) | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
+        (_, Some(false))
+        | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
         // transformers' default
         _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => Some(4096),
         _ => size("sliding_window")?.filter(|w| *w > 0),

@@ -60,7 +60,10 @@ impl Experts {
         within("the width of the shared expert", self.shared, 1 << 22)?;
         // far from any model's, and such that products with it are still numbers
         let scale = self.scale;
-        ensure!((1e-6..=1e6).contains(&scale), "the scale of experts' weights is {scale:?}, expected between 1e-6 and 1e6");
+        ensure!(
+            (1e-6..=1e6).contains(&scale),
+            "the scale of experts' weights is {scale:?}, expected between 1e-6 and 1e6"
+        );
         let fault = self.router(false).fault();
         ensure!(fault.is_none(), "{}", fault.unwrap_or_default());
         Ok(())

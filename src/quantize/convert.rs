@@ -134,7 +134,15 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     );
     let norms_less_one = h.family.norms_less_one();
     let meta = Meta { entries };
-    Ok(Converted { arch, meta, hyper: h.clone(), norms_less_one, permuted, rope_freqs: llama3_divisors(h), rope_factors })
+    Ok(Converted {
+        arch,
+        meta,
+        hyper: h.clone(),
+        norms_less_one,
+        permuted,
+        rope_freqs: llama3_divisors(h),
+        rope_factors,
+    })
 }
 
 /// The keys about experts.
