@@ -10,7 +10,7 @@ use crate::blocks::pack;
 use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
 use crate::models::{Built, RECENT_CHUNK, recent_positions};
-use crate::record::{self, Command, Op, Role, Rows, Step};
+use crate::record::{self, Args, Command, Op, Role, Rows, Step};
 use crate::stop::{Interrupted, Stop};
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
@@ -286,7 +286,7 @@ pub(super) fn steps(test: &Test, batch: usize, ubatch: usize) -> Vec<Step> {
 /// What a step must do at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// weights, each part once (of experts those that are met, [`shares`]), and the cache up to the step's last position, each word once
+    /// weights, each part once, and the cache up to the step's last position, each word once
     pub bytes: u64,
     /// int8 operations of the linear commands with quantised weights; attention is left out
     pub ops: u64,
@@ -299,16 +299,6 @@ pub(super) fn tokens_of(command: &Command, step: &Step) -> usize {
     if command.rows == Rows::Outputs { step.n_out } else { step.n_tokens }
 }
 
-/// Which share of a buffer of weights a command reads for `n` tokens, and which share of its rows one token meets: all, but
-/// of experts. Of those a token reads the ones chosen for it, and several tokens as many as are met when all experts are
-/// chosen equally often, and by each token anew.
-pub(super) fn shares(command: &Command, n: u64) -> (f64, f64) {
-    let record::Args::ExpertLinear(p) = command.args else { return (1.0, 1.0) };
-    let of_one = f64::from(p.used) / f64::from(p.experts.max(1));
-    let missed = (0..n).fold(1.0, |left, _| left * (1.0 - of_one));
-    (if n == 1 { of_one } else { 1.0 - missed }, of_one)
-}
-
 /// Multiplications of int8 codes per token of the quantised matrices in a buffer; 0 for any other buffer.
 pub(super) fn products(role: &Role) -> u64 {
     let of = |p: &record::Piece| match p.part {
@@ -316,6 +306,17 @@ pub(super) fn products(role: &Role) -> u64 {
         _ => 0,
     };
     role.pieces().iter().map(of).sum()
+}
+
+/// Of the weights a command binds, what part it reads at most and what part a token meets: all, but for experts.
+pub(super) fn parts_met(command: &Command, n_tokens: usize) -> (f64, f64) {
+    match command.args {
+        Args::ExpertLinear(p) => {
+            let met = f64::from(p.used) / f64::from(p.experts);
+            ((met * n_tokens as f64).min(1.0), met)
+        }
+        _ => (1.0, 1.0),
+    }
 }
 
 /// Positions of the cache that a step reads: all up to its last, or, where it has an f16 copy of recent ones, those before
@@ -351,11 +352,11 @@ pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
                 embedded = true;
                 continue;
             }
-            let (read, met) = shares(command, n);
+            let (read, met) = parts_met(command, n as usize);
             if seen.insert(id) {
                 c.bytes += (buffer.words as f64 * 4.0 * read) as u64;
             }
-            c.ops += (2.0 * (products(&buffer.role) * n * digits as u64) as f64 * met) as u64;
+            c.ops += (2.0 * products(&buffer.role) as f64 * met) as u64 * n * digits as u64;
         }
     }
     let (cached, own) = positions_read(built, step);

@@ -5,7 +5,7 @@
 //! runs a plan of many copies of the command, so that what surrounds a step is spread over many.
 
 use super::Limits;
-use super::measure::{ids, positions_read, products, shares, tokens_of};
+use super::measure::{ids, parts_met, positions_read, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::generate::{Session, Want};
 use crate::models::{Built, recent_positions};
@@ -130,12 +130,12 @@ fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u
     let n = tokens_of(command, step) as u64;
     let (cached, own) = positions_read(built, step);
     let (mut bytes, mut ops) = (0, 0);
+    let (read, met) = parts_met(command, n as usize);
     for &id in &command.binds {
         let b = &plan.buffers[id];
         let size = b.words as u64 * 4;
-        let (read, met) = shares(command, n);
-        let all = if matches!(command.op, Op::Embed(_)) { 0 } else { products(&b.role) };
-        ops += (2.0 * (all * n * digits as u64) as f64 * met) as u64;
+        let products = if matches!(command.op, Op::Embed(_)) { 0 } else { products(&b.role) };
+        ops += (2.0 * products as f64 * met) as u64 * n * digits as u64;
         bytes += match &b.role {
             role if role.is_loaded() && matches!(command.op, Op::Embed(_)) => {
                 size / role.rows().next_multiple_of(32) as u64 * n

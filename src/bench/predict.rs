@@ -3,7 +3,7 @@
 //! each figure is from.
 
 use super::grid::Test;
-use super::measure::{cost, products, shares, steps, tokens_of};
+use super::measure::{cost, parts_met, products, steps, tokens_of};
 use crate::blocks::pack;
 use crate::models::Built;
 use crate::ops::attention::{CHUNK, SCOPE_OWN};
@@ -317,11 +317,11 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
                 embedded = true;
             }
             (role, _) if role.is_loaded() => {
-                let (read, met) = shares(command, n as u64);
+                let (read, met) = parts_met(command, n as usize);
                 w.bytes += bytes * read;
-                w.asked += bytes * read * asked;
-                w.dots += products(role) as f64 * n * digits as f64 / 4.0 * met;
-                w.floats += float_products(role) as f64 * n * met;
+                w.asked += bytes * if met < 1.0 { read } else { asked };
+                w.dots += products(role) as f64 * met * n * digits as f64 / 4.0;
+                w.floats += float_products(role) as f64 * met * n;
             }
             (Role::Cache | Role::Recent, _) => {
                 let Some(p) = attention else { continue };

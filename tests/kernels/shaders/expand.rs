@@ -249,7 +249,7 @@ fn a_line_that_is_broken_in_a_shared_file_is_one_error_of_the_build() {
     let lines = judged(importing.iter().copied());
     let expected = format!("shaders/{path}:{line}:29: no definition in scope for identifier: `nothing`");
     assert!(lines.len() == 1 && lines[0].starts_with(&expected), "{lines:?}");
-    assert!(lines[0].ends_with(&format!("(in q4k_gate_up4 and {} others)", importing.len() - 1)), "{lines:?}");
+    assert!(lines[0].ends_with(&format!("(in q4k_expert and {} others)", importing.len() - 1)), "{lines:?}");
 }
 
 /// What tint says of a file with an expanded text: the first error, at its source. `None`: it says of none.
