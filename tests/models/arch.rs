@@ -12,9 +12,9 @@ use isobit::internals::fuse::Fuse;
 use isobit::internals::generate::tokenizer::Tokenizer;
 use isobit::internals::generate::verify::{Report, Script, argmax, prompt, verify};
 use isobit::internals::generate::{Session, SessionOptions, Want};
-use isobit::internals::models::{Hyper, PlanOptions, Rotation};
+use isobit::internals::models::{Experts, Hyper, PlanOptions, Rotation};
 use isobit::internals::ops::cache::CacheType;
-use isobit::internals::record::Device;
+use isobit::internals::record::{Device, Op};
 use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -232,6 +232,95 @@ fn granite_agrees_with_transformers() {
 }
 
 #[test]
+fn mixtral_agrees_with_transformers() {
+    agrees("mixtral");
+}
+
+#[test]
+fn qwen2moe_agrees_with_transformers() {
+    agrees("qwen2moe");
+}
+
+#[test]
+fn qwen3moe_agrees_with_transformers() {
+    agrees("qwen3moe");
+}
+
+#[test]
+fn granitemoe_agrees_with_transformers() {
+    agrees("granitemoe");
+    agrees("granitemoe_shared");
+}
+
+#[test]
+fn glm4moe_agrees_with_transformers() {
+    agrees("glm4moe");
+}
+
+#[test]
+fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
+    fn experts(h: &mut Hyper) -> &mut Experts {
+        h.experts.as_mut().expect("a mixture")
+    }
+    type Change = fn(&mut Hyper);
+    let cases: [(&str, Change); 6] = [
+        ("mixtral", |h| experts(h).normalise = false),
+        ("qwen2moe", |h| experts(h).normalise = true),
+        ("qwen3moe", |h| experts(h).used = 2),
+        ("granitemoe_shared", |h| h.residual_scale = 0.71),
+        ("glm4moe", |h| experts(h).scale = 1.52),
+        ("glm4moe", |h| experts(h).groups = (2, 1)),
+    ];
+    for (name, change) in cases {
+        let r = recorded(name);
+        let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
+        let c = open(&path);
+        let mut h = hyper(&c);
+        change(&mut h);
+        let found = logits_of(&c, &h, &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
+        let found: Vec<Vec<f32>> = found.into_iter().step_by(r.every).collect();
+        let (worst, ..) = distance(&r.logits, &found);
+        println!("{name}: worst KL {worst:.2e}");
+        assert!(worst > 1e-7, "{name}: {worst:e}");
+    }
+}
+
+/// Rows of a step of tokens of a mixture do not depend on which tokens are computed with them.
+#[test]
+fn tokens_of_a_mixture_have_the_same_bits_in_every_batch() {
+    for args in
+        ["--experts 5 --used 2", "--arch glm4moe --layers 3 --experts 6 --used 3 --expert-ffn 40 --shared 40 --dense 1"]
+    {
+        let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
+        let (c, ids) = (open(&path), ids(40));
+        let h = hyper(&c);
+        let with = |ubatch: usize, max_binding: Option<u64>| {
+            let mut device =
+                CpuDevice::new(CpuOptions { max_binding, ..CpuOptions::default() }).expect("threads start");
+            let mut o = options(64, 1, CacheType::F32);
+            o.plan.ubatch = ubatch;
+            let mut rows: Vec<u32> = Vec::new();
+            pollster::block_on(async {
+                let mut s = Session::new(&mut device, &c, &h, o, |_| {}).await?;
+                s.feed(&ids, Want::From(0), |_, l| {
+                    rows.extend(l.iter().map(|v| v.to_bits()));
+                    Ok(())
+                })
+                .await
+            })
+            .unwrap_or_else(|e| panic!("{e:#}"));
+            rows
+        };
+        let whole = with(40, None);
+        for ubatch in [1, 3, 17] {
+            assert_eq!(with(ubatch, None), whole, "{args}: {ubatch} at once");
+        }
+        // a limit that cuts the experts of a layer into several buffers
+        assert_eq!(with(8, Some(80 << 10)), whole, "{args}: in parts");
+    }
+}
+
+#[test]
 fn the_comparison_sees_layers_rotated_otherwise_and_another_window_or_scale() {
     type Change = fn(&mut Hyper);
     let cases: [(&str, Change); 7] = [
@@ -283,6 +372,9 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch exaone4 --layers 5 --window 20",
         "--arch glm4 --head-dim 24",
         "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32 --rope linear",
+        "--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72",
+        "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40",
+        "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1",
     ] {
         let (_a, gguf) = model(&format!("{SMALL} {args}"));
         let (_b, hf) = model(&format!("{SMALL} {args} --format hf --shards 3"));
@@ -298,7 +390,13 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
 
 #[test]
 fn both_file_forms_of_a_llama_agree_though_their_heads_are_in_another_order() {
-    for args in ["--arch llama", "--arch smollm3 --layers 5", "--arch granite --head-dim 32"] {
+    for args in [
+        "--arch llama",
+        "--arch smollm3 --layers 5",
+        "--arch granite --head-dim 32",
+        "--experts 5 --used 2",
+        "--arch granitemoe --experts 5 --used 3 --shared 56",
+    ] {
         let (_a, gguf) = model(&format!("{SMALL} {args}"));
         let (_b, hf) = model(&format!("{SMALL} {args} --format hf"));
         let [a, b] = [&gguf, &hf].map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
@@ -328,7 +426,8 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let yarn = "--arch qwen2 --rope yarn";
     let long = "--arch phi3 --rope longrope --original-ctx 100";
     let gemma = "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32";
-    let cases: [(&str, Change); 36] = [
+    let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1";
+    let cases: [(&str, Change); 43] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -382,6 +481,14 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 12345.6}});
         }),
         (gemma, &|c| c["sliding_window_pattern"] = 3.into()),
+        ("--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72", &|_| {}),
+        ("--arch qwen3moe --experts 5 --used 2 --expert-ffn 40", &|_| {}),
+        (glm, &|_| {}),
+        (glm, &|c| c["routed_scaling_factor"] = 2.25.into()),
+        (glm, &|c| c["norm_topk_prob"] = false.into()),
+        (glm, &|c| (c["n_group"], c["topk_group"]) = (3.into(), 2.into())),
+        // the last layer guesses at further tokens: it is not computed
+        (glm, &|c| c["num_hidden_layers"] = 2.into()),
     ];
     for (i, (args, change)) in cases.into_iter().enumerate() {
         let (_dir, paths) = directory_and_file(args, change);
@@ -420,6 +527,9 @@ fn a_llama_directory_and_the_file_quantize_makes_of_it_rotate_by_the_same_table(
         "--arch llama --rope yarn",
         "--arch smollm3 --layers 5 --rope yarn",
         "--arch granite --head-dim 32",
+        "--experts 5 --used 2",
+        "--arch granitemoe --experts 5 --used 3",
+        "--arch granitemoe --experts 5 --used 2 --shared 56",
     ] {
         let (_dir, paths) = directory_and_file(args, &|_| {});
         let words = paths.each_ref().map(|p| {
@@ -547,6 +657,82 @@ fn smollm3_and_granite_have_the_same_words_on_every_device() {
     same_words_everywhere("--preset tiny --arch granite", 1, CacheType::Q8_0, None);
 }
 
+#[test]
+fn mixtures_have_the_same_words_on_every_device() {
+    let mixtral = "--preset tiny --experts 5 --used 2";
+    let whole = same_words_everywhere(mixtral, 1, CacheType::F16, None);
+    let split = same_words_everywhere(mixtral, 1, CacheType::F16, Some(200 << 10));
+    assert_eq!(whole.digest, split.digest);
+    assert!(whole.commands < split.commands);
+    let qwen2 = "--preset tiny --arch qwen2moe --experts 6 --used 3 --expert-ffn 96 --shared 160";
+    same_words_everywhere(&format!("{qwen2} --type q8_0"), 2, CacheType::Q8_0, None);
+    let qwen3 = "--preset tiny --arch qwen3moe --experts 6 --used 3 --expert-ffn 100 --type f16";
+    same_words_everywhere(qwen3, 1, CacheType::F16, None);
+    same_words_everywhere("--preset tiny --arch granitemoe --experts 5 --used 3", 1, CacheType::Q8_0, None);
+    let glm = "--preset tiny --arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 96 --shared 96 --dense 1";
+    same_words_everywhere(&format!("{glm} --type q5_0"), 1, CacheType::TQ3_1, None);
+}
+
+/// Which experts every token chose in the first layer, where all rows of its router are alike.
+#[test]
+fn of_experts_that_are_alike_the_first_are_chosen_on_every_device() {
+    let (_dir, path) = model(&format!("{SMALL} --experts 5 --used 3"));
+    let mut bytes = std::fs::read(&path).expect("there");
+    let c = open(&path);
+    let t = c.tensor("blk.0.ffn_gate_inp.weight").expect("there").clone();
+    let (at, row) = (t.offset as usize, t.bytes as usize / 5);
+    // of rows 1 to 4, which are alike, three are chosen, or two behind row 0
+    for i in 2..5 {
+        bytes.copy_within(at + row..at + 2 * row, at + i * row);
+    }
+    std::fs::write(&path, bytes).expect("writes");
+    let (c, mut o) = (open(&path), options(64, 1, CacheType::F32));
+    (o.plan.ubatch, o.plan.max_out) = (16, 1);
+    let h = hyper(&c);
+    let mut devices = vec![cpu(None, None)];
+    devices.extend(Level::available().into_iter().map(|l| cpu(Some(l), None)));
+    devices.extend(common::boxed_gpus(None));
+    for device in &mut devices {
+        let chosen = pollster::block_on(async {
+            let mut s = Session::new(device.as_mut(), &c, &h, o, |_| {}).await?;
+            let step = s.prepare(&ids(16), 0).clone();
+            s.device().begin(&step).await?;
+            let router = s.commands().iter().position(|c| c.op == Op::Router).expect("a router");
+            for i in 0..=router {
+                s.device().run_one(i).await?;
+            }
+            let ids = s.commands()[router].outputs()[0];
+            s.device().read(ids).await
+        });
+        let chosen = chosen.unwrap_or_else(|e| panic!("{e:#}"));
+        let name = device.info().name;
+        for own in chosen[..48].chunks(3) {
+            assert!([[1, 2, 3], [0, 1, 2]].contains(&[own[0], own[1], own[2]]), "{name}: {own:?}");
+        }
+    }
+}
+
+#[test]
+fn layers_that_guess_at_further_tokens_are_passed_over() {
+    use isobit::internals::formats::meta::Value;
+    let args = format!("{SMALL} --arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1");
+    let (_a, gguf) = model(&args);
+    let (_b, hf) = model(&format!("{args} --format hf"));
+    let (mut gguf, mut hf) = (open(&gguf), open(&hf));
+    gguf.meta.entries.push(("glm4moe.nextn_predict_layers".into(), Value::U32(1)));
+    hf.config.as_mut().expect("a directory has one")["num_hidden_layers"] = 2.into();
+    let [a, b] = [&gguf, &hf].map(|c| logits(c, &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
+    assert_eq!(a, b);
+    gguf.meta.entries.pop();
+    assert_ne!(logits(&gguf, &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")), a);
+    // which no other family has
+    let (_dir, path) = model(&format!("{SMALL} --arch qwen3"));
+    let mut c = open(&path);
+    c.meta.entries.push(("qwen3.nextn_predict_layers".into(), Value::U32(1)));
+    let error = Hyper::read(&c).expect_err("must be refused").to_string();
+    assert!(error.contains("qwen3.nextn_predict_layers is 1, expected 0"), "{error}");
+}
+
 /// The one line that running a model ends with.
 pub(super) fn refused(path: &Path) -> String {
     let run = logits(&open(path), &ids(8), 64).map(|rows| rows.len());
@@ -569,7 +755,9 @@ fn config_error(args: &str, change: impl Fn(&mut serde_json::Value)) -> String {
 fn configs_that_make_no_model_are_refused_by_name() {
     type Change = fn(&mut serde_json::Value);
     let long = "--arch phi3 --rope longrope";
-    let cases: [(&str, Change, &str); 28] = [
+    let moe = "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40";
+    let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1";
+    let cases: [(&str, Change, &str); 37] = [
         ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
@@ -606,6 +794,15 @@ fn configs_that_make_no_model_are_refused_by_name() {
         ("--arch gemma3", |c| c["query_pre_attn_scalar"] = 0.into(), "query_pre_attn_scalar is 0"),
         ("--arch gemma3", |c| c["model_type"] = "gemma2".into(), "model_type \"gemma2\" is not supported"),
         ("--arch granite", |c| c["residual_multiplier"] = 0.into(), "the residual scale is 0.0"),
+        (moe, |c| c["decoder_sparse_step"] = 2.into(), "decoder_sparse_step = 2 is not supported"),
+        (moe, |c| c["mlp_only_layers"] = serde_json::json!([1]), "mlp_only_layers: layers without experts"),
+        (moe, |c| c["num_experts"] = 6.into(), "experts.gate_proj.weight has shape [64, 40, 5], the config asks for"),
+        (moe, |c| c["num_experts"] = 513.into(), "513 experts, expected 1 to 512"),
+        (moe, |c| c["num_experts_per_tok"] = 6.into(), "6 of 5 experts, expected 1 to all"),
+        (moe, |c| drop(c.as_object_mut().unwrap().remove("moe_intermediate_size")), "moe_intermediate_size is missing"),
+        (glm, |c| c["n_group"] = 4.into(), "4 groups of 6 experts"),
+        (glm, |c| c["routed_scaling_factor"] = 0.into(), "the scale of experts' weights is 0.0"),
+        (glm, |c| c["first_k_dense_replace"] = 2.into(), "layers.1.mlp.gate_proj.weight is missing"),
     ];
     for (args, change, expected) in cases {
         let error = config_error(args, change);
@@ -634,7 +831,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma3, granite)",
+             gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
@@ -647,6 +844,10 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
         ("--arch qwen2", "blk.1.attn_k.bias", "blk.1.attn_k.bies", "tensor blk.1.attn_k.bias is missing"),
         ("--arch glm4", "blk.0.post_ffw_norm", "blk.0.post_ffw_morm", "tensor blk.0.post_ffw_norm.weight is missing"),
         ("--arch qwen3", "blk.0.attn_q_norm", "blk.0.attn_q_morm", "tensor blk.0.attn_q_norm.weight is missing"),
+        ("--experts 5", "blk.1.ffn_up_exps.weight", "blk.1.ffn_up_exps.scales", "ffn_up_exps.weight is missing"),
+        ("--experts 5", "llama.expert_used_count", "llama.expert_uses_count", "llama.expert_used_count is missing"),
+        ("--experts 5", "llama.expert_count", "llama.expert_kount", "tensor blk.0.ffn_gate.weight is missing"),
+        ("--arch glm4moe --experts 5", "glm4moe.expert_count", "glm4moe.expert_kount", "expert_count is missing, or 0"),
         ("--arch qwen2 --rope yarn", "\u{4}\0\0\0\0\0\0\0yarn", "\u{4}\0\0\0\0\0\0\0yawn", "rope.scaling.type is yawn"),
     ] {
         let error = gguf_error(args, from, to);
@@ -702,6 +903,9 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch glm4",
         "--arch gemma3 --window 20",
         "--arch granite",
+        "--arch qwen2moe --experts 5 --expert-ffn 40 --shared 40",
+        "--arch granitemoe --experts 5",
+        "--arch glm4moe --experts 6 --expert-ffn 40 --shared 40 --dense 1",
     ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let mut c = open(&path);
