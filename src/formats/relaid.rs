@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 /// How the bytes of a made tensor come from the file.
 enum Order {
-    /// pieces of the file, one after the other
-    Pieces(Vec<Range<u64>>),
+    /// pieces of files, one after the other
+    Pieces(Vec<(usize, Range<u64>)>),
     /// a matrix of `rows` rows of `cols` elements of `size` bytes, its columns to be rows
     Transposed { at: u64, rows: usize, cols: usize, size: usize },
 }
@@ -30,7 +30,9 @@ struct Made {
 
 /// A file with its made tensors behind its end.
 struct Lengthened {
-    file: Source,
+    all: Arc<Vec<Source>>,
+    /// which of them it is
+    file: usize,
     /// in the order of their starts
     made: Vec<Made>,
     /// the start of the tensor that was turned last, and its bytes: it is read piece after piece
@@ -40,27 +42,28 @@ struct Lengthened {
 impl Generated for Lengthened {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let place = || format!("byte {offset}");
-        if offset < self.file.len() {
-            return self.file.read_at(offset, out, &place);
+        let file = &self.all[self.file];
+        if offset < file.len() {
+            return file.read_at(offset, out, &place);
         }
         // a read is of one tensor
         let at = self.made.partition_point(|m| m.start <= offset);
         let m = at.checked_sub(1).and_then(|i| self.made.get(i));
         let Some(m) = m.filter(|m| offset - m.start + out.len() as u64 <= m.bytes) else {
-            return Err(FormatError::unsupported(self.file.name(), "a read between tensors", "read one tensor"));
+            return Err(FormatError::unsupported(file.name(), "a read between tensors", "read one tensor"));
         };
         let skip = offset - m.start;
         match &m.order {
             Order::Pieces(pieces) => {
                 let (mut skip, mut done) = (skip, 0);
-                for p in pieces {
+                for (file, p) in pieces {
                     let len = p.end - p.start;
                     if skip >= len {
                         skip -= len;
                         continue;
                     }
                     let n = usize::try_from(len - skip).unwrap_or(usize::MAX).min(out.len() - done);
-                    self.file.read_at(p.start + skip, &mut out[done..done + n], &place)?;
+                    self.all[*file].read_at(p.start + skip, &mut out[done..done + n], &place)?;
                     (skip, done) = (0, done + n);
                 }
             }
@@ -82,7 +85,7 @@ impl Lengthened {
             return Ok(bytes.clone());
         }
         let mut from = vec![0; rows * cols * size];
-        self.file.read_at(at, &mut from, &|| format!("byte {at}"))?;
+        self.all[self.file].read_at(at, &mut from, &|| format!("byte {at}"))?;
         let mut to = vec![0; from.len()];
         for (c, row) in to.chunks_exact_mut((rows * size).max(1)).enumerate() {
             for (r, e) in row.chunks_exact_mut(size).enumerate() {
@@ -209,7 +212,7 @@ pub(super) fn is_one(config: &Value) -> bool {
 /// The tensors of a directory of one of these models as the engine has them, and its files with what was made of them behind
 /// their ends.
 ///
-/// Errors: parts of one tensor in several files, or that are not all there; groups that do not divide the rows.
+/// Errors: parts of one tensor that differ or are not all there; groups that do not divide the rows.
 pub(super) fn resolve(
     config: &Value,
     tensors: Vec<Tensor>,
@@ -268,7 +271,7 @@ pub(super) fn resolve(
                 let starts = |first: u64, n: u64| {
                     (0..rows / group).map(move |g| {
                         let at = t.offset + (g * (queries + 2) + first) * head;
-                        at..at + n * head
+                        (t.file, at..at + n * head)
                     })
                 };
                 let pieces = starts(0, queries).chain(starts(queries, 1)).chain(starts(queries + 1, 1)).collect();
@@ -288,24 +291,23 @@ pub(super) fn resolve(
                 "give all",
             ));
         };
-        let alike = parts
-            .iter()
-            .zip(0..)
-            .all(|((n, t), i)| *n == i && (t.file, &t.shape, t.dtype) == (first.file, &first.shape, first.dtype));
+        let alike =
+            parts.iter().zip(0..).all(|((n, t), i)| *n == i && (&t.shape, t.dtype) == (&first.shape, first.dtype));
         if !alike {
-            let what = format!("the parts of {}, which differ or lie in several files", quote(&name));
-            return Err(FormatError::unsupported(sources[first.file].name(), &what, "join them in one file"));
+            let what = format!("the parts of {}, which differ or are not all there", quote(&name));
+            return Err(FormatError::unsupported(sources[first.file].name(), &what, "give them all"));
         }
-        let pieces = parts.values().map(|t| t.offset..t.offset + t.bytes).collect();
+        let pieces = parts.values().map(|t| (t.file, t.offset..t.offset + t.bytes)).collect();
         let (n, shape) = (parts.len() as u64, [&first.shape[..], &[parts.len() as u64]].concat());
         out.push(add(&first, name, shape, Order::Pieces(pieces), first.bytes * n));
     }
-    let lengthened = sources.into_iter().zip(made).zip(ends).map(|((file, made), end)| {
-        if made.is_empty() {
-            return file;
-        }
-        let name = file.name().to_string();
-        Source::generated(&name, end, Lengthened { file, made, turned: Mutex::new(None) })
+    if made.iter().all(Vec::is_empty) {
+        return Ok((out, sources));
+    }
+    let all = Arc::new(sources);
+    let lengthened = made.into_iter().zip(ends).enumerate().map(|(file, (made, end))| {
+        let lengthened = Lengthened { all: all.clone(), file, made, turned: Mutex::new(None) };
+        Source::generated(all[file].name(), end, lengthened)
     });
     Ok((out, lengthened.collect()))
 }

@@ -1,7 +1,7 @@
 //! What every decoder's plan is made of: claimed tensors, buffers, commands, cache pages.
 //!
-//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`, `normed`, `layernormed`) say in which order; nothing here knows an architecture but the
-//! names its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
+//! The models themselves (`llama`, `phi3`, `qwen`, `chatglm`, `normed`, `layernormed`) say in which order; nothing here
+//! knows an architecture but the names its tensors have in either kind of file. A [`Builder`] holds the working buffers of a step, `[token][width]` each,
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};

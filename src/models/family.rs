@@ -285,7 +285,7 @@ impl Family {
         match self {
             Family::StarCoder2 => Some(("use_bias", true)),
             Family::StableLm => Some(("use_qkv_bias", false)),
-            Family::Cohere2 | Family::CommandR => Some(("attention_bias", false)),
+            Family::Cohere2 | Family::CommandR | Family::Glm4Moe => Some(("attention_bias", false)),
             Family::Falcon => Some(("bias", false)),
             _ => None,
         }

@@ -667,13 +667,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         cfg.get("text_config").is_none(),
         "{file}: text_config: models of text and images are not supported; give the text model alone"
     );
-    let (key, known) = family.activation();
-    let act = cfg.text(key)?.unwrap_or(known[0]);
-    ensure!(known.contains(&act), "{file}: {key} {} is not supported (supported: {})", cut(act), known.join(", "));
-    for (key, wanted, default) in family.flags() {
-        let found = cfg.flag(key)?.unwrap_or(*default);
-        ensure!(found == *wanted, "{file}: {key} = {found} is not supported (supported: {wanted})");
-    }
+    config_flags(cfg, family)?;
     let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
     let head_dim = match opt("head_dim")? {
@@ -690,24 +684,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     };
     let (scaling, local) = rope_fields(cfg)?;
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
-    let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
-    let partial = inner.or(outer).unwrap_or(match family {
-        Family::StableLm => 0.25,
-        family if family.turns_part() => 0.5,
-        _ => 1.0,
-    });
-    let may_be_partial =
-        [Family::Phi3, Family::ChatGlm, Family::StableLm, Family::Phi2, Family::Glm4Moe].contains(&family);
-    let expected = match family {
-        Family::Glm4 => "0.5",
-        _ if may_be_partial => "above 0 and at most 1",
-        _ => "1",
-    };
-    let fits = if family == Family::Glm4 { partial == 0.5 } else { partial == 1.0 };
-    ensure!(
-        fits || (may_be_partial && partial > 0.0 && partial < 1.0),
-        "{file}: partial_rotary_factor is {partial:?}, expected {expected}"
-    );
+    let partial = config_partial(cfg, &scaling, family)?;
     let layers = need("num_hidden_layers")?;
     let ffn = match opt("intermediate_size")? {
         None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
@@ -721,16 +698,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     };
     // a window that no layer has; that there could be one says how layers are rotated all the same
     let window = window.filter(|_| window_layers.is_empty() || window_layers.contains(&true));
-    let (outer, inner) = (cfg.number("rope_theta")?, scaling.number("rope_theta")?);
-    let told = if local.is_some() { inner.or(outer) } else { outer.or(inner) };
-    let rope_base = single(told.unwrap_or(match family {
-        Family::SmolLm3 => 2e6,
-        Family::Gemma3 => 1e6,
-        Family::Olmo2 if model_type == "olmo3" => 5e5,
-        Family::Llama if model_type == "mixtral" => 1e6,
-        Family::CommandR => 5e5,
-        _ => 10000.0,
-    }));
+    let rope_base = config_base(cfg, &scaling, family, local.is_some())?;
     let own_base = match (&local, family) {
         (Some(local), _) => local.number("rope_theta")?.map(single),
         (None, Family::Gemma3) => cfg.number("rope_local_base_freq")?.map(single),
@@ -754,15 +722,6 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         Family::ChatGlm | Family::Glm4 => 1.5625e-7,
         _ => 1e-6,
     });
-    let qkv_bias = match family {
-        Family::ChatGlm | Family::Glm4 => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
-        Family::Phi2 | Family::Gpt2 => Some(true),
-        Family::Glm4Moe => Some(cfg.flag("attention_bias")?.unwrap_or(false)),
-        _ => match family.bias_flag() {
-            Some((key, usual)) => Some(cfg.flag(key)?.unwrap_or(usual)),
-            None => None,
-        },
-    };
     Ok(Hyper {
         family,
         arch: model_type.to_string(),
@@ -791,7 +750,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         local_rope: local_rope(family, window, rope_base, own_base),
         rotations,
         half_split: family.half_split(false),
-        qkv_bias,
+        qkv_bias: config_bias(cfg, family)?,
         tied: cfg.flag("tie_word_embeddings")?,
     })
 }
@@ -808,6 +767,69 @@ fn config_kv_heads(cfg: &Fields, family: Family) -> anyhow::Result<Option<usize>
     let one = flag("multi_query", true)?;
     let heads = cfg.whole("num_attention_heads")?.and_then(|n| usize::try_from(n).ok());
     Ok(if one { Some(1) } else { heads })
+}
+
+/// Refuses what a config turns on that no released model of the family has, and another function of the feed-forward.
+fn config_flags(cfg: &Fields, family: Family) -> anyhow::Result<()> {
+    let file = cfg.file();
+    let (key, known) = family.activation();
+    let act = cfg.text(key)?.unwrap_or(known[0]);
+    ensure!(known.contains(&act), "{file}: {key} {} is not supported (supported: {})", cut(act), known.join(", "));
+    for (key, wanted, default) in family.flags() {
+        let found = cfg.flag(key)?.unwrap_or(*default);
+        ensure!(found == *wanted, "{file}: {key} = {found} is not supported (supported: {wanted})");
+    }
+    Ok(())
+}
+
+/// The share of a head that is rotated.
+fn config_partial(cfg: &Fields, scaling: &Fields, family: Family) -> anyhow::Result<f64> {
+    let file = cfg.file();
+    let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
+    let partial = inner.or(outer).unwrap_or(match family {
+        Family::StableLm => 0.25,
+        family if family.turns_part() => 0.5,
+        _ => 1.0,
+    });
+    let may_be_partial =
+        [Family::Phi3, Family::ChatGlm, Family::StableLm, Family::Phi2, Family::Glm4Moe].contains(&family);
+    let expected = match family {
+        Family::Glm4 => "0.5",
+        _ if may_be_partial => "above 0 and at most 1",
+        _ => "1",
+    };
+    let fits = if family == Family::Glm4 { partial == 0.5 } else { partial == 1.0 };
+    ensure!(
+        fits || (may_be_partial && partial > 0.0 && partial < 1.0),
+        "{file}: partial_rotary_factor is {partial:?}, expected {expected}"
+    );
+    Ok(partial)
+}
+
+/// The base of the rotation; `apart`: layers with a window have fields of their own.
+fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> anyhow::Result<f64> {
+    let (outer, inner) = (cfg.number("rope_theta")?, scaling.number("rope_theta")?);
+    let told = if apart { inner.or(outer) } else { outer.or(inner) };
+    Ok(single(told.unwrap_or(match family {
+        Family::SmolLm3 => 2e6,
+        Family::Gemma3 => 1e6,
+        Family::Olmo2 if cfg.text("model_type")? == Some("olmo3") => 5e5,
+        Family::Llama if cfg.text("model_type")? == Some("mixtral") => 1e6,
+        Family::CommandR => 5e5,
+        _ => 10000.0,
+    })))
+}
+
+/// Whether queries, keys and values have biases, of a family whose config says so.
+fn config_bias(cfg: &Fields, family: Family) -> anyhow::Result<Option<bool>> {
+    Ok(match family {
+        Family::ChatGlm | Family::Glm4 => Some(cfg.flag("attention_bias")?.unwrap_or(true)),
+        Family::Phi2 | Family::Gpt2 => Some(true),
+        _ => match family.bias_flag() {
+            Some((key, usual)) => Some(cfg.flag(key)?.unwrap_or(usual)),
+            None => None,
+        },
+    })
 }
 
 /// What config.json says of rotation: newer files keep everything about it in `rope_parameters`, and some of these apart

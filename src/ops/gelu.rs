@@ -75,7 +75,8 @@ pub fn exponent(z: f32, t: f32) -> f32 {
 #[inline(always)]
 pub fn weighted(x: f32, t: f32, e: f32) -> f32 {
     let half = 0.5 * (t * e);
-    canon(x * if x >= 0.0 { 1.0 - half } else { half })
+    // by the bits, a NaN's too
+    canon(x * if x.to_bits() >> 31 == 0 { 1.0 - half } else { half })
 }
 
 #[cfg(test)]

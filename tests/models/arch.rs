@@ -321,9 +321,52 @@ fn tokens_of_a_mixture_have_the_same_bits_in_every_batch() {
 }
 
 #[test]
+fn starcoder2_agrees_with_transformers_and_past_its_window() {
+    agrees("starcoder2");
+    agrees("starcoder2_window");
+}
+
+#[test]
+fn stablelm_agrees_with_transformers() {
+    agrees("stablelm");
+}
+
+#[test]
+fn stablelm_with_norms_of_each_head_and_side_by_side_agrees_with_transformers() {
+    agrees("stablelm_larger");
+}
+
+#[test]
+fn cohere2_agrees_with_transformers_past_its_window_without_which_layers_are_not_rotated() {
+    agrees("cohere2");
+}
+
+#[test]
+fn command_r_agrees_with_transformers_with_norms_of_each_head_too() {
+    agrees("command_r");
+    agrees("command_r_larger");
+}
+
+#[test]
+fn phi2_agrees_with_transformers_with_heads_of_80() {
+    agrees("phi2");
+}
+
+#[test]
+fn gpt2_agrees_with_transformers() {
+    agrees("gpt2");
+}
+
+#[test]
+fn falcon_agrees_with_transformers_with_one_norm_and_with_two() {
+    agrees("falcon");
+    agrees("falcon_larger");
+}
+
+#[test]
 fn the_comparison_sees_layers_rotated_otherwise_and_another_window_or_scale() {
     type Change = fn(&mut Hyper);
-    let cases: [(&str, Change); 7] = [
+    let cases: [(&str, Change); 12] = [
         ("smollm3", |h| h.rotations[3] = Rotation::Main),
         ("olmo3", |h| h.rotations[0] = Rotation::Main),
         ("exaone4_window", |h| h.rotations[3] = Rotation::Main),
@@ -331,6 +374,11 @@ fn the_comparison_sees_layers_rotated_otherwise_and_another_window_or_scale() {
         ("gemma3", |h| h.window = h.window.map(|w| w + 1)),
         ("gemma3", |h| h.embedding_scale = 8.5),
         ("granite", |h| h.residual_scale = 0.71),
+        ("starcoder2_window", |h| h.window = h.window.map(|w| w + 1)),
+        ("stablelm", |h| h.n_rot = 8),
+        ("cohere2", |h| h.rotations[3] = Rotation::Main),
+        ("command_r", |h| h.logit_divisor *= 1.02),
+        ("phi2", |h| h.n_rot = 34),
     ];
     for (name, change) in cases {
         let r = recorded(name);
@@ -375,6 +423,15 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72",
         "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40",
         "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1",
+        "--arch starcoder2 --tied --window 20",
+        "--arch stablelm --rope yarn --original-ctx 64",
+        "--arch stablelm --larger",
+        "--arch cohere2 --tied --layers 5 --window 20",
+        "--arch command-r --tied --larger",
+        "--arch phi2 --dim 160 --heads 2 --kv-heads 2",
+        "--arch gpt2 --tied --kv-heads 4",
+        "--arch falcon --tied --kv-heads 1",
+        "--arch falcon --tied --larger --heads 8",
     ] {
         let (_a, gguf) = model(&format!("{SMALL} {args}"));
         let (_b, hf) = model(&format!("{SMALL} {args} --format hf --shards 3"));
@@ -427,7 +484,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let long = "--arch phi3 --rope longrope --original-ctx 100";
     let gemma = "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1";
-    let cases: [(&str, Change); 43] = [
+    let cases: [(&str, Change); 53] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -489,6 +546,16 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         (glm, &|c| (c["n_group"], c["topk_group"]) = (3.into(), 2.into())),
         // the last layer guesses at further tokens: it is not computed
         (glm, &|c| c["num_hidden_layers"] = 2.into()),
+        ("--arch starcoder2 --tied --window 20", &|_| {}),
+        ("--arch stablelm", &|_| {}),
+        ("--arch stablelm --larger", &|_| {}),
+        ("--arch cohere2 --tied --layers 5 --window 20", &|_| {}),
+        ("--arch command-r --tied --larger", &|c| c["logit_scale"] = 0.8333333333333334.into()),
+        ("--arch command-r --tied", &|c| drop_key(c, "logit_scale")),
+        ("--arch phi2 --dim 160 --heads 2 --kv-heads 2", &|_| {}),
+        ("--arch gpt2 --tied --kv-heads 4 --ffn 256", &|c| drop_key(c, "n_inner")),
+        ("--arch falcon --tied --kv-heads 1", &|c| c["num_kv_heads"] = 4.into()),
+        ("--arch falcon --tied --larger --heads 8", &|_| {}),
     ];
     for (i, (args, change)) in cases.into_iter().enumerate() {
         let (_dir, paths) = directory_and_file(args, change);
@@ -551,9 +618,8 @@ fn both_file_forms_tokenise_alike() {
         "<|im_start|>user\nThere's a line 2024.\r\n\r\n  then<|im_end|>\n",
         "these threads  and the rest, ähm 漢字 \u{1f600}",
     ];
-    for arch in
-        ["llama", "phi3", "qwen2", "qwen3", "chatglm", "smollm3", "olmo2", "exaone4", "glm4", "gemma3", "granite"]
-    {
+    let known = isobit::internals::formats::synthetic::Arch::ALL;
+    for arch in known.map(|a| a.name()) {
         let args =
             format!("--preset tiny --arch {arch} --vocab 3000 --dim 64 --heads 2 --kv-heads 2 --ffn 64 --type f32");
         let (_a, gguf) = model(&args);
@@ -713,6 +779,32 @@ fn of_experts_that_are_alike_the_first_are_chosen_on_every_device() {
 }
 
 #[test]
+fn architectures_with_layer_norms_have_the_same_words_on_every_device() {
+    same_words_everywhere("--preset tiny --arch starcoder2 --window 20", 1, CacheType::F16, None);
+    same_words_everywhere("--preset tiny --arch stablelm --larger --type q8_0", 2, CacheType::Q8_0, None);
+    same_words_everywhere("--preset tiny --arch cohere2 --tied --layers 5 --window 20", 1, CacheType::TQ3_1, None);
+    same_words_everywhere("--preset tiny --arch command-r --larger --type f16", 1, CacheType::Q8_0R, None);
+    let phi = "--preset tiny --arch phi2 --dim 320 --heads 4 --kv-heads 4";
+    let whole = same_words_everywhere(phi, 1, CacheType::F16, None);
+    let split = same_words_everywhere(phi, 1, CacheType::F16, Some(40 << 10));
+    assert_eq!(whole.digest, split.digest);
+    same_words_everywhere("--preset tiny --arch gpt2 --tied --kv-heads 4", 1, CacheType::F16, None);
+    same_words_everywhere("--preset tiny --arch falcon --tied --kv-heads 1", 1, CacheType::F16, None);
+    same_words_everywhere("--preset tiny --arch falcon --larger --heads 8 --type q4_1", 1, CacheType::F16, None);
+}
+
+#[test]
+fn types_of_cache_that_do_not_fit_heads_of_80_are_refused_by_name() {
+    let (_dir, path) = model(&format!("{SMALL} --arch phi2 --dim 160 --heads 2 --kv-heads 2"));
+    let c = open(&path);
+    for ty in [CacheType::Q8_0, CacheType::Q4_0R, CacheType::TQ3_1] {
+        let error =
+            isobit::internals::models::build(&c, &hyper(&c), &options(64, 1, ty).plan).expect_err("80 is not 32 n");
+        assert!(error.to_string().contains("blocks of 32 do not divide a head of 80"), "{error}");
+    }
+}
+
+#[test]
 fn layers_that_guess_at_further_tokens_are_passed_over() {
     use isobit::internals::formats::meta::Value;
     let args = format!("{SMALL} --arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1");
@@ -731,6 +823,21 @@ fn layers_that_guess_at_further_tokens_are_passed_over() {
     c.meta.entries.push(("qwen3.nextn_predict_layers".into(), Value::U32(1)));
     let error = Hyper::read(&c).expect_err("must be refused").to_string();
     assert!(error.contains("qwen3.nextn_predict_layers is 1, expected 0"), "{error}");
+}
+
+#[test]
+fn positions_that_were_not_learned_are_refused() {
+    let (_dir, path) = model(&format!("{SMALL} --arch gpt2 --kv-heads 4 --ctx 100"));
+    let c = open(&path);
+    let build = |n| isobit::internals::models::build(&c, &hyper(&c), &options(n, 1, CacheType::F16).plan);
+    let error = build(101).expect_err("there are 100").to_string();
+    assert!(error.contains("a context of 101: the model has learned 100 positions"), "{error}");
+    build(100).expect("they are there");
+    // a session's chunks are whole, and what lies behind the last position is no number rather than nothing
+    let ids = ids(101);
+    assert_eq!(logits(&c, &ids[..100], 100).expect("they run").len(), 100);
+    let error = logits(&c, &ids, 100).expect_err("position 100 is not learned").to_string();
+    assert!(error.contains("position 100"), "{error}");
 }
 
 /// The one line that running a model ends with.
@@ -757,7 +864,7 @@ fn configs_that_make_no_model_are_refused_by_name() {
     let long = "--arch phi3 --rope longrope";
     let moe = "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1";
-    let cases: [(&str, Change, &str); 37] = [
+    let cases: [(&str, Change, &str); 44] = [
         ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
@@ -803,6 +910,17 @@ fn configs_that_make_no_model_are_refused_by_name() {
         (glm, |c| c["n_group"] = 4.into(), "4 groups of 6 experts"),
         (glm, |c| c["routed_scaling_factor"] = 0.into(), "the scale of experts' weights is 0.0"),
         (glm, |c| c["first_k_dense_replace"] = 2.into(), "layers.1.mlp.gate_proj.weight is missing"),
+        (
+            "--arch gpt2 --kv-heads 4",
+            |c| c["scale_attn_by_inverse_layer_idx"] = true.into(),
+            "scale_attn_by_inverse_layer_idx = true",
+        ),
+        ("--arch falcon --kv-heads 1", |c| c["alibi"] = true.into(), "alibi = true is not supported"),
+        ("--arch falcon --kv-heads 1", |c| c["parallel_attn"] = false.into(), "parallel_attn = false"),
+        ("--arch phi2", |c| c["qk_layernorm"] = true.into(), "qk_layernorm = true is not supported"),
+        ("--arch cohere2", |c| c["sliding_window"] = serde_json::Value::Null, "sliding_window is null"),
+        ("--arch starcoder2", |c| c["hidden_act"] = "gelu".into(), "hidden_act gelu is not supported"),
+        ("--arch starcoder2", |c| c["use_bias"] = false.into(), "has no place in a starcoder2 model"),
     ];
     for (args, change, expected) in cases {
         let error = config_error(args, change);
@@ -831,7 +949,8 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe)",
+             gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, starcoder2, stablelm, cohere2, \
+             command-r, phi2, gpt2, falcon)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
@@ -848,6 +967,10 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
         ("--experts 5", "llama.expert_used_count", "llama.expert_uses_count", "llama.expert_used_count is missing"),
         ("--experts 5", "llama.expert_count", "llama.expert_kount", "tensor blk.0.ffn_gate.weight is missing"),
         ("--arch glm4moe --experts 5", "glm4moe.expert_count", "glm4moe.expert_kount", "expert_count is missing, or 0"),
+        ("--arch stablelm", "rope.dimension_count", "rope.dimension_kount", "stablelm.rope.dimension_count is missing"),
+        ("--arch stablelm", "blk.1.attn_norm.bias", "blk.1.attn_norm.bies", "tensor blk.1.attn_norm.bias is missing"),
+        ("--arch gpt2 --kv-heads 4", "position_embd", "position_embx", "tensor position_embd.weight is missing"),
+        ("--arch phi2", "blk.1.ffn_down.bias", "blk.1.ffn_down.bies", "blk.1.ffn_down.bies has no place in a phi2"),
         ("--arch qwen2 --rope yarn", "\u{4}\0\0\0\0\0\0\0yarn", "\u{4}\0\0\0\0\0\0\0yawn", "rope.scaling.type is yawn"),
     ] {
         let error = gguf_error(args, from, to);
@@ -878,7 +1001,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
             isobit::internals::models::build(c, &h, &options)?;
             let mut words = Vec::new();
             isobit::internals::models::rope_table(c, &h, 64)?.words(60, 4, &mut words);
-            assert_eq!(words.len(), 4 * h.n_rot, "{what}");
+            assert_eq!(words.len(), 4 * h.table_width(), "{what}");
             assert!(words.iter().all(|w| f32::from_bits(*w).is_finite()), "{what}");
             Ok(())
         });
@@ -906,6 +1029,12 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch qwen2moe --experts 5 --expert-ffn 40 --shared 40",
         "--arch granitemoe --experts 5",
         "--arch glm4moe --experts 6 --expert-ffn 40 --shared 40 --dense 1",
+        "--arch starcoder2",
+        "--arch stablelm --larger",
+        "--arch cohere2 --window 20",
+        "--arch phi2 --dim 160 --heads 2 --kv-heads 2",
+        "--arch gpt2 --kv-heads 4",
+        "--arch falcon --larger --heads 8",
     ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let mut c = open(&path);

@@ -17,6 +17,6 @@ fn gelu_erf(x: f32) -> f32 {
     sum = B(B(sum * t) + 0.9983414489);
     sum = B(B(sum * t) + -1.265433489);
     let half = B(0.5 * B(t * fexp(B(sum - B(z * z)))));
-    let share = select(half, B(1.0 - half), x >= 0.0);
+    let share = select(B(1.0 - half), half, bitcast<u32>(x) >> 31u == 1u);
     return canon(B(x * share));
 }
