@@ -21,7 +21,7 @@ fn ids(experts: usize, used: usize, n: usize, seed: u64) -> Vec<u32> {
     let mut rng = Rng(seed);
     let mut list = Vec::new();
     for t in 0..n {
-        let mut own: Vec<u32> = if t % 7 == 0 { vec![experts as u32 - 1] } else { vec![] };
+        let mut own: Vec<u32> = if t.is_multiple_of(7) { vec![experts as u32 - 1] } else { vec![] };
         while own.len() < used {
             // half of all meet the first few
             let most = if rng.below(2) == 0 { experts } else { used.max(experts / 4) };
@@ -150,7 +150,7 @@ pub(super) fn expert_matvec(t: BlockType) -> Vec<Case> {
                        rows: usize,
                        k: usize,
                        x: Fill| {
-            let (split, acts) = (rows % 32 != 0, if own { n * used } else { n });
+            let (split, acts) = (!rows.is_multiple_of(32), if own { n * used } else { n });
             let (stride, offset) = if split { (rows + 12, 5) } else { (rows, 0) };
             let p = ExpertLinearParams {
                 n_tokens: 0,
