@@ -385,7 +385,7 @@ pub(super) fn attention_sinks() -> Vec<Case> {
                 tokens(n),
                 vec![
                     read("sinks", bits(&x.make(heads))),
-                    written("carried", n * heads * (hd + 2), vec![0..n * heads * (hd + 2)]),
+                    written("carried", n * heads * (hd + 2), std::iter::once(0..n * heads * (hd + 2)).collect()),
                 ],
             ));
         }

@@ -285,11 +285,7 @@ pub(super) fn resolve(
     for (name, parts) in parts {
         let Some(first) = parts.get(&0).filter(|t| t.shape.len() == 1).cloned() else {
             let file = parts.values().next().map_or("", |t| sources[t.file].name());
-            return Err(FormatError::unsupported(
-                file,
-                &format!("{} without its first part", quote(&name)),
-                "give all",
-            ));
+            return Err(FormatError::unsupported(file, format!("{} without its first part", quote(&name)), "give all"));
         };
         let alike =
             parts.iter().zip(0..).all(|((n, t), i)| *n == i && (&t.shape, t.dtype) == (&first.shape, first.dtype));
@@ -354,7 +350,7 @@ mod tests {
         let (tensors, words) = made(config.clone(), vec![tensor(name, &[1, 16], 0)]).expect("made");
         assert_eq!(tensors[0].name, "model.layers.3.self_attn.qkv_proj.weight");
         assert_eq!(words, [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]);
-        let error = made(config, vec![tensor(name, &[1, 15], 0)]).err().expect("refused").to_string();
+        let error = made(config, vec![tensor(name, &[1, 15], 0)]).expect_err("refused").to_string();
         assert!(error.contains("groups of 8 rows"), "{error}");
     }
 

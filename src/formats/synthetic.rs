@@ -479,25 +479,8 @@ impl Shape {
                     add(b("ffn_norm.bias"), 1, dim, 0.2, Role::Bias);
                 }
             }
-            let Experts { count, width, shared, dense, .. } = self.experts;
-            if count > 0 && i >= dense {
-                // weights of experts: those of `count` one below the other
-                let [n, width, shared] = [count, width, shared].map(u64::from);
-                add(b("ffn_gate_inp.weight"), n, dim, 1.5 * root(dim), Role::Router);
-                if self.arch == Arch::Glm4Moe {
-                    add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
-                }
-                add(b("ffn_gate_exps.weight"), n * width, dim, root(dim), Role::Plain);
-                add(b("ffn_up_exps.weight"), n * width, dim, root(dim), Role::Plain);
-                add(b("ffn_down_exps.weight"), n * dim, width, residual * 2.0 * root(width), Role::Raised(i));
-                if shared > 0 {
-                    if self.arch == Arch::Qwen2Moe {
-                        add(b("ffn_gate_inp_shexp.weight"), 1, dim, root(dim), Role::Router);
-                    }
-                    add(b("ffn_gate_shexp.weight"), shared, dim, root(dim), Role::Plain);
-                    add(b("ffn_up_shexp.weight"), shared, dim, root(dim), Role::Plain);
-                    add(b("ffn_down_shexp.weight"), dim, shared, residual * 2.0 * root(shared), Role::Raised(i));
-                }
+            if self.experts.count > 0 && i >= self.experts.dense {
+                self.expert_tensors(i, &mut add);
                 continue;
             }
             if self.arch.has_fused_gate() {
@@ -531,6 +514,31 @@ impl Shape {
             t.stack = self.experts.count.into();
         }
         list
+    }
+
+    /// A layer's router, experts, and the expert that all tokens meet. `add` takes name, rows, columns, deviation and role.
+    fn expert_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let (dim, root) = (u64::from(self.dim), |n: u64| 1.0 / (n as f64).sqrt());
+        let residual = root(2 * u64::from(self.layers));
+        let b = |part: &str| format!("blk.{i}.{part}");
+        let Experts { count, width, shared, .. } = self.experts;
+        // weights of experts: those of `count` one below the other
+        let [n, width, shared] = [count, width, shared].map(u64::from);
+        add(b("ffn_gate_inp.weight"), n, dim, 1.5 * root(dim), Role::Router);
+        if self.arch == Arch::Glm4Moe {
+            add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
+        }
+        add(b("ffn_gate_exps.weight"), n * width, dim, root(dim), Role::Plain);
+        add(b("ffn_up_exps.weight"), n * width, dim, root(dim), Role::Plain);
+        add(b("ffn_down_exps.weight"), n * dim, width, residual * 2.0 * root(width), Role::Raised(i));
+        if shared > 0 {
+            if self.arch == Arch::Qwen2Moe {
+                add(b("ffn_gate_inp_shexp.weight"), 1, dim, root(dim), Role::Router);
+            }
+            add(b("ffn_gate_shexp.weight"), shared, dim, root(dim), Role::Plain);
+            add(b("ffn_up_shexp.weight"), shared, dim, root(dim), Role::Plain);
+            add(b("ffn_down_shexp.weight"), dim, shared, residual * 2.0 * root(shared), Role::Raised(i));
+        }
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) fn capped(x: f32, cap: f32, inv_cap: f32) -> f32 {
     // no less than 0.55 and no more than 1: neither of fdiv's bounds is in reach
     let far = ((1.0 - e) / (1.0 + e)).copysign(x);
     let t = if magnitude >= TANH_FAR { far } else { x };
-    let between = magnitude >= TANH_NEAR && magnitude < TANH_FAR;
+    let between = (TANH_NEAR..TANH_FAR).contains(&magnitude);
     canon(cap * if between { tanh_polynomial(x) } else { t })
 }
 
