@@ -184,7 +184,7 @@ fn alone(
         let id = id(pair);
         let Some(at) = p.place(id).filter(|_| few(id as usize)) else { return };
         let (w, _) = w[at * words..][..words].as_chunks::<ROW_BLOCK>();
-        let out = out.from_token(pair);
+        let out = out.at_token(pair);
         let from = pair / p.share as usize * act_words;
         match act {
             Act::Blocks(act) => {

@@ -414,7 +414,7 @@ unsafe impl Sync for Out {}
 
 impl Out {
     /// The same with a token as the first.
-    fn from_token(&self, token: usize) -> Out {
+    fn at_token(&self, token: usize) -> Out {
         Out { y: self.y.wrapping_add(token * self.stride), ..*self }
     }
 
