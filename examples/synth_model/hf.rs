@@ -38,7 +38,7 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         "attn_output" => "self_attn.o_proj",
         "post_attention_norm" if arch == Arch::Glm4 => "post_self_attn_layernorm",
         "post_attention_norm" => "post_attention_layernorm",
-        "ffn_norm" if arch == Arch::Gemma3 => "pre_feedforward_layernorm",
+        "ffn_norm" if matches!(arch, Arch::Gemma2 | Arch::Gemma3) => "pre_feedforward_layernorm",
         "ffn_norm" => "post_attention_layernorm",
         "post_ffw_norm" if arch == Arch::Glm4 => "post_mlp_layernorm",
         "post_ffw_norm" => "post_feedforward_layernorm",
@@ -128,6 +128,7 @@ fn config(model: &Model) -> Value {
         Arch::Olmo2 => "Olmo2ForCausalLM",
         Arch::Exaone4 => "Exaone4ForCausalLM",
         Arch::Glm4 => "Glm4ForCausalLM",
+        Arch::Gemma2 => "Gemma2ForCausalLM",
         Arch::Gemma3 => "Gemma3ForCausalLM",
         Arch::Granite => "GraniteForCausalLM",
     };
@@ -144,7 +145,7 @@ fn config(model: &Model) -> Value {
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Glm4 | Arch::Gemma3) {
+    if s.dim != s.heads * s.head_dim || matches!(s.arch, Arch::Qwen3 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3) {
         c["head_dim"] = s.head_dim.into();
     }
     if model.shape.arch == Arch::Phi3 {
@@ -168,6 +169,13 @@ fn config(model: &Model) -> Value {
             c["bos_token_id"] = Value::Null;
         }
         Arch::Olmo2 if s.window > 0 => c["model_type"] = "olmo3".into(),
+        Arch::Gemma2 => {
+            c["hidden_activation"] = "gelu_pytorch_tanh".into();
+            c["query_pre_attn_scalar"] = s.head_dim.into();
+            for (key, v) in s.arch.scales() {
+                c[*key] = f64::from(*v).into();
+            }
+        }
         Arch::Gemma3 => {
             c["model_type"] = "gemma3_text".into();
             c["hidden_activation"] = "gelu_pytorch_tanh".into();
@@ -182,7 +190,9 @@ fn config(model: &Model) -> Value {
         }
         _ => {}
     }
-    if matches!(s.arch, Arch::Olmo2 | Arch::Exaone4 | Arch::Gemma3) && (s.window > 0 || s.arch != Arch::Olmo2) {
+    if matches!(s.arch, Arch::Olmo2 | Arch::Exaone4 | Arch::Gemma2 | Arch::Gemma3)
+        && (s.window > 0 || s.arch != Arch::Olmo2)
+    {
         c["sliding_window"] = if s.window > 0 { s.window.into() } else { Value::Null };
     }
     if s.arch == Arch::Exaone4 && s.window == 0 {

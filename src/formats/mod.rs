@@ -32,6 +32,7 @@ pub mod safetensors;
 mod slim;
 pub mod source;
 pub mod synthetic;
+mod text_part;
 
 pub use dtype::Dtype;
 pub use error::FormatError;

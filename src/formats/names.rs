@@ -33,7 +33,7 @@ type Names = &'static [(&'static str, &'static str)];
 const NORMS_AFTER: [(&[&str], Names); 2] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
-        &["olmo2", "exaone4", "gemma3"],
+        &["olmo2", "exaone4", "gemma2", "gemma3"],
         &[
             ("post_attention_layernorm", "post_attention_norm"),
             ("pre_feedforward_layernorm", "ffn_norm"),
@@ -184,7 +184,9 @@ mod tests {
 
     #[test]
     fn every_name_goes_over_and_back() {
-        for arch in ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma3", "granite"] {
+        for arch in
+            ["llama", "phi3", "qwen2", "qwen3", "chatglm", "glm4", "olmo2", "exaone4", "gemma2", "gemma3", "granite"]
+        {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {
                 assert_eq!(to_gguf(arch, &format!("{hf}.weight")).unwrap(), format!("{gguf}.weight"));

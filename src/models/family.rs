@@ -21,6 +21,8 @@ pub enum Family {
     Exaone4,
     /// GLM-4-0414, GLM-Z1
     Glm4,
+    /// Gemma 2
+    Gemma2,
     /// Gemma 3, its text
     Gemma3,
     /// Granite 3 and 4, dense
@@ -65,7 +67,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 11] = [
+    pub const ALL: [Family; 12] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -75,6 +77,7 @@ impl Family {
         Family::Olmo2,
         Family::Exaone4,
         Family::Glm4,
+        Family::Gemma2,
         Family::Gemma3,
         Family::Granite,
     ];
@@ -91,6 +94,7 @@ impl Family {
             Family::Olmo2 => "olmo2",
             Family::Exaone4 => "exaone4",
             Family::Glm4 => "glm4",
+            Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3",
             Family::Granite => "granite",
         }
@@ -121,7 +125,7 @@ impl Family {
     pub fn norms(self) -> Norms {
         match self {
             Family::Olmo2 | Family::Exaone4 => Norms::After,
-            Family::Glm4 | Family::Gemma3 => Norms::Around,
+            Family::Glm4 | Family::Gemma2 | Family::Gemma3 => Norms::Around,
             _ => Norms::Before,
         }
     }
@@ -135,14 +139,19 @@ impl Family {
         }
     }
 
+    /// Whether it is one of Gemma's.
+    pub fn is_gemma(self) -> bool {
+        matches!(self, Family::Gemma2 | Family::Gemma3)
+    }
+
     /// Whether the feed-forward's gate goes through gelu (its tanh form) rather than silu.
     pub fn has_gelu(self) -> bool {
-        self == Family::Gemma3
+        self.is_gemma()
     }
 
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
     pub fn norms_less_one(self) -> bool {
-        self == Family::Gemma3
+        self.is_gemma()
     }
 
     /// Whether a GGUF file has rotated pairs side by side, and a Hugging Face directory halves: rows of queries and keys
@@ -165,6 +174,7 @@ impl Family {
     pub(super) fn window_period(self) -> Option<usize> {
         match self {
             Family::Olmo2 | Family::Exaone4 => Some(PERIOD),
+            Family::Gemma2 => Some(2),
             Family::Gemma3 => Some(6),
             _ => None,
         }
