@@ -376,8 +376,8 @@ impl Args {
         let name = format!("synthetic-{}-{kind}-seed{}", self.preset.name(), self.seed);
         // norms that a directory keeps less 1 are noise around 0, which the other form has 1 added to
         let norms = match (arch, self.format) {
-            (Arch::Gemma3, Format::Gguf) => Norms::PlusOne,
-            (Arch::Gemma3, _) => Norms::LessOne,
+            (Arch::Gemma2 | Arch::Gemma3, Format::Gguf) => Norms::PlusOne,
+            (Arch::Gemma2 | Arch::Gemma3, _) => Norms::LessOne,
             _ => Norms::AsTheyAre,
         };
         Ok(Model { name, shape, rotary, mix, seed: self.seed, rope, original, outliers: self.outliers, norms })

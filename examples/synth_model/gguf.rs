@@ -148,7 +148,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.u32("tokenizer.ggml.unknown_token_id", 0);
     }
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
-    if s.arch == Arch::Gemma3 {
+    if matches!(s.arch, Arch::Gemma2 | Arch::Gemma3) {
         m.bool("tokenizer.ggml.add_space_prefix", false);
     }
     m.bool("tokenizer.ggml.add_eos_token", false);

@@ -40,7 +40,7 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         _ if matches!(what, "ffn_gate_inp" | "exp_probs_b") || what.contains("exp") => mixture(what, arch)?,
         "post_attention_norm" if arch == Arch::Glm4 => "post_self_attn_layernorm",
         "post_attention_norm" => "post_attention_layernorm",
-        "ffn_norm" if arch == Arch::Gemma3 => "pre_feedforward_layernorm",
+        "ffn_norm" if matches!(arch, Arch::Gemma2 | Arch::Gemma3) => "pre_feedforward_layernorm",
         "ffn_norm" => "post_attention_layernorm",
         "post_ffw_norm" if arch == Arch::Glm4 => "post_mlp_layernorm",
         "post_ffw_norm" => "post_feedforward_layernorm",
@@ -220,6 +220,7 @@ fn config(model: &Model) -> Value {
         Arch::Olmo2 => "Olmo2ForCausalLM",
         Arch::Exaone4 => "Exaone4ForCausalLM",
         Arch::Glm4 => "Glm4ForCausalLM",
+        Arch::Gemma2 => "Gemma2ForCausalLM",
         Arch::Gemma3 => "Gemma3ForCausalLM",
         Arch::Granite => "GraniteForCausalLM",
         Arch::Qwen2Moe => "Qwen2MoeForCausalLM",
@@ -249,7 +250,7 @@ fn config(model: &Model) -> Value {
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
     if s.dim != s.heads * s.head_dim
-        || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma3)
+        || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma2 | Arch::Gemma3)
     {
         c["head_dim"] = s.head_dim.into();
     }
@@ -274,6 +275,13 @@ fn config(model: &Model) -> Value {
             c["bos_token_id"] = Value::Null;
         }
         Arch::Olmo2 if s.window > 0 => c["model_type"] = "olmo3".into(),
+        Arch::Gemma2 => {
+            c["hidden_activation"] = "gelu_pytorch_tanh".into();
+            c["query_pre_attn_scalar"] = s.head_dim.into();
+            for (key, v) in s.arch.scales() {
+                c[*key] = f64::from(*v).into();
+            }
+        }
         Arch::Gemma3 => {
             c["model_type"] = "gemma3_text".into();
             c["hidden_activation"] = "gelu_pytorch_tanh".into();
@@ -289,7 +297,9 @@ fn config(model: &Model) -> Value {
         _ => {}
     }
     mixture_config(s, model.rotary, &mut c);
-    if matches!(s.arch, Arch::Olmo2 | Arch::Exaone4 | Arch::Gemma3) && (s.window > 0 || s.arch != Arch::Olmo2) {
+    if matches!(s.arch, Arch::Olmo2 | Arch::Exaone4 | Arch::Gemma2 | Arch::Gemma3)
+        && (s.window > 0 || s.arch != Arch::Olmo2)
+    {
         c["sliding_window"] = if s.window > 0 { s.window.into() } else { Value::Null };
     }
     if s.arch == Arch::Exaone4 && s.window == 0 {

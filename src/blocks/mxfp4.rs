@@ -106,6 +106,14 @@ impl BlockMXFP4 {
         }
     }
 
+    /// The block that a Hugging Face checkpoint keeps in two tensors, the scale apart (`…_scales`, one byte a block) and codes
+    /// with neighbours in a byte (`…_blocks`, 16 bytes a block): element 2i in the low nibble of `pairs[i]`, 2i + 1 in the high
+    /// one. The byte of the scale is E: 2^(E - 127) of e2m1 is 2^(E - 128) of [`VALUES`].
+    pub fn from_pairs(e: u8, pairs: &[u8; 16]) -> Self {
+        let code = |i: usize| (pairs[i / 2] >> (4 * (i % 2))) & 15;
+        BlockMXFP4 { e, qs: std::array::from_fn(|i| code(i) | code(i + 16) << 4) }
+    }
+
     /// ggml's reference quantiser: the largest magnitude is scaled into 4 to 8 (codes end at 6), every code is the
     /// nearest.
     pub fn encode(x: &[f32; 32]) -> Self {
@@ -144,6 +152,25 @@ pub fn encode(x: &[f32], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_become_a_block_with_the_same_values() {
+        // e2m1 as the OCP text has it: a sign, two bits of exponent, one of mantissa
+        let e2m1 = |code: u8| {
+            let (x, m) = (i32::from(code >> 1 & 3), f32::from(code & 1));
+            let magnitude = if x == 0 { m * 0.5 } else { (1.0 + m * 0.5) * 2f32.powi(x - 1) };
+            if code & 8 == 0 { magnitude } else { -magnitude }
+        };
+        for e in [100, 120, 127, 131] {
+            let pairs: [u8; 16] = std::array::from_fn(|i| (i * 37 + e as usize * 11) as u8);
+            let mut found = [0f32; 32];
+            BlockMXFP4::from_pairs(e, &pairs).decode(&mut found);
+            for (i, found) in found.into_iter().enumerate() {
+                let code = if i % 2 == 0 { pairs[i / 2] & 15 } else { pairs[i / 2] >> 4 };
+                assert_eq!(found, e2m1(code) * 2f32.powi(i32::from(e) - 127), "element {i}, scale {e}");
+            }
+        }
+    }
 
     #[test]
     fn the_exponent_is_that_of_a_logarithm_rounded_to_f32() {

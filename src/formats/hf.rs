@@ -12,7 +12,7 @@
 //! (`slim`). Their files are those whose names begin with `quant_model_weight`, one or with an index, whatever lies beside
 //! them; else those of any directory.
 //!
-//! Nothing else here interprets the config.
+//! Of a model of texts and images the text is kept (`text_part`). Nothing else here interprets the config.
 
 use super::error::{FormatError, quote, show_path};
 use super::index::NameIndex;
@@ -21,7 +21,7 @@ use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
 use super::{Activations, Tensor};
-use super::{int4, relaid, slim, stacks};
+use super::{int4, relaid, slim, stacks, text_part};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -336,7 +336,7 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             return Ok(None);
         };
         let config = config()?;
-        // what of a config says how tensors are to be read
+        // the words of a config that say how tensors are to be read
         if config["model_type"] == "chatglm" && config["quantization_bit"] == 4 {
             let (tensors, sources) = int4::resolve(weights.tensors, weights.sources)?;
             let index = super::unique(&tensors, &sources)?;
@@ -345,6 +345,10 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let (tensors, sources) = relaid::resolve(&config, weights.tensors, weights.sources)?;
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, index, ..weights }, config)
+        } else if let Some(text) = text_part::config(&config) {
+            let tensors = text_part::tensors(weights.tensors);
+            let index = super::unique(&tensors, &weights.sources)?;
+            (WeightFiles { tensors, index, ..weights }, text)
         } else {
             let (tensors, stacks) = stacks::gather(weights.tensors, &weights.sources)?;
             let index = super::unique(&tensors, &weights.sources)?;

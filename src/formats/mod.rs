@@ -34,6 +34,7 @@ mod slim;
 pub mod source;
 mod stacks;
 pub mod synthetic;
+mod text_part;
 
 pub use dtype::Dtype;
 pub use error::FormatError;

@@ -33,7 +33,7 @@ type Names = &'static [(&'static str, &'static str)];
 const NORMS_AFTER: [(&[&str], Names); 6] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
-        &["olmo2", "exaone4", "gemma3"],
+        &["olmo2", "exaone4", "gemma2", "gemma3"],
         &[
             ("post_attention_layernorm", "post_attention_norm"),
             ("pre_feedforward_layernorm", "ffn_norm"),
@@ -258,6 +258,7 @@ mod tests {
             "glm4",
             "olmo2",
             "exaone4",
+            "gemma2",
             "gemma3",
             "granite",
             "qwen2moe",

@@ -36,6 +36,8 @@ pub enum Arch {
     Exaone4,
     /// gate and up in one tensor; norms before and behind; half of a head is rotated
     Glm4,
+    /// norms before and behind; gelu; a window in every other layer; scores and logits with a cap
+    Gemma2,
     /// norms before and behind, and over each head of queries and keys; gelu; layers with a window have their own rotation
     Gemma3,
     /// plain, with numbers that embedding, scores, additions and logits are multiplied with
@@ -67,7 +69,7 @@ pub enum Arch {
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 22] = [
+    pub const ALL: [Arch; 23] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -77,6 +79,7 @@ impl Arch {
         Arch::Olmo2,
         Arch::Exaone4,
         Arch::Glm4,
+        Arch::Gemma2,
         Arch::Gemma3,
         Arch::Granite,
         Arch::Qwen2Moe,
@@ -104,6 +107,7 @@ impl Arch {
             Arch::Olmo2 => "olmo2",
             Arch::Exaone4 => "exaone4",
             Arch::Glm4 => "glm4",
+            Arch::Gemma2 => "gemma2",
             Arch::Gemma3 => "gemma3",
             Arch::Granite => "granite",
             Arch::Qwen2Moe => "qwen2moe",
@@ -173,7 +177,7 @@ impl Arch {
 
     /// Whether there are norms behind attention and the feed-forward.
     pub fn norms_after(self) -> bool {
-        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma3)
+        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3)
     }
 
     /// The name of the norm before the feed-forward.
@@ -191,12 +195,16 @@ impl Arch {
         }
     }
 
-    /// Numbers that a model multiplies with, by GGUF's key; the last is a divisor. Those of a Granite, made up.
+    /// Numbers that a model multiplies with, by GGUF's key: those of a Granite, the last of them a divisor, and the caps of a
+    /// Gemma 2, made up.
     pub fn scales(self) -> &'static [(&'static str, f32)] {
         const GRANITE: [(&str, f32); 4] =
             [("embedding_scale", 2.5), ("attention.scale", 0.17), ("residual_scale", 0.7), ("logit_scale", 1.7)];
+        // lower than the released ones', so that scores and logits of noise meet them
+        const GEMMA2: [(&str, f32); 2] = [("attn_logit_softcapping", 20.0), ("final_logit_softcapping", 7.0)];
         match self {
             Arch::Granite | Arch::GraniteMoe => &GRANITE,
+            Arch::Gemma2 => &GEMMA2,
             // a factor
             Arch::Cohere2 | Arch::CommandR => &[("logit_scale", 0.7)],
             _ => &[],
@@ -289,9 +297,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 35] = [
+pub const SHAPES: [Shape; 36] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -313,6 +321,11 @@ pub const SHAPES: [Shape; 35] = [
     shape("smollm3-3b", Arch::SmolLm3, [2048, 36, 11_008, 16, 4, 128_256, 65_536], true),
     shape("olmo2-7b", Arch::Olmo2, [4096, 32, 11_008, 32, 32, 100_352, 4096], false),
     shape("exaone4-1.2b", Arch::Exaone4, [2048, 30, 4096, 32, 8, 102_400, 65_536], true),
+    Shape {
+        head_dim: 256,
+        window: 4096,
+        ..shape("gemma2-2b", Arch::Gemma2, [2304, 26, 9216, 8, 4, 256_000, 8192], true)
+    },
     Shape {
         head_dim: 256,
         window: 512,
@@ -436,7 +449,9 @@ impl Shape {
             if self.arch.has_fused_qkv() {
                 add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
-                add(b("attn_q.weight"), q, dim, root(dim), Role::Plain);
+                // so that scores meet their cap
+                let sharp = if self.arch == Arch::Gemma2 { 10.0 } else { 1.0 };
+                add(b("attn_q.weight"), q, dim, sharp * root(dim), Role::Plain);
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
                 add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
             }
@@ -695,6 +710,7 @@ impl Synthetic {
             Arch::Llama if s.experts.count > 0 => (1e6, 1e-5),
             Arch::Llama | Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 => (1e4, 1e-5),
             Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe | Arch::Gemma3 => (1e6, 1e-6),
+            Arch::Gemma2 => (1e4, 1e-6),
             Arch::Exaone4 | Arch::Glm4Moe => (1e6, 1e-5),
             Arch::SmolLm3 => (5e6, 1e-6),
             Arch::Olmo2 => (5e5, 1e-6),
@@ -1049,6 +1065,7 @@ mod tests {
             ("smollm3-3b", 3.075),
             ("olmo2-7b", 7.299),
             ("exaone4-1.2b", 1.280),
+            ("gemma2-2b", 2.614),
             ("gemma3-270m", 0.268),
             ("gemma3-1b", 1.000),
             ("granite-2b", 2.534),

@@ -31,6 +31,7 @@ use crate::ops::rope::RopeParams;
 use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::softcap::{self, SoftcapParams};
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
 use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Placing, Plan, Recording, Role, Rows};
@@ -615,6 +616,11 @@ impl<'a> Builder<'a> {
             self.bias("output", h.vocab, logits)?;
         }
         self.scale("logit_scale", (1.0 / f64::from(h.logit_divisor)) as f32, h.vocab, logits);
+        if h.logit_softcap != 0.0 {
+            let (cap, inv_cap) = (h.logit_softcap, softcap::inverse(h.logit_softcap));
+            let p = SoftcapParams { n_tokens: 0, dim: h.vocab as u32, cap, inv_cap };
+            self.push("logit_softcap", Op::Softcap, Args::Softcap(p), vec![logits]);
+        }
         Ok(logits)
     }
 
@@ -873,12 +879,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// y = norm(x) · w as the family norms queries and keys, w being the tensor `what`, `[head_dim]` or
+    /// y = norm(x) · w as the family norms queries and keys, nothing where it does not; w being the tensor `what`, `[head_dim]` or
     /// `[heads][head_dim]`; x, y `[token][heads][head_dim]`.
     pub fn head_norms(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
         let (dim, t) = (self.h.head_dim, self.o.ubatch);
-        if self.h.family.head_norms() == HeadNorms::Whole {
-            return self.norm_of(what, heads * dim, x, y);
+        match self.h.family.head_norms() {
+            HeadNorms::None => return Ok(()),
+            HeadNorms::Whole => return self.norm_of(what, heads * dim, x, y),
+            HeadNorms::Each => {}
         }
         ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
         if self.h.family.has_layer_norm() {
@@ -1045,8 +1053,8 @@ impl<'a> Builder<'a> {
                 scope,
                 window: window as u32,
                 table,
-                softcap: 0.0,
-                inv_softcap: 0.0,
+                softcap: h.attention_softcap,
+                inv_softcap: softcap::inverse(h.attention_softcap),
                 sinks: 0,
             };
             let binds = vec![q, keys, values, w.places, w.state, w.attended];

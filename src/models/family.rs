@@ -21,6 +21,8 @@ pub enum Family {
     Exaone4,
     /// GLM-4-0414, GLM-Z1
     Glm4,
+    /// Gemma 2
+    Gemma2,
     /// Gemma 3, its text
     Gemma3,
     /// Granite 3 and 4, dense
@@ -87,7 +89,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 22] = [
+    pub const ALL: [Family; 23] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -97,6 +99,7 @@ impl Family {
         Family::Olmo2,
         Family::Exaone4,
         Family::Glm4,
+        Family::Gemma2,
         Family::Gemma3,
         Family::Granite,
         Family::Qwen2Moe,
@@ -124,6 +127,7 @@ impl Family {
             Family::Olmo2 => "olmo2",
             Family::Exaone4 => "exaone4",
             Family::Glm4 => "glm4",
+            Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3",
             Family::Granite => "granite",
             Family::Qwen2Moe => "qwen2moe",
@@ -171,7 +175,7 @@ impl Family {
     pub fn norms(self) -> Norms {
         match self {
             Family::Olmo2 | Family::Exaone4 => Norms::After,
-            Family::Glm4 | Family::Gemma3 => Norms::Around,
+            Family::Glm4 | Family::Gemma2 | Family::Gemma3 => Norms::Around,
             _ => Norms::Before,
         }
     }
@@ -185,9 +189,14 @@ impl Family {
         }
     }
 
+    /// Whether it is one of Gemma's.
+    pub fn is_gemma(self) -> bool {
+        matches!(self, Family::Gemma2 | Family::Gemma3)
+    }
+
     /// Whether the feed-forward's gate goes through gelu (its tanh form) rather than silu.
     pub fn has_gelu(self) -> bool {
-        self == Family::Gemma3
+        self.is_gemma()
     }
 
     /// Whether its norms are layer norms, which subtract the mean.
@@ -235,7 +244,7 @@ impl Family {
     pub fn activation(self) -> (&'static str, &'static [&'static str]) {
         const TANH: [&str; 3] = ["gelu_pytorch_tanh", "gelu_new", "gelu_fast"];
         match self {
-            Family::Gemma3 => ("hidden_activation", &TANH[..1]),
+            Family::Gemma2 | Family::Gemma3 => ("hidden_activation", &TANH[..1]),
             Family::StarCoder2 | Family::Phi2 => ("hidden_act", &TANH),
             Family::Gpt2 => ("activation_function", &TANH),
             Family::Falcon => ("activation", &["gelu"]),
@@ -293,7 +302,7 @@ impl Family {
 
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
     pub fn norms_less_one(self) -> bool {
-        self == Family::Gemma3
+        self.is_gemma()
     }
 
     /// Whether a GGUF file has rotated pairs side by side, and a Hugging Face directory halves: rows of queries and keys
@@ -321,6 +330,7 @@ impl Family {
     pub(super) fn window_period(self) -> Option<usize> {
         match self {
             Family::Olmo2 | Family::Exaone4 | Family::Cohere2 => Some(PERIOD),
+            Family::Gemma2 => Some(2),
             Family::Gemma3 => Some(6),
             _ => None,
         }

@@ -120,6 +120,10 @@ pub struct Hyper {
     pub residual_scale: f32,
     /// what logits are divided by
     pub logit_divisor: f32,
+    /// cap of products of queries and keys: s becomes cap · tanh(s / cap); 0: none
+    pub attention_softcap: f32,
+    /// the same of logits, after they are divided
+    pub logit_softcap: f32,
     /// RoPE base
     pub rope_base: f64,
     /// RoPE scaling
@@ -216,6 +220,12 @@ impl Hyper {
         ] {
             // far from any model's, and such that products with it are still numbers
             ensure!((1e-6..=1e6).contains(&scale), "the {what} is {scale:?}, expected between 1e-6 and 1e6");
+        }
+        for (what, cap) in [("scores", self.attention_softcap), ("logits", self.logit_softcap)] {
+            ensure!(
+                cap == 0.0 || (1e-6..=1e6).contains(&cap),
+                "the cap of {what} is {cap:?}, expected between 1e-6 and 1e6"
+            );
         }
         self.check_rope(self.rope_base, &self.rope_scaling)?;
         self.local_rope.as_ref().map_or(Ok(()), |(base, scaling)| self.check_rope(*base, scaling))
@@ -405,7 +415,9 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let layers = blocks.checked_sub(guessing).filter(|_| guessing == 0 || mixture::may_guess(family));
     let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
     let ffn = need("feed_forward_length")?;
-    let window = Some(opt("attention.sliding_window", 0)?).filter(|w| *w > 0);
+    // the first files of a Gemma 2 do not say
+    let usual = if family == Family::Gemma2 { 4096 } else { 0 };
+    let window = Some(opt("attention.sliding_window", usual)?).filter(|w| *w > 0);
     ensure!(
         family != Family::Cohere2 || window.is_some(),
         "{file}: {arch}.attention.sliding_window is missing, which says where layers are rotated"
@@ -434,6 +446,8 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         embedding_scale: scales.embedding,
         residual_scale: scales.residual,
         logit_divisor: scales.logits,
+        attention_softcap: scales.score_cap,
+        logit_softcap: scales.logit_cap,
         rope_base,
         rope_scaling: gguf_scaling(c, family, arch, original)?,
         local_rope: local_rope(family, window, rope_base, float("rope.freq_base_swa")?),
@@ -456,18 +470,61 @@ struct Scales {
     residual: f32,
     /// a divisor
     logits: f32,
+    /// caps of scores and of logits; 0: none
+    score_cap: f32,
+    logit_cap: f32,
 }
 
 /// What products of queries and keys are multiplied with where nothing says otherwise: 1/sqrt(head_dim), rounded once; of
-/// the largest Gemma 3, which is told by its layers, the width of a head as the model's width has it.
+/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it.
 pub fn usual_scale(family: Family, [layers, dim, heads, head_dim]: [usize; 4]) -> f32 {
-    let n = if family == Family::Gemma3 && layers == 62 { dim as f64 / heads as f64 } else { head_dim as f64 };
+    let largest = matches!((family, layers), (Family::Gemma2, 46) | (Family::Gemma3, 62));
+    let n = if largest { dim as f64 / heads as f64 } else { head_dim as f64 };
     (1.0 / libm::sqrt(n)) as f32
+}
+
+/// The norms' epsilon where config.json does not say.
+fn usual_eps(family: Family, model_type: &str) -> f64 {
+    match family {
+        family if family.has_layer_norm() => 1e-5,
+        Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe => 1e-5,
+        Family::Llama if model_type == "mixtral" => 1e-5,
+        Family::ChatGlm | Family::Glm4 => 1.5625e-7,
+        _ => 1e-6,
+    }
 }
 
 /// What the embedding of a family is multiplied with where nothing says otherwise.
 fn usual_embedding(family: Family, dim: usize) -> f32 {
-    if family == Family::Gemma3 { libm::sqrt(dim as f64) as f32 } else { 1.0 }
+    if family.is_gemma() { libm::sqrt(dim as f64) as f32 } else { 1.0 }
+}
+
+/// The caps of scores and of logits of a family where nothing says otherwise; 0: none.
+pub fn usual_caps(family: Family) -> [f32; 2] {
+    if family == Family::Gemma2 { [50.0, 30.0] } else { [0.0; 2] }
+}
+
+/// The caps of scores and of logits that a file says, `said` being what it has under these keys.
+///
+/// Errors: one of scores in a Gemma 3, for which llama.cpp and transformers have the key and no formula.
+fn caps(
+    file: impl std::fmt::Display,
+    family: Family,
+    said: impl Fn(&str) -> anyhow::Result<Option<f64>>,
+) -> anyhow::Result<[f32; 2]> {
+    let mut caps = usual_caps(family);
+    if family.is_gemma() {
+        for (cap, key) in caps.iter_mut().zip(["attn_logit_softcapping", "final_logit_softcapping"]) {
+            *cap = said(key)?.map_or(*cap, |v| v as f32);
+        }
+    }
+    ensure!(
+        family == Family::Gemma2 || caps[0] == 0.0,
+        "{file}: attn_logit_softcapping of a {} is {:?}, which is not supported (supported: none)",
+        family.name(),
+        caps[0]
+    );
+    Ok(caps)
 }
 
 /// The scales of a GGUF file, in which 0 stands for none; `sizes`: layers, width, heads, elements of a head.
@@ -476,16 +533,7 @@ fn gguf_scales(c: &Container, family: Family, sizes: [usize; 4]) -> anyhow::Resu
     let key = |what: &str| f64_of(c, &format!("{}.{what}", family.name()));
     let number = |what: &str, has: bool| anyhow::Ok(key(what)?.filter(|v| has && *v != 0.0).map(|v| v as f32));
     let granite = family.has_scales();
-    if family == Family::Gemma3 {
-        for what in ["attn_logit_softcapping", "final_logit_softcapping"] {
-            let cap = key(what)?.unwrap_or(0.0);
-            ensure!(
-                cap == 0.0,
-                "{file}: {}.{what} is {cap:?}, which is not supported (supported: none)",
-                family.name()
-            );
-        }
-    }
+    let [score_cap, logit_cap] = caps(&file, family, key)?;
     let attention = number("attention.scale", granite || family == Family::SmolLm3)?;
     Ok(Scales {
         attention: attention.unwrap_or(usual_scale(family, sizes)),
@@ -496,6 +544,8 @@ fn gguf_scales(c: &Container, family: Family, sizes: [usize; 4]) -> anyhow::Resu
             Some(scale) if !granite => inverse(scale),
             scale => scale.unwrap_or(1.0),
         },
+        score_cap,
+        logit_cap,
     })
 }
 
@@ -508,11 +558,16 @@ pub fn inverse(scale: f32) -> f32 {
 fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Result<Scales> {
     let file = cfg.file();
     let of_granite = |key: &str| anyhow::Ok(cfg.number(key)?.unwrap_or(1.0) as f32);
+    // null is none
+    let [score_cap, logit_cap] =
+        caps(file, family, |key| if cfg.is_null(key) { Ok(Some(0.0)) } else { Ok(cfg.number(key)?) })?;
     let mut scales = Scales {
         attention: usual_scale(family, sizes),
         embedding: usual_embedding(family, sizes[1]),
         residual: 1.0,
         logits: 1.0,
+        score_cap,
+        logit_cap,
     };
     if family.has_scales() {
         scales = Scales {
@@ -520,16 +575,13 @@ fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Res
             embedding: of_granite("embedding_multiplier")?,
             residual: of_granite("residual_multiplier")?,
             logits: of_granite("logits_scaling")?,
+            ..scales
         };
     }
     if family.is_cohere() {
         scales.logits = inverse(cfg.number("logit_scale")?.unwrap_or(0.0625) as f32);
     }
-    if family == Family::Gemma3 {
-        for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
-            let cap = cfg.number(key)?.unwrap_or(0.0);
-            ensure!(cap == 0.0, "{file}: {key} is {cap:?}, which is not supported (supported: none)");
-        }
+    if family.is_gemma() {
         let both = cfg.flag("use_bidirectional_attention")?.unwrap_or(false);
         ensure!(!both, "{file}: use_bidirectional_attention = true is not supported (supported: false)");
         let scalar = cfg.number("query_pre_attn_scalar")?.unwrap_or(256.0);
@@ -668,19 +720,24 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         "{file}: text_config: models of text and images are not supported; give the text model alone"
     );
     config_flags(cfg, family)?;
-    let (dim, heads) = (need("hidden_size")?, need("num_attention_heads")?);
+    // what transformers takes for a Gemma that does not say, as the text of a larger Gemma 3 does not
+    let usual = |key: &str, of_gemma: usize| -> anyhow::Result<usize> {
+        if family.is_gemma() { Ok(opt(key)?.unwrap_or(of_gemma)) } else { need(key) }
+    };
+    let (dim, heads) = (need("hidden_size")?, usual("num_attention_heads", 8)?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
     let head_dim = match opt("head_dim")? {
         Some(n) => n,
         // transformers' default for these does not follow from the width
         None if [Family::Qwen3, Family::ChatGlm, Family::Glm4, Family::Glm4Moe].contains(&family) => 128,
-        None if family == Family::Gemma3 => 256,
+        None if family.is_gemma() => 256,
         None => dim / heads,
     };
+    let newer = family == Family::Gemma3;
     let context = match opt("max_position_embeddings")? {
         // transformers' default
         None if family == Family::Falcon => 2048,
-        _ => need("max_position_embeddings")?,
+        _ => usual("max_position_embeddings", if newer { 131_072 } else { 8192 })?,
     };
     let (scaling, local) = rope_fields(cfg)?;
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
@@ -715,13 +772,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         );
     }
     let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
-    let eps = cfg.number(family.config_key("rms_norm_eps"))?.unwrap_or(match family {
-        family if family.has_layer_norm() => 1e-5,
-        Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe => 1e-5,
-        Family::Llama if model_type == "mixtral" => 1e-5,
-        Family::ChatGlm | Family::Glm4 => 1.5625e-7,
-        _ => 1e-6,
-    });
+    let eps = cfg.number(family.config_key("rms_norm_eps"))?.unwrap_or(usual_eps(family, model_type));
     Ok(Hyper {
         family,
         arch: model_type.to_string(),
@@ -729,14 +780,18 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         layers,
         dim,
         heads,
-        kv_heads: config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?).unwrap_or(heads),
+        kv_heads: config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?).unwrap_or(if family.is_gemma() {
+            4
+        } else {
+            heads
+        }),
         head_dim,
         n_rot: (head_dim as f64 * partial) as usize,
         // config.json names none of their tensors: those that are there are passed over
         guessing: if mixture::may_guess(family) { MAX_LAYERS } else { 0 },
         ffn,
         experts: mixture::of_config(cfg, family, ffn)?,
-        vocab: need("vocab_size")?,
+        vocab: usual("vocab_size", if newer { 262_208 } else { 256_000 })?,
         context,
         window,
         window_layers,
@@ -745,6 +800,8 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         embedding_scale: scales.embedding,
         residual_scale: scales.residual,
         logit_divisor: scales.logits,
+        attention_softcap: scales.score_cap,
+        logit_softcap: scales.logit_cap,
         rope_base,
         rope_scaling,
         local_rope: local_rope(family, window, rope_base, own_base),
@@ -984,6 +1041,8 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         embedding_scale: 1.0,
         residual_scale: 1.0,
         logit_divisor: 1.0,
+        attention_softcap: 0.0,
+        logit_softcap: 0.0,
         rope_base: single(10000.0 * ratio),
         rope_scaling: RopeScaling::None,
         local_rope: None,

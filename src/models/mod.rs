@@ -43,7 +43,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
         match h.family {
             Family::Llama | Family::SmolLm3 | Family::Granite | Family::GraniteMoe => llama::layer(&mut b)?,
             Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
-            Family::Olmo2 | Family::Exaone4 | Family::Gemma3 => normed::layer(&mut b)?,
+            Family::Olmo2 | Family::Exaone4 | Family::Gemma2 | Family::Gemma3 => normed::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe => qwen::layer(&mut b)?,
             Family::Glm4Moe => glm4moe::layer(&mut b)?,

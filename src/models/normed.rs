@@ -1,6 +1,6 @@
-//! OLMo 2 and 3, EXAONE 4 and Gemma 3 as a plan.
+//! OLMo 2 and 3, EXAONE 4, Gemma 2 and 3 as a plan.
 //!
-//! A llama layer with norms of queries and keys before they are rotated (of all heads together, or of each), whose own
+//! A llama layer with norms of queries and keys before they are rotated (of all heads together, or of each; none in Gemma 2), whose own
 //! norms are behind attention and the feed-forward, of Gemma before them too. Some layers have a window; which of them are
 //! rotated, and by which table, follows from that (`family::Family::rotations`).
 

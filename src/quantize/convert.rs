@@ -7,7 +7,7 @@
 use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
-use crate::models::hyper::{inverse, usual_scale, yarn_magnitude};
+use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
 use crate::models::{Experts, Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
@@ -76,8 +76,19 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             let list = h.window_layers.iter().map(|w| Value::Bool(*w)).collect();
             put("{a}.attention.sliding_window_pattern", Value::Array(list));
         }
+    } else if h.family == Family::Gemma2 {
+        // without the key it has one
+        put("{a}.attention.sliding_window", whole(0)?);
     }
     put("{a}.rope.freq_base", Value::F32(h.rope_base as f32));
+    let caps = [h.attention_softcap, h.logit_softcap];
+    for ((key, cap), usual) in
+        ["attn_logit_softcapping", "final_logit_softcapping"].into_iter().zip(caps).zip(usual_caps(h.family))
+    {
+        if cap != 0.0 || usual != 0.0 {
+            put(&format!("{{a}}.{key}"), Value::F32(cap));
+        }
+    }
     if let (Family::Gemma3, Some((base, _))) = (h.family, &h.local_rope) {
         put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
     }
@@ -252,6 +263,8 @@ mod tests {
             embedding_scale: 1.0,
             residual_scale: 1.0,
             logit_divisor: 1.0,
+            attention_softcap: 0.0,
+            logit_softcap: 0.0,
             rope_base: 500_000.0,
             rope_scaling,
             local_rope: None,

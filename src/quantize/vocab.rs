@@ -117,7 +117,7 @@ pub(super) fn convert<'c>(
     ];
     // what a ChatGLM's texts begin with is no BOS
     let add_bos = !is_chatglm && add_bos(&config, json.as_ref(), v.model == "llama")?;
-    let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma3" | "gemma3_text"));
+    let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text"));
     let space = v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
     put("model", Value::Str(v.model.into()));

@@ -227,6 +227,11 @@ fn gemma3_agrees_with_transformers_past_its_window_with_two_tables() {
 }
 
 #[test]
+fn gemma2_agrees_with_transformers_past_its_window_where_scores_and_logits_meet_their_caps() {
+    agrees("gemma2");
+}
+
+#[test]
 fn granite_agrees_with_transformers() {
     agrees("granite");
 }
@@ -366,7 +371,7 @@ fn falcon_agrees_with_transformers_with_one_norm_and_with_two() {
 #[test]
 fn the_comparison_sees_layers_rotated_otherwise_and_another_window_or_scale() {
     type Change = fn(&mut Hyper);
-    let cases: [(&str, Change); 12] = [
+    let cases: [(&str, Change); 18] = [
         ("smollm3", |h| h.rotations[3] = Rotation::Main),
         ("olmo3", |h| h.rotations[0] = Rotation::Main),
         ("exaone4_window", |h| h.rotations[3] = Rotation::Main),
@@ -379,6 +384,12 @@ fn the_comparison_sees_layers_rotated_otherwise_and_another_window_or_scale() {
         ("cohere2", |h| h.rotations[3] = Rotation::Main),
         ("command_r", |h| h.logit_divisor *= 1.02),
         ("phi2", |h| h.n_rot = 34),
+        ("gemma2", |h| h.attention_softcap = 0.0),
+        ("gemma2", |h| h.attention_softcap = 20.2),
+        ("gemma2", |h| h.logit_softcap = 0.0),
+        ("gemma2", |h| h.logit_softcap = 7.01),
+        ("gemma2", |h| h.window_layers = vec![false, true, false, true]),
+        ("gemma2", |h| h.window = h.window.map(|w| w - 1)),
     ];
     for (name, change) in cases {
         let r = recorded(name);
@@ -419,6 +430,7 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch exaone4 --tied",
         "--arch exaone4 --layers 5 --window 20",
         "--arch glm4 --head-dim 24",
+        "--arch gemma2 --tied --layers 4 --window 20 --dim 72 --head-dim 32",
         "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32 --rope linear",
         "--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72",
         "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40",
@@ -484,7 +496,8 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let long = "--arch phi3 --rope longrope --original-ctx 100";
     let gemma = "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1";
-    let cases: [(&str, Change); 53] = [
+    let gemma2 = "--arch gemma2 --tied --layers 4 --window 20 --dim 72 --head-dim 32";
+    let cases: [(&str, Change); 57] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -556,12 +569,20 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         ("--arch gpt2 --tied --kv-heads 4 --ffn 256", &|c| drop_key(c, "n_inner")),
         ("--arch falcon --tied --kv-heads 1", &|c| c["num_kv_heads"] = 4.into()),
         ("--arch falcon --tied --larger --heads 8", &|_| {}),
+        (gemma, &|c| c["final_logit_softcapping"] = 4.into()),
+        (gemma2, &|_| {}),
+        (gemma2, &|c| {
+            c["attn_logit_softcapping"] = serde_json::Value::Null;
+            drop_key(c, "final_logit_softcapping");
+        }),
+        (gemma2, &|c| c["layer_types"] = json!(vec!["full_attention"; 4])),
     ];
     for (i, (args, change)) in cases.into_iter().enumerate() {
         let (_dir, paths) = directory_and_file(args, change);
         let [a, b] = paths.each_ref().map(|p| hyper(&open(p)));
         assert_eq!((a.window, a.n_rot, a.head_dim, a.eps), (b.window, b.n_rot, b.head_dim, b.eps), "case {i}: {args}");
         assert_eq!(a.window_layers, b.window_layers, "case {i}: {args}");
+        assert_eq!((a.attention_softcap, a.logit_softcap), (b.attention_softcap, b.logit_softcap), "case {i}: {args}");
         for n_ctx in [48, 112] {
             let [a, b] =
                 paths.each_ref().map(|p| logits(&open(p), &ids(40), n_ctx).unwrap_or_else(|e| panic!("{e:#}")));
@@ -718,6 +739,72 @@ fn gemma3_has_the_same_words_on_every_device() {
 }
 
 #[test]
+fn gemma2_has_the_same_words_on_every_device() {
+    let gemma = "--preset tiny --arch gemma2 --tied --layers 4 --window 20 --head-dim 32 --dim 288 --ffn 320";
+    let whole = same_words_everywhere(&format!("{gemma} --type q8_0"), 1, CacheType::F16, None);
+    let split = same_words_everywhere(&format!("{gemma} --type q8_0"), 1, CacheType::F16, Some(40 << 10));
+    assert_eq!(whole.digest, split.digest);
+    same_words_everywhere(&format!("{gemma} --type f16"), 2, CacheType::Q8_0, None);
+    same_words_everywhere(&format!("{gemma} --type f16"), 1, CacheType::TQ3_1, None);
+}
+
+/// The same directory as that of a model of texts and images: the text's part of config.json apart, and so named in the
+/// weights; `style` is how the names begin.
+fn with_images(dir: &Path, style: &str) {
+    let file = dir.join("config.json");
+    let mut text: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
+    // what a larger Gemma 3 leaves to transformers' defaults
+    for key in ["rms_norm_eps", "rope_theta", "rope_local_base_freq", "hidden_activation", "tie_word_embeddings"] {
+        text.as_object_mut().expect("an object").remove(key);
+    }
+    let eos = text["eos_token_id"].clone();
+    let whole = serde_json::json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "eos_token_id": eos, "vision_config": {"model_type": "siglip_vision_model"}, "text_config": text});
+    std::fs::write(&file, whole.to_string()).expect("writes");
+    let file = dir.join("model.safetensors");
+    let bytes = std::fs::read(&file).expect("there");
+    let (head, data) = bytes[8..].split_at(u64::from_le_bytes(bytes[..8].try_into().expect("eight")) as usize);
+    let head: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(head).expect("json");
+    let mut renamed = serde_json::Map::new();
+    for (name, t) in head {
+        let own = name.strip_prefix("model.").map(|rest| format!("{style}{rest}"));
+        renamed.insert(own.unwrap_or(name), t);
+    }
+    let end = data.len();
+    let image = serde_json::json!({"dtype": "F32", "shape": [2], "data_offsets": [end, end + 8]});
+    renamed.insert("vision_tower.vision_model.post_layernorm.bias".into(), image);
+    let head = serde_json::to_vec(&renamed).expect("json");
+    let mut out = (head.len() as u64).to_le_bytes().to_vec();
+    out.extend(head);
+    out.extend(data);
+    out.extend([0; 8]);
+    std::fs::write(&file, out).expect("writes");
+}
+
+#[test]
+fn the_text_of_a_model_of_texts_and_images_runs_as_the_text_alone() {
+    let args =
+        format!("{SMALL} --format hf --arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32 --rope linear");
+    let (_a, alone) = model(&args);
+    let file = alone.join("config.json");
+    let mut c: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("json");
+    c["rms_norm_eps"] = 1e-6.into();
+    std::fs::write(&file, c.to_string()).expect("writes");
+    let want = logits(&open(&alone), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}"));
+    for style in ["language_model.model.", "model.language_model."] {
+        let (dir, path) = model(&args);
+        with_images(&path, style);
+        let found = logits(&open(&path), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(want == found, "{style}");
+        // and so does the file made of it
+        let gguf = dir.path().join("made.gguf");
+        let made = program::isobit(["quantize"]).args([&path, &gguf]).arg("f32").output().expect("it starts");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(want == logits(&open(&gguf), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")), "{style}");
+    }
+}
+
+#[test]
 fn smollm3_and_granite_have_the_same_words_on_every_device() {
     same_words_everywhere("--preset tiny --arch smollm3 --layers 5", 1, CacheType::F16, None);
     same_words_everywhere("--preset tiny --arch granite", 1, CacheType::Q8_0, None);
@@ -864,7 +951,7 @@ fn configs_that_make_no_model_are_refused_by_name() {
     let long = "--arch phi3 --rope longrope";
     let moe = "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1";
-    let cases: [(&str, Change, &str); 44] = [
+    let cases: [(&str, Change, &str); 47] = [
         ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
@@ -896,10 +983,13 @@ fn configs_that_make_no_model_are_refused_by_name() {
         ("--arch smollm3", |c| c["no_rope_layer_interval"] = 0.into(), "no_rope_layer_interval is 0"),
         ("--arch olmo2", |c| c["model_type"] = "llama".into(), "input_layernorm.weight is missing"),
         ("--arch glm4", |c| c["partial_rotary_factor"] = 1.into(), "partial_rotary_factor is 1.0, expected 0.5"),
-        ("--arch gemma3", |c| c["final_logit_softcapping"] = 30.into(), "final_logit_softcapping is 30.0"),
+        ("--arch gemma3", |c| c["attn_logit_softcapping"] = 30.into(), "attn_logit_softcapping of a gemma3 is 30.0"),
+        ("--arch gemma3", |c| c["final_logit_softcapping"] = (-3).into(), "the cap of logits is -3.0"),
+        ("--arch gemma2", |c| c["attn_logit_softcapping"] = 1e9.into(), "the cap of scores is 1e9"),
         ("--arch gemma3", |c| c["use_bidirectional_attention"] = true.into(), "use_bidirectional_attention = true"),
         ("--arch gemma3", |c| c["query_pre_attn_scalar"] = 0.into(), "query_pre_attn_scalar is 0"),
-        ("--arch gemma3", |c| c["model_type"] = "gemma2".into(), "model_type \"gemma2\" is not supported"),
+        ("--arch gemma3", |c| c["model_type"] = "gemma2".into(), "_norm.weight has no place in a gemma2 model"),
+        ("--arch gemma3", |c| c["model_type"] = "gemma".into(), "model_type \"gemma\" is not supported"),
         ("--arch granite", |c| c["residual_multiplier"] = 0.into(), "the residual scale is 0.0"),
         (moe, |c| c["decoder_sparse_step"] = 2.into(), "decoder_sparse_step = 2 is not supported"),
         (moe, |c| c["mlp_only_layers"] = serde_json::json!([1]), "mlp_only_layers: layers without experts"),
@@ -949,7 +1039,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, starcoder2, stablelm, cohere2, \
+             gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, starcoder2, stablelm, cohere2, \
              command-r, phi2, gpt2, falcon)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
@@ -1024,6 +1114,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch exaone4 --window 20",
         "--arch olmo2 --window 20 --rope yarn",
         "--arch glm4",
+        "--arch gemma2 --window 20",
         "--arch gemma3 --window 20",
         "--arch granite",
         "--arch qwen2moe --experts 5 --expert-ffn 40 --shared 40",

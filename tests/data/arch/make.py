@@ -36,6 +36,7 @@ CASES = {
     "exaone4": ("--arch exaone4 --head-dim 32 --tied", 96, 8),
     "exaone4_window": ("--arch exaone4 --layers 5 --window 20 --rope llama3 --original-ctx 32", 96, 8),
     "glm4": ("--arch glm4 --head-dim 24 --outliers 8", 96, 8),
+    "gemma2": ("--arch gemma2 --tied --layers 4 --window 20 --dim 72 --ffn 100 --head-dim 32", 96, 8),
     "gemma3": ("--arch gemma3 --tied --layers 7 --window 20 --dim 72 --ffn 100 --head-dim 32 --rope linear", 96, 8),
     "granite": ("--arch granite --tied --head-dim 32", 96, 8),
     "mixtral": ("--experts 5 --used 2", 96, 8),
