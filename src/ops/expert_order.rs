@@ -20,7 +20,7 @@ impl Params for ExpertOrderParams {
     }
 
     fn groups(&self) -> [u32; 2] {
-        [1, 1]
+        [self.experts, 1]
     }
 
     fn replaces(&self, _output: usize) -> bool {

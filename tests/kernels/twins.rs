@@ -133,7 +133,7 @@ fn case_names_are_unique_and_every_written_buffer_ends_in_guard_words() {
             }
             let outputs = match op {
                 Op::RopeCacheWrite(..) | Op::RopeChannelCacheWrite(..) => 3,
-                Op::Attention(..) | Op::AttentionQuantize(..) => 2,
+                Op::Attention(..) | Op::AttentionQuantize(..) | Op::Router => 2,
                 _ => 1,
             };
             assert_eq!(written, outputs, "{}", case.name);
