@@ -610,7 +610,7 @@ mod tests {
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
         assert!(Forced::parse("matvec5").unwrap_err().contains(
-            "matvec, matvec4, matmul, matmul8, lean, staged, coop8, coop16, plain, split, tile, wide, subgroup"
+            "matvec, matvec4, matmul, matmul8, lean, staged, coop8, coop16, slots, grouped, plain, split, tile, wide, subgroup"
         ));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing

@@ -131,7 +131,7 @@ fn wholes(named: Vec<(String, Tensor)>) -> Vec<Whole> {
             gate.parts = std::mem::take(&mut gate.parts).into_iter().zip(parts).flat_map(|(a, b)| [a, b]).collect();
             continue;
         }
-        let dims = match (t.role.is_vector(), t.stack) {
+        let dims = match (t.is_vector(), t.stack) {
             (true, _) => vec![t.cols],
             (false, 1) => vec![t.rows, t.cols],
             (false, n) => vec![n, rows, t.cols],

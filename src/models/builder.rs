@@ -5,7 +5,6 @@
 //! and appends commands to one recording.
 
 use super::error::{Cached, PlanError};
-use super::experts::Mixture;
 use super::family::{Family, HeadNorms, Norms, Rotation};
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::vector;
@@ -318,6 +317,33 @@ struct Pages {
     recent: [BufId; 2],
     /// scales and offsets of the channels of keys and of values, where their cache is c8
     channels: [Option<[BufId; 2]>; 2],
+}
+
+/// Buffers between the router and what comes out, the same for all layers.
+#[derive(Clone, Copy)]
+pub struct Mixture {
+    /// `[token][expert]`
+    pub logits: BufId,
+    /// chosen experts, `[token][slot]`
+    pub ids: BufId,
+    /// their weights, `[token][slot]`
+    pub weights: BufId,
+    /// pairs by expert (`ops::expert_order`)
+    pub order: BufId,
+    /// `[token][slot][width]`
+    pub gate: BufId,
+    /// the same
+    pub up: BufId,
+    /// the same, of both
+    pub mid: BufId,
+    /// the same, quantised
+    pub mid_act: BufId,
+    /// what experts give, `[token][slot][dim]`
+    pub given: BufId,
+    /// what the shared expert gives, `[token][dim]`
+    pub shared: BufId,
+    /// how much of it is taken, `[token]`
+    pub share: BufId,
 }
 
 /// Least scale of a channel of a c8 cache (2^-40) and greatest (2^40): quotients and products of stored values by it are
@@ -884,9 +910,9 @@ impl<'a> Builder<'a> {
     pub fn head_norms(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
         let (dim, t) = (self.h.head_dim, self.o.ubatch);
         match self.h.family.head_norms() {
-            HeadNorms::None => return Ok(()),
+            HeadNorms::None if !self.h.family.has_layer_norm() => return Ok(()),
             HeadNorms::Whole => return self.norm_of(what, heads * dim, x, y),
-            HeadNorms::Each => {}
+            _ => {}
         }
         ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
         if self.h.family.has_layer_norm() {

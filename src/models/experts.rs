@@ -4,7 +4,7 @@
 //! such a slot is a row of everything between. Matrices of experts lie in one buffer, expert after expert, each padded to
 //! whole blocks of 32 rows, and in several buffers where one would exceed the binding limit.
 
-use super::builder::{Builder, Input, Matrix};
+use super::builder::{Builder, Input, Matrix, Mixture};
 use super::error::PlanError;
 use super::family::Family;
 use super::mixture::Experts;
@@ -20,31 +20,6 @@ use anyhow::{Context, ensure};
 
 /// Workgroups of one dimension that every adapter dispatches.
 const MAX_GROUPS: usize = 65535;
-
-/// Buffers between the router and what comes out, the same for all layers.
-#[derive(Clone, Copy)]
-pub(super) struct Mixture {
-    /// `[token][expert]`
-    logits: BufId,
-    /// chosen experts, `[token][slot]`
-    ids: BufId,
-    /// their weights, `[token][slot]`
-    weights: BufId,
-    /// pairs by expert (`ops::expert_order`)
-    order: BufId,
-    /// `[token][slot][width]`
-    gate: BufId,
-    up: BufId,
-    mid: BufId,
-    /// the same, quantised
-    mid_act: BufId,
-    /// what experts give, `[token][slot][dim]`
-    given: BufId,
-    /// what the shared expert gives, `[token][dim]`
-    shared: BufId,
-    /// how much of it is taken, `[token]`
-    share: BufId,
-}
 
 impl Builder<'_> {
     /// x += sum over slots of weight · expert(n) + shared(n), n = norm(x); expert(n) = Wdown · (silu(Wgate n) · Wup n).

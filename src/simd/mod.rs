@@ -160,14 +160,6 @@ impl Level {
         }
     }
 
-    /// The level whose kernels run: this one. In this crate's own unit tests it is the portable one, so that the largest
-    /// functions there are need not be compiled again with them: all levels give the same bits, and that they do is what
-    /// `tests/kernels` and `tests/models` are for.
-    #[inline(always)]
-    const fn built(self) -> Level {
-        if cfg!(test) { Level::Portable } else { self }
-    }
-
     /// The name `ISOBIT_SIMD` takes.
     pub fn name(self) -> &'static str {
         match self {
@@ -248,7 +240,7 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             #[cfg(target_arch = "x86_64")]
-            if matches!(level.built(), Level::Avx512) && digits == 1 && n_tokens >= many::TOKENS {
+            if matches!(level, Level::Avx512) && digits == 1 && n_tokens >= many::TOKENS {
                 let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
                 if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) }.is_some() {
@@ -489,10 +481,10 @@ impl QuantisedJob<'_> {
             token += unsafe {
                 match (self.digits, left) {
                     // a larger tile with two digits has more sums than registers
-                    (2, _) if matches!(self.level.built(), Level::Portable | Level::Simd128) => {
+                    (2, _) if matches!(self.level, Level::Portable | Level::Simd128) => {
                         self.tile::<F, 1, 2>(row_block, token, out)
                     }
-                    (1, 8..) if const { !F::PAIRED && !F::PANELS } && matches!(self.level.built(), Level::Avx512) => {
+                    (1, 8..) if const { !F::PAIRED && !F::PANELS } && matches!(self.level, Level::Avx512) => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
                     (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
@@ -520,7 +512,7 @@ impl QuantisedJob<'_> {
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         // these are the largest functions there are: what `run` never asks for is not compiled
-        let y = match self.level.built() {
+        let y = match self.level {
             Level::Portable if const { T == 1 || T * D == 4 } => {
                 F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg)
             }
@@ -697,7 +689,7 @@ impl FloatsJob<'_> {
         let w = &self.w[row_block * per_row..][..per_row];
         let (k, seg) = (self.k, seg_groups(self.k));
         let x = &self.x[token * k..][..T * k];
-        let y = match (self.level.built(), T) {
+        let y = match (self.level, T) {
             (Level::Portable, 1) => kernels::floats::<_, F, T, PORTABLE_PARTS>(portable::Portable, w, x, k, seg),
             (Level::Portable, _) => kernels::floats::<_, F, T, 1>(portable::Portable, w, x, k, seg),
             // SAFETY: `matvec` asserted that the level is available.

@@ -76,7 +76,7 @@ for name, (args, n, *every) in CASES.items():
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "model")
         subprocess.run([sys.argv[1], "--out", path, *SHAPE, *args.split()], check=True)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
         with torch.no_grad():
             logits = model(torch.tensor([ids(n)]), use_cache=False).logits[0]
     every = every[0] if every else 4
