@@ -386,7 +386,6 @@ fn tile_neon_dot<const T: usize, const U: usize, const W: usize>(page: Page, row
 
 /// Any number of rows that share a key-value head, in tiles. The caller has checked the level.
 fn run(level: Level, page: Page, rows: &mut [Row]) {
-    let level = level;
     #[cfg(target_arch = "x86_64")]
     let rows = {
         let wide = if matches!(level, Level::Avx512) { rows.len() / TILE * TILE } else { 0 };

@@ -163,6 +163,7 @@ pub fn writes_floats(op: Op) -> bool {
         Op::ActQuantize
             | Op::RowQuantize
             | Op::AttentionQuantize(..)
+            | Op::AttentionSinks
             | Op::CacheWriteK(_)
             | Op::CacheWriteV(_)
             | Op::FloatProbe
