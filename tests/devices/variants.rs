@@ -35,23 +35,20 @@ mod gpu {
         names
     }
 
-    /// Whether a variant is tested on an operation. Keys and values are unpacked apart, in branches of their own, so that
-    /// every type of either beside its own kind is enough here for all but `split`; the mixed pairs are met in `twins`,
-    /// where steps of few tokens choose `plain` and those of 16 a tile, and nothing chooses `split`. What ends in blocks
-    /// differs from what does not in its tail: types without a rotation, with one, and with one of all of the head. Of
-    /// types with few variants `twins` meets those that are chosen for few tokens and for many.
+    /// Whether a variant is tested on an operation. Tiles unpack keys and values apart: every type of either is met beside
+    /// f16 and its own here, beside all others in `twins`, where steps of 16 tokens choose them. Of types with few variants
+    /// `twins` meets those that are chosen for few tokens and for many.
     fn forced_on(name: &str, op: Op) -> bool {
         let known = variants::of(op).iter().any(|v| v.name == name);
         let few = match op {
-            Op::Attention(k, v) => k == v || name == "split",
-            Op::AttentionQuantize(k, v) => k == v && [CacheType::F16, CacheType::Q8_0R, CacheType::TQ3_1].contains(&v),
+            Op::Attention(k, v) | Op::AttentionQuantize(k, v) => k == v || [k, v].contains(&CacheType::F16),
             _ => true,
         };
         let weights = matches!(op, Op::Matvec(_) | Op::GateUp(_));
         if weights && variants::of(op).iter().all(|v| v.name != "lean") && ["matvec4", "matmul"].contains(&name) {
             return false;
         }
-        known && few
+        known && (few || !["tile", "wide"].contains(&name))
     }
 
     fn forcing(name: &str) -> GpuOptions {

@@ -135,34 +135,18 @@ fn cpu(level: Option<Level>, max_binding: Option<u64>) -> CpuDevice {
 
 /// The plain recording on the twins against the fused one everywhere.
 fn same_logits(c: &Container, cache: (CacheType, CacheType), digits: usize, max_binding: Option<u64>) {
-    let pieces = [0, 1, FEW_TOKENS, FEW_TOKENS + 1];
-    let ways = [(Fuse::On, &pieces[..]), (Fuse::Wide, &[1]), (Fuse::Off, &[1])];
-    let of_adapters = if max_binding.is_none() { &ways[..] } else { &[] };
-    same_logits_in(c, cache, digits, max_binding, (&ways, of_adapters));
-}
-
-/// Ways to fuse, and the lengths of the pieces that a script is fed in.
-type Ways<'a> = &'a [(Fuse, &'a [usize])];
-
-/// [`same_logits`] in some ways on the CPU, and in some on adapters.
-fn same_logits_in(
-    c: &Container,
-    cache: (CacheType, CacheType),
-    digits: usize,
-    max_binding: Option<u64>,
-    (of_cpu, of_adapters): (Ways, Ways),
-) {
     let plain = digests(&mut cpu(None, None), c, options(cache, digits, Fuse::Off), &[0]);
-    let mut devices: Vec<(Box<dyn Device>, Ways)> = vec![(Box::new(cpu(None, max_binding)), of_cpu)];
+    let pieces = [0, 1, FEW_TOKENS, FEW_TOKENS + 1];
+    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(cpu(None, max_binding))];
     for level in common::levels() {
-        devices.push((Box::new(cpu(Some(level), max_binding)), of_cpu));
+        devices.push(Box::new(cpu(Some(level), max_binding)));
     }
-    if !of_adapters.is_empty() {
-        devices.extend(common::boxed_gpus(None).into_iter().map(|gpu| (gpu, of_adapters)));
+    if max_binding.is_none() {
+        devices.extend(common::boxed_gpus(None));
     }
-    for (device, ways) in &mut devices {
+    for device in &mut devices {
         let name = device.info().name;
-        for &(fuse, pieces) in *ways {
+        for (fuse, pieces) in [(Fuse::On, &pieces[..]), (Fuse::Wide, &[1]), (Fuse::Off, &[1])] {
             let found = digests(device.as_mut(), c, options(cache, digits, fuse), pieces);
             assert!(found.iter().all(|d| *d == plain[0]), "{name}, {fuse:?}: {found:?}, plain {}", plain[0]);
         }
@@ -202,11 +186,7 @@ fn fused_and_plain_recordings_agree_for_other_weight_types_and_odd_shapes() {
         ["--preset", "chatglm-tiny", "--type", "q4_0"],
     ] {
         println!("{args:?}");
-        let pieces = [0, 1, FEW_TOKENS, FEW_TOKENS + 1];
-        let ways = [(Fuse::On, &pieces[..]), (Fuse::Wide, &[1]), (Fuse::Off, &[1])];
-        // the plain operations of every type are met on adapters in `twins`; where pieces end matters to no type alone
-        let few: Ways = &[(Fuse::On, &[0, FEW_TOKENS]), (Fuse::Wide, &[1])];
-        same_logits_in(&synthetic(&dir, &args), F16, 1, None, (&ways, few));
+        same_logits(&synthetic(&dir, &args), F16, 1, None);
     }
 }
 

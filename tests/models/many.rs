@@ -246,18 +246,6 @@ fn of_as_alone(
     }
 }
 
-/// [`all_as_alone`] on every adapter. The seeds are dealt out, at least one to each: what they choose is the cut into steps
-/// and pages, which lies above the device. With ISOBIT_STEPS every adapter has all.
-#[cfg(feature = "gpu")]
-fn adapters_as_alone(cache: CacheType, steps: usize, seeds: &[u64]) {
-    let devices = boxed_gpus(None);
-    let (n, all) = (devices.len(), std::env::var_os("ISOBIT_STEPS").is_some());
-    for (i, device) in devices.into_iter().enumerate() {
-        let own = (0..n.max(seeds.len())).filter(|j| all || j % n == i).map(|j| seeds[j % seeds.len()]);
-        all_as_alone(vec![device], cache, steps, &own.collect::<Vec<_>>());
-    }
-}
-
 #[test]
 fn many_sequences_on_the_cpu_give_what_each_gives_alone_with_a_cache_of_f16() {
     all_as_alone(vec![Box::new(cpu(Some(Level::detect()), 0))], CacheType::F16, 1000, &[1, 2, 3]);
@@ -342,17 +330,17 @@ fn a_sequence_holds_of_a_window_what_its_queries_still_see() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_f16() {
-    adapters_as_alone(CacheType::F16, 100, &[9, 10]);
+    all_as_alone(boxed_gpus(None), CacheType::F16, 100, &[9, 10]);
 }
 
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_q8_0() {
-    adapters_as_alone(CacheType::Q8_0, 100, &[12]);
+    all_as_alone(boxed_gpus(None), CacheType::Q8_0, 100, &[12]);
 }
 
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_copy_of_recent_positions() {
-    adapters_as_alone(CacheType::TQ3_1, 100, &[14, 15]);
+    all_as_alone(boxed_gpus(None), CacheType::TQ3_1, 100, &[14, 15]);
 }
