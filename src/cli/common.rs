@@ -190,7 +190,8 @@ pub struct KernelArgs {
     /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
     #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
     pub fuse: Fuse,
-    /// When kernels are measured against each other: auto (at new shapes), now, off
+    /// Measure kernels: auto, now, off
+    // auto: at shapes that are new
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
     #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
     pub tune: TuneWhen,
@@ -236,7 +237,7 @@ pub struct EngineArgs {
     #[arg(env = "ISOBIT_THREADS", hide_env_values = true, allow_negative_numbers = true)]
     pub threads: usize,
     /// Layers of each of several devices [default: by memory]
-    #[arg(long, value_name = "N,M", value_parser = counts, env = "ISOBIT_SPLIT", hide_env_values = true)]
+    #[arg(long, value_name = "N,M", value_parser = counts)]
     pub split: Option<Counts>,
     /// The kernels
     #[command(flatten)]

@@ -21,9 +21,9 @@ pub struct ManyArgs {
     /// A GGUF file or a directory whose tokeniser is taken
     #[arg(long, value_name = "MODEL", help_heading = "Engine")]
     tokenizer: Option<PathBuf>,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of a name; A,B: layers on each
-    #[arg(short = 'd', long, visible_alias = "devices", default_value = "auto", value_name = "DEVICE")]
-    #[arg(env = "ISOBIT_DEVICE", hide_env_values = true, value_parser = common::devices)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Texts at once; never changes a result
     #[arg(long, default_value = "8", value_name = "N", value_parser = common::whole::<1, 4096>)]

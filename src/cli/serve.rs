@@ -70,9 +70,9 @@ pub struct ServeArgs {
     /// Bytes of a request, at most
     #[arg(long, default_value = "8388608", value_name = "BYTES", hide = true)]
     max_body: usize,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of a name; A,B: layers on each
-    #[arg(short = 'd', long, visible_alias = "devices", default_value = "auto", value_name = "DEVICE")]
-    #[arg(env = "ISOBIT_DEVICE", hide_env_values = true, value_parser = common::devices)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Print a JSON object when the model is loaded: address, model, device
     #[arg(long)]
