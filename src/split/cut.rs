@@ -170,11 +170,16 @@ fn handed(plan: &Plan, range: &Range<usize>) -> Vec<Handed> {
 }
 
 /// Whether a command that writes a part of a buffer begins its life all the same, and others write the rest: what attention
-/// carries from page to page, and the results of experts whose matrices are several buffers.
+/// carries from page to page, queries that are rotated page by page, and the results of experts whose matrices are several
+/// buffers.
 fn begins(c: &Command, id: BufId) -> bool {
     let partly = matches!(
         c.args,
-        Args::Attention(_) | Args::AttentionQuantize(_) | Args::AttentionSinks(_) | Args::ExpertLinear(_)
+        Args::Attention(_)
+            | Args::AttentionQuantize(_)
+            | Args::AttentionSinks(_)
+            | Args::RopeCacheWrite(_)
+            | Args::ExpertLinear(_)
     );
     partly && c.outputs().contains(&id) && !c.inputs().contains(&id)
 }

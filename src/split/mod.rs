@@ -11,7 +11,7 @@ pub use cut::{Handed, Layers, Part};
 pub use deal::{Loads, well_formed};
 pub use error::SplitError;
 
-use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Scattered, Stats, Step, WeightSource};
+use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Role, Scattered, Stats, Step, WeightSource};
 use crate::stop::Stop;
 use anyhow::Context;
 use futures::FutureExt;
@@ -215,12 +215,28 @@ impl Split {
     async fn run_command(&mut self, command: usize) -> anyhow::Result<()> {
         let p = self.parts.iter().position(|r| r.part.commands.contains(&command)).context("no such command")?;
         let start = self.parts[p].part.commands.start;
-        if command == start && p > 0 {
-            self.take_from(p).await?;
-            self.hand_over(p).await?;
+        if command == start {
+            self.take_all(p).await?;
         }
         self.current = p;
         self.members[p].device.run_one(command - start).await
+    }
+
+    /// Gives a part what the others have left in the buffers that it shares with them, to the last word: whoever runs
+    /// commands one by one compares also those that no command of the step has written.
+    async fn take_all(&mut self, p: usize) -> anyhow::Result<()> {
+        let n = self.parts.len();
+        let others: Vec<usize> = (1..n).map(|back| (p + n - back) % n).collect();
+        for id in 0..self.parts[p].part.own.len() {
+            let Some(own) = self.parts[p].part.own[id] else { continue };
+            let scratch = self.parts[p].part.plan.buffers[own].role == Role::Scratch;
+            let from = others.iter().find_map(|&q| Some((q, self.parts[q].part.own[id]?)));
+            if let (true, Some((q, theirs))) = (scratch, from) {
+                let words = self.members[q].device.read(theirs).await?;
+                self.members[p].device.write(own, &words).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Where the words of a buffer are: on the device that ran last, if it has it, else on the last that has it.
