@@ -121,6 +121,46 @@ fn a_model_may_be_cut_at_any_layer() {
     }
 }
 
+#[test]
+fn of_every_architecture_the_hidden_state_alone_is_handed_over() {
+    let gemma2 = "--preset tiny --arch gemma2 --tied --layers 4 --window 20 --head-dim 32 --dim 288 --ffn 320";
+    let glm4moe = "--preset tiny --arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 96 --shared 96 --dense 1";
+    for args in [
+        "--preset tiny",
+        "--preset phi3-tiny",
+        "--preset qwen3-tiny",
+        "--preset chatglm-tiny",
+        "--preset tiny --arch olmo2 --layers 5 --window 20",
+        "--preset tiny --arch exaone4 --layers 5 --window 20",
+        "--preset tiny --arch glm4 --layers 2",
+        gemma2,
+        "--preset tiny --arch smollm3 --layers 5",
+        "--preset tiny --arch granite",
+        "--preset tiny --experts 5 --used 2",
+        "--preset tiny --arch qwen2moe --experts 6 --used 3 --expert-ffn 96 --shared 160",
+        "--preset tiny --arch granitemoe --experts 5 --used 3",
+        glm4moe,
+        "--preset tiny --arch starcoder2 --window 20",
+        "--preset tiny --arch stablelm --larger --type q8_0",
+        "--preset tiny --arch cohere2 --tied --layers 5 --window 20",
+        "--preset tiny --arch command-r --larger --type f16",
+        "--preset tiny --arch phi2 --dim 320 --heads 4 --kv-heads 4",
+        "--preset tiny --arch gpt2 --tied --kv-heads 4",
+        "--preset tiny --arch falcon --tied --kv-heads 1",
+    ] {
+        let (_dir, path) = model(args);
+        let read = open(&path);
+        for (fuse, cache) in [(Fuse::On, CacheType::TQ3_1), (Fuse::Off, CacheType::F16)] {
+            let o = SessionOptions { fuse, ..options(cache, 48) };
+            let mut two = split(vec![best(), portable()], &[1, read.1.layers - 1]);
+            assert!(logits(&mut two, &read, o) == logits(best().as_mut(), &read, o), "{args}");
+            let handed = &two.parts().nth(1).expect("two parts").handed;
+            let [x] = handed[..] else { panic!("{args}, {fuse:?}: {handed:?} are handed over") };
+            assert_eq!(x.row, Some(read.1.dim), "{args}");
+        }
+    }
+}
+
 #[cfg(feature = "gpu")]
 mod gpu {
     use super::*;
