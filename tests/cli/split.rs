@@ -34,7 +34,7 @@ fn scores_batches_and_saved_prompts_are_those_of_one_device() {
     let (text, cache) = (at(dir.path(), "text"), at(dir.path(), "saved"));
     std::fs::write(&text, "Once upon a time there was a king who had a dragon. ".repeat(30)).unwrap();
     let perplexity = |device: &str| {
-        json(&["perplexity", "-f", &text, "--chunks", "1", "-c", "128", "-d", device, "--json"])["perplexity"].clone()
+        json(&["perplexity", "-f", &text, "--chunks", "1", "-c", "128", "-d", device, "--json"])["ppl"].clone()
     };
     assert!(perplexity("cpu").is_number());
     assert_eq!(perplexity("cpu,cpu:portable"), perplexity("cpu"));

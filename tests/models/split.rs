@@ -151,6 +151,8 @@ fn of_every_architecture_the_hidden_state_alone_is_handed_over() {
         let (_dir, path) = model(args);
         let read = open(&path);
         for (fuse, cache) in [(Fuse::On, CacheType::TQ3_1), (Fuse::Off, CacheType::F16)] {
+            // whose heads of 80 have no whole blocks
+            let cache = if args.contains("phi2") { CacheType::F16 } else { cache };
             let o = SessionOptions { fuse, ..options(cache, 48) };
             let mut two = split(vec![best(), portable()], &[1, read.1.layers - 1]);
             assert!(logits(&mut two, &read, o) == logits(best().as_mut(), &read, o), "{args}");
@@ -240,7 +242,7 @@ struct Told {
     plans: Rc<std::cell::RefCell<Vec<Plan>>>,
     /// whether it says that it returns early, and the steps it was started with
     early: Option<Rc<Cell<usize>>>,
-    /// which of the writes to it has a bit flipped
+    /// which of the writes to it has its words' first bits flipped
     fault: Option<usize>,
 }
 
@@ -304,7 +306,8 @@ impl Runs for Told {
         Box::pin(async move {
             let mut words = words.to_vec();
             if let Some(n) = self.fault {
-                words[0] ^= if n == 0 { 1 << 22 } else { 0 };
+                // one bit of one word may be rounded away with the activations
+                words.iter_mut().for_each(|w| *w ^= if n == 0 { 1 << 31 } else { 0 });
                 self.fault = n.checked_sub(1);
             }
             self.inner.write_part(buffer, first, &words).await
@@ -355,7 +358,7 @@ fn a_wrong_word_handed_over_is_seen() {
     };
     assert!(with(None) == want);
     for n in [0, 3, 9] {
-        assert!(with(Some(n)) != want, "a bit of hand-over {n}");
+        assert!(with(Some(n)) != want, "the signs of hand-over {n}");
     }
 }
 
