@@ -1,7 +1,7 @@
 //! A mixture of experts on the CPU: of a step of few tokens only the rows of the experts chosen are read, all slots side by
 //! side; in a step of many the tokens of an expert are gathered and meet its rows together.
 
-use super::fused::with_scratch;
+use super::scratch::with_scratch;
 use super::{Act, FloatsJob, Kernel, Out, QuantisedJob, kernels, matvec, team};
 use crate::blocks::BlockType;
 use crate::ops::exact::{canon, sigmoid};

@@ -1,6 +1,7 @@
 //! The fused operations on the CPU: the operations they are made of, one after the other, over values that stay in the
 //! cache. No order changes, so the bits are those of the commands they replace.
 
+use super::scratch::with_scratch;
 use super::{
     Act, Kernel, Level, act_quantize, attention, cache_write_k, cache_write_v, matvec, rms_norm_row, rope, swiglu, team,
 };
@@ -18,22 +19,7 @@ use crate::ops::places::Places;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::rope_channel_cache_write::sides;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
-use std::cell::Cell;
 use std::ops::Range;
-
-/// Calls `f` with `n` floats of this thread's own, whatever they hold. A call within `f` gets others.
-pub(super) fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
-    thread_local! {
-        static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
-    }
-    let mut values = SCRATCH.take();
-    if values.len() < n {
-        values.resize(n, 0.0);
-    }
-    let result = f(&mut values[..n]);
-    SCRATCH.set(values);
-    result
-}
 
 /// `ops::norm_quantize`: `x` `[token][dim]`, `w` `[dim]`, `act` `[token]` blocks.
 pub fn norm_quantize(level: Level, p: &NormQuantizeParams, x: &[f32], w: &[f32], act: &mut [u32]) {

@@ -23,6 +23,7 @@ pub mod peak;
 mod portable;
 mod prefetch;
 mod rows;
+mod scratch;
 pub mod team;
 mod top_k;
 mod words;

@@ -10,6 +10,7 @@
 //! [`Team::install`] makes a team the current one of a thread, and the loops [`for_each`] and [`chunks_mut`] find it
 //! there. Without one they run on rayon's current pool. Nothing here allocates once the team stands.
 
+use super::scratch;
 use crate::stop::Stop;
 use rayon::prelude::*;
 use std::any::Any;
@@ -74,7 +75,7 @@ struct Shared {
     most: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     stop: AtomicBool,
-    /// workers that stand at the gate for their first job, with what a thread's start takes behind them
+    /// workers that stand at the gate for their first job, with what a thread's start and its tasks take behind them
     begun: AtomicUsize,
     bed: Mutex<()>,
     wake: Condvar,
@@ -165,6 +166,7 @@ impl Shared {
     fn worker(&self, own: usize) {
         CURRENT.set(Current::Inside);
         NUMBER.set(own);
+        scratch::reserve(scratch::WORKER);
         self.begun.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         loop {
@@ -236,7 +238,7 @@ impl Team {
             let worker = std::thread::Builder::new().name(format!("isobit-{i}")).spawn(move || shared.worker(i))?;
             team.workers.push(worker);
         }
-        // a thread's start allocates, and on a busy machine it may come many tokens later
+        // a thread's start takes memory, and on a busy machine it may come many tokens later
         wait(|| team.shared.begun.load(Ordering::Acquire) == team.workers.len(), None);
         Ok(Arc::new(team))
     }
