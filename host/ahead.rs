@@ -37,7 +37,12 @@ impl GpuDevice {
     pub(super) fn encode_ahead(&mut self, step: &Step) -> Result<(), HostError> {
         self.encoded = None;
         // nobody knows where the tokens of the next will lie
-        if step.n_out != 1 || step.scattered.is_some() {
+        let token = match self.program()?.plan.logits {
+            Some(_) => step.n_out == 1,
+            // the layers of a model whose logits another device gives
+            None => step.n_tokens == 1,
+        };
+        if !token || step.scattered.is_some() {
             return Ok(());
         }
         let pos = step.pos + step.n_tokens;

@@ -268,6 +268,16 @@ impl GpuDevice {
         Ok(words.into_iter().map(f32::from_bits).collect())
     }
 
+    async fn start_step(&mut self, step: &Step) -> anyhow::Result<()> {
+        let started = std::time::Instant::now();
+        assert!(step.n_out == 0, "{} rows asked of a step that hands none back", step.n_out);
+        let active = self.write_arena(step)?;
+        let buffer = self.commands_of(step, &active, Back::Nothing)?;
+        self.queue.submit([buffer]);
+        self.stats.host += started.elapsed();
+        Ok(self.encode_ahead(step)?)
+    }
+
     async fn submit_step(&mut self, step: &Step) -> anyhow::Result<()> {
         let started = std::time::Instant::now();
         assert!(self.under_way.len() < AHEAD, "{} steps are under way, at most {AHEAD}", self.under_way.len() + 1);
@@ -433,6 +443,14 @@ impl Device for GpuDevice {
 
     fn run<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<Vec<f32>>> {
         self.run_step(step).boxed_local()
+    }
+
+    fn overlaps(&self) -> bool {
+        true
+    }
+
+    fn start<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.start_step(step).boxed_local()
     }
 
     fn ahead(&self) -> usize {

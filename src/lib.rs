@@ -97,6 +97,7 @@ pub mod internals {
     //! - [`cases`]: small runs of every operation, for tests and timing
     //! - [`cpu`]: the CPU device
     //! - `host`: the wgpu device (feature `gpu`)
+    //! - [`split`]: several devices as one, each with layers of its own
     //! - [`formats`]: GGUF, safetensors and BUMP files, untrusted bytes to named tensors
     //! - [`models`]: config and weights to Recordings
     //! - [`quantize`]: one model file into another, block by block
@@ -136,6 +137,7 @@ pub mod internals {
     #[cfg(feature = "server")]
     pub mod server;
     pub mod simd;
+    pub mod split;
     pub mod stats;
     pub mod stop;
     pub mod store;

@@ -762,6 +762,17 @@ pub trait Device {
         })
     }
 
+    /// Whether [`Device::start`] returns before the step is done.
+    fn overlaps(&self) -> bool {
+        false
+    }
+
+    /// Runs a step that asks for no rows, and may return before it is done: what is asked of the device next waits for it,
+    /// and hears of its errors.
+    fn start<'a>(&'a mut self, step: &'a Step) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move { self.run(step).await.map(drop) })
+    }
+
     /// How many steps that select ([`Step::select`]) may be under way at once; 0: the device does not select.
     fn ahead(&self) -> usize {
         0

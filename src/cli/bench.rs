@@ -281,7 +281,8 @@ impl<'a> Run<'a> {
         let mut warnings = Vec::new();
         let status = (!a.no_limits).then(|| Status::new(&format!("measuring the limits of {title}")));
         let measured = match &about {
-            _ if a.no_limits => None,
+            // what several devices do together follows from the slowest
+            _ if a.no_limits || spec.contains('+') => None,
             Some(about) => Some(engine.devices().adapter_limits(about.index)).transpose().unwrap_or_else(|e| {
                 warnings.push(warn(format!("{title}: its limits could not be measured: {}", super::chain(&e))));
                 None

@@ -42,9 +42,9 @@ pub struct ChatArgs {
     #[arg(short = 'n', long = "predict", default_value = "-1", value_name = "N", value_parser = super::run::predict)]
     #[arg(allow_negative_numbers = true)]
     n: i64,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
-    #[arg(value_parser = common::word)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Print one JSON object for each answer instead of streaming
     #[arg(long)]

@@ -60,6 +60,23 @@ pub fn word(s: &str) -> Result<String, String> {
     if s.trim().is_empty() { Err("expected a word, found none".into()) } else { Ok(s.trim().to_string()) }
 }
 
+/// A word that names a device, or several: `gpu+cpu`, or with commas.
+pub fn devices(s: &str) -> Result<String, String> {
+    // an adapter's full name may have a comma before a space
+    let names: Vec<String> = s.split(", ").map(|part| part.replace(',', "+")).collect();
+    word(&names.join(", "))
+}
+
+/// Layers of each of several devices.
+#[derive(Clone, Debug)]
+pub struct Counts(Vec<usize>);
+
+/// `20,12`.
+pub fn counts(s: &str) -> Result<Counts, String> {
+    let counts: Option<Vec<usize>> = s.split([',', '+']).map(|n| n.trim().parse().ok()).collect();
+    counts.map(Counts).ok_or_else(|| "expected how many layers each device gets, as in 20,12".into())
+}
+
 #[derive(Args)]
 pub struct ModelArgs {
     /// GGUF or BUMP file, Hugging Face or packed directory, or a name (`isobit models`) [default: the embedded model]
@@ -173,7 +190,8 @@ pub struct KernelArgs {
     /// Fewer, larger commands: on, wide (all but gate_up) or off; never changes a bit of the result
     #[arg(long, default_value = "on", hide = true, value_name = "HOW", value_parser = fuse, env = "ISOBIT_FUSE")]
     pub fuse: Fuse,
-    /// When kernels are measured against each other: auto (at new shapes), now, off
+    /// Measure kernels: auto, now, off
+    // auto: at shapes that are new
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN", hide_possible_values = true)]
     #[arg(env = "ISOBIT_TUNE", hide_env_values = true)]
     pub tune: TuneWhen,
@@ -218,6 +236,9 @@ pub struct EngineArgs {
     #[arg(short = 't', long, default_value = "0", value_name = "N", value_parser = whole::<0, 1024>)]
     #[arg(env = "ISOBIT_THREADS", hide_env_values = true, allow_negative_numbers = true)]
     pub threads: usize,
+    /// Layers of each of several devices [default: by memory]
+    #[arg(long, value_name = "N,M", value_parser = counts)]
+    pub split: Option<Counts>,
     /// The kernels
     #[command(flatten)]
     pub kernels: KernelArgs,
@@ -337,6 +358,17 @@ impl EngineArgs {
         }
     }
 
+    /// A word of a device as the engine takes it, with the layers of each where that was asked for.
+    pub fn device(&self, word: &str) -> String {
+        match &self.split {
+            None => word.to_string(),
+            Some(Counts(counts)) => {
+                let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+                format!("{word}@{}", counts.join("+"))
+            }
+        }
+    }
+
     /// Opens devices; adapters are looked for when the first is asked for.
     pub fn devices(&self) -> Devices<'_> {
         Devices { engine: self, inner: engine::Devices::new(self.device_options()) }
@@ -365,7 +397,6 @@ impl EngineArgs {
 
 /// The devices of `--device` words, as the engine opens them; here is what to say of them.
 pub struct Devices<'a> {
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "only adapters have options that change"))]
     engine: &'a EngineArgs,
     inner: engine::Devices,
 }
@@ -373,7 +404,11 @@ pub struct Devices<'a> {
 impl Devices<'_> {
     /// Opens a device. That `auto` took the CPU is said, and an error names the flag.
     pub fn open(&self, spec: &str) -> anyhow::Result<Opened> {
-        let opened = self.inner.open(spec).map_err(|e| match e {
+        self.open_word(&self.engine.device(spec))
+    }
+
+    fn open_word(&self, word: &str) -> anyhow::Result<Opened> {
+        let opened = self.inner.open(word).map_err(|e| match e {
             engine::Error::Device(cause) => DeviceError(format!("--device {cause}")).into(),
             other => anyhow::Error::from(other),
         })?;
@@ -381,6 +416,12 @@ impl Devices<'_> {
             note!("{why}: running on the CPU");
         }
         Ok(opened)
+    }
+
+    /// Opens the first of several devices.
+    pub fn open_first(&self, spec: &str) -> anyhow::Result<Opened> {
+        let first = spec.split('+').next().unwrap_or(spec);
+        self.open_word(first)
     }
 
     /// Adapters opened from now on use this variant, where `--variant` asks for none that serves.

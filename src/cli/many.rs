@@ -21,9 +21,9 @@ pub struct ManyArgs {
     /// A GGUF file or a directory whose tokeniser is taken
     #[arg(long, value_name = "MODEL", help_heading = "Engine")]
     tokenizer: Option<PathBuf>,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
-    #[arg(value_parser = common::word)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Texts at once; never changes a result
     #[arg(long, default_value = "8", value_name = "N", value_parser = common::whole::<1, 4096>)]
@@ -68,7 +68,7 @@ impl ManyArgs {
         let session = SessionOptions { sequences: self.parallel, pool: self.pool, head, ..options };
         // the last request begun may have many choices
         let (devices, queue) = (self.engine.device_options(), self.most() + CHOICES);
-        Ok(Engine::start(model, EngineOptions { device: self.device.clone(), devices, session, queue })?)
+        Ok(Engine::start(model, EngineOptions { device: self.engine.device(&self.device), devices, session, queue })?)
     }
 
     /// Tokens of a step.

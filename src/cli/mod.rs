@@ -46,6 +46,7 @@ use crate::generate::SessionError;
 use crate::models::{Cached, PlanError};
 use crate::quantize::error::Refused;
 use crate::simd::Level;
+use crate::split::SplitError;
 use crate::stop::Interrupted;
 use crate::study::gate::TypesError;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -365,6 +366,13 @@ fn advice(e: &anyhow::Error) -> Option<String> {
     }
     if cause::<ThreadsError>(e).is_some() {
         return Some("-t".into());
+    }
+    if let Some(e) = cause::<SplitError>(e) {
+        return match e {
+            SplitError::Plan(_) | SplitError::Devices { .. } => Some("--device".into()),
+            SplitError::Memory { .. } => Some("--split, -c".into()),
+            SplitError::Counts { .. } | SplitError::Empty { .. } | SplitError::Sum { .. } => Some("--split".into()),
+        };
     }
     if let Some(e) = cause::<Refused>(e) {
         return Some(match e {

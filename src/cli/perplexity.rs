@@ -28,9 +28,9 @@ pub struct PerplexityArgs {
     /// Windows to score, from the start; 0: all
     #[arg(long, default_value = "0", value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
     chunks: usize,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
-    #[arg(value_parser = common::word)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Print one JSON object
     #[arg(long)]

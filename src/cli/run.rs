@@ -50,9 +50,9 @@ pub struct RunArgs {
     #[arg(short = 'n', long = "predict", default_value = "128", value_name = "N", value_parser = predict)]
     #[arg(allow_negative_numbers = true)]
     n: i64,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
-    #[arg(value_parser = common::word)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Stream the answer alone, without the prompt in front
     #[arg(long)]
@@ -171,7 +171,8 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let load = started.elapsed();
     let device = session.device().to_string();
     if let Some(draft) = &draft {
-        session.set_draft(draft, o.devices().open(&a.device)?)?;
+        // the other is dealt to all of them; what guesses is small
+        session.set_draft(draft, o.devices().open_first(&a.device)?)?;
     }
     let known = restore(&a, &mut session)?;
     if !a.json {

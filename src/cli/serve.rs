@@ -70,9 +70,9 @@ pub struct ServeArgs {
     /// Bytes of a request, at most
     #[arg(long, default_value = "8388608", value_name = "BYTES", hide = true)]
     max_body: usize,
-    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, or part of an adapter's name
-    #[arg(short = 'd', long, default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
-    #[arg(value_parser = common::word)]
+    /// auto, cpu, cpu:LEVEL, gpu, an index of `isobit devices`, part of a name; A,B: layers on each
+    #[arg(short = 'd', long, alias = "devices", default_value = "auto", env = "ISOBIT_DEVICE", hide_env_values = true)]
+    #[arg(value_parser = common::devices)]
     device: String,
     /// Print a JSON object when the model is loaded: address, model, device
     #[arg(long)]
@@ -162,7 +162,7 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     let hold = interrupt::hold();
     // texts that are at work when the server is asked to end come to theirs
     let devices = DeviceOptions { stop: Stop::default(), ..a.engine.device_options() };
-    let engine = EngineOptions { device: a.device.clone(), devices, session: options.session, queue: QUEUE };
+    let engine = EngineOptions { device: a.engine.device(&a.device), devices, session: options.session, queue: QUEUE };
     let of = model.clone();
     let app = App::new(model, options, Box::new(move || Engine::start(&of, engine.clone())));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

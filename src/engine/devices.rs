@@ -1,4 +1,4 @@
-//! Devices by a word: the CPU, a level of it, an adapter by index or name, or whatever is best.
+//! Devices by a word: the CPU, a level of it, an adapter by index or name, whatever is best, or several of them as one.
 //!
 //! What is named `cpu` never looks for adapters, and what is found among the native interfaces never starts GL.
 
@@ -9,6 +9,7 @@ use crate::host;
 use crate::limits;
 use crate::record;
 use crate::simd::{Fetch, Level};
+use crate::split::{Member, Split};
 use crate::stop::Stop;
 use crate::store::{Store, Tune};
 use std::fmt;
@@ -88,6 +89,17 @@ impl fmt::Debug for Device {
     }
 }
 
+/// The names in a word, and the layers of each where it says so: `0+1@20+12`.
+fn several(word: &str) -> (Vec<&str>, Option<Vec<usize>>) {
+    let counted = word.rsplit_once('@').and_then(|(names, counts)| {
+        // an adapter's name may have the sign in it
+        let counts: Option<Vec<usize>> = counts.split('+').map(|n| n.trim().parse().ok()).collect();
+        Some((names, counts?))
+    });
+    let (names, counts) = counted.map_or((word, None), |(names, counts)| (names, Some(counts)));
+    (names.split('+').map(str::trim).collect(), counts)
+}
+
 /// The devices of this machine. Adapters are looked for when the first is asked for, and once.
 #[derive(Default)]
 pub struct Devices {
@@ -126,12 +138,18 @@ impl Devices {
     /// | `gpu` | the first adapter that is exact, software too |
     /// | `0`, `1`, ... | the adapter of this index |
     /// | anything else | the first adapter whose name has it in it, as `vulkan` or `radeon` |
+    /// | `gpu+cpu` | several, each with layers of its own: dealt by their memory |
+    /// | `0+1@20+12` | the same with so many layers on each |
     ///
     /// An adapter is opened only if it is exact: the float probe finds no wrong word.
     ///
     /// Errors: [`Error::Device`], which says what there is; [`Error::Options`] where the threads cannot be started.
     pub fn open(&self, word: &str) -> Result<Device, Error> {
         let lower = word.to_lowercase();
+        let (names, counts) = several(&lower);
+        if names.len() > 1 || counts.is_some() {
+            return self.split(&names, counts);
+        }
         if lower == "auto" {
             return self.auto();
         }
@@ -145,6 +163,23 @@ impl Devices {
     pub fn share_of_memory(devices: &[Device]) -> Option<u64> {
         let sharing = devices.iter().filter(|d| d.main_memory).count() as u64;
         limits::free_memory().filter(|_| sharing > 0).map(|free| free / sharing)
+    }
+
+    /// Several as one. Those in main memory share what is free of it.
+    fn split(&self, names: &[&str], counts: Option<Vec<usize>>) -> Result<Device, Error> {
+        if names.iter().any(|name| name.is_empty()) {
+            return Err(Error::device(format!("{}: a name is missing between devices", names.join("+"))));
+        }
+        if let Some(counts) = &counts {
+            crate::split::well_formed(counts, names.len()).map_err(at(Place::Options))?;
+        }
+        let opened = names.iter().map(|name| self.open(name)).collect::<Result<Vec<Device>, Error>>()?;
+        let share = Devices::share_of_memory(&opened);
+        let (main_memory, software) = (opened.iter().all(|d| d.main_memory), opened.iter().any(|d| d.software));
+        let instead = opened.iter().find_map(|d| d.instead.clone());
+        let member = |d: Device| Member { memory: share.filter(|_| d.main_memory), device: d.inner };
+        let split = Split::new(opened.into_iter().map(member).collect(), counts).map_err(at(Place::Options))?;
+        Ok(Device { software, instead, ..Device::custom(Box::new(split), main_memory) })
     }
 
     /// `cpu` or `cpu:LEVEL`; `None` for anything else.
@@ -268,5 +303,29 @@ impl Devices {
             let found = if titles.is_empty() { "none".to_string() } else { titles.join(", ") };
             format!("{word}: no such adapter; found: {found}; cpu is always there")
         })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_names_one_device_or_several() {
+        assert_eq!(several("cpu:avx2"), (vec!["cpu:avx2"], None));
+        assert_eq!(several("gpu + cpu"), (vec!["gpu", "cpu"], None));
+        assert_eq!(several("0+1@20+12"), (vec!["0", "1"], Some(vec![20, 12])));
+        assert_eq!(several("some cpu @ 2.5ghz"), (vec!["some cpu @ 2.5ghz"], None));
+        assert_eq!(several("cpu+"), (vec!["cpu", ""], None));
+        for (word, words) in [
+            ("cpu+cpu@3", "1 counts of layers for 2 devices"),
+            ("cpu@3+4", "2 counts of layers for 1 devices"),
+            ("cpu+cpu@4+0", "gives device 2 no layer"),
+            ("cpu+", "missing"),
+            ("cpu+cpu:no", "cpu:no: this CPU has"),
+        ] {
+            let line = Devices::default().open(word).unwrap_err().to_string();
+            assert!(line.contains(words) && !line.contains('\n'), "{line}");
+        }
     }
 }

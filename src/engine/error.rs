@@ -5,6 +5,7 @@ use crate::generate::saved::SavedError;
 #[cfg(feature = "gpu")]
 use crate::host::HostError;
 use crate::models::PlanError;
+use crate::split::SplitError;
 use crate::stop::Interrupted;
 use std::fmt;
 
@@ -95,7 +96,11 @@ impl Error {
         }
         let has = |kind: fn(&(dyn std::error::Error + 'static)) -> bool| e.chain().any(kind);
         if has(|c| {
-            c.is::<PlanError>() || c.is::<SavedError>() || c.is::<SessionError>() || c.is::<crate::cpu::ThreadsError>()
+            c.is::<PlanError>()
+                || c.is::<SavedError>()
+                || c.is::<SessionError>()
+                || c.is::<SplitError>()
+                || c.is::<crate::cpu::ThreadsError>()
         }) {
             return Error::Options(Cause(e));
         }

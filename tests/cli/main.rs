@@ -22,4 +22,5 @@ mod score;
 #[cfg(feature = "server")]
 mod serve;
 mod slim;
+mod split;
 mod study;

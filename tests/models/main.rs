@@ -15,6 +15,7 @@ mod program;
 mod reference;
 mod select;
 mod slim;
+mod split;
 mod tq3_device;
 mod verify;
 mod window;
