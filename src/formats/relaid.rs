@@ -515,6 +515,63 @@ mod tests {
     }
 
     #[test]
+    fn gate_and_up_of_gpt_oss_which_take_turns_are_two() {
+        let config = serde_json::json!({"model_type": "gpt_oss"});
+        let name = |what: &str| format!("model.layers.3.mlp.experts.{what}");
+        let of = |tensors: &[Tensor], words: Vec<u32>| -> (Vec<String>, Vec<u64>, Vec<u32>) {
+            let names = tensors.iter().map(|t| t.name.clone()).collect();
+            (names, tensors[0].shape.clone(), words)
+        };
+        // two experts, each three rows of gate, up, gate, up: [2][3][4]
+        let (tensors, words) = made(config.clone(), vec![tensor(&name("gate_up_proj"), &[4, 3, 2], 0)]).expect("made");
+        let (names, shape, words) = of(&tensors, words);
+        assert_eq!(names, [name("gate_proj.weight"), name("up_proj.weight")]);
+        assert_eq!((&shape[..], &words[..]), (&[3, 2, 2][..], &[0, 4, 8, 2, 6, 10, 12, 16, 20, 14, 18, 22][..]));
+        let (tensors, words) = made(config.clone(), vec![tensor(&name("down_proj"), &[2, 3, 2], 0)]).expect("made");
+        let (names, shape, words) = of(&tensors, words);
+        assert_eq!(names, [name("down_proj.weight")]);
+        assert_eq!((&shape[..], &words[..]), (&[3, 2, 2][..], &[0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11][..]));
+        let bias = tensor(&name("gate_up_proj_bias"), &[4, 2], 0);
+        let (tensors, words) = made(config.clone(), vec![bias]).expect("made");
+        let (names, shape, words) = of(&tensors, words);
+        assert_eq!(names, [name("gate_proj.bias"), name("up_proj.bias")]);
+        assert_eq!((&shape[..], &words[..]), (&[2, 2][..], &[0, 2, 4, 6][..]));
+        let odd = made(config, vec![tensor(&name("gate_up_proj"), &[5, 3, 1], 0)]).expect_err("refused").to_string();
+        assert!(odd.contains("experts of another form"), "{odd}");
+    }
+
+    #[test]
+    fn blocks_and_scales_of_gpt_oss_are_mxfp4() {
+        let bytes_of = |what: &str, shape: &[u64], offset: u64| {
+            let (dtype, bytes) = (Dtype::from_name("U8").expect("a type"), shape.iter().product());
+            let name = format!("model.layers.0.mlp.experts.{what}");
+            Tensor { name, dtype, shape: shape.to_vec(), bytes, offset, file: 0 }
+        };
+        // one expert of 4 rows of 2 blocks: 8 scales, then 8 times 16 bytes of codes
+        let bytes: Vec<u8> = (0..136).map(|i| if i < 8 { 120 + i } else { i }).collect();
+        let (scales, blocks) =
+            (bytes_of("gate_up_proj_scales", &[2, 4, 1], 0), bytes_of("gate_up_proj_blocks", &[16, 2, 4, 1], 8));
+        let config = serde_json::json!({"model_type": "gpt_oss"});
+        let source = || vec![Source::bytes("x", bytes.clone().into())];
+        let (tensors, sources) = resolve(&config, vec![scales.clone(), blocks.clone()], source()).expect("made");
+        assert_eq!((tensors.len(), &tensors[1].shape[..], tensors[1].bytes), (2, &[64, 2, 1][..], 68));
+        let mut up = vec![0; 68];
+        // in two reads, as the loader may
+        let (a, b) = up.split_at_mut(20);
+        sources[0].read_at(tensors[1].offset, a, &String::new).expect("there");
+        sources[0].read_at(tensors[1].offset + 20, b, &String::new).expect("there");
+        for (n, row, block) in [(0, 1, 0), (1, 1, 1), (2, 3, 0), (3, 3, 1)] {
+            let at = row * 2 + block;
+            let pairs: &[u8; 16] = bytes[8 + 16 * at..][..16].try_into().expect("16 bytes");
+            let expected = BlockMXFP4::from_pairs(bytes[at], pairs);
+            assert_eq!(up[17 * n..][..17], *bytemuck::bytes_of(&expected), "row {row}, block {block}");
+        }
+        // without the scales, and with those of another shape
+        assert!(resolve(&config, vec![blocks.clone()], source()).is_err());
+        assert!(resolve(&config, vec![Tensor { shape: vec![4, 2, 1], ..scales }, blocks], source()).is_err());
+    }
+
+    #[test]
     fn norms_of_heads_are_joined_in_their_order() {
         let part = |n: usize, at| tensor(&format!("model.layers.1.self_attn.k_layernorm.norms.{n}.weight"), &[2], at);
         let config = serde_json::json!({"model_type": "stablelm"});
