@@ -321,14 +321,7 @@ fn config(model: &Model) -> Value {
             let [short, long] = model.longrope_factors();
             json!({"type": "longrope", "short_factor": short, "long_factor": long})
         }
-        Rope::Yarn => {
-            let mut yarn = json!({"rope_type": "yarn", "factor": model.factor(),
-                "original_max_position_embeddings": model.original});
-            if s.arch == Arch::GptOss {
-                yarn["truncate"] = false.into();
-            }
-            yarn
-        }
+        Rope::Yarn => yarn(model),
         Rope::Linear => json!({"rope_type": "linear", "factor": model.factor()}),
         Rope::Llama3 => json!({"rope_type": "llama3", "factor": model.factor(), "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": model.original}),
@@ -394,6 +387,16 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// What a directory says of yarn.
+fn yarn(model: &Model) -> Value {
+    let mut yarn = json!({"rope_type": "yarn", "factor": model.factor(),
+        "original_max_position_embeddings": model.original});
+    if model.shape.arch == Arch::GptOss {
+        yarn["truncate"] = false.into();
+    }
+    yarn
 }
 
 /// A tensor of gpt-oss's experts: elements of gate and of up in turns, matrices transposed.

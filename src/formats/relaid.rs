@@ -67,6 +67,9 @@ struct Made {
     order: Order,
 }
 
+/// A matrix turned around: the start of its tensor and which of its matrices it is; its bytes.
+type Turned = ((u64, usize), Arc<Vec<u8>>);
+
 /// A file with its made tensors behind its end.
 struct Lengthened {
     all: Arc<Vec<Source>>,
@@ -74,8 +77,8 @@ struct Lengthened {
     file: usize,
     /// in the order of their starts
     made: Vec<Made>,
-    /// the start of the tensor of which a matrix was turned last, its number, and its bytes: it is read piece after piece
-    turned: Mutex<Option<((u64, usize), Arc<Vec<u8>>)>>,
+    /// the last one, which is read piece after piece
+    turned: Mutex<Option<Turned>>,
 }
 
 impl Generated for Lengthened {
@@ -555,7 +558,7 @@ mod tests {
         let source = || vec![Source::bytes("x", bytes.clone().into())];
         let (tensors, sources) = resolve(&config, vec![scales.clone(), blocks.clone()], source()).expect("made");
         assert_eq!((tensors.len(), &tensors[1].shape[..], tensors[1].bytes), (2, &[64, 2, 1][..], 68));
-        let mut up = vec![0; 68];
+        let mut up = [0; 68];
         // in two reads, as the loader may
         let (a, b) = up.split_at_mut(20);
         sources[0].read_at(tensors[1].offset, a, &String::new).expect("there");

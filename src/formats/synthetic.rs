@@ -561,7 +561,7 @@ impl Shape {
             add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
         }
         // of gpt-oss such that some are clamped
-        let sharp = if self.arch == Arch::GptOss { 4.0 } else { 1.0 };
+        let sharp = if self.arch == Arch::GptOss { 8.0 } else { 1.0 };
         add(b("ffn_gate_exps.weight"), n * width, dim, sharp * root(dim), Role::Plain);
         add(b("ffn_up_exps.weight"), n * width, dim, sharp * root(dim), Role::Plain);
         add(b("ffn_down_exps.weight"), n * dim, width, residual * 2.0 * root(width), Role::Raised(i));

@@ -12,6 +12,7 @@ use isobit::internals::fuse::Fuse;
 use isobit::internals::generate::tokenizer::Tokenizer;
 use isobit::internals::generate::verify::{Report, Script, argmax, prompt, verify};
 use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::hyper::RopeScaling;
 use isobit::internals::models::{Experts, Hyper, PlanOptions, Rotation};
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::{Device, Op};
@@ -273,7 +274,7 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         h.experts.as_mut().expect("a mixture")
     }
     type Change = fn(&mut Hyper);
-    let cases: [(&str, Change); 9] = [
+    let cases: [(&str, Change); 10] = [
         ("mixtral", |h| experts(h).normalise = false),
         ("qwen2moe", |h| experts(h).normalise = true),
         ("qwen3moe", |h| experts(h).used = 2),
@@ -281,8 +282,17 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         ("glm4moe", |h| experts(h).scale = 1.52),
         ("glm4moe", |h| experts(h).groups = (2, 1)),
         ("gptoss", |h| experts(h).limit = 8.0),
-        ("gptoss", |h| experts(h).chosen = false),
+        // over all and not divided; divided it is the same
+        ("gptoss", |h| {
+            experts(h).chosen = false;
+            experts(h).normalise = false;
+        }),
         ("gptoss", |h| h.window_layers.iter_mut().for_each(|w| *w = !*w)),
+        ("gptoss", |h| {
+            if let RopeScaling::Yarn { beta_fast, .. } = &mut h.rope_scaling {
+                *beta_fast = 31.0;
+            }
+        }),
     ];
     for (name, change) in cases {
         let r = recorded(name);
@@ -296,6 +306,52 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         println!("{name}: worst KL {worst:.2e}");
         assert!(worst > 1e-7, "{name}: {worst:e}");
     }
+}
+
+#[test]
+fn the_comparison_sees_sinks_and_biases_of_gpt_oss() {
+    let r = recorded("gptoss");
+    // a sink so low weighs nothing
+    for (part, value) in [
+        (".self_attn.sinks", -1e4f32),
+        (".self_attn.o_proj.bias", 0.0),
+        (".mlp.router.bias", 0.0),
+        (".mlp.experts.gate_up_proj_bias", 0.0),
+        (".mlp.experts.down_proj_bias", 0.0),
+    ] {
+        let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
+        let mut set = 0;
+        for entry in std::fs::read_dir(&path).expect("a directory") {
+            let file = entry.expect("an entry").path();
+            if file.extension().is_some_and(|e| e == "safetensors") {
+                set += set_floats(&file, part, value);
+            }
+        }
+        assert_eq!(set, 4, "{part}: one tensor of each layer");
+        let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
+        let found: Vec<Vec<f32>> = found.into_iter().step_by(r.every).collect();
+        let (worst, ..) = distance(&r.logits, &found);
+        println!("{part}: worst KL {worst:.2e}");
+        assert!(worst > 1e-7, "{part}: {worst:e}");
+    }
+}
+
+/// Sets every element of the F32 tensors whose names end in `part`; how many tensors those are.
+fn set_floats(file: &Path, part: &str, value: f32) -> usize {
+    let mut bytes = std::fs::read(file).expect("a file");
+    let head = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).expect("a header");
+    let mut set = 0;
+    for (name, tensor) in json.as_object().expect("tensors") {
+        if name.ends_with(part) {
+            assert_eq!(tensor["dtype"], "F32", "{name}");
+            let at = |i: usize| 8 + head + tensor["data_offsets"][i].as_u64().expect("an offset") as usize;
+            bytes[at(0)..at(1)].chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&value.to_le_bytes()));
+            set += 1;
+        }
+    }
+    std::fs::write(file, bytes).expect("written");
+    set
 }
 
 /// Rows of a step of tokens of a mixture do not depend on which tokens are computed with them.
