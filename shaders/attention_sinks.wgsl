@@ -20,6 +20,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         let head = i / words;
         let e = i - head * words;
         let first = select(0.0, 1.0, e == 1u);
-        carried[wid.y * p.heads * words + i] = bitcast<f32>(select(bitcast<u32>(first), bitcast<u32>(sinks[head]), e == 0u));
+        carried[wid.y * p.heads * words + i] = bitcast<f32>(select(bitcast<u32>(first), bitcast<u32>(canon(sinks[head])), e == 0u));
     }
 }

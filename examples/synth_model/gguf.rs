@@ -120,6 +120,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
     let rule = match s.arch {
         Arch::ChatGlm => "chatglm-bpe",
         Arch::Glm4 | Arch::Glm4Moe => "glm4",
+        Arch::GptOss => "gpt-4o",
         Arch::SmolLm3 => "llama-bpe",
         Arch::Olmo2 => "dbrx",
         Arch::Exaone4 => "exaone4",

@@ -37,6 +37,12 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         "attn_q_norm" => "self_attn.q_norm",
         "attn_k_norm" => "self_attn.k_norm",
         "attn_output" => "self_attn.o_proj",
+        // no suffix
+        "attn_sinks" => return Some(format!("model.layers.{layer}.self_attn.sinks")),
+        _ if arch == Arch::GptOss && what.ends_with("_exps") => {
+            let end = if suffix == "bias" { "_bias" } else { "" };
+            return Some(format!("model.layers.{layer}.{}{end}", mixture(what, arch)?));
+        }
         _ if matches!(what, "ffn_gate_inp" | "exp_probs_b") || what.contains("exp") => mixture(what, arch)?,
         "post_attention_norm" if arch == Arch::Glm4 => "post_self_attn_layernorm",
         "post_attention_norm" => "post_attention_layernorm",
@@ -69,6 +75,7 @@ fn mixture(what: &str, arch: Arch) -> Option<&'static str> {
             "block_sparse_moe.input_linear",
             "block_sparse_moe.output_linear",
         ],
+        Arch::GptOss => ["mlp.router", "mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
         _ => ["mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj", "mlp.experts.#.down_proj"],
     };
     Some(match (what, arch) {
@@ -228,6 +235,7 @@ fn config(model: &Model) -> Value {
         Arch::GraniteMoe if s.experts.shared > 0 => "GraniteMoeSharedForCausalLM",
         Arch::GraniteMoe => "GraniteMoeForCausalLM",
         Arch::Glm4Moe => "Glm4MoeForCausalLM",
+        Arch::GptOss => "GptOssForCausalLM",
         Arch::StarCoder2 => "Starcoder2ForCausalLM",
         Arch::StableLm => "StableLmForCausalLM",
         Arch::Cohere2 => "Cohere2ForCausalLM",
@@ -251,6 +259,7 @@ fn config(model: &Model) -> Value {
     });
     if s.dim != s.heads * s.head_dim
         || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma2 | Arch::Gemma3)
+        || s.arch == Arch::GptOss
     {
         c["head_dim"] = s.head_dim.into();
     }
@@ -312,8 +321,7 @@ fn config(model: &Model) -> Value {
             let [short, long] = model.longrope_factors();
             json!({"type": "longrope", "short_factor": short, "long_factor": long})
         }
-        Rope::Yarn => json!({"rope_type": "yarn", "factor": model.factor(),
-            "original_max_position_embeddings": model.original}),
+        Rope::Yarn => yarn(model),
         Rope::Linear => json!({"rope_type": "linear", "factor": model.factor()}),
         Rope::Llama3 => json!({"rope_type": "llama3", "factor": model.factor(), "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": model.original}),
@@ -336,12 +344,13 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
         Arch::Qwen2Moe => "qwen2_moe",
         Arch::Qwen3Moe => "qwen3_moe",
         Arch::Glm4Moe => "glm4_moe",
+        Arch::GptOss => "gpt_oss",
         other => other.name(),
     };
     c["model_type"] = model_type.into();
     c["num_experts_per_tok"] = e.used.into();
     let count = match s.arch {
-        Arch::Llama | Arch::GraniteMoe => "num_local_experts",
+        Arch::Llama | Arch::GraniteMoe | Arch::GptOss => "num_local_experts",
         Arch::Glm4Moe => "n_routed_experts",
         _ => "num_experts",
     };
@@ -350,6 +359,11 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
         c["sliding_window"] = Value::Null;
     } else if s.arch == Arch::GraniteMoe {
         c["shared_intermediate_size"] = e.shared.into();
+    } else if s.arch == Arch::GptOss {
+        c["intermediate_size"] = e.width.into();
+        c["attention_bias"] = true.into();
+        c["swiglu_limit"] = 7.0.into();
+        c["sliding_window"] = s.window.max(1).into();
     } else {
         c["moe_intermediate_size"] = e.width.into();
     }
@@ -375,6 +389,37 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
     }
 }
 
+/// What a directory says of yarn.
+fn yarn(model: &Model) -> Value {
+    let mut yarn = json!({"rope_type": "yarn", "factor": model.factor(),
+        "original_max_position_embeddings": model.original});
+    if model.shape.arch == Arch::GptOss {
+        yarn["truncate"] = false.into();
+    }
+    yarn
+}
+
+/// A tensor of gpt-oss's experts: elements of gate and of up in turns, matrices transposed.
+fn interleaved(model: &Model, whole: &Whole) -> Result<Vec<u8>> {
+    let in_turns = if whole.name.contains("gate_up") { 2 } else { 1 };
+    let mut out = Vec::new();
+    for parts in whole.parts.chunks(in_turns) {
+        let mut bytes = vec![vec![]; parts.len()];
+        for (bytes, t) in bytes.iter_mut().zip(parts) {
+            write_tensor(bytes, t, model, |row| row)?;
+        }
+        let (rows, cols) = (parts[0].rows, parts[0].cols);
+        let size = bytes[0].len() / (rows * cols);
+        let turned = whole.dims.len() == 3;
+        for i in 0..rows * cols {
+            // the row's number runs first
+            let at = if turned { i % rows * cols + i / rows } else { i };
+            bytes.iter().for_each(|b| out.extend_from_slice(&b[at * size..][..size]));
+        }
+    }
+    Ok(out)
+}
+
 /// One safetensors file of these tensors.
 fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
     let dtype = match model.mix {
@@ -382,6 +427,7 @@ fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
         Mix::Bf16 => "BF16",
         _ => "F32",
     };
+    let of_experts = |whole: &Whole| model.shape.arch == Arch::GptOss && whole.name.contains("mlp.experts.");
     let mut head = serde_json::Map::new();
     head.insert("__metadata__".into(), json!({"format": "pt"}));
     let mut end = 0;
@@ -392,6 +438,11 @@ fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
         if whole.parts.iter().any(|t| layernormed::is_transposed(model, t)) {
             dims.reverse();
         }
+        match dims[..] {
+            [n, rows, cols] if of_experts(whole) => dims = vec![n, cols, rows],
+            [n, cols] if of_experts(whole) => dims = vec![n / whole.parts.len(), cols * whole.parts.len()],
+            _ => {}
+        }
         head.insert(whole.name.clone(), json!({"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}));
     }
     let mut text = serde_json::to_vec(&Value::Object(head))?;
@@ -399,22 +450,33 @@ fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
     let mut file = File::create(path)?;
     file.write_all(&(text.len() as u64).to_le_bytes())?;
     file.write_all(&text)?;
-    for t in shard.iter().flat_map(|whole| &whole.parts) {
-        let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
-        let head_dim = model.shape.head_dim as usize;
-        if model.shape.arch.has_layer_norm() {
-            let mut bytes = Vec::new();
-            write_tensor(&mut bytes, t, model, |row| layernormed::source_row(model, t, row))?;
-            if layernormed::is_transposed(model, t) {
-                let size = bytes.len() / (t.rows * t.cols);
-                let at = |r: usize, c: usize| (r * t.cols + c) * size;
-                let turned = (0..t.cols).flat_map(|c| (0..t.rows).map(move |r| at(r, c)));
-                bytes = turned.flat_map(|at| bytes[at..at + size].to_vec()).collect();
-            }
-            file.write_all(&bytes)?;
+    for whole in shard {
+        if of_experts(whole) {
+            file.write_all(&interleaved(model, whole)?)?;
             continue;
         }
-        write_tensor(&mut file, t, model, |row| if pairs { paired_row(model.shape.arch, head_dim, row) } else { row })?;
+        for t in &whole.parts {
+            let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
+            let head_dim = model.shape.head_dim as usize;
+            if model.shape.arch.has_layer_norm() {
+                let mut bytes = Vec::new();
+                write_tensor(&mut bytes, t, model, |row| layernormed::source_row(model, t, row))?;
+                if layernormed::is_transposed(model, t) {
+                    let size = bytes.len() / (t.rows * t.cols);
+                    let at = |r: usize, c: usize| (r * t.cols + c) * size;
+                    let turned = (0..t.cols).flat_map(|c| (0..t.rows).map(move |r| at(r, c)));
+                    bytes = turned.flat_map(|at| bytes[at..at + size].to_vec()).collect();
+                }
+                file.write_all(&bytes)?;
+                continue;
+            }
+            write_tensor(
+                &mut file,
+                t,
+                model,
+                |row| if pairs { paired_row(model.shape.arch, head_dim, row) } else { row },
+            )?;
+        }
     }
     Ok(file.sync_all()?)
 }

@@ -14,6 +14,13 @@ const QWEN_SPLIT: &str =
 /// How GLM-4 does.
 const GLM_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// How gpt-oss does.
+const GPT4O_SPLIT: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+
 /// `token_type` of GGUF
 pub const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
@@ -55,6 +62,7 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => {
             byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"])
         }
+        Arch::GptOss => byte_level(n, &["<|startoftext|>", "<|return|>", "<|endoftext|>"]),
         Arch::SmolLm3 => byte_level(n, &["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]),
         Arch::Exaone4 => byte_level(n, &["[BOS]", "[|user|]", "[|endofturn|]"]),
         Arch::Cohere2 | Arch::CommandR => {
@@ -180,7 +188,11 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     let space = SPACE.to_string();
     let rules = if is_bpe {
         let is_qwen = matches!(arch, Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe);
-        let regex = if is_qwen || arch == Arch::StableLm { QWEN_SPLIT } else { GLM_SPLIT };
+        let regex = match arch {
+            _ if is_qwen || arch == Arch::StableLm => QWEN_SPLIT,
+            Arch::GptOss => GPT4O_SPLIT,
+            _ => GLM_SPLIT,
+        };
         let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         // GPT-2's, which comes with the byte level itself
         let words = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});

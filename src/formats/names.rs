@@ -49,7 +49,7 @@ const NORMS_AFTER: [(&[&str], Names); 6] = [
 
 /// Names that only architectures with experts have, and those of them that mean something else elsewhere; they go before
 /// [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 4] = [
+const EXPERTS: [(&[&str], Names); 5] = [
     (
         &["llama"],
         &[
@@ -80,6 +80,18 @@ const EXPERTS: [(&[&str], Names); 4] = [
             ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
             ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
             ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+        ],
+    ),
+    (
+        // matrices of experts as `relaid` calls them
+        &["gpt-oss"],
+        &[
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("self_attn.sinks", "attn_sinks"),
+            ("mlp.router", "ffn_gate_inp"),
+            ("mlp.experts.gate_proj", "ffn_gate_exps"),
+            ("mlp.experts.up_proj", "ffn_up_exps"),
+            ("mlp.experts.down_proj", "ffn_down_exps"),
         ],
     ),
     (

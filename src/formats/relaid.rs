@@ -1,13 +1,17 @@
 //! Directories whose tensors lie otherwise than the engine has them: GPT-2's matrices, which are transposed, Falcon's queries,
-//! keys and values, which are grouped, and StableLM's norms of heads, each a tensor of its own.
+//! keys and values, which are grouped, StableLM's norms of heads, each a tensor of its own, and gpt-oss's experts, transposed
+//! or of MXFP4 in two tensors, in which rows of gate and of up take turns.
 //!
 //! Such a tensor becomes one that lies behind the end of its file, under the name that a llama's has: a read there takes the
 //! bytes from the file and puts them in order. GPT-2's and Falcon's other tensors are renamed alone. What a directory has
 //! under the new names already, since isobit wrote it, stays as it is.
 
 use super::Tensor;
+use super::dtype::Dtype;
 use super::error::{FormatError, quote};
 use super::source::{Generated, Source};
+use crate::blocks::BlockType;
+use crate::blocks::mxfp4::BlockMXFP4;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,8 +21,43 @@ use std::sync::{Arc, Mutex};
 enum Order {
     /// pieces of files, one after the other
     Pieces(Vec<(usize, Range<u64>)>),
-    /// a matrix of `rows` rows of `cols` elements of `size` bytes, its columns to be rows
-    Transposed { at: u64, rows: usize, cols: usize, size: usize },
+    /// matrices of which columns become rows
+    Transposed(Columns),
+    /// every second element of `size` bytes, the first of them at `at`
+    Seconds { at: u64, size: u64 },
+    /// rows of MXFP4
+    Pairs(Pairs),
+}
+
+/// Matrices of `rows` rows of `cols` elements of `size` bytes, of which column `first` and each `step` behind it become rows.
+#[derive(Clone, Copy)]
+struct Columns {
+    at: u64,
+    rows: usize,
+    cols: usize,
+    size: usize,
+    first: usize,
+    step: usize,
+}
+
+impl Columns {
+    /// Bytes that a matrix becomes.
+    fn bytes(&self) -> usize {
+        self.cols / self.step * self.rows * self.size
+    }
+}
+
+/// Rows of MXFP4 whose scales (a byte for each block) and codes (16 bytes) lie in two tensors: row `first` and each `step`
+/// behind it.
+#[derive(Clone, Copy)]
+struct Pairs {
+    /// (file, place)
+    blocks: (usize, u64),
+    scales: (usize, u64),
+    /// blocks in a row
+    row: usize,
+    first: u64,
+    step: u64,
 }
 
 struct Made {
@@ -28,6 +67,9 @@ struct Made {
     order: Order,
 }
 
+/// A matrix turned around: the start of its tensor and which of its matrices it is; its bytes.
+type Turned = ((u64, usize), Arc<Vec<u8>>);
+
 /// A file with its made tensors behind its end.
 struct Lengthened {
     all: Arc<Vec<Source>>,
@@ -35,8 +77,8 @@ struct Lengthened {
     file: usize,
     /// in the order of their starts
     made: Vec<Made>,
-    /// the start of the tensor that was turned last, and its bytes: it is read piece after piece
-    turned: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+    /// the last one, which is read piece after piece
+    turned: Mutex<Option<Turned>>,
 }
 
 impl Generated for Lengthened {
@@ -67,34 +109,75 @@ impl Generated for Lengthened {
                     (skip, done) = (0, done + n);
                 }
             }
-            &Order::Transposed { at, rows, cols, size } => {
-                let bytes = self.turned(m, at, [rows, cols, size])?;
-                let skip = skip as usize;
-                out.copy_from_slice(&bytes[skip..skip + out.len()]);
+            Order::Transposed(columns) => {
+                // a read is within a tensor that is there, so that its places are numbers of this machine
+                let (mut skip, mut done, size) = (skip as usize, 0, columns.bytes().max(1));
+                while done < out.len() {
+                    let (number, within) = (skip / size, skip % size);
+                    let bytes = self.turned(m.start, columns, number)?;
+                    let n = (size - within).min(out.len() - done);
+                    out[done..done + n].copy_from_slice(&bytes[within..within + n]);
+                    (skip, done) = (skip + n, done + n);
+                }
             }
+            &Order::Seconds { at, size } => {
+                // whole elements: what else is asked for of them is not floats
+                let (first, size) = (skip / size, size as usize);
+                let n = (skip as usize % size + out.len()).div_ceil(size);
+                let mut from = vec![0; (2 * n).saturating_sub(1) * size];
+                file.read_at(at + 2 * first * size as u64, &mut from, &place)?;
+                let bytes: Vec<u8> = from.chunks(size).step_by(2).flatten().copied().collect();
+                out.copy_from_slice(&bytes[skip as usize % size..][..out.len()]);
+            }
+            Order::Pairs(pairs) => self.pairs(pairs, skip as usize, out)?,
         }
         Ok(())
     }
 }
 
 impl Lengthened {
-    /// A transposed tensor, whole.
-    fn turned(&self, m: &Made, at: u64, [rows, cols, size]: [usize; 3]) -> Result<Arc<Vec<u8>>, FormatError> {
+    /// Matrix `number` of a transposed tensor that begins at `start`.
+    fn turned(&self, start: u64, c: &Columns, number: usize) -> Result<Arc<Vec<u8>>, FormatError> {
         let mut kept = self.turned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((_, bytes)) = kept.as_ref().filter(|(start, _)| *start == m.start) {
+        if let Some((_, bytes)) = kept.as_ref().filter(|(of, _)| *of == (start, number)) {
             return Ok(bytes.clone());
         }
-        let mut from = vec![0; rows * cols * size];
+        let mut from = vec![0; c.rows * c.cols * c.size];
+        let at = c.at + (number * from.len()) as u64;
         self.all[self.file].read_at(at, &mut from, &|| format!("byte {at}"))?;
-        let mut to = vec![0; from.len()];
-        for (c, row) in to.chunks_exact_mut((rows * size).max(1)).enumerate() {
-            for (r, e) in row.chunks_exact_mut(size).enumerate() {
-                e.copy_from_slice(&from[(r * cols + c) * size..][..size]);
+        let mut to = vec![0; c.bytes()];
+        for (i, row) in to.chunks_exact_mut((c.rows * c.size).max(1)).enumerate() {
+            let column = c.first + i * c.step;
+            for (r, e) in row.chunks_exact_mut(c.size).enumerate() {
+                e.copy_from_slice(&from[(r * c.cols + column) * c.size..][..c.size]);
             }
         }
         let to = Arc::new(to);
-        *kept = Some((m.start, to.clone()));
+        *kept = Some(((start, number), to.clone()));
         Ok(to)
+    }
+
+    /// Bytes of the rows that `p` makes, from byte `skip` of them on.
+    fn pairs(&self, p: &Pairs, skip: usize, out: &mut [u8]) -> Result<(), FormatError> {
+        let size = p.row * size_of::<BlockMXFP4>();
+        let (mut skip, mut done) = (skip, 0);
+        let (mut codes, mut scales, mut row) = (vec![0; 16 * p.row], vec![0; p.row], Vec::with_capacity(size));
+        while done < out.len() {
+            let number = p.first + p.step * (skip / size) as u64;
+            for (tensor, bytes) in [(p.blocks, &mut codes), (p.scales, &mut scales)] {
+                let at = tensor.1 + number * bytes.len() as u64;
+                self.all[tensor.0].read_at(at, bytes, &|| format!("byte {at}"))?;
+            }
+            row.clear();
+            for (e, pairs) in scales.iter().zip(codes.as_chunks().0) {
+                row.extend_from_slice(bytemuck::bytes_of(&BlockMXFP4::from_pairs(*e, pairs)));
+            }
+            let within = skip % size;
+            let n = (size - within).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&row[within..within + n]);
+            (skip, done) = (skip + n, done + n);
+        }
+        Ok(())
     }
 }
 
@@ -108,6 +191,8 @@ enum Fate {
     Turned(String),
     /// another name, and its rows lie in groups of so many heads of queries, then one of keys and one of values
     Grouped(String, u64),
+    /// of gpt-oss's experts: other tensors, with other rows
+    Experts,
     /// part `n` of a tensor of this name
     Part(String, usize),
     /// what no model is made of
@@ -194,6 +279,70 @@ fn of_stablelm(name: &str) -> Fate {
     Fate::Same
 }
 
+fn of_gpt_oss(name: &str) -> Fate {
+    let Some((l, rest)) = layer(name, &["model.layers."]) else { return Fate::Same };
+    if rest == "self_attn.sinks" {
+        return Fate::Renamed(format!("{name}.weight"));
+    }
+    match rest.strip_prefix("mlp.experts.") {
+        Some("down_proj_bias") => Fate::Renamed(format!("model.layers.{l}.mlp.experts.down_proj.bias")),
+        Some("gate_up_proj" | "gate_up_proj_bias" | "gate_up_proj_blocks" | "down_proj" | "down_proj_blocks") => {
+            Fate::Experts
+        }
+        // read with the codes
+        Some("gate_up_proj_scales" | "down_proj_scales") => Fate::Dropped,
+        _ => Fate::Same,
+    }
+}
+
+/// A tensor of experts as the engine has it.
+struct Expert {
+    /// what it is made of, with its type
+    like: Tensor,
+    name: String,
+    shape: Vec<u64>,
+    order: Order,
+    bytes: u64,
+}
+
+/// What a tensor of gpt-oss's experts becomes: gate's rows, or columns where matrices are transposed, are the first and every
+/// second one from there, up's those between. `scales`: those of MXFP4, by the name before `_scales`. `None`: it has another
+/// form.
+fn of_experts(t: &Tensor, scales: &BTreeMap<String, Tensor>) -> Option<Vec<Expert>> {
+    let (stem, what) = t.name.rsplit_once('.')?;
+    let names: &[&str] = if what.starts_with("gate_up") { &["gate_proj", "up_proj"] } else { &["down_proj"] };
+    let step = names.len() as u64;
+    let size = || Some(t.dtype.block().filter(|b| b.is_float())?.bytes());
+    let expert = |(i, name): (usize, &&str)| {
+        let (suffix, like, shape, order, bytes);
+        if what.ends_with("_bias") {
+            let &[both, n] = &t.shape[..] else { return None };
+            let size = size()? as u64;
+            (suffix, like) = ("bias", t.clone());
+            (shape, bytes) = (vec![both.is_multiple_of(step).then_some(both / step)?, n], t.bytes / step);
+            order = Order::Seconds { at: t.offset + i as u64 * size, size };
+        } else if let Some(matrices) = t.name.strip_suffix("_blocks") {
+            let &[16, row, rows, n] = &t.shape[..] else { return None };
+            let of = scales.get(matrices).filter(|s| s.shape == [row, rows, n] && s.bytes * 16 == t.bytes)?;
+            let rows = rows.is_multiple_of(step).then_some(rows / step)?;
+            (suffix, like) = ("weight", Tensor { dtype: Dtype::from_block(BlockType::MXFP4)?, ..t.clone() });
+            (shape, bytes) =
+                (vec![row.checked_mul(32)?, rows, n], t.bytes / 16 / step * size_of::<BlockMXFP4>() as u64);
+            let (blocks, scales) = ((t.file, t.offset), (of.file, of.offset));
+            order = Order::Pairs(Pairs { blocks, scales, row: usize::try_from(row).ok()?, first: i as u64, step });
+        } else {
+            let &[columns, rows, n] = &t.shape[..] else { return None };
+            let (size, [rows, cols]) = (size()?, [rows, columns].map(|n| n as usize));
+            (suffix, like) = ("weight", t.clone());
+            let kept = columns.is_multiple_of(step).then_some(columns / step)?;
+            (shape, bytes) = (vec![rows as u64, kept, n], t.bytes / step);
+            order = Order::Transposed(Columns { at: t.offset, rows, cols, size, first: i, step: step as usize });
+        }
+        Some(Expert { like, name: format!("{stem}.{name}.{suffix}"), shape, order, bytes })
+    };
+    names.iter().enumerate().map(expert).collect()
+}
+
 /// Heads of queries to a head of keys and one of values, which lie in the rows of one tensor group after group; `None`: all
 /// queries are first.
 fn falcon_groups(config: &Value) -> Option<u64> {
@@ -206,7 +355,7 @@ fn falcon_groups(config: &Value) -> Option<u64> {
 
 /// Whether a config is of a model whose tensors lie otherwise.
 pub(super) fn is_one(config: &Value) -> bool {
-    ["gpt2", "falcon", "stablelm"].iter().any(|name| config["model_type"] == *name)
+    ["gpt2", "falcon", "stablelm", "gpt_oss"].iter().any(|name| config["model_type"] == *name)
 }
 
 /// The tensors of a directory of one of these models as the engine has them, and its files with what was made of them behind
@@ -225,6 +374,10 @@ pub(super) fn resolve(
     let mut ends: Vec<u64> = sources.iter().map(Source::len).collect();
     let mut out = Vec::with_capacity(tensors.len());
     let mut parts: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
+    let scales: BTreeMap<String, Tensor> = tensors
+        .iter()
+        .filter_map(|t| Some((t.name.strip_suffix("_scales").filter(|_| model == "gpt_oss")?.to_string(), t.clone())))
+        .collect();
     let mut add = |t: &Tensor, name: String, shape: Vec<u64>, order: Order, bytes: u64| {
         let start = ends[t.file];
         ends[t.file] = start.saturating_add(bytes);
@@ -239,6 +392,7 @@ pub(super) fn resolve(
             "gpt2" => of_gpt2(&t.name),
             "falcon" => of_falcon(&t.name, groups),
             "stablelm" => of_stablelm(&t.name),
+            "gpt_oss" => of_gpt_oss(&t.name),
             _ => Fate::Same,
         };
         match fate {
@@ -256,7 +410,9 @@ pub(super) fn resolve(
                     ));
                 };
                 // both are below the bytes of a file that is there
-                let order = Order::Transposed { at: t.offset, rows: rows as usize, cols: cols as usize, size };
+                let [rows_, cols_] = [rows, cols].map(|n| n as usize);
+                let columns = Columns { at: t.offset, rows: rows_, cols: cols_, size, first: 0, step: 1 };
+                let order = Order::Transposed(columns);
                 out.push(add(&t, name, vec![rows, cols], order, t.bytes));
             }
             Fate::Grouped(name, queries) => {
@@ -276,6 +432,13 @@ pub(super) fn resolve(
                 };
                 let pieces = starts(0, queries).chain(starts(queries, 1)).chain(starts(queries + 1, 1)).collect();
                 out.push(add(&t, name, t.shape.clone(), Order::Pieces(pieces), t.bytes));
+            }
+            Fate::Experts => {
+                let Some(made) = of_experts(&t, &scales) else {
+                    let found = format!("{} of shape {:?}", t.dtype, t.shape);
+                    return Err(wrong("experts of another form", "matrices of floats, or blocks and scales", found));
+                };
+                out.extend(made.into_iter().map(|e| add(&e.like, e.name, e.shape, e.order, e.bytes)));
             }
             Fate::Part(name, n) => {
                 parts.entry(name).or_default().insert(n, t);
@@ -352,6 +515,63 @@ mod tests {
         assert_eq!(words, [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]);
         let error = made(config, vec![tensor(name, &[1, 15], 0)]).expect_err("refused").to_string();
         assert!(error.contains("groups of 8 rows"), "{error}");
+    }
+
+    #[test]
+    fn gate_and_up_of_gpt_oss_which_take_turns_are_two() {
+        let config = serde_json::json!({"model_type": "gpt_oss"});
+        let name = |what: &str| format!("model.layers.3.mlp.experts.{what}");
+        let of = |tensors: &[Tensor], words: Vec<u32>| -> (Vec<String>, Vec<u64>, Vec<u32>) {
+            let names = tensors.iter().map(|t| t.name.clone()).collect();
+            (names, tensors[0].shape.clone(), words)
+        };
+        // two experts, each three rows of gate, up, gate, up: [2][3][4]
+        let (tensors, words) = made(config.clone(), vec![tensor(&name("gate_up_proj"), &[4, 3, 2], 0)]).expect("made");
+        let (names, shape, words) = of(&tensors, words);
+        assert_eq!(names, [name("gate_proj.weight"), name("up_proj.weight")]);
+        assert_eq!((&shape[..], &words[..]), (&[3, 2, 2][..], &[0, 4, 8, 2, 6, 10, 12, 16, 20, 14, 18, 22][..]));
+        let (tensors, words) = made(config.clone(), vec![tensor(&name("down_proj"), &[2, 3, 2], 0)]).expect("made");
+        let (names, shape, words) = of(&tensors, words);
+        assert_eq!(names, [name("down_proj.weight")]);
+        assert_eq!((&shape[..], &words[..]), (&[3, 2, 2][..], &[0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11][..]));
+        let bias = tensor(&name("gate_up_proj_bias"), &[4, 2], 0);
+        let (tensors, words) = made(config.clone(), vec![bias]).expect("made");
+        let (names, shape, words) = of(&tensors, words);
+        assert_eq!(names, [name("gate_proj.bias"), name("up_proj.bias")]);
+        assert_eq!((&shape[..], &words[..]), (&[2, 2][..], &[0, 2, 4, 6][..]));
+        let odd = made(config, vec![tensor(&name("gate_up_proj"), &[5, 3, 1], 0)]).expect_err("refused").to_string();
+        assert!(odd.contains("experts of another form"), "{odd}");
+    }
+
+    #[test]
+    fn blocks_and_scales_of_gpt_oss_are_mxfp4() {
+        let bytes_of = |what: &str, shape: &[u64], offset: u64| {
+            let (dtype, bytes) = (Dtype::from_name("U8").expect("a type"), shape.iter().product());
+            let name = format!("model.layers.0.mlp.experts.{what}");
+            Tensor { name, dtype, shape: shape.to_vec(), bytes, offset, file: 0 }
+        };
+        // one expert of 4 rows of 2 blocks: 8 scales, then 8 times 16 bytes of codes
+        let bytes: Vec<u8> = (0..136).map(|i| if i < 8 { 120 + i } else { i }).collect();
+        let (scales, blocks) =
+            (bytes_of("gate_up_proj_scales", &[2, 4, 1], 0), bytes_of("gate_up_proj_blocks", &[16, 2, 4, 1], 8));
+        let config = serde_json::json!({"model_type": "gpt_oss"});
+        let source = || vec![Source::bytes("x", bytes.clone().into())];
+        let (tensors, sources) = resolve(&config, vec![scales.clone(), blocks.clone()], source()).expect("made");
+        assert_eq!((tensors.len(), &tensors[1].shape[..], tensors[1].bytes), (2, &[64, 2, 1][..], 68));
+        let mut up = [0; 68];
+        // in two reads, as the loader may
+        let (a, b) = up.split_at_mut(20);
+        sources[0].read_at(tensors[1].offset, a, &String::new).expect("there");
+        sources[0].read_at(tensors[1].offset + 20, b, &String::new).expect("there");
+        for (n, row, block) in [(0, 1, 0), (1, 1, 1), (2, 3, 0), (3, 3, 1)] {
+            let at = row * 2 + block;
+            let pairs: &[u8; 16] = bytes[8 + 16 * at..][..16].try_into().expect("16 bytes");
+            let expected = BlockMXFP4::from_pairs(bytes[at], pairs);
+            assert_eq!(up[17 * n..][..17], *bytemuck::bytes_of(&expected), "row {row}, block {block}");
+        }
+        // without the scales, and with those of another shape
+        assert!(resolve(&config, vec![blocks.clone()], source()).is_err());
+        assert!(resolve(&config, vec![Tensor { shape: vec![4, 2, 1], ..scales }, blocks], source()).is_err());
     }
 
     #[test]

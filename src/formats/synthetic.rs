@@ -51,6 +51,8 @@ pub enum Arch {
     /// biases on queries, keys and values, half of a head rotated, norms over each head; experts, and one that all tokens
     /// meet
     Glm4Moe,
+    /// gpt-oss
+    GptOss,
     /// layer norms, biases everywhere, gelu without a gate
     StarCoder2,
     /// layer norms, a quarter of a head is rotated; the larger form side by side, with layer norms of each head
@@ -69,7 +71,7 @@ pub enum Arch {
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 23] = [
+    pub const ALL: [Arch; 24] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -86,6 +88,7 @@ impl Arch {
         Arch::Qwen3Moe,
         Arch::GraniteMoe,
         Arch::Glm4Moe,
+        Arch::GptOss,
         Arch::StarCoder2,
         Arch::StableLm,
         Arch::Cohere2,
@@ -114,6 +117,7 @@ impl Arch {
             Arch::Qwen3Moe => "qwen3moe",
             Arch::GraniteMoe => "granitemoe",
             Arch::Glm4Moe => "glm4moe",
+            Arch::GptOss => "gpt-oss",
             Arch::StarCoder2 => "starcoder2",
             Arch::StableLm => "stablelm",
             Arch::Cohere2 => "cohere2",
@@ -182,7 +186,7 @@ impl Arch {
 
     /// The name of the norm before the feed-forward.
     fn ffn_norm(self) -> &'static str {
-        if self == Arch::Glm4Moe { "post_attention_norm.weight" } else { "ffn_norm.weight" }
+        if matches!(self, Arch::Glm4Moe | Arch::GptOss) { "post_attention_norm.weight" } else { "ffn_norm.weight" }
     }
 
     /// The RoPE base of made-up checkpoints.
@@ -297,9 +301,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 36] = [
+pub const SHAPES: [Shape; 37] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -348,6 +352,14 @@ pub const SHAPES: [Shape; 36] = [
         [128, 8, 768, 0, 0],
     ),
     mixture(shape("glm4moe-tiny", Arch::Glm4Moe, [256, 3, 512, 4, 2, 512, 512], false), [6, 3, 96, 96, 1]),
+    mixture(
+        Shape {
+            head_dim: 64,
+            window: 128,
+            ..shape("gpt-oss-20b", Arch::GptOss, [2880, 24, 2880, 64, 8, 201_088, 131_072], false)
+        },
+        [32, 4, 2880, 0, 0],
+    ),
     Shape { window: 4096, ..shape("starcoder2-3b", Arch::StarCoder2, [3072, 30, 12_288, 24, 2, 49_152, 16_384], true) },
     shape("stablelm2-1.6b", Arch::StableLm, [2048, 24, 5632, 32, 32, 100_352, 4096], false),
     Shape { window: 4096, ..shape("command-r7b", Arch::Cohere2, [4096, 32, 14_336, 32, 8, 256_000, 131_072], true) },
@@ -455,7 +467,8 @@ impl Shape {
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
                 add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
             }
-            let apart = [Arch::Qwen2, Arch::Qwen2Moe, Arch::Glm4, Arch::Glm4Moe, Arch::StarCoder2, Arch::Phi2];
+            let apart =
+                [Arch::Qwen2, Arch::Qwen2Moe, Arch::Glm4, Arch::Glm4Moe, Arch::GptOss, Arch::StarCoder2, Arch::Phi2];
             if apart.contains(&self.arch) || self.arch == Arch::StableLm && !self.larger {
                 // the keys' biases of trained models are far larger than the keys
                 add(b("attn_q.bias"), 1, q, 1.0, Role::Bias);
@@ -480,8 +493,12 @@ impl Shape {
                 add(b("attn_k_norm.weight"), self.kv_heads.into(), head, 0.3, Role::Norm);
             }
             add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
-            if self.arch.has_biases() {
+            if self.arch.has_biases() || self.arch == Arch::GptOss {
                 add(b("attn_output.bias"), 1, dim, 0.1, Role::Bias);
+            }
+            if self.arch == Arch::GptOss {
+                // as great as the scores
+                add(b("attn_sinks.weight"), 1, self.heads.into(), 2.0, Role::Bias);
             }
             if self.arch.norms_after() {
                 add(b("post_attention_norm.weight"), 1, dim, 0.1, Role::Norm);
@@ -543,9 +560,17 @@ impl Shape {
         if self.arch == Arch::Glm4Moe {
             add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
         }
-        add(b("ffn_gate_exps.weight"), n * width, dim, root(dim), Role::Plain);
-        add(b("ffn_up_exps.weight"), n * width, dim, root(dim), Role::Plain);
+        // of gpt-oss such that some are clamped
+        let sharp = if self.arch == Arch::GptOss { 8.0 } else { 1.0 };
+        add(b("ffn_gate_exps.weight"), n * width, dim, sharp * root(dim), Role::Plain);
+        add(b("ffn_up_exps.weight"), n * width, dim, sharp * root(dim), Role::Plain);
         add(b("ffn_down_exps.weight"), n * dim, width, residual * 2.0 * root(width), Role::Raised(i));
+        if self.arch == Arch::GptOss {
+            add(b("ffn_gate_inp.bias"), 1, n, 0.5, Role::Bias);
+            add(b("ffn_gate_exps.bias"), n, width, 0.5, Role::Bias);
+            add(b("ffn_up_exps.bias"), n, width, 0.5, Role::Bias);
+            add(b("ffn_down_exps.bias"), n, dim, 0.1, Role::Bias);
+        }
         if shared > 0 {
             if self.arch == Arch::Qwen2Moe {
                 add(b("ffn_gate_inp_shexp.weight"), 1, dim, root(dim), Role::Router);
@@ -712,6 +737,7 @@ impl Synthetic {
             Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe | Arch::Gemma3 => (1e6, 1e-6),
             Arch::Gemma2 => (1e4, 1e-6),
             Arch::Exaone4 | Arch::Glm4Moe => (1e6, 1e-5),
+            Arch::GptOss => (1.5e5, 1e-5),
             Arch::SmolLm3 => (5e6, 1e-6),
             Arch::Olmo2 => (5e5, 1e-6),
             Arch::Granite | Arch::GraniteMoe => (1e7, 1e-5),

@@ -15,6 +15,7 @@ use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
+use crate::ops::attention_sinks::AttentionSinksParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
@@ -209,7 +210,7 @@ fn tensor_name(spelling: Spelling, arch: &str, what: &str, layer: Option<usize>,
     let what = match (what, arch) {
         ("ffn_gate_up", _) => "ffn_up",
         // the one norm there, before the feed-forward
-        ("ffn_norm", "glm4moe") => "post_attention_norm",
+        ("ffn_norm", "glm4moe" | "gpt-oss") => "post_attention_norm",
         _ => what,
     };
     let name = match layer {
@@ -510,7 +511,7 @@ impl<'a> Builder<'a> {
         if o.recent.applies(o.k_type, o.v_type) {
             self.pages.ring = recent_positions(t, o.sequences);
         }
-        let carries = self.ranges.iter().any(|r| r.len() > 1) || self.pages.ring > 0;
+        let carries = self.ranges.iter().any(|r| r.len() > 1) || self.pages.ring > 0 || h.family.has_sinks();
         let state_words = if carries { t * h.heads * (h.head_dim + 2) } else { 4 };
         self.work.state = self.scratch("attention_state", state_words)?;
         Ok(())
@@ -730,6 +731,14 @@ impl<'a> Builder<'a> {
     pub fn vector(&mut self, what: &str, suffix: &str, len: usize) -> anyhow::Result<BufId> {
         let [v] = self.fused_vector(what, suffix, [len])?;
         Ok(v)
+    }
+
+    /// The same of every expert, `[expert][len]`, as one.
+    pub fn vectors(&mut self, what: &str, suffix: &str, [len, count]: [usize; 2]) -> anyhow::Result<BufId> {
+        let name = self.name(what, suffix);
+        let (tensor, _) = self.claim(&name, &[len, count])?;
+        let part = Part::Vector { first: 0, len: len * count, less_one: false };
+        self.buffer(&name, len * count, Role::Weight(vec![Piece { tensor, part }]))
     }
 
     /// The weights of the norm `what`, `[len]`.
@@ -1037,6 +1046,15 @@ impl<'a> Builder<'a> {
         self.push(label, Op::Rope, Args::Rope(p), vec![table, x]);
     }
 
+    /// Has attention begin with the sinks of the query heads, `attn_sinks` `[heads]`, in a family that has them.
+    pub fn sinks(&mut self) -> anyhow::Result<()> {
+        let sinks = self.vector("attn_sinks", "weight", self.h.heads)?;
+        let (heads, head_dim) = (self.h.heads as u32, self.h.head_dim as u32);
+        let p = AttentionSinksParams { n_tokens: 0, heads, head_dim };
+        self.push("attn_sinks", Op::AttentionSinks, Args::AttentionSinks(p), vec![sinks, self.work.state]);
+        Ok(())
+    }
+
     /// Writes k and v to the cache; then attended = softmax(scale · q · K) · V over all positions so far: those of
     /// each page, or the older chunks of each page and then the query's own chunk from the ring.
     pub fn attend(&mut self, q: BufId, k: BufId, v: BufId) {
@@ -1081,7 +1099,7 @@ impl<'a> Builder<'a> {
                 table,
                 softcap: h.attention_softcap,
                 inv_softcap: softcap::inverse(h.attention_softcap),
-                sinks: 0,
+                sinks: h.family.has_sinks().into(),
             };
             let binds = vec![q, keys, values, w.places, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);

@@ -9,17 +9,28 @@ use super::error::PlanError;
 use super::family::Family;
 use super::mixture::Experts;
 use crate::blocks::{BlockType, pack};
+use crate::ops::expert_bias::ExpertBiasParams;
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::{ExpertOrderParams, order_words};
 use crate::ops::linear::{ROW_BLOCK, act_words};
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::swiglu::SwigluParams;
+use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::record::{Args, BufId, Op, Part, Piece, Role, Rows};
 use anyhow::{Context, ensure};
 
 /// Workgroups of one dimension that every adapter dispatches.
 const MAX_GROUPS: usize = 65535;
+
+/// Which half of a row that holds gate and up, if of one.
+type Half = Option<u32>;
+
+/// Words between two rows that a linear of `rows` rows gives, and where they begin.
+fn place(rows: usize, half: Half) -> (u32, u32) {
+    let rows = rows as u32;
+    half.map_or((rows, 0), |half| (2 * rows, half * rows))
+}
 
 impl Builder<'_> {
     /// x += sum over slots of weight · expert(n) + shared(n), n = norm(x); expert(n) = Wdown · (silu(Wgate n) · Wup n).
@@ -33,17 +44,28 @@ impl Builder<'_> {
         let readers: Vec<&Matrix> = [&wg, &wu, &router].into_iter().chain(shared.iter().flatten()).collect();
         self.quantize("ffn_act", &readers, from, w.normed_act);
         self.linear("router_logits", &router, from, w.normed_act, m.logits); //  [token][expert]
+        if e.limit > 0.0 {
+            self.bias("ffn_gate_inp", e.count, m.logits)?;
+        }
         self.route(e, &m)?;
-        self.expert_linear("expert_gate", &wg, [from, w.normed_act], &m, m.gate, e, e.used);
-        self.expert_linear("expert_up", &wu, [from, w.normed_act], &m, m.up, e, e.used);
+        if e.limit > 0.0 {
+            self.clamped_mid([&wg, &wu], [from, w.normed_act], &m, e)?;
+        } else {
+            self.expert_linear("expert_gate", &wg, [from, w.normed_act], &m, (m.gate, None), e, e.used);
+            self.expert_linear("expert_up", &wu, [from, w.normed_act], &m, (m.up, None), e, e.used);
+            self.rows = Rows::Heads(e.used as u32);
+            let p = SwigluParams { n_tokens: 0, dim: e.width as u32 };
+            self.push("expert_swiglu", Op::Swiglu, Args::Swiglu(p), vec![m.gate, m.up, m.mid]);
+        }
         self.rows = Rows::Heads(e.used as u32);
-        let p = SwigluParams { n_tokens: 0, dim: e.width as u32 };
-        self.push("expert_swiglu", Op::Swiglu, Args::Swiglu(p), vec![m.gate, m.up, m.mid]);
         if wd.input != Input::Floats {
             self.quantize_for("expert_mid_act", &wd, m.mid, m.mid_act);
         }
         self.rows = Rows::Tokens;
-        self.expert_linear("expert_down", &wd, [m.mid, m.mid_act], &m, m.given, e, 1);
+        self.expert_linear("expert_down", &wd, [m.mid, m.mid_act], &m, (m.given, None), e, 1);
+        if e.limit > 0.0 {
+            self.expert_bias("ffn_down_exps", &wd, &m, (m.given, None), e)?;
+        }
         let p = ExpertCombineParams { n_tokens: 0, dim: h.dim as u32, used: e.used as u32, residual: 0 };
         let binds = vec![m.given, m.weights, w.added];
         self.push("expert_combine", Op::ExpertCombine, Args::ExpertCombine(p), binds); //  [token][dim]
@@ -52,6 +74,36 @@ impl Builder<'_> {
             self.add("shared_add", m.shared, w.added);
         }
         self.join("ffn_residual", "post_ffw_norm")
+    }
+
+    /// mid = gpt-oss's function of gate and up, both with biases and clamped, which lie in one row for it.
+    fn clamped_mid(&mut self, [wg, wu]: [&Matrix; 2], x: [BufId; 2], m: &Mixture, e: &Experts) -> anyhow::Result<()> {
+        for (label, what, w, half) in [("expert_gate", "ffn_gate_exps", wg, 0), ("expert_up", "ffn_up_exps", wu, 1)] {
+            self.expert_linear(label, w, x, m, (m.gate, Some(half)), e, e.used);
+            self.expert_bias(what, w, m, (m.gate, Some(half)), e)?;
+        }
+        self.rows = Rows::Heads(e.used as u32);
+        let p = SwigluOaiParams { n_tokens: 0, dim: e.width as u32, limit: e.limit };
+        self.push("expert_swiglu", Op::SwigluOai, Args::SwigluOai(p), vec![m.gate, m.mid]);
+        Ok(())
+    }
+
+    /// y += the bias of the expert of each pair; `y` as [`Builder::expert_linear`] has it.
+    fn expert_bias(
+        &mut self,
+        what: &str,
+        w: &Matrix,
+        m: &Mixture,
+        (y, half): (BufId, Half),
+        e: &Experts,
+    ) -> anyhow::Result<()> {
+        let b = self.vectors(what, "bias", [w.rows, e.count])?;
+        let (y_stride, y_offset) = place(w.rows, half);
+        let p = ExpertBiasParams { n_tokens: 0, dim: w.rows as u32, y_stride, y_offset };
+        self.rows = Rows::Heads(e.used as u32);
+        self.push(&format!("{what}_bias"), Op::ExpertBias, Args::ExpertBias(p), vec![b, m.ids, y]);
+        self.rows = Rows::Tokens;
+        Ok(())
     }
 
     /// Makes the buffers when the first layer asks for them.
@@ -67,8 +119,8 @@ impl Builder<'_> {
             ids: self.scratch("expert_ids", pairs)?,
             weights: self.scratch("expert_weights", pairs)?,
             order: self.scratch("expert_order", order_words(e.count, pairs))?,
-            gate: self.scratch("expert_gate", pairs * e.width)?,
-            up: self.scratch("expert_up", pairs * e.width)?,
+            gate: self.scratch("expert_gate", pairs * e.width * if e.limit > 0.0 { 2 } else { 1 })?,
+            up: if e.limit > 0.0 { 0 } else { self.scratch("expert_up", pairs * e.width)? },
             mid: self.scratch("expert_mid", pairs * e.width)?,
             mid_act: self.scratch("expert_mid_act", pairs * act_words(e.width, self.o.digits))?,
             given: self.scratch("expert_given", pairs * dim)?,
@@ -158,7 +210,7 @@ impl Builder<'_> {
     }
 
     /// y = m of the expert of each pair · x; `from` are x and its blocks, `[token]` where `share` slots have a row together,
-    /// `[token][slot]` where that is 1.
+    /// `[token][slot]` where that is 1. `y` is where it goes, and which half of a row of gate and up it is, if of one.
     #[expect(clippy::too_many_arguments, reason = "what a linear has, and what says which matrix")]
     fn expert_linear(
         &mut self,
@@ -166,11 +218,12 @@ impl Builder<'_> {
         m: &Matrix,
         [x, act]: [BufId; 2],
         mixture: &Mixture,
-        y: BufId,
+        (y, half): (BufId, Half),
         e: &Experts,
         share: usize,
     ) {
         let input = self.met_by(label, m, x, act);
+        let (y_stride, y_offset) = place(m.rows, half);
         self.rows = Rows::Heads(e.used as u32);
         for &(w, expert0, held) in &m.parts {
             let p = ExpertLinearParams {
@@ -178,8 +231,8 @@ impl Builder<'_> {
                 k: m.k as u32,
                 rows: m.rows as u32,
                 digits: if m.input == Input::Groups { self.o.digits as u32 } else { 1 },
-                y_stride: m.rows as u32,
-                y_offset: 0,
+                y_stride,
+                y_offset,
                 used: e.used as u32,
                 share: share as u32,
                 experts: e.count as u32,

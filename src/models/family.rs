@@ -35,6 +35,8 @@ pub enum Family {
     GraniteMoe,
     /// GLM-4.5, GLM-4.6
     Glm4Moe,
+    /// gpt-oss
+    GptOss,
     /// StarCoder2
     StarCoder2,
     /// StableLM 3B, StableLM 2
@@ -89,7 +91,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 23] = [
+    pub const ALL: [Family; 24] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -106,6 +108,7 @@ impl Family {
         Family::Qwen3Moe,
         Family::GraniteMoe,
         Family::Glm4Moe,
+        Family::GptOss,
         Family::StarCoder2,
         Family::StableLm,
         Family::Cohere2,
@@ -134,6 +137,7 @@ impl Family {
             Family::Qwen3Moe => "qwen3moe",
             Family::GraniteMoe => "granitemoe",
             Family::Glm4Moe => "glm4moe",
+            Family::GptOss => "gpt-oss",
             Family::StarCoder2 => "starcoder2",
             Family::StableLm => "stablelm",
             Family::Cohere2 => "cohere2",
@@ -160,6 +164,7 @@ impl Family {
             "qwen3_moe" => Some(Family::Qwen3Moe),
             "granitemoeshared" => Some(Family::GraniteMoe),
             "glm4_moe" => Some(Family::Glm4Moe),
+            "gpt_oss" => Some(Family::GptOss),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
             other => Family::of_gguf(other),
@@ -295,9 +300,20 @@ impl Family {
             Family::StarCoder2 => Some(("use_bias", true)),
             Family::StableLm => Some(("use_qkv_bias", false)),
             Family::Cohere2 | Family::CommandR | Family::Glm4Moe => Some(("attention_bias", false)),
+            Family::GptOss => Some(("attention_bias", true)),
             Family::Falcon => Some(("bias", false)),
             _ => None,
         }
+    }
+
+    /// Whether a query head has a sink, a score of its own in every layer's softmax.
+    pub fn has_sinks(self) -> bool {
+        self == Family::GptOss
+    }
+
+    /// Whether YaRN's ramp ends at whole pairs; of those where it does not, no file says so.
+    pub fn rounds_ramp(self) -> bool {
+        self != Family::GptOss
     }
 
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
@@ -330,7 +346,7 @@ impl Family {
     pub(super) fn window_period(self) -> Option<usize> {
         match self {
             Family::Olmo2 | Family::Exaone4 | Family::Cohere2 => Some(PERIOD),
-            Family::Gemma2 => Some(2),
+            Family::Gemma2 | Family::GptOss => Some(2),
             Family::Gemma3 => Some(6),
             _ => None,
         }

@@ -487,7 +487,7 @@ pub fn usual_scale(family: Family, [layers, dim, heads, head_dim]: [usize; 4]) -
 fn usual_eps(family: Family, model_type: &str) -> f64 {
     match family {
         family if family.has_layer_norm() => 1e-5,
-        Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe => 1e-5,
+        Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe | Family::GptOss => 1e-5,
         Family::Llama if model_type == "mixtral" => 1e-5,
         Family::ChatGlm | Family::Glm4 => 1.5625e-7,
         _ => 1e-6,
@@ -704,7 +704,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let family = Family::of_config(model_type).with_context(|| {
         format!(
             "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3, qwen2_moe, qwen3_moe, \
-             granitemoeshared, glm4_moe)",
+             granitemoeshared, glm4_moe, gpt_oss)",
             cut(model_type),
             Family::known()
         )
@@ -731,6 +731,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         // transformers' default for these does not follow from the width
         None if [Family::Qwen3, Family::ChatGlm, Family::Glm4, Family::Glm4Moe].contains(&family) => 128,
         None if family.is_gemma() => 256,
+        None if family == Family::GptOss => 64,
         None => dim / heads,
     };
     let newer = family == Family::Gemma3;
@@ -1068,6 +1069,8 @@ fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize
     let typeless = ["factor", "short_factor", "low_freq_factor"].into_iter().find(|key| scaling.get(key).is_some());
     let mut kind = match (new.or(old), typeless) {
         (Some(kind), _) => kind,
+        // transformers then takes what the released ones have
+        (None, None) if family == Family::GptOss => bail!("{file}: rope_scaling is missing"),
         (None, None) => "default",
         (None, Some(key)) => bail!("{file}: RoPE scaling: {key} without a rope_type"),
     };
@@ -1094,8 +1097,12 @@ fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize
             let factor = single(factor_of(original)?);
             let usual = yarn_magnitude(factor, 1.0);
             let of = |key: &str| anyhow::Ok(scaling.number(key)?.filter(|v| *v != 0.0));
-            let truncate = scaling.flag("truncate")?;
-            ensure!(truncate != Some(false), "{file}: RoPE scaling: yarn with truncate = false is not supported");
+            let truncate = scaling.flag("truncate")?.unwrap_or(true);
+            let rounds = family.rounds_ramp();
+            ensure!(
+                truncate == rounds,
+                "{file}: RoPE scaling: yarn with truncate = {truncate} is not supported (supported: {rounds})"
+            );
             RopeScaling::Yarn {
                 factor,
                 original,

@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::formats::Container;
 use crate::formats::json::Fields;
-use crate::ops::router::{RouterParams, SIGMOID, SOFTMAX};
+use crate::ops::router::{RouterParams, SIGMOID, SOFTMAX, SOFTMAX_CHOSEN};
 use anyhow::{Context, ensure};
 
 /// Experts in the place of a feed-forward: a router chooses some for each token, and what they give is added up by its
@@ -20,6 +20,10 @@ pub struct Experts {
     pub shared: usize,
     /// whether weights are sigmoids of the router's logits rather than their softmax
     pub sigmoid: bool,
+    /// whether weights are a softmax over the chosen alone
+    pub chosen: bool,
+    /// bound of gate and up, where there is one: then linears have biases, and the function is gpt-oss's; 0: there is none
+    pub limit: f32,
     /// whether the weights of a token are divided by their sum
     pub normalise: bool,
     /// what weights are multiplied with
@@ -37,7 +41,11 @@ impl Experts {
             n_tokens: 0,
             experts: self.count as u32,
             used: self.used as u32,
-            kind: if self.sigmoid { SIGMOID } else { SOFTMAX },
+            kind: match (self.sigmoid, self.chosen) {
+                (true, _) => SIGMOID,
+                (_, true) => SOFTMAX_CHOSEN,
+                _ => SOFTMAX,
+            },
             normalise: self.normalise.into(),
             scale: self.scale,
             groups: self.groups.0 as u32,
@@ -81,9 +89,14 @@ fn normalises(family: Family) -> bool {
     family != Family::Qwen2Moe
 }
 
+/// The bound of gate and up of a family's experts, of which no GGUF file says it; 0: there is none.
+fn limit(family: Family) -> f32 {
+    if family == Family::GptOss { 7.0 } else { 0.0 }
+}
+
 /// Whether a family is one of experts, whatever its files say.
 fn always(family: Family) -> bool {
-    matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::GraniteMoe | Family::Glm4Moe)
+    matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::GraniteMoe | Family::Glm4Moe | Family::GptOss)
 }
 
 /// Whether layers behind those that are computed may follow, for guesses at further tokens.
@@ -116,7 +129,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
     let used = need("expert_used_count")?;
     let share = ffn.checked_div(used).unwrap_or(0);
     let width = match family {
-        Family::Llama | Family::GraniteMoe => ffn,
+        Family::Llama | Family::GraniteMoe | Family::GptOss => ffn,
         _ => share,
     };
     let width = whole("expert_feed_forward_length")?.filter(|w| *w > 0).unwrap_or(width);
@@ -126,7 +139,11 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         Family::GraniteMoe => whole("expert_shared_feed_forward_length")?.unwrap_or(0),
         _ => 0,
     };
-    let usual = if family == Family::Glm4Moe { 2 } else { 1 };
+    let usual = match family {
+        Family::Glm4Moe => 2,
+        Family::GptOss => 3,
+        _ => 1,
+    };
     let gating = whole("expert_gating_func")?.filter(|f| *f > 0).unwrap_or(usual);
     ensure!(
         gating == usual || family == Family::Glm4Moe && gating == 1,
@@ -142,6 +159,8 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         width,
         shared,
         sigmoid: gating == 2,
+        chosen: gating == 3,
+        limit: limit(family),
         // of glm4moe the key alone says it
         normalise: flag.unwrap_or(family != Family::Glm4Moe && normalises(family)),
         scale: scale.filter(|s| *s != 0.0).unwrap_or(1.0) as f32,
@@ -173,10 +192,18 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
     ensure!(step == 1, "{file}: decoder_sparse_step = {step} is not supported (supported: 1)");
     let dense = cfg.list("mlp_only_layers")?.unwrap_or_default();
     ensure!(dense.is_empty(), "{file}: mlp_only_layers: layers without experts are not supported");
+    if family == Family::GptOss {
+        let (found, known) = (cfg.number("swiglu_limit")?, f64::from(limit(family)));
+        ensure!(
+            found.is_none_or(|v| v == known),
+            "{file}: swiglu_limit is {:?}, which is not supported (supported: {known})",
+            found.unwrap_or_default()
+        );
+    }
     let flag = |key: &str, usual: bool| anyhow::Ok(cfg.flag(key)?.unwrap_or(usual));
     let glm = family == Family::Glm4Moe;
     let width = match family {
-        Family::Llama | Family::GraniteMoe => ffn,
+        Family::Llama | Family::GraniteMoe | Family::GptOss => ffn,
         _ => need(&["moe_intermediate_size"])?,
     };
     let shared = match family {
@@ -188,10 +215,12 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
     let groups = if glm { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
     let experts = Experts {
         count: need(&["num_experts", "num_local_experts", "n_routed_experts"])?,
-        used: need(&["num_experts_per_tok"])?,
+        used: need(&["num_experts_per_tok", "experts_per_token"])?,
         width,
         shared,
         sigmoid: glm,
+        chosen: family == Family::GptOss,
+        limit: limit(family),
         normalise: match family {
             Family::Qwen2Moe | Family::Qwen3Moe => flag("norm_topk_prob", false)?,
             Family::Glm4Moe => flag("norm_topk_prob", true)?,

@@ -6,6 +6,7 @@ mod error;
 mod experts;
 mod family;
 mod glm4moe;
+mod gptoss;
 pub mod hyper;
 mod layernormed;
 mod llama;
@@ -47,6 +48,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::Phi3 => phi3::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe => qwen::layer(&mut b)?,
             Family::Glm4Moe => glm4moe::layer(&mut b)?,
+            Family::GptOss => gptoss::layer(&mut b)?,
             Family::StarCoder2 | Family::StableLm | Family::Cohere2 | Family::CommandR => layernormed::layer(&mut b)?,
             Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
         }

@@ -63,8 +63,10 @@ impl RopeTable {
                         let corr = |r: f64| {
                             n * libm::log(original / (std::f64::consts::TAU * r)) / (2.0 * libm::log(h.rope_base))
                         };
-                        let low = libm::floor(corr(beta_fast)).max(0.0);
-                        let high = libm::ceil(corr(beta_slow)).min(n - 1.0);
+                        let (low, high) = (corr(beta_fast), corr(beta_slow));
+                        let whole = h.family.rounds_ramp();
+                        let low = if whole { libm::floor(low) } else { low }.max(0.0);
+                        let high = if whole { libm::ceil(high) } else { high }.min(n - 1.0);
                         let ramp = (1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)) * ext;
                         f / factor * (1.0 - ramp) + f * ramp
                     }

@@ -2,6 +2,7 @@
 //! weights and adds no value. Left in the state that is carried from page to page, as a chunk with that maximum, the sum 1 and
 //! values of 0 would be.
 
+use crate::ops::exact::canon;
 use crate::ops::params::{At, Params, params};
 
 params! {
@@ -38,6 +39,6 @@ pub fn attention_sinks(p: &AttentionSinksParams, sinks: &[f32], state: &mut [f32
     let (heads, words) = (p.heads as usize, p.head_dim as usize + 2);
     for (row, state) in state.chunks_exact_mut(words).take(p.n_tokens as usize * heads).enumerate() {
         state.fill(0.0);
-        (state[0], state[1]) = (sinks[row % heads], 1.0);
+        (state[0], state[1]) = (canon(sinks[row % heads]), 1.0);
     }
 }

@@ -169,7 +169,7 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
     );
     put("{a}.expert_count", whole(e.count)?);
     put("{a}.expert_used_count", whole(e.used)?);
-    if matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::Glm4Moe) {
+    if matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::Glm4Moe | Family::GptOss) {
         put("{a}.expert_feed_forward_length", whole(e.width)?);
     }
     if family == Family::Glm4Moe {

@@ -336,6 +336,13 @@ fn check_spaces(json: &Json) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The expression of OpenAI's o200k vocabularies, as published with gpt-oss.
+const CASED: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
 /// The `tokenizer.ggml.pre` of a byte-level BPE's split rule. Every field that changes what is split is looked at.
 fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
     // the expressions as published with the models
@@ -345,9 +352,10 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
     let level = |s: &Json, regex: bool| {
         s["type"] == "ByteLevel" && s["add_prefix_space"] != true && (s["use_regex"] != false) == regex
     };
+    let isolates = |s: &Json| s["type"] == "Split" && s["behavior"] == "Isolated" && s["invert"] != true;
     let split = |s: &Json, digits: &str| {
         let regex = s["pattern"]["Regex"].as_str().and_then(|r| r.strip_prefix(WORDS)?.strip_suffix(REST));
-        s["type"] == "Split" && regex == Some(digits) && s["behavior"] == "Isolated" && s["invert"] != true
+        isolates(s) && regex == Some(digits)
     };
     let plain = json["normalizer"].is_null();
     // Qwen's and Cohere's normaliser, for which the format has no field
@@ -359,6 +367,8 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
             if whole_words_first { "llama-bpe" } else { "smaug-bpe" }
         }
         [s, l] if split(s, r"\p{N}") && level(l, false) && (plain || nfc) && !whole_words_first => "qwen2",
+        // its merges, made of the ranks of its tokens, lead to every whole word: the same with whole words first and without
+        [s, l] if isolates(s) && s["pattern"]["Regex"] == CASED && level(l, false) && plain => "gpt-4o",
         [l] if level(l, true) && plain && !whole_words_first => "gpt-2",
         [p, l, d, s]
             if p["type"] == "Punctuation"
@@ -366,10 +376,8 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
                 && level(l, true)
                 && d["type"] == "Digits"
                 && d["individual_digits"] != true
-                && s["type"] == "Split"
+                && isolates(s)
                 && s["pattern"]["Regex"] == "[0-9][0-9][0-9]"
-                && s["behavior"] == "Isolated"
-                && s["invert"] != true
                 && plain
                 && !whole_words_first =>
         {
@@ -567,6 +575,8 @@ mod tests {
             (rules(Json::Null, list(split(LLAMA3), level(false)), false), "smaug-bpe"),
             (rules(nfc, list(split(&qwen), level(false)), false), "qwen2"),
             (rules(Json::Null, list(digits, level(true)), false), "smollm"),
+            (rules(Json::Null, list(split(CASED), level(false)), false), "gpt-4o"),
+            (rules(Json::Null, list(split(CASED), level(false)), true), "gpt-4o"),
         ] {
             assert_eq!(split_rule(&json).unwrap(), name);
         }

@@ -163,7 +163,6 @@ pub fn writes_floats(op: Op) -> bool {
         Op::ActQuantize
             | Op::RowQuantize
             | Op::AttentionQuantize(..)
-            | Op::AttentionSinks
             | Op::CacheWriteK(_)
             | Op::CacheWriteV(_)
             | Op::FloatProbe

@@ -12,6 +12,7 @@ use isobit::internals::fuse::Fuse;
 use isobit::internals::generate::tokenizer::Tokenizer;
 use isobit::internals::generate::verify::{Report, Script, argmax, prompt, verify};
 use isobit::internals::generate::{Session, SessionOptions, Want};
+use isobit::internals::models::hyper::RopeScaling;
 use isobit::internals::models::{Experts, Hyper, PlanOptions, Rotation};
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::{Device, Op};
@@ -263,18 +264,35 @@ fn glm4moe_agrees_with_transformers() {
 }
 
 #[test]
+fn gpt_oss_agrees_with_transformers() {
+    agrees("gptoss");
+}
+
+#[test]
 fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
     fn experts(h: &mut Hyper) -> &mut Experts {
         h.experts.as_mut().expect("a mixture")
     }
     type Change = fn(&mut Hyper);
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change); 10] = [
         ("mixtral", |h| experts(h).normalise = false),
         ("qwen2moe", |h| experts(h).normalise = true),
         ("qwen3moe", |h| experts(h).used = 2),
         ("granitemoe_shared", |h| h.residual_scale = 0.71),
         ("glm4moe", |h| experts(h).scale = 1.52),
         ("glm4moe", |h| experts(h).groups = (2, 1)),
+        ("gptoss", |h| experts(h).limit = 8.0),
+        // over all and not divided; divided it is the same
+        ("gptoss", |h| {
+            experts(h).chosen = false;
+            experts(h).normalise = false;
+        }),
+        ("gptoss", |h| h.window_layers.iter_mut().for_each(|w| *w = !*w)),
+        ("gptoss", |h| {
+            if let RopeScaling::Yarn { beta_fast, .. } = &mut h.rope_scaling {
+                *beta_fast = 31.0;
+            }
+        }),
     ];
     for (name, change) in cases {
         let r = recorded(name);
@@ -288,6 +306,52 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         println!("{name}: worst KL {worst:.2e}");
         assert!(worst > 1e-7, "{name}: {worst:e}");
     }
+}
+
+#[test]
+fn the_comparison_sees_sinks_and_biases_of_gpt_oss() {
+    let r = recorded("gptoss");
+    // a sink so low weighs nothing
+    for (part, value) in [
+        (".self_attn.sinks", -1e4f32),
+        (".self_attn.o_proj.bias", 0.0),
+        (".mlp.router.bias", 0.0),
+        (".mlp.experts.gate_up_proj_bias", 0.0),
+        (".mlp.experts.down_proj_bias", 0.0),
+    ] {
+        let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
+        let mut set = 0;
+        for entry in std::fs::read_dir(&path).expect("a directory") {
+            let file = entry.expect("an entry").path();
+            if file.extension().is_some_and(|e| e == "safetensors") {
+                set += set_floats(&file, part, value);
+            }
+        }
+        assert_eq!(set, 4, "{part}: one tensor of each layer");
+        let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
+        let found: Vec<Vec<f32>> = found.into_iter().step_by(r.every).collect();
+        let (worst, ..) = distance(&r.logits, &found);
+        println!("{part}: worst KL {worst:.2e}");
+        assert!(worst > 1e-7, "{part}: {worst:e}");
+    }
+}
+
+/// Sets every element of the F32 tensors whose names end in `part`; how many tensors those are.
+fn set_floats(file: &Path, part: &str, value: f32) -> usize {
+    let mut bytes = std::fs::read(file).expect("a file");
+    let head = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).expect("a header");
+    let mut set = 0;
+    for (name, tensor) in json.as_object().expect("tensors") {
+        if name.ends_with(part) {
+            assert_eq!(tensor["dtype"], "F32", "{name}");
+            let at = |i: usize| 8 + head + tensor["data_offsets"][i].as_u64().expect("an offset") as usize;
+            bytes[at(0)..at(1)].chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&value.to_le_bytes()));
+            set += 1;
+        }
+    }
+    std::fs::write(file, bytes).expect("written");
+    set
 }
 
 /// Rows of a step of tokens of a mixture do not depend on which tokens are computed with them.
@@ -435,6 +499,7 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72",
         "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40",
         "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1",
+        "--arch gpt-oss --layers 3 --window 20 --experts 6 --used 3 --rope yarn --original-ctx 64",
         "--arch starcoder2 --tied --window 20",
         "--arch stablelm --rope yarn --original-ctx 64",
         "--arch stablelm --larger",
@@ -497,7 +562,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let gemma = "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1";
     let gemma2 = "--arch gemma2 --tied --layers 4 --window 20 --dim 72 --head-dim 32";
-    let cases: [(&str, Change); 57] = [
+    let cases: [(&str, Change); 58] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -553,6 +618,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         (gemma, &|c| c["sliding_window_pattern"] = 3.into()),
         ("--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72", &|_| {}),
         ("--arch qwen3moe --experts 5 --used 2 --expert-ffn 40", &|_| {}),
+        ("--arch gpt-oss --layers 3 --window 20 --experts 6 --used 3 --rope yarn --original-ctx 64", &|_| {}),
         (glm, &|_| {}),
         (glm, &|c| c["routed_scaling_factor"] = 2.25.into()),
         (glm, &|c| c["norm_topk_prob"] = false.into()),
@@ -827,6 +893,9 @@ fn mixtures_have_the_same_words_on_every_device() {
     same_words_everywhere("--preset tiny --arch granitemoe --experts 5 --used 3", 1, CacheType::Q8_0, None);
     let glm = "--preset tiny --arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 96 --shared 96 --dense 1";
     same_words_everywhere(&format!("{glm} --type q5_0"), 1, CacheType::TQ3_1, None);
+    let oss = "--preset tiny --arch gpt-oss --layers 3 --window 70 --experts 6 --used 3 --expert-ffn 96 --rope yarn";
+    same_words_everywhere(&format!("{oss} --type q8_0"), 1, CacheType::F16, None);
+    same_words_everywhere(oss, 1, CacheType::TQ3_1, Some(200 << 10));
 }
 
 /// Which experts every token chose in the first layer, where all rows of its router are alike.
@@ -1042,8 +1111,8 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, starcoder2, stablelm, cohere2, \
-             command-r, phi2, gpt2, falcon)",
+             gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
+             cohere2, command-r, phi2, gpt2, falcon)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
@@ -1123,6 +1192,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch qwen2moe --experts 5 --expert-ffn 40 --shared 40",
         "--arch granitemoe --experts 5",
         "--arch glm4moe --experts 6 --expert-ffn 40 --shared 40 --dense 1",
+        "--arch gpt-oss --experts 6 --window 20 --rope yarn",
         "--arch starcoder2",
         "--arch stablelm --larger",
         "--arch cohere2 --window 20",

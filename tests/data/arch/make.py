@@ -45,6 +45,7 @@ CASES = {
     "granitemoe": ("--arch granitemoe --tied --head-dim 32 --experts 5 --used 3", 96, 8),
     "granitemoe_shared": ("--arch granitemoe --tied --head-dim 32 --experts 5 --used 2 --shared 56", 96, 8),
     "glm4moe": ("--arch glm4moe --layers 3 --head-dim 24 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1", 96, 8),
+    "gptoss": ("--arch gpt-oss --layers 4 --head-dim 32 --window 20 --experts 6 --used 3 --rope yarn --original-ctx 64", 96, 8),
     "starcoder2": ("--arch starcoder2 --tied", 96, 8),
     "starcoder2_window": ("--arch starcoder2 --layers 3 --window 20 --outliers 8", 96, 8),
     "stablelm": ("--arch stablelm --head-dim 16 --outliers 8", 96, 8),
