@@ -289,8 +289,8 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         }),
         ("gptoss", |h| h.window_layers.iter_mut().for_each(|w| *w = !*w)),
         ("gptoss", |h| {
-            if let RopeScaling::Yarn { beta_fast, .. } = &mut h.rope_scaling {
-                *beta_fast = 31.0;
+            if let RopeScaling::Yarn { beta_slow, .. } = &mut h.rope_scaling {
+                *beta_slow = 1.05;
             }
         }),
     ];
