@@ -4,6 +4,9 @@
 // Compilers fuse only a product of one use, so no two words share a product.
 #import exact
 #import vec4_exact
+#import gelu
+#import gelu_erf
+#import softcap
 
 struct Params {
     n_tokens: u32,
@@ -11,7 +14,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;           // (rows, 16)
-@group(0) @binding(2) var<storage, read_write> out: array<u32>;   // (rows, 44)
+@group(0) @binding(2) var<storage, read_write> out: array<u32>;   // (rows, 53)
 
 // An integer of 24 bits and its sign from the bits of an input.
 fn sum_of(v: f32, shift: u32) -> i32 {
@@ -82,6 +85,26 @@ fn sum_of_squares(first: u32) -> f32 {
     return acc;
 }
 
+// Parts with a scale of an eighth each, less what their minima are worth.
+fn parts_less_minima(first: u32) -> f32 {
+    var t = B(0.0);
+    for (var part = 0u; part < 2u; part++) {
+        let scale = B(half_of(x[first + part]) * 0.125);
+        let u = B(scale * i2f(sum_of(x[first + 2u + part], 1u)));
+        t = B(t + B(u - B(half_of(x[first + 4u + part]) * i2f(sum_of(x[first + 6u + part], 7u)))));
+    }
+    return t;
+}
+
+// Outputs of experts by their weights, added to what there is.
+fn combined(first: u32, before: f32) -> f32 {
+    var acc = B(0.0);
+    for (var s = 0u; s < 3u; s++) {
+        acc = B(acc + B(x[first + s] * x[first + 4u + s]));
+    }
+    return canon(B(before + canon(acc)));
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     zero = wid.z;
@@ -98,7 +121,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let f = x[i + 5u];
     let g = x[i + 6u];
     let h = x[i + 7u];
-    let o = row * 44u;
+    let o = row * 53u;
     out[o] = bitcast<u32>(B(a + b));
     out[o + 1u] = bitcast<u32>(B(a * b));
     out[o + 2u] = bitcast<u32>(B(B(c * d) + e));
@@ -158,5 +181,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     out[o + 41u] = bitcast<u32>(fexp(no_number)) ^ (bitcast<u32>(fdiv(a, no_number)) << 1u)
         ^ (bitcast<u32>(fsqrt(infinite)) << 2u) ^ (bitcast<u32>(fexp(-infinite)) << 3u);
     out[o + 42u] = bitcast<u32>(greater(greater(a, b), greater(c, d)));
-    out[o + 43u] = bitcast<u32>(greater(greater(e, sticky(no_number)), f));
+    out[o + 43u] = bitcast<u32>(greater(greater(e, sticky(no_number)), f));    // activations, caps
+    out[o + 44u] = bitcast<u32>(gelu_times(a, c));
+    out[o + 45u] = bitcast<u32>(gelu_erf(b));
+    out[o + 46u] = bitcast<u32>(ftanh(d)) ^ (bitcast<u32>(softcap(e, 30.0, 0.033333335)) << 1u);
+    let gate = clamp(f, -80.0, 80.0);
+    out[o + 47u] = bitcast<u32>(canon(B(B(gate * sigmoid(B(1.702 * gate))) * B(h + 1.0))));
+    // a layer norm's end, a scaled residual, a row of one scale with a bias
+    let centred = canon(B(x[i + 8u] - x[i + 9u]));
+    out[o + 48u] = bitcast<u32>(canon(B(canon(B(B(centred * x[i + 10u]) * x[i + 11u])) + g)));
+    out[o + 49u] = bitcast<u32>(canon(B(b + canon(B(h * x[i + 13u])))));
+    out[o + 50u] = bitcast<u32>(B(B(B(i2f(sum_of(h, 4u)) * x[i + 12u]) * x[i + 14u]) + c));
+    out[o + 51u] = bitcast<u32>(parts_less_minima(i + 8u));
+    out[o + 52u] = bitcast<u32>(combined(i + 8u, d));
 }

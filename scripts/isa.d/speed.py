@@ -45,7 +45,8 @@ PREFILL = (
 
 def is_decode(shader):
     """Whether a shader reads weights, cache or activations in a step of one token."""
-    attention = shader.startswith("attention") and "tile" not in shader and shader != "attention_digits"
+    # of a layer's sinks there is one for each head
+    attention = shader.startswith("attention") and "tile" not in shader and shader not in ("attention_digits", "attention_sinks")
     return shader.endswith(("_matvec4", "_gate_up4")) or attention or shader == "norm_quantize"
 
 

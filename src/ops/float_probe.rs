@@ -1,13 +1,16 @@
 //! The shapes that drivers are known to rewrite, and the shared arithmetic: what a device must get right to be called exact.
 
-use crate::ops::exact::{canon, f16_to_f32, f32_to_f16, fdiv, fexp, fsqrt, greater, i2f, round_away, sigmoid, sticky};
+use crate::ops::exact::{
+    canon, f16_to_f32, f32_to_f16, fdiv, fexp, fsqrt, ftanh, greater, i2f, round_away, sigmoid, sticky,
+};
 use crate::ops::params::{At, Params, params};
+use crate::ops::{geglu, gelu, softcap};
 
 /// Floats read per row.
 pub const INPUTS: usize = 16;
 
 /// Words written per row.
-pub const WORDS: usize = 44;
+pub const WORDS: usize = 53;
 
 params! {
     /// Parameters of `float_probe`.
@@ -82,6 +85,42 @@ fn four_rows(x: &[f32]) -> [f32; 4] {
         }
     }
     acc
+}
+
+fn parts_less_minima(x: &[f32]) -> f32 {
+    let mut t = 0f32;
+    for part in 0..2 {
+        let u = (half_of(x[part]) * 0.125) * i2f(sum_of(x[2 + part], 1));
+        t += u - half_of(x[4 + part]) * i2f(sum_of(x[6 + part], 7));
+    }
+    t
+}
+
+fn combined(x: &[f32], before: f32) -> f32 {
+    let mut acc = 0f32;
+    for s in 0..3 {
+        acc += x[s] * x[4 + s];
+    }
+    canon(before + canon(acc))
+}
+
+/// What came with later models: activations, caps, norms with a mean, experts, blocks of parts.
+fn later(r: &[f32]) -> [f32; 9] {
+    let [a, b, c, d, e, f, g, h] = *r.first_chunk().expect("a row has more");
+    let gate = f.clamp(-80.0, 80.0);
+    let centred = canon(r[8] - r[9]);
+    let tanh = ftanh(d).to_bits() ^ softcap::element(e, 30.0, 0.033333335).to_bits() << 1;
+    [
+        geglu::element(a, c),
+        gelu::element(true, b),
+        f32::from_bits(tanh),
+        canon((gate * sigmoid(1.702 * gate)) * (h + 1.0)),
+        canon(canon((centred * r[10]) * r[11]) + g),
+        canon(b + canon(h * r[13])),
+        i2f(sum_of(h, 4)) * r[12] * r[14] + c,
+        parts_less_minima(&r[8..]),
+        combined(&r[8..], d),
+    ]
 }
 
 /// `x`: `[row][INPUTS]`; `out`: `[row][WORDS]`.
@@ -161,7 +200,9 @@ pub fn float_probe(p: &FloatProbeParams, x: &[f32], out: &mut [u32]) {
             greater(greater(a, b), greater(c, d)).to_bits(),
             greater(greater(e, sticky(no_number)), f).to_bits(),
         ];
-        out[row * WORDS..][..WORDS].copy_from_slice(&words);
+        let out = &mut out[row * WORDS..][..WORDS];
+        out[..words.len()].copy_from_slice(&words);
+        out[words.len()..].copy_from_slice(&later(r).map(f32::to_bits));
     }
 }
 

@@ -214,6 +214,40 @@ mod table {
         }
     }
 
+    /// Whether a line of scripts/isa.d/known.tsv says why a row of a table spills on a target.
+    fn is_known_to_spill(known: &[Vec<String>], row: &HashMap<String, String>, target: &str) -> bool {
+        known.iter().any(|k| {
+            k[0] == "spill"
+                && k[1] == row["shader"]
+                && ["*", row["overrides"].as_str()].contains(&k[2].as_str())
+                && k[3].split(' ').any(|t| t == target)
+        })
+    }
+
+    #[test]
+    fn no_kernel_that_runs_unmeasured_spills_on_amd_but_those_that_say_why() {
+        let file = "scripts/isa.d/known.tsv";
+        let text = std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let lines = text.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+        let known: Vec<Vec<String>> = lines.map(|l| l.split('\t').map(str::to_string).collect()).collect();
+        let defaults: HashSet<String> = cases::ops().into_iter().flat_map(variants::defaults).collect();
+        let (rows, _) = table("docs/isa-stats.tsv");
+        let rows: Vec<_> = rows.iter().filter(|row| defaults.contains(&row["shader"])).collect();
+        assert!(rows.len() > 200 && known.iter().all(|k| k.len() == 5), "{} rows, {known:?}", rows.len());
+        let mut found = Vec::new();
+        for row in rows {
+            for target in ["gfx1151", "gfx1201", "navi21"] {
+                // an empty cell: not compiled for the target
+                let some = |column| !["0", ""].contains(&row[&format!("{target}:{column}")].as_str());
+                let spills = some("spills") || some("scratch");
+                if spills && !is_known_to_spill(&known, row, target) {
+                    found.push(format!("{} {} on {target}", row["shader"], row["overrides"]));
+                }
+            }
+        }
+        assert!(found.is_empty(), "registers or arrays in scratch memory: {found:#?}");
+    }
+
     /// A list of scripts/isa.d/speed.py: stems and overrides.
     fn list_of_speed(name: &str) -> Vec<(String, String)> {
         let text =

@@ -32,8 +32,12 @@ var<workgroup> tile: array<vec4<u32>, 256>;
 var<workgroup> scores: array<vec4<u32>, 512>;
 // m and l of each row
 var<workgroup> sums: array<vec2<f32>, 32>;
-// the weights of old and new in each row's join; at the end what outputs are multiplied by
-var<workgroup> weights: array<vec2<f32>, 32>;
+// The bits of the weights of old and new in each row's join, or a word of those below in the place of the first; at the end
+// those of what outputs are multiplied by.
+var<workgroup> weights: array<vec2<u32>, 32>;
+// The row sees nothing of the chunk; or nothing before it. No weight is one of these patterns.
+const KEEPS: u32 = 0xffffffffu;
+const TAKES: u32 = 0xfffffffeu;
 
 var<private> acc: array<vec4<f32>, R>;
 // outputs of the lane's rows: R of each group of 64 elements
@@ -204,30 +208,33 @@ fn make_probabilities(lane: u32, chunk: u32) {
     }
     workgroupBarrier();
     for (var row = lane; row < ROWS; row += LANES) {
+        var w = vec2<u32>(KEEPS, 0u);
         if sees(token_of(row), chunk) {
             let y = B4(B4(part(4u * row) + part(4u * row + 2u)) + B4(part(4u * row + 1u) + part(4u * row + 3u)));
             let l = B(B(y.x + y.z) + B(y.y + y.w));
             let m = row_max(row);
             if begins(token_of(row), chunk) {
                 sums[row] = vec2<f32>(m, l);
+                w.x = TAKES;
             } else {
                 let top = greater(sums[row].x, m);
                 let a = canon(fexp(B(sums[row].x - top)));
                 let b = canon(fexp(B(m - top)));
                 sums[row] = vec2<f32>(top, B(B(sums[row].y * a) + B(l * b)));
-                weights[row] = vec2<f32>(a, b);
+                w = vec2<u32>(bitcast<u32>(a), bitcast<u32>(b));
             }
         }
+        weights[row] = w;
     }
     workgroupBarrier();
 }
 
-// What row r has after the chunk whose sum is in acc.
-fn joined(r: u32, chunk: u32, before: vec4<f32>) -> vec4<f32> {
+// What row r has after the chunk whose sum is in acc. What the row sees is asked of weights: in a longer body compilers would
+// not unroll the loop that calls this, and keep o in memory.
+fn joined(r: u32, before: vec4<f32>) -> vec4<f32> {
     let w = weights[my_row + r];
-    let both = B4(canon4(B4(before * w.x)) + canon4(B4(acc[r] * w.y)));
-    let token = my_token + r;
-    return select(before, select(both, acc[r], begins(token, chunk)), sees(token, chunk));
+    let both = B4(canon4(B4(before * bitcast<f32>(w.x))) + canon4(B4(acc[r] * bitcast<f32>(w.y))));
+    return select(select(both, acc[r], w.x == TAKES), before, w.x == KEEPS);
 }
 
 // What row r has of group g, a constant. The index is one too, so that o lies in registers where r is none.
@@ -246,19 +253,19 @@ fn take_states(lane: u32) {
         let token = token_of(row);
         let head = row / tile_tokens();
         var state = vec2<f32>();
-        var brought = 0.0;
+        var brought = 0u;
         if head < heads && brings(token) {
             state = vec2<f32>(carried[carried_at(token, head)], carried[carried_at(token, head) + 1u]);
-            brought = 1.0;
+            brought = 1u;
         }
         sums[row] = state;
-        weights[row] = vec2<f32>(brought, 0.0);
+        weights[row].x = brought;
     }
     workgroupBarrier();
     // without a loop of its own, so that compilers unroll this one and keep o in registers
     for (var r = 0u; r < R; r++) {
         let at = carried_at(my_token + r, my_head) + 2u;
-        if bitcast<u32>(weights[my_row + r].x) != 0u {
+        if weights[my_row + r].x != 0u {
             for (var g = 0u; g < GROUPS; g++) {
                 let e = at + 64u * g + 4u * quad;
                 if 64u * g + 4u * quad < p.head_dim {
@@ -288,7 +295,7 @@ fn add_chunk(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>, live: vec2<u32
                 for (var i = 1u; i < GROUPS; i++) {
                     before = select(before, o[i * R + r], i == g);
                 }
-                let after = joined(r, chunk, before);
+                let after = joined(r, before);
                 for (var i = 0u; i < GROUPS; i++) {
                     o[i * R + r] = select(o[i * R + r], after, i == g);
                 }
@@ -359,9 +366,9 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
         }
     }
     for (var row = lane; row < ROWS; row += LANES) {
-        weights[row].x = 1.0;
+        weights[row].x = bitcast<u32>(1.0);
         if ends_here(token_of(row)) {
-            weights[row].x = fdiv(1.0, sums[row].y);
+            weights[row].x = bitcast<u32>(fdiv(1.0, sums[row].y));
         }
     }
     workgroupBarrier();

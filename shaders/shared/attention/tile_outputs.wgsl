@@ -47,7 +47,7 @@ fn scaled(o: vec4<f32>, row: u32) -> vec4<f32> {
     if p.scope == SCOPE_OLDER {
         return o;
     }
-    return canon4(B4(o * weights[row].x));
+    return canon4(B4(o * bitcast<f32>(weights[row].x)));
 }
 
 // The outputs of the tile's tokens t0.., not canonicalised: (tokens_at_once(), unit_quads()).
