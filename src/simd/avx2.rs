@@ -3,6 +3,7 @@
 use super::lanes::{AHEAD, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Proof that this CPU has AVX2 and F16C. `NEAR`: weights are asked for as data like any other (`prefetch`);
@@ -158,6 +159,14 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
             _mm_prefetch::<_MM_HINT_T0>(from.cast())
         } else {
             _mm_prefetch::<_MM_HINT_NTA>(from.cast())
+        })
+    }
+    #[inline(always)]
+    fn prefetch_here(self, from: *const u8) {
+        intrinsics!(if NEAR {
+            asm!("prefetcht0 [{}]", in(reg) from, options(nostack, preserves_flags))
+        } else {
+            asm!("prefetchnta [{}]", in(reg) from, options(nostack, preserves_flags))
         })
     }
 

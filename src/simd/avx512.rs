@@ -4,6 +4,7 @@ use super::kernels::Amax;
 use super::lanes::{AHEAD, Book, Bytes, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Proof that this CPU has AVX-512 F, BW, VL, DQ and VNNI. `NEAR`: weights are asked for as data like any other (`prefetch`);
@@ -241,6 +242,14 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
             _mm_prefetch::<_MM_HINT_T0>(from.cast())
         } else {
             _mm_prefetch::<_MM_HINT_NTA>(from.cast())
+        })
+    }
+    #[inline(always)]
+    fn prefetch_here(self, from: *const u8) {
+        intrinsics!(if NEAR {
+            asm!("prefetcht0 [{}]", in(reg) from, options(nostack, preserves_flags))
+        } else {
+            asm!("prefetchnta [{}]", in(reg) from, options(nostack, preserves_flags))
         })
     }
     #[inline(always)]

@@ -72,6 +72,8 @@ pub(super) trait Quantised {
     const PAIRED: bool;
     /// Whether many tokens of one digit have panels where the level has ([`panel`]).
     const PANELS: bool = false;
+    /// Whether weights that will be needed are asked for exactly where the kernel says so ([`Next`]).
+    const IN_PLACE: bool = true;
 
     /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
     /// within it. `next` is asked for on the way.
@@ -187,11 +189,15 @@ pub(super) use whole_rows::{W8A8, quantise_row};
 const LINE: usize = 64;
 
 /// Weights that will be needed, asked for evenly over the 32 steps of a group. With few tokens a kernel waits for memory,
-/// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets.
+/// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets. So it does where
+/// a compiler gathers what was asked for evenly into one burst at a group's end, more than the core has room for: half or a
+/// third again (docs/performance.md, "CPU B"). So each asks in its place, but for types whose kernels were seen to be left as
+/// they are written, and lose a little by what else may not be moved then.
 #[derive(Clone, Copy)]
 pub(super) struct Next {
     from: *const u8,
     lines: usize,
+    in_place: bool,
 }
 
 impl Next {
@@ -199,21 +205,27 @@ impl Next {
     #[inline(always)]
     fn new<V: Lanes>(v: V, w: &[Word], word: usize, part: usize, lines: usize) -> Next {
         let bytes = word * size_of::<Word>() + part * lines * LINE + v.ahead();
-        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines }
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines, in_place: true }
+    }
+
+    #[inline(always)]
+    fn line<V: Lanes>(self, v: V, line: usize) {
+        let from = self.from.wrapping_add(line * LINE);
+        if self.in_place { v.prefetch_here(from) } else { v.prefetch(from) }
     }
 
     /// Those of steps `8 * j .. 8 * j + 8`.
     #[inline(always)]
     fn fetch_quarter<V: Lanes>(self, v: V, j: usize) {
         for line in j * self.lines / 4..(j + 1) * self.lines / 4 {
-            v.prefetch(self.from.wrapping_add(line * LINE));
+            self.line(v, line);
         }
     }
 
     #[inline(always)]
     fn fetch<V: Lanes>(self, v: V, step: usize) {
         for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
-            v.prefetch(self.from.wrapping_add(line * LINE));
+            self.line(v, line);
         }
     }
 }
@@ -311,6 +323,7 @@ impl Quantised for Q4K {
     const JOINED: bool = false;
     const PAIRED: bool = true;
     const PANELS: bool = true;
+    const IN_PLACE: bool = false;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -558,6 +571,7 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
                     part,
                     if few::<T, D>() { lines } else { 0 },
                 );
+                let next = Next { in_place: F::IN_PLACE, ..next };
                 let term = F::group::<V, T, D>(v, block, part, g % <F as Quantised>::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));

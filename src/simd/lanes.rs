@@ -160,6 +160,11 @@ pub(super) trait Lanes: Copy {
     /// Asks for the cache line at `from`, which may lie anywhere; a hint.
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
+    /// The same, exactly here: a compiler may move what it knows to be a prefetch.
+    #[inline(always)]
+    fn prefetch_here(self, from: *const u8) {
+        self.prefetch(from);
+    }
 
     /// Nearest f32, ties to even.
     fn to_f(self, a: Self::I) -> Self::F;
