@@ -3,6 +3,7 @@
 mod builder;
 mod chatglm;
 mod encoder;
+mod encoder_config;
 mod error;
 mod experts;
 mod family;

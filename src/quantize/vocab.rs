@@ -604,6 +604,24 @@ mod tests {
     }
 
     #[test]
+    fn words_and_their_continuations_are_spelt_as_a_gguf_file_has_them_where_they_are_cut_as_berts_are() {
+        let file = |lower: bool, prefix: &str| {
+            serde_json::json!({"model": {"type": "WordPiece", "continuing_subword_prefix": prefix,
+                "vocab": {"[CLS]": 0, "un": 1, "##able": 2}},
+                "normalizer": {"type": "BertNormalizer", "lowercase": lower, "strip_accents": null},
+                "pre_tokenizer": {"type": "BertPreTokenizer"}})
+        };
+        let mut v = read_json(&file(true, "##")).unwrap();
+        v.types[0] = CONTROL;
+        with_spaces(&mut v);
+        assert_eq!((v.model, &v.tokens[..]), ("bert", &["[CLS]", "\u{2581}un", "able"].map(String::from)[..]));
+        for other in [file(false, "##"), file(true, "@@")] {
+            let error = read_json(&other).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains("run the directory itself"), "{error}");
+        }
+    }
+
+    #[test]
     fn an_id_that_no_vocabulary_has_is_refused() {
         for id in [u64::MAX, 1 << 40, MAX_TOKENS as u64] {
             let json = serde_json::json!({"model": {"type": "BPE", "vocab": {"a": 0, "b": id}, "merges": []}});
