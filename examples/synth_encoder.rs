@@ -78,7 +78,9 @@ pub fn generate(form: &str, out: &Path) -> Result<()> {
     });
     let views = views.collect::<Result<Vec<_>>>()?;
     std::fs::write(out.join("model.safetensors"), safetensors::serialize(views, None)?)?;
-    let write = |name: &str, value: &Value| std::fs::write(out.join(name), serde_json::to_vec_pretty(value)?).context(out.display().to_string());
+    let write = |name: &str, value: &Value| {
+        std::fs::write(out.join(name), serde_json::to_vec_pretty(value)?).context(out.display().to_string())
+    };
     write("config.json", &config)?;
     write("tokenizer.json", &tokenizer())?;
     let mean = form.starts_with("nomic");
@@ -205,7 +207,9 @@ fn tokenizer() -> Value {
     let mut words: Vec<String> = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from).to_vec();
     words.extend((b'a'..=b'z').chain(b'0'..=b'9').map(|c| char::from(c).to_string()));
     words.extend((b'a'..=b'z').chain(b'0'..=b'9').map(|c| format!("##{}", char::from(c))));
-    words.extend([".", ",", "!", "?", "'", "-", "the", "once", "upon", "time", "king", "##ing", "##s", "sons"].map(String::from));
+    words.extend(
+        [".", ",", "!", "?", "'", "-", "the", "once", "upon", "time", "king", "##ing", "##s", "sons"].map(String::from),
+    );
     words.extend((words.len()..VOCAB).map(|i| format!("[unused{i}]")).collect::<Vec<_>>());
     let vocab: serde_json::Map<String, Value> = words.iter().enumerate().map(|(i, w)| (w.clone(), i.into())).collect();
     let added: Vec<Value> = (0..5)

@@ -2,6 +2,8 @@
 
 #[path = "server/answers.rs"]
 mod answers;
+#[path = "server/encoders.rs"]
+mod encoders;
 #[path = "server/proofs.rs"]
 mod proofs;
 #[path = "server/refusals.rs"]

@@ -211,7 +211,10 @@ impl<'d> Session<'d> {
         }
         let (tokens, seen, context) = (ids.len(), self.pos, self.built.n_ctx);
         ensure!(seen + tokens <= context, SessionError::Context { tokens, seen, context });
-        ensure!(seen == 0 || !self.feeds_whole(), "a text of an encoder is fed whole, and {seen} tokens were before it");
+        ensure!(
+            seen == 0 || !self.feeds_whole(),
+            "a text of an encoder is fed whole, and {seen} tokens were before it"
+        );
         Ok(())
     }
 

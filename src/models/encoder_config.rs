@@ -116,9 +116,12 @@ fn check_fields(cfg: &Fields, nomic: bool) -> anyhow::Result<()> {
         "{file}: position_embedding_type {} is not supported (supported: absolute)",
         cut(positions)
     );
-    for (key, known) in
-        [("rotary_emb_fraction", 1.0), ("rotary_emb_scale_base", 0.0), ("num_experts", 0.0), ("moe_every_n_layers", 0.0)]
-    {
+    for (key, known) in [
+        ("rotary_emb_fraction", 1.0),
+        ("rotary_emb_scale_base", 0.0),
+        ("num_experts", 0.0),
+        ("moe_every_n_layers", 0.0),
+    ] {
         let found = cfg.number(key)?.unwrap_or(known);
         ensure!(found == known, "{file}: {key} = {found:?} is not supported (supported: {known:?})");
     }

@@ -186,7 +186,10 @@ fn every_device_level_page_and_fusion_gives_the_same_bits() {
         let cache = if mix == "f32" { CacheType::F32 } else { CacheType::F16 };
         let run = |device: &mut dyn Device, how, page| {
             let name = device.info().name;
-            bits(&states(device, (&c, &h), how, page, &texts).unwrap_or_else(|e| panic!("{form} {mix} on {name}: {e:#}")))
+            bits(
+                &states(device, (&c, &h), how, page, &texts)
+                    .unwrap_or_else(|e| panic!("{form} {mix} on {name}: {e:#}")),
+            )
         };
         let expected = run(&mut cpu(None, 1), options(cache), usize::MAX);
         let plain = SessionOptions { fuse: Fuse::Off, ..options(cache) };
@@ -199,7 +202,10 @@ fn every_device_level_page_and_fusion_gives_the_same_bits() {
         for mut device in boxed_gpus(None) {
             let name = device.info().name;
             for page in [usize::MAX, 64] {
-                assert!(run(device.as_mut(), options(cache), page) == expected, "{form} {mix} on {name}, pages of {page}");
+                assert!(
+                    run(device.as_mut(), options(cache), page) == expected,
+                    "{form} {mix} on {name}, pages of {page}"
+                );
             }
         }
     }
@@ -319,7 +325,8 @@ fn verify_compares_the_states_of_texts_and_sees_a_planted_fault() {
     let script = Script { prompt: prompt(None, h.vocab, 190), generate: 0, batches: vec![0] };
     let mut devices: Vec<Box<dyn Device>> = vec![Box::new(cpu(None, 1)), Box::new(cpu(Some(Level::detect()), 2))];
     let how = options(CacheType::F16);
-    let report = block_on(verify_paged(&mut devices, &c, &h, how, 128, &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));
+    let report =
+        block_on(verify_paged(&mut devices, &c, &h, how, 128, &script, || {})).unwrap_or_else(|e| panic!("{e:#}"));
     assert!(report.ok() && report.words > 100_000 && report.covered.pages == 2, "{report:?}");
     let lengths: Vec<usize> = report.covered.steps.keys().copied().collect();
     assert_eq!(lengths, [1, 3, 5, 24, 60, 93, 190]);
@@ -350,7 +357,7 @@ fn what_an_encoder_does_not_do_is_refused_in_one_line() {
     let generates = ["a bert model makes vectors of texts and generates none", "isobit embed"];
     for args in [
         &["run", "-m", model, "-p", "once"][..],
-        &["chat", model],
+        &["chat", model, "-p", "once"],
         &["perplexity", "-m", model, "-f", file],
         &["imatrix", "-m", model, "-f", file, "-o", "/dev/null"],
         &["bench", "-m", model, "--device", "cpu"],
