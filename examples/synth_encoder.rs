@@ -114,6 +114,9 @@ fn root(n: usize) -> f64 {
     1.5 / (n as f64).sqrt()
 }
 
+/// The two vectors of a norm: what each is called behind the norm's name, and its mean.
+const NORM: [(&str, f32); 2] = [("weight", 1.0), ("bias", 0.0)];
+
 fn bert(prefixed: bool) -> Vec<Tensor> {
     let Shape { dim, ffn, layers, context, .. } = BERT;
     let mut list: Vec<Tensor> = Vec::new();
@@ -128,11 +131,7 @@ fn bert(prefixed: bool) -> Vec<Tensor> {
     add("embeddings.word_embeddings.weight", &[VOCAB, dim], 0.0, 1.0);
     add("embeddings.position_embeddings.weight", &[context, dim], 0.0, 0.5);
     add("embeddings.token_type_embeddings.weight", &[2, dim], 0.0, 0.5);
-    let norm = |add: &mut dyn FnMut(&str, &[usize], f32, f64), name: &str| {
-        add(&format!("{name}.weight"), &[dim], 1.0, 0.2);
-        add(&format!("{name}.bias"), &[dim], 0.0, 0.2);
-    };
-    norm(&mut add, "embeddings.LayerNorm");
+    NORM.iter().for_each(|(v, mean)| add(&format!("embeddings.LayerNorm.{v}"), &[dim], *mean, 0.2));
     for l in 0..layers {
         let b = |part: &str| format!("encoder.layer.{l}.{part}");
         for (part, rows, cols, bias) in [
@@ -146,8 +145,9 @@ fn bert(prefixed: bool) -> Vec<Tensor> {
             add(&b(&format!("{part}.weight")), &[rows, cols], 0.0, root(cols));
             add(&b(&format!("{part}.bias")), &[rows], 0.0, bias);
         }
-        norm(&mut add, &b("attention.output.LayerNorm"));
-        norm(&mut add, &b("output.LayerNorm"));
+        for norm in ["attention.output.LayerNorm", "output.LayerNorm"] {
+            NORM.iter().for_each(|(v, mean)| add(&b(&format!("{norm}.{v}")), &[dim], *mean, 0.2));
+        }
     }
     if prefixed {
         add("pooler.dense.weight", &[dim, dim], 0.0, root(dim));
@@ -165,16 +165,14 @@ fn nomic(original: bool) -> Vec<Tensor> {
         list.push((name.to_string(), own.to_string(), shape.to_vec(), mean, std));
     };
     let pick = |there: &'static str, own: &'static str| if original { there } else { own };
-    let norm = |add: &mut dyn FnMut(&str, &str, &[usize], f32, f64), name: &str, own: &str| {
-        for (suffix, mean) in [("weight", 1.0), ("bias", 0.0)] {
-            add(&format!("{name}.{suffix}"), &format!("{own}.{suffix}"), &[dim], mean, 0.2);
-        }
-    };
     let words = "embeddings.word_embeddings.weight";
     add(words, words, &[VOCAB, dim], 0.0, 1.0);
     let types = "embeddings.token_type_embeddings.weight";
     add(types, types, &[2, dim], 0.0, 0.5);
-    norm(&mut add, pick("emb_ln", "embeddings.LayerNorm"), "embeddings.LayerNorm");
+    let first = pick("emb_ln", "embeddings.LayerNorm");
+    for (v, mean) in NORM {
+        add(&format!("{first}.{v}"), &format!("embeddings.LayerNorm.{v}"), &[dim], mean, 0.2);
+    }
     let layer = pick("encoder.layers", "layers");
     for l in 0..layers {
         let own = |part: &str| format!("layers.{l}.{part}.weight");
@@ -196,7 +194,9 @@ fn nomic(original: bool) -> Vec<Tensor> {
         }
         for (old, new) in [("norm1", "post_attention_layernorm"), ("norm2", "post_mlp_layernorm")] {
             let name = if original { old } else { new };
-            norm(&mut add, &format!("{layer}.{l}.{name}"), &format!("layers.{l}.{new}"));
+            for (v, mean) in NORM {
+                add(&format!("{layer}.{l}.{name}.{v}"), &format!("layers.{l}.{new}.{v}"), &[dim], mean, 0.2);
+            }
         }
     }
     list

@@ -171,7 +171,6 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
 /// added = Wdown · gelu(Wup n), or Wdown · (silu(Wgate n) · Wup n).
 fn feed_forward(b: &mut Builder) -> anyhow::Result<()> {
     let (h, w) = (b.h, b.work);
-    let p = |dim: usize| (0, dim as u32);
     if h.family.is_gated() {
         let wg: Matrix = b.matrix("ffn_gate", h.dim, h.ffn)?;
         let wu = b.matrix("ffn_up", h.dim, h.ffn)?;
@@ -180,16 +179,15 @@ fn feed_forward(b: &mut Builder) -> anyhow::Result<()> {
         b.linear("ffn_up", &wu, w.normed, w.normed_act, w.up);
         b.optional_bias("ffn_gate", &wg, w.gate)?;
         b.optional_bias("ffn_up", &wu, w.up)?;
-        let (n_tokens, dim) = p(h.ffn);
-        b.push("swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }), vec![w.gate, w.up, w.mid]);
+        let p = SwigluParams { n_tokens: 0, dim: h.ffn as u32 };
+        b.push("swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
     } else {
         let wu = b.matrix("ffn_up", h.dim, h.ffn)?;
         b.quantize("ffn_act", &[&wu], w.normed, w.normed_act);
         b.linear("ffn_up", &wu, w.normed, w.normed_act, w.up);
         b.optional_bias("ffn_up", &wu, w.up)?;
-        let (n_tokens, dim) = p(h.ffn);
-        let gelu = GeluParams { n_tokens, dim, erf: h.family.has_erf().into() };
-        b.push("gelu", Op::Gelu, Args::Gelu(gelu), vec![w.up, w.mid]);
+        let p = GeluParams { n_tokens: 0, dim: h.ffn as u32, erf: h.family.has_erf().into() };
+        b.push("gelu", Op::Gelu, Args::Gelu(p), vec![w.up, w.mid]);
     }
     let wd = b.matrix("ffn_down", h.ffn, h.dim)?;
     b.quantize("mid_act", &[&wd], w.mid, w.mid_act);
