@@ -2,6 +2,8 @@
 
 #[path = "server/answers.rs"]
 mod answers;
+#[path = "server/encoders.rs"]
+mod encoders;
 #[path = "server/proofs.rs"]
 mod proofs;
 #[path = "server/refusals.rs"]
@@ -12,7 +14,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use isobit::internals::chat::Template;
 use isobit::internals::server::{App, Options, router};
-use isobit::{DeviceOptions, Engine, EngineOptions, Head, Model, SamplerOptions, SessionOptions};
+use isobit::{DeviceOptions, Engine, EngineOptions, Head, Model, Pooling, SamplerOptions, SessionOptions};
 use serde_json::Value;
 use std::sync::Arc;
 use tower_service::Service;
@@ -38,6 +40,7 @@ fn options(device: &str, head: Head) -> (EngineOptions, Options) {
         session,
         template: Some(Arc::new(template)),
         embeddings: head == Head::Hidden,
+        pooling: Pooling::Mean,
         record: None,
         body: 1 << 20,
     };

@@ -3,7 +3,7 @@
 use super::{Case, Fill, Rng, UNSEEN, bits, case, input, read, replaced, rope_table, states, tokens, written};
 use crate::ops::attention::{AttentionParams, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
-use crate::ops::places::{CHUNK, GONE, Page, Places, TABLES, TOKEN, Touches};
+use crate::ops::places::{self, CHUNK, GONE, Page, Places, TABLES, TOKEN, Touches};
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::record::{Args, Op, Scattered, Step};
 use std::ops::Range;
@@ -23,6 +23,9 @@ const SHAPES: [Shape; 6] = [
     (&[(300, 1), (20, 33), (64, 64)], 14, 7),
     (&[(150, 2), (190, 4), (250, 1), (40, 1)], 12, 4),
 ];
+
+/// Whole texts, every token of which sees all of its text, as those of encoders do: ends of chunks, and one token.
+const WHOLE: Shape = (&[(0, 70), (0, 1), (0, 66), (0, 64)], 8, 4);
 
 /// Scope and window, and the shapes that attention is tried with.
 const SCOPES: [(u32, usize, &[usize]); 5] = [
@@ -271,7 +274,39 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
             }
         }
     }
+    list.extend(whole(kt, vt));
     list
+}
+
+/// Whole texts: in the places that attention is given every token is at the last position of its text.
+fn whole(kt: CacheType, vt: CacheType) -> Vec<Case> {
+    let (heads, kv_heads, hd) = (3, 3, 32);
+    let mut layout = Layout::new(&WHOLE, 0, &mut Rng(7));
+    let lasts: Vec<u32> = WHOLE.0.iter().flat_map(|&(_, n)| vec![n as u32 - 1; n]).collect();
+    places::see_all(lasts.len(), &mut layout.words, |t| lasts[t]);
+    let pages = pages(&WHOLE, layout.ring).filter(|p| !p.2);
+    let each = pages.map(|(first, page, _)| {
+        let p = AttentionParams {
+            n_tokens: 0,
+            chunk0: 0,
+            chunks: 0,
+            heads,
+            kv_heads,
+            head_dim: hd,
+            page_first: first as u32,
+            page_len: page as u32,
+            scale: (1.0 / f64::from(hd).sqrt()) as f32,
+            scope: SCOPE_ALL,
+            window: 0,
+            table: 0,
+            softcap: 0.0,
+            inv_softcap: 0.0,
+            sinks: 0,
+        };
+        let name = format!("head_dim={hd} heads={heads}/{kv_heads} whole texts {}, page {first}", title(&WHOLE));
+        one((kt, vt), name, &layout, p, &WHOLE)
+    });
+    each.collect()
 }
 
 /// One page of one of them.

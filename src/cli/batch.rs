@@ -262,6 +262,7 @@ pub fn run(a: BatchArgs) -> anyhow::Result<ExitCode> {
     let lines = read(&a.input)?;
     ensure!(!a.output.exists(), "{} is there already: remove it, or name another file", a.output.display());
     let model = a.many.model()?;
+    common::generates(&model)?;
     let fingerprint = a.many.fingerprint(&model)?;
     let ids: Vec<String> = lines.iter().map(|l| id_of(&fingerprint, &l.custom_id, &l.body)).collect();
     let mut name = a.output.clone().into_os_string();

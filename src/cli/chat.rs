@@ -97,6 +97,7 @@ pub fn run(a: ChatArgs) -> anyhow::Result<ExitCode> {
     let message = if piped { Some(common::text(None, Some(Path::new("-")))?) } else { None };
     ensure!(message.as_ref().is_none_or(|m| !m.trim().is_empty()), "stdin has no message");
     let model = a.model.model()?;
+    common::generates(&model)?;
     model.tokenizer()?;
     let template = template(&a, &model)?;
     let (c, n_ctx) = (model.container(), a.engine.n_ctx(model.hyper()));

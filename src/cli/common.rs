@@ -11,7 +11,7 @@ use crate::fuse::Fuse;
 use crate::generate::SessionOptions;
 #[cfg(feature = "gpu")]
 use crate::host;
-use crate::models::{self, Hyper, PlanOptions, Recent};
+use crate::models::{self, Head, Hyper, PlanError, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 use crate::store::{Store, Tune};
 use anyhow::{Context, bail, ensure};
@@ -444,11 +444,19 @@ impl Devices<'_> {
     }
 }
 
+/// Refuses a model that generates nothing, before anything is asked for.
+pub fn generates(model: &Model) -> anyhow::Result<()> {
+    let h = model.hyper();
+    ensure!(!h.family.is_encoder(), PlanError::Encoder { arch: h.family.name() });
+    Ok(())
+}
+
 /// Whether a session could begin with these weights: every tensor there, of a type and shape that the hyperparameters ask
 /// for, and the factors of its positions sound. Reads no matrix.
 pub fn check_weights(c: &Container, h: &Hyper) -> anyhow::Result<()> {
     let n_ctx = h.context.min(64);
-    let plan = PlanOptions { n_ctx, ubatch: 1, recent: Recent::Off, ..PlanOptions::default() };
+    let head = if h.family.is_encoder() { Head::Hidden } else { Head::Logits };
+    let plan = PlanOptions { n_ctx, ubatch: 1, recent: Recent::Off, head, ..PlanOptions::default() };
     models::build(c, h, &plan)?;
     models::rope_table(c, h, n_ctx)?;
     Ok(())

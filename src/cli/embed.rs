@@ -17,7 +17,7 @@ use std::time::Instant;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  isobit embed -p \"Once upon a time\" -m model.gguf\n  isobit embed texts.jsonl --pooling last --json > vectors.jsonl\n\nA line of texts: {\"input\": \"Once upon a time\"}; a list of token ids serves as well as a text.\nA vector is made of the hidden states before the output matrix, and has length 1."
+    after_help = "Examples:\n  isobit embed -p \"Once upon a time\" -m model.gguf\n  isobit embed texts.jsonl --pooling last --json > vectors.jsonl\n\nA line of texts: {\"input\": \"Once upon a time\"}; a list of token ids serves as well as a text.\nA vector is made of the hidden states before the output matrix (of an encoder, those of its last layer), and has length 1."
 )]
 pub struct EmbedArgs {
     /// Texts, a JSON object a line; - for stdin
@@ -26,9 +26,9 @@ pub struct EmbedArgs {
     /// One text, in place of a file
     #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "input", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// What is made of the tokens' states: mean, last
-    #[arg(long, default_value = "mean", value_name = "HOW", value_parser = ["mean", "last"], hide_possible_values = true)]
-    pooling: String,
+    /// What is made of the tokens' states: mean, cls, last [default: what an encoder's file says, else mean]
+    #[arg(long, value_name = "HOW", value_parser = ["mean", "cls", "last"], hide_possible_values = true)]
+    pooling: Option<String>,
     /// Print one JSON object a text
     #[arg(long)]
     json: bool,
@@ -50,8 +50,11 @@ pub fn run(a: EmbedArgs) -> anyhow::Result<ExitCode> {
         (None, None) => bail!("no text: name a file, or write -p TEXT"),
     };
     let place = |line: usize| a.input.as_ref().map_or("the text".into(), |f| format!("{} line {line}", f.display()));
-    let pooling = if a.pooling == "mean" { Pooling::Mean } else { Pooling::Last };
     let model = a.many.model()?;
+    let pooling = match a.pooling.as_deref().and_then(Pooling::parse) {
+        Some(pooling) => pooling,
+        None => model.pooling()?,
+    };
     let context = a.many.context(&model);
     let mut prompts = Vec::with_capacity(texts.len());
     for (line, text) in texts {

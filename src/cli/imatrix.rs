@@ -75,6 +75,7 @@ struct Met {
 
 pub fn run(a: ImatrixArgs) -> anyhow::Result<ExitCode> {
     let model = a.model.model()?;
+    common::generates(&model)?;
     let (c, h, tok) = (model.container(), model.hyper(), model.tokenizer()?);
     output::refuse_sources(&a.output, &c.files)?;
     common::can_be_written("-o", &a.output)?;

@@ -2,7 +2,7 @@
 
 use super::common::{self, Load};
 use crate::formats::{Activations, Container, ContainerKind, Dtype, Tensor, bump, names};
-use crate::models::{Hyper, output_name, recent_positions};
+use crate::models::{Hyper, Pooling, output_name, recent_positions};
 use crate::ops::cache::CacheType;
 use clap::Args;
 use serde_json::{Value, json};
@@ -223,6 +223,10 @@ impl Held<'_> {
                 self.c.total_bytes()
             )?;
         }
+        if h.family.is_encoder() {
+            let pooling = Pooling::of(self.c, h)?.map_or("not said (mean)", Pooling::name);
+            writeln!(out, "[{tag}] encoder: vectors of texts; pooling: {pooling}")?;
+        }
         let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
         writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
         writeln!(out, "[{tag}] cache bytes per token: {}", cells(&self.cache))?;
@@ -260,9 +264,9 @@ pub fn cache_bytes(h: Option<&Hyper>) -> Vec<(&'static str, Option<usize>)> {
 }
 
 /// Bytes of the f16 copy of recent positions (`--kv-recent`) at the default `--ubatch`, whatever the context; `None` where
-/// f16 does not fit the heads.
+/// f16 does not fit the heads, and of an encoder, which has none.
 pub fn recent_bytes(h: &Hyper) -> Option<usize> {
-    let words = CacheType::F16.words(h.head_dim)?;
+    let words = CacheType::F16.words(h.head_dim).filter(|_| !h.family.is_encoder())?;
     Some(h.cache_bytes(words, words) * recent_positions(common::DEFAULT_UBATCH, 1))
 }
 

@@ -353,6 +353,8 @@ fn advice(e: &anyhow::Error) -> Option<String> {
             PlanError::Slots { used, pairs, .. } => format!("--ubatch {}", pairs / used),
             PlanError::Rows { heads, rows, .. } => format!("--ubatch {}", rows / heads),
             PlanError::Positions { .. } => "-c".into(),
+            PlanError::Encoder { .. } => "isobit embed, or isobit serve --embeddings".into(),
+            PlanError::RecentWhole => "--kv-recent off".into(),
             PlanError::Zero | PlanError::Binding { .. } => return None,
         });
     }

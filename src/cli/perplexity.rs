@@ -41,6 +41,7 @@ pub struct PerplexityArgs {
 
 pub fn run(a: PerplexityArgs) -> anyhow::Result<ExitCode> {
     let model = a.model.model()?;
+    common::generates(&model)?;
     let (c, h, tok) = (model.container(), model.hyper(), model.tokenizer()?);
     let ctx = if a.engine.ctx > 0 { a.engine.n_ctx(h) } else { h.context.min(512) };
     ensure!(ctx >= 4, "-c is {ctx}, a window needs at least 4 tokens");

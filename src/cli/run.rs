@@ -140,6 +140,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     }
     let key = writable(&a)?;
     let model = a.model.model()?;
+    common::generates(&model)?;
     let draft = a.draft.as_deref().map(names::resolve).transpose()?;
     let draft = draft.map(Model::open).transpose()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);

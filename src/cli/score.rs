@@ -56,6 +56,7 @@ impl From<Words> for Prompt {
 pub fn run(a: ScoreArgs) -> anyhow::Result<ExitCode> {
     let pairs: Vec<(usize, Pair)> = many::read(&a.input)?;
     let model = a.many.model()?;
+    common::generates(&model)?;
     // all pairs are understood, and fit, before the first is computed
     let context = a.many.context(&model);
     let mut requests = Vec::with_capacity(pairs.len());

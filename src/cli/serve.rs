@@ -130,6 +130,12 @@ impl ServeArgs {
         let alias = self.alias.clone().unwrap_or_else(|| file.trim_matches(['<', '>']).to_owned());
         let any = self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
         let head = if self.embeddings { Head::Hidden } else { Head::Logits };
+        // before the model is loaded
+        ensure!(
+            self.embeddings || !model.is_encoder(),
+            "{}: the model makes vectors of texts and generates none: serve it with --embeddings",
+            model.file().display()
+        );
         let context = self.engine.n_ctx(model.hyper());
         // an engine of one text does not tell what it is busy with
         let sequences = self.parallel.max(2);
@@ -147,6 +153,7 @@ impl ServeArgs {
             session: SessionOptions { sequences, pool, head, ..options },
             template: self.template(model)?,
             embeddings: self.embeddings,
+            pooling: model.pooling()?,
             record: self.record.clone(),
             body: self.max_body,
         })

@@ -5,7 +5,7 @@
 
 use super::CheckFailed;
 use super::common::{self, EngineArgs, ModelArgs, note};
-use crate::engine::{Device as Opened, Devices};
+use crate::engine::{Device as Opened, Devices, Head};
 use crate::generate::verify::{PROMPT_TOKENS, Report, Script, prompt, verify_paged};
 use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
 use crate::simd::Level;
@@ -66,7 +66,14 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     let (c, h) = (model.container(), model.hyper());
     let prompt_len = PROMPT_TOKENS.min((h.context / 2).max(1));
     let room = h.context.saturating_sub(prompt_len);
-    let tokens = a.tokens.unwrap_or(24.min(room));
+    // an encoder generates none
+    let encoder = model.is_encoder();
+    let tokens = a.tokens.unwrap_or(if encoder { 0 } else { 24.min(room) });
+    ensure!(
+        !encoder || tokens == 0,
+        "--tokens is {tokens}, but a {} model generates none; leave it out",
+        h.family.name()
+    );
     ensure!(
         tokens <= room,
         "--tokens is {tokens}, but {room} fit after the prompt in the model's {} positions",
@@ -76,6 +83,9 @@ pub fn run(a: VerifyArgs) -> anyhow::Result<ExitCode> {
     ensure!(n_ctx >= prompt_len + tokens, "-c is {n_ctx}, the prompt and {tokens} tokens need {}", prompt_len + tokens);
     let mut options = a.engine.session(n_ctx, 1);
     options.plan.ubatch = options.plan.ubatch.min(prompt_len);
+    if encoder {
+        options.plan.head = Head::Hidden;
+    }
     let script = Script {
         prompt: prompt(model.tokenizer().ok(), h.vocab, prompt_len),
         generate: tokens,

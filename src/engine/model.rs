@@ -11,7 +11,7 @@ use crate::formats::{Container, LoadMode};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::{self, Report, Script};
 use crate::grammar::{Compiled, Grammar, GrammarError, Vocabulary};
-use crate::models::Hyper;
+use crate::models::{Head, Hyper, Pooling};
 use anyhow::{anyhow, ensure};
 use std::borrow::Cow;
 use std::path::Path;
@@ -88,6 +88,19 @@ impl Model {
     /// Positions the model was trained for.
     pub fn context(&self) -> usize {
         self.0.hyper.context
+    }
+
+    /// What becomes of the states of a text's tokens where nobody says: what an encoder's file says, else their mean.
+    ///
+    /// Errors: [`Error::Model`]: it says something that is not supported.
+    pub fn pooling(&self) -> Result<Pooling, Error> {
+        let said = Pooling::of(&self.0.container, &self.0.hyper).map_err(at(Place::Model))?;
+        Ok(said.unwrap_or_default())
+    }
+
+    /// Whether it makes vectors of texts and generates none.
+    pub fn is_encoder(&self) -> bool {
+        self.0.hyper.family.is_encoder()
     }
 
     /// Logits in a row.
@@ -230,7 +243,8 @@ impl Model {
             )));
         }
         let memory = options.memory.or_else(|| Devices::share_of_memory(&devices));
-        let options = SessionOptions { context: total, memory, ..options };
+        let head = if self.is_encoder() { Head::Hidden } else { options.head };
+        let options = SessionOptions { context: total, memory, head, ..options };
         let mut devices: Vec<_> = devices.into_iter().map(|d| d.inner).collect();
         let script =
             Script { prompt: verify::prompt(self.tokenizer().ok(), h.vocab, prompt), generate, batches: vec![0] };

@@ -145,6 +145,8 @@ pub(super) struct Schedule<S> {
     /// tokens of a step, and rows
     tokens: usize,
     rows: usize,
+    /// whether a step has a text whole or not at all
+    whole: bool,
 }
 
 impl<S: Sink> Schedule<S> {
@@ -153,7 +155,8 @@ impl<S: Sink> Schedule<S> {
         let pool = Pool::new(session.inner.built());
         // a step has a token of each, and a row of logits, of which a device may bind fewer than were asked for
         let rows = session.inner.built().plan.max_out;
-        Schedule { pool, running: Vec::new(), waiting: VecDeque::new(), most: most.min(tokens).min(rows), tokens, rows }
+        let (most, whole) = (most.min(tokens).min(rows), session.inner.feeds_whole());
+        Schedule { pool, running: Vec::new(), waiting: VecDeque::new(), most, tokens, rows, whole }
     }
 
     /// The chunks.
@@ -190,7 +193,8 @@ impl<S: Sink> Schedule<S> {
             Ok(ids) => {
                 let (pooled, n) = (Pooled::new(pooling), ids.len());
                 let read = Request { max_tokens: 0, ..Request::new(Vec::new()) };
-                let (first, growing) = (pooled.first(n), Growing::new(ids, session.context(), &read));
+                let first = pooled.first(n, self.whole);
+                let growing = Growing::new(ids, session.context(), &read);
                 self.wait(sink, growing, Rows::Vector(pooled), first);
             }
             Err(e) => sink.failed(e),
@@ -284,6 +288,9 @@ impl<S: Sink> Schedule<S> {
                     // as many tokens as there are rows for
                     let before = text.next_row.saturating_sub(text.sequence.len());
                     *share = text.left().min(tokens).min(before.saturating_add(rows));
+                    if self.whole && *share < text.left() {
+                        *share = 0;
+                    }
                     tokens -= *share;
                     rows -= text.rows_of(*share);
                 }

@@ -4,6 +4,7 @@ use super::Model;
 use super::error::{Error, Place, at};
 use super::generate::{Output, Prompt, Request};
 use crate::generate::logprobs::Logprobs;
+pub use crate::models::Pooling;
 
 /// How likely a continuation is after its context.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,16 +66,6 @@ impl Output {
     }
 }
 
-/// What is made of the rows of a text's tokens.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Pooling {
-    /// their mean
-    #[default]
-    Mean,
-    /// the last one's
-    Last,
-}
-
 /// Rows of hidden states as they come, and the vector they make.
 pub(super) struct Pooled {
     pooling: Pooling,
@@ -87,14 +78,22 @@ impl Pooled {
         Pooled { pooling, sum: Vec::new(), rows: 0 }
     }
 
-    /// The first token of `n` whose row is wanted.
-    pub fn first(&self, n: usize) -> usize {
-        if self.pooling == Pooling::Mean { 0 } else { n - 1 }
+    /// The first token of `n` whose row is wanted; of one that sees the whole text (`whole`) the text is computed whole.
+    pub fn first(&self, n: usize, whole: bool) -> usize {
+        if self.pooling == Pooling::Last && !whole { n - 1 } else { 0 }
     }
 
     /// The next row.
     pub fn push(&mut self, row: &[f32]) {
         self.sum.resize(row.len(), 0.0);
+        match self.pooling {
+            Pooling::Cls if self.rows > 0 => return,
+            Pooling::Last => {
+                self.sum.fill(0.0);
+                self.rows = 0;
+            }
+            _ => {}
+        }
         self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
         self.rows += 1;
     }

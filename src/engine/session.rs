@@ -306,7 +306,7 @@ impl Session {
         self.gives(Head::Hidden)?;
         let ids = self.ids(&prompt.into(), true, false)?;
         let mut pooled = Pooled::new(pooling);
-        self.feed(&ids, pooled.first(ids.len()), |_, row| pooled.push(row))?;
+        self.feed(&ids, pooled.first(ids.len(), self.inner.feeds_whole()), |_, row| pooled.push(row))?;
         Ok(pooled.vector())
     }
 
@@ -345,7 +345,10 @@ impl Session {
             Ok(())
         });
         pollster::block_on(fed).map_err(|e| self.state.failed(e))?;
-        self.state.seen.extend_from_slice(&ids[kept..]);
+        // of an encoder nothing is kept
+        if !self.inner.feeds_whole() {
+            self.state.seen.extend_from_slice(&ids[kept..]);
+        }
         Ok(())
     }
 

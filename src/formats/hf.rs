@@ -12,7 +12,8 @@
 //! (`slim`). Their files are those whose names begin with `quant_model_weight`, one or with an index, whatever lies beside
 //! them; else those of any directory.
 //!
-//! Of a model of texts and images the text is kept (`text_part`). Nothing else here interprets the config.
+//! Of a model of texts and images the text is kept (`text_part`); tensors of encoders get the names that decoders have
+//! (`encoders`). Nothing else here interprets the config.
 
 use super::error::{FormatError, quote, show_path};
 use super::index::NameIndex;
@@ -21,7 +22,7 @@ use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
 use super::{Activations, Tensor};
-use super::{int4, relaid, slim, stacks, text_part};
+use super::{encoders, int4, relaid, slim, stacks, text_part};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -345,6 +346,10 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let (tensors, sources) = relaid::resolve(&config, weights.tensors, weights.sources)?;
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, index, ..weights }, config)
+        } else if encoders::is_one(&config) {
+            let tensors = encoders::tensors(weights.tensors);
+            let index = super::unique(&tensors, &weights.sources)?;
+            (WeightFiles { tensors, index, ..weights }, encoders::config(dir, config)?)
         } else if let Some(text) = text_part::config(&config) {
             let tensors = text_part::tensors(weights.tensors);
             let index = super::unique(&tensors, &weights.sources)?;

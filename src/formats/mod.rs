@@ -13,6 +13,7 @@ pub mod bump;
 pub mod chat;
 mod digest;
 mod dtype;
+mod encoders;
 mod error;
 pub mod gguf;
 pub mod gguf_write;

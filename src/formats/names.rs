@@ -30,7 +30,7 @@ type Names = &'static [(&'static str, &'static str)];
 
 /// Names of some architectures alone, and norms of those that have some behind attention and the feed-forward; they go before
 /// [`LAYER`], since `post_attention_layernorm` is the norm before the feed-forward elsewhere.
-const NORMS_AFTER: [(&[&str], Names); 6] = [
+const NORMS_AFTER: [(&[&str], Names); 7] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
         &["olmo2", "exaone4", "gemma2", "gemma3"],
@@ -45,6 +45,11 @@ const NORMS_AFTER: [(&[&str], Names); 6] = [
     (&["stablelm"], &[("self_attn.q_layernorm", "attn_q_norm"), ("self_attn.k_layernorm", "attn_k_norm")]),
     // as `relaid` calls it
     (&["falcon"], &[("attn_layernorm", "attn_norm_2")]),
+    // as `encoders` calls them
+    (
+        &["bert", "nomic-bert"],
+        &[("post_attention_layernorm", "attn_output_norm"), ("post_mlp_layernorm", "layer_output_norm")],
+    ),
 ];
 
 /// Names that only architectures with experts have, and those of them that mean something else elsewhere; they go before
@@ -110,8 +115,15 @@ const EXPERTS: [(&[&str], Names); 5] = [
 ];
 
 /// As [`GLOBAL`], of some architectures alone; they go before those of all.
-const OWN_GLOBAL: [(&str, &str, &str); 2] =
-    [("phi2", "model.final_layernorm", "output_norm"), ("gpt2", "model.embed_positions", "position_embd")];
+const OWN_GLOBAL: [(&str, &str, &str); 7] = [
+    ("phi2", "model.final_layernorm", "output_norm"),
+    ("gpt2", "model.embed_positions", "position_embd"),
+    ("bert", "model.embed_positions", "position_embd"),
+    ("bert", "model.embed_types", "token_types"),
+    ("bert", "model.embed_norm", "token_embd_norm"),
+    ("nomic-bert", "model.embed_types", "token_types"),
+    ("nomic-bert", "model.embed_norm", "token_embd_norm"),
+];
 
 /// Architectures whose gate and up are one tensor, which GGUF files call `ffn_up`.
 const FUSED: [&str; 3] = ["phi3", "chatglm", "glm4"];
@@ -317,6 +329,10 @@ mod tests {
             ("command-r", "model.layers.9.self_attn.k_norm.weight", "blk.9.attn_k_norm.weight"),
             ("falcon", "model.layers.9.attn_layernorm.bias", "blk.9.attn_norm_2.bias"),
             ("falcon", "model.layers.9.mlp.up_proj.weight", "blk.9.ffn_up.weight"),
+            ("bert", "model.embed_types.weight", "token_types.weight"),
+            ("bert", "model.layers.9.post_attention_layernorm.bias", "blk.9.attn_output_norm.bias"),
+            ("nomic-bert", "model.embed_norm.bias", "token_embd_norm.bias"),
+            ("nomic-bert", "model.layers.9.post_mlp_layernorm.weight", "blk.9.layer_output_norm.weight"),
         ] {
             assert_eq!(to_gguf(arch, hf).as_deref(), Some(gguf), "{arch}");
             assert_eq!(to_hf(arch, gguf).as_deref(), Some(hf), "{arch}");

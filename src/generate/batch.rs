@@ -6,7 +6,7 @@ use super::pool::Sequence;
 use super::session::Session;
 #[cfg(doc)]
 use super::session::finite;
-use crate::ops::places::{CHUNK, GONE, TABLES, TOKEN, Touches};
+use crate::ops::places::{self, CHUNK, GONE, TABLES, TOKEN, Touches};
 use crate::record::Scattered;
 use anyhow::ensure;
 
@@ -55,6 +55,7 @@ impl Session<'_> {
         ensure!(n > 0 && n <= plan.max_tokens, "{n} tokens in a step of at most {}", plan.max_tokens);
         ensure!(n_out <= plan.max_out, "{n_out} rows of logits in a step of at most {}", plan.max_out);
         let room = plan.placing.map_or(0, |p| plan.buffers[p.buffer].words);
+        let whole = self.feeds_whole();
         let (tables, step) = self.writing();
         let [(_, ids), ropes @ ..] = &mut step.inputs[..] else { unreachable!("ids and the tables of angles") };
         let scattered = step.scattered.get_or_insert_with(Scattered::default);
@@ -95,6 +96,12 @@ impl Session<'_> {
             words.push(GONE);
         }
         ensure!(words.len() <= room, "{} sequences in a step are more than the plan has room for", parts.len());
+        if let (true, Some((_, seen))) = (whole, ropes.last_mut()) {
+            ensure!(n_out == n && step.pos == 0, "a text of an encoder is fed whole, and gives a row for each token");
+            let lasts: Vec<u32> = parts.iter().flat_map(|p| vec![p.ids.len() as u32 - 1; p.ids.len()]).collect();
+            seen.extend_from_slice(words);
+            places::see_all(n, seen, |t| lasts[t]);
+        }
         (step.n_tokens, step.out_first, step.n_out) = (n, n - n_out, n_out);
         (step.select, step.follow) = (0, None);
         Ok(())

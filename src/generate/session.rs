@@ -4,6 +4,7 @@ use super::error::SessionError;
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
 use crate::models::{self, Built, Head, Hyper, PlanOptions, RopeTable, Weights};
+use crate::ops::places;
 use crate::record::{Best, Command, Device, Plan, Role, Step};
 use anyhow::{Context, ensure};
 use std::collections::VecDeque;
@@ -121,7 +122,7 @@ impl<'d> Session<'d> {
         check_cache(hyper, &plan, options.memory)?;
         let mut built = models::build_paged(container, hyper, &plan, page)?;
         let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
-        for id in [&mut built.ids, &mut built.rope].into_iter().chain(&mut built.local_rope) {
+        for id in [&mut built.ids, &mut built.rope].into_iter().chain(&mut built.local_rope).chain(&mut built.seen) {
             *id = map[*id].expect("inputs stay");
         }
         for id in built.layers.iter_mut().flat_map(|l| l.pages.iter_mut().flatten()) {
@@ -131,7 +132,8 @@ impl<'d> Session<'d> {
         let tables = models::rope_tables(container, hyper, built.n_ctx)?;
         let mut weights = Weights::new(container, progress).until(device.stop());
         device.load(built.plan.clone(), &mut weights).await?;
-        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).map(|id| (id, vec![])).collect();
+        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).chain(built.seen);
+        let inputs = inputs.map(|id| (id, vec![])).collect();
         let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
         Ok(Session { device: held, built, tables, pos: 0, vocab, step, logits, under_way, select: 0 })
@@ -160,6 +162,11 @@ impl<'d> Session<'d> {
     /// Tokens there are, and logits in a row.
     pub fn vocab(&self) -> usize {
         self.vocab
+    }
+
+    /// Whether every token of a text sees all of it, so that a text is fed whole, in one step.
+    pub fn feeds_whole(&self) -> bool {
+        self.built.seen.is_some()
     }
 
     /// Words of a row of what a step gives: as many as there are logits, unless the plan gives something else.
@@ -204,6 +211,10 @@ impl<'d> Session<'d> {
         }
         let (tokens, seen, context) = (ids.len(), self.pos, self.built.n_ctx);
         ensure!(seen + tokens <= context, SessionError::Context { tokens, seen, context });
+        ensure!(
+            seen == 0 || !self.feeds_whole(),
+            "a text of an encoder is fed whole, and {seen} tokens were before it"
+        );
         Ok(())
     }
 
@@ -219,13 +230,18 @@ impl<'d> Session<'d> {
         for (table, (_, words)) in self.tables.iter().zip(&mut step.inputs[1..]) {
             table.words(pos, n, words);
         }
+        if let (true, Some((_, words))) = (self.built.seen.is_some(), step.inputs.last_mut()) {
+            places::in_order(pos, n, 0, words);
+            places::see_all(n, words, |_| (pos + n - 1) as u32);
+        }
         step
     }
 
     /// Marks `n` tokens as seen, after their step was run command by command. Where the plan has an f16 copy of recent
-    /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins.
+    /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins. After a text of an
+    /// encoder the next one begins.
     pub fn advance(&mut self, n: usize) {
-        self.pos += n;
+        self.pos += if self.feeds_whole() { 0 } else { n };
     }
 
     /// Takes the last `n` tokens back, which were fed in one step. They are written again before anything reads them, as
@@ -277,7 +293,7 @@ impl<'d> Session<'d> {
             for (i, l) in self.logits.chunks_exact(self.built.plan.width).enumerate() {
                 row(done + n - n_out + i, l)?;
             }
-            self.pos += n;
+            self.advance(n);
             done += n;
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! Runs one model on several devices side by side and compares every buffer a command writes, after each command; then
-//! on each device alone as a user runs it, a submit for each step, and compares what comes back.
+//! on each device alone as a user runs it, a submit for each step, and compares what comes back. Of an encoder the prompt is cut
+//! into texts, and hidden states take the place of logits.
 //!
 //! A comparison of nothing must not pass: logits that are not finite, or all zero, are an error, and a [`Report`] says
 //! what was covered.
+
+mod whole;
 
 use super::session::{self, Session, SessionOptions, Want};
 use super::tokenizer::Tokenizer;
@@ -174,6 +177,9 @@ pub async fn verify_paged(
     let mut sessions = Vec::new();
     for d in devices.iter_mut() {
         sessions.push(Session::paged(d.as_mut(), container, hyper, options, page, |_| {}).await?);
+    }
+    if sessions[0].feeds_whole() {
+        return whole::verify(sessions, &names, script, tick).await;
     }
     let mut walk = Walk::default();
     let (mut logits, mut selected) = (Prefixes::default(), Prefixes::default());

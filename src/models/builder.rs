@@ -165,6 +165,9 @@ pub struct Built {
     pub rope: BufId,
     /// the same by another table, where some layers are rotated by one
     pub local_rope: Option<BufId>,
+    /// of an encoder, what attention goes by in the place of the plan's `placing`: the same words (`ops::places`), every token
+    /// being at the last position of its text, so that it sees all of it
+    pub seen: Option<BufId>,
     /// positions a sequence may have: [`positions`] of what was asked for
     pub n_ctx: usize,
     /// by table (`ops::places`), the chunks of each page of the pool of the layers that go by it; none where no layer does
@@ -272,6 +275,8 @@ pub(super) struct Work {
     local_rope: BufId,
     /// where tokens and chunks lie (`ops::places`)
     pub places: BufId,
+    /// the same for attention; of an encoder, with every token at its text's last position
+    seen: BufId,
     /// residual stream: dim
     pub x: BufId,
     /// norm of x: dim
@@ -410,6 +415,7 @@ impl<'a> Builder<'a> {
                 rope: 0,
                 local_rope: 0,
                 places: 0,
+                seen: 0,
                 x: 0,
                 normed: 0,
                 normed_act: 0,
@@ -473,6 +479,10 @@ impl<'a> Builder<'a> {
         let n_ctx = positions(o.n_ctx);
         let tables = o.sequences * (TABLES * (n_ctx / CHUNK) + 1);
         self.work.places = self.buffer("places", t * TOKEN + tables, Role::Input)?;
+        self.work.seen = self.work.places;
+        if h.family.is_encoder() {
+            self.work.seen = self.buffer("seen", t * TOKEN + tables, Role::Input)?;
+        }
         self.work.x = self.scratch("x", t * h.dim)?;
         self.work.normed = self.scratch("normed", t * h.dim)?;
         self.work.normed_act = self.scratch("normed_act", t * act_words(h.dim, o.digits))?;
@@ -588,8 +598,12 @@ impl<'a> Builder<'a> {
         self.rows = Rows::Outputs;
         let p = SelectRowsParams { n_tokens: 0, dim: h.dim as u32, first: 0 };
         self.push("select", Op::SelectRows, Args::SelectRows(p), vec![self.work.x, chosen]);
-        self.norm("output_norm", chosen, out_normed)?;
+        if !h.family.is_encoder() {
+            self.norm("output_norm", chosen, out_normed)?;
+        }
         let (rows, width, selected) = match self.o.head {
+            // what the last layer leaves is normed
+            Head::Hidden if h.family.is_encoder() => (chosen, h.dim, None),
             Head::Hidden => {
                 self.claimed.insert(output_name(self.c));
                 (out_normed, h.dim, None)
@@ -616,9 +630,10 @@ impl<'a> Builder<'a> {
         };
         let (ids, rope, layers) = (self.work.ids, self.work.rope, self.layers);
         let local_rope = h.local_rope.is_some().then_some(self.work.local_rope);
+        let seen = h.family.is_encoder().then_some(self.work.seen);
         let n_ctx = positions(self.o.n_ctx);
         let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
-        Ok(Built { plan, ids, rope, local_rope, n_ctx, pages, window, layers, cache_words, recent_words })
+        Ok(Built { plan, ids, rope, local_rope, seen, n_ctx, pages, window, layers, cache_words, recent_words })
     }
 
     /// W · x, `[row][vocab]`, W being the output matrix, or the embedding where the file has none.
@@ -1101,7 +1116,7 @@ impl<'a> Builder<'a> {
                 inv_softcap: softcap::inverse(h.attention_softcap),
                 sinks: h.family.has_sinks().into(),
             };
-            let binds = vec![q, keys, values, w.places, w.state, w.attended];
+            let binds = vec![q, keys, values, w.seen, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);
         }
         if let Some(channels) = pages.channels[1] {

@@ -52,6 +52,15 @@ pub enum PlanError {
         /// positions of the model
         context: usize,
     },
+    /// logits of a model that has none
+    #[error("a {arch} model makes vectors of texts and generates none: it gives hidden states, no logits")]
+    Encoder {
+        /// its architecture
+        arch: &'static str,
+    },
+    /// an f16 copy of the last chunk beside a cache in which every token sees the whole text
+    #[error("an encoder keeps no copy of recent positions; leave it out")]
+    RecentWhole,
     /// something that cannot be cut smaller
     #[error("{what} do not fit the device's binding limit of {limit} bytes")]
     Binding {

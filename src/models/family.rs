@@ -1,4 +1,4 @@
-//! The families of decoders, and what follows from the family alone.
+//! The families of models, and what follows from the family alone.
 
 /// Which model a file's tensors make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +51,10 @@ pub enum Family {
     Gpt2,
     /// Falcon
     Falcon,
+    /// BERT: bge, MiniLM, e5
+    Bert,
+    /// nomic-embed-text
+    NomicBert,
 }
 
 /// Where a layer norms what goes through attention and through the feed-forward.
@@ -91,7 +95,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 24] = [
+    pub const ALL: [Family; 26] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -116,6 +120,8 @@ impl Family {
         Family::Phi2,
         Family::Gpt2,
         Family::Falcon,
+        Family::Bert,
+        Family::NomicBert,
     ];
 
     /// GGUF's `general.architecture`.
@@ -145,6 +151,8 @@ impl Family {
             Family::Phi2 => "phi2",
             Family::Gpt2 => "gpt2",
             Family::Falcon => "falcon",
+            Family::Bert => "bert",
+            Family::NomicBert => "nomic-bert",
         }
     }
 
@@ -165,6 +173,7 @@ impl Family {
             "granitemoeshared" => Some(Family::GraniteMoe),
             "glm4_moe" => Some(Family::Glm4Moe),
             "gpt_oss" => Some(Family::GptOss),
+            "nomic_bert" => Some(Family::NomicBert),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
             other => Family::of_gguf(other),
@@ -204,10 +213,15 @@ impl Family {
         self.is_gemma()
     }
 
+    /// Whether it is one of encoders: every token of a text sees all of it, and there are no logits.
+    pub fn is_encoder(self) -> bool {
+        matches!(self, Family::Bert | Family::NomicBert)
+    }
+
     /// Whether its norms are layer norms, which subtract the mean.
     pub fn has_layer_norm(self) -> bool {
         use Family::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
-        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon)
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_encoder()
     }
 
     /// Whether its norms have biases, of those with layer norms.
@@ -227,17 +241,17 @@ impl Family {
 
     /// Whether the feed-forward has a gate.
     pub fn is_gated(self) -> bool {
-        !matches!(self, Family::StarCoder2 | Family::Phi2 | Family::Gpt2 | Family::Falcon)
+        !matches!(self, Family::StarCoder2 | Family::Phi2 | Family::Gpt2 | Family::Falcon | Family::Bert)
     }
 
     /// Whether gelu is by the error function, not in its tanh form.
     pub fn has_erf(self) -> bool {
-        self == Family::Falcon
+        matches!(self, Family::Falcon | Family::Bert)
     }
 
     /// Whether a row for each position is added to the embedding.
     pub fn learns_positions(self) -> bool {
-        self == Family::Gpt2
+        matches!(self, Family::Gpt2 | Family::Bert)
     }
 
     /// Whether a part of a head may be rotated, which a GGUF file must then say.
@@ -253,6 +267,7 @@ impl Family {
             Family::StarCoder2 | Family::Phi2 => ("hidden_act", &TANH),
             Family::Gpt2 => ("activation_function", &TANH),
             Family::Falcon => ("activation", &["gelu"]),
+            Family::Bert => ("hidden_act", &["gelu"]),
             _ => ("hidden_act", &["silu"]),
         }
     }

@@ -3,6 +3,7 @@
 //! The one reader of config.json: `quantize` writes a GGUF file's keys from what it gives. Numbers that GGUF keeps as f32
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
+use super::encoder_config;
 use super::family::{Family, Rotation};
 use super::mixture::{self, Experts};
 use super::vector::vector;
@@ -21,7 +22,7 @@ pub const LONG_FACTORS: &str = "rope_factors_long.weight";
 pub const SHORT_FACTORS: &str = "rope_factors_short.weight";
 
 /// Text from a file, cut to a length that fits an error line.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let mut short: String = text.chars().take(60).collect();
     if short.len() < text.len() {
         short.push('…');
@@ -149,10 +150,10 @@ impl Hyper {
                 let file = c.described_by().display();
                 let config = c.config.as_ref().with_context(|| format!("{file}: missing"))?;
                 let config = Fields::of(file, config)?;
-                if config.text("model_type")? == Some("chatglm") {
-                    from_chatglm(&config)?
-                } else {
-                    from_config(&config)?
+                match config.text("model_type")?.and_then(Family::of_config) {
+                    _ if config.text("model_type")? == Some("chatglm") => from_chatglm(&config)?,
+                    Some(family) if family.is_encoder() => from_encoder(&config, family)?,
+                    _ => from_config(&config)?,
                 }
             }
             ContainerKind::Safetensors => bail!(
@@ -411,6 +412,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         family != Family::Glm4 || n_rot * 2 == head_dim,
         "{file}: {arch}.rope.dimension_count is {n_rot}, expected half of a head of {head_dim}: convert the model again"
     );
+    encoder_config::check_keys(c, family)?;
     let (blocks, guessing) = (need("block_count")?, opt("nextn_predict_layers", 0)?);
     let layers = blocks.checked_sub(guessing).filter(|_| guessing == 0 || mixture::may_guess(family));
     let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
@@ -704,7 +706,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let family = Family::of_config(model_type).with_context(|| {
         format!(
             "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3, qwen2_moe, qwen3_moe, \
-             granitemoeshared, glm4_moe, gpt_oss)",
+             granitemoeshared, glm4_moe, gpt_oss, nomic_bert)",
             cut(model_type),
             Family::known()
         )
@@ -1052,6 +1054,44 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         qkv_bias: Some(cfg.flag("add_qkv_bias")?.unwrap_or(false)),
         tied: Some(cfg.flag("tie_word_embeddings")?.unwrap_or(false)),
     })
+}
+
+/// The config.json of an encoder.
+fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
+    let s = encoder_config::of_config(cfg, family)?;
+    let h = Hyper {
+        family,
+        arch: cfg.text("model_type")?.unwrap_or(family.name()).to_string(),
+        name: s.name,
+        layers: s.layers,
+        dim: s.dim,
+        heads: s.heads,
+        kv_heads: s.heads,
+        head_dim: s.head_dim,
+        n_rot: s.head_dim,
+        guessing: 0,
+        ffn: s.ffn,
+        experts: None,
+        vocab: s.vocab,
+        context: s.context,
+        window: None,
+        window_layers: vec![],
+        eps: s.eps as f32,
+        attention_scale: usual_scale(family, [s.layers, s.dim, s.heads, s.head_dim]),
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_divisor: 1.0,
+        attention_softcap: 0.0,
+        logit_softcap: 0.0,
+        rope_base: single(s.rope_base.unwrap_or(10000.0)),
+        rope_scaling: RopeScaling::None,
+        local_rope: None,
+        rotations: vec![],
+        half_split: true,
+        qkv_bias: None,
+        tied: None,
+    };
+    Ok(Hyper { rotations: h.usual_rotations(), ..h })
 }
 
 /// YaRN's factor on cos and sin, with its `mscale`.

@@ -2,6 +2,8 @@
 
 mod builder;
 mod chatglm;
+mod encoder;
+mod encoder_config;
 mod error;
 mod experts;
 mod family;
@@ -21,6 +23,7 @@ pub mod weights;
 pub use builder::{
     Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions,
 };
+pub use encoder::Pooling;
 pub use error::{Cached, PlanError};
 pub use family::{Family, HeadNorms, Norms, Rotation};
 pub use hyper::Hyper;
@@ -38,7 +41,11 @@ pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built>
 
 /// As [`build`], with cache pages of at most `page` positions (at least one chunk) where bindings would allow larger ones.
 pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> anyhow::Result<Built> {
+    let o = &encoder::options(h, *o)?;
     let mut b = Builder::new(c, h, o, page)?;
+    if h.family.is_encoder() {
+        encoder::embedding(&mut b)?;
+    }
     for l in 0..h.layers {
         b.start_layer(l)?;
         match h.family {
@@ -51,6 +58,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::GptOss => gptoss::layer(&mut b)?,
             Family::StarCoder2 | Family::StableLm | Family::Cohere2 | Family::CommandR => layernormed::layer(&mut b)?,
             Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
+            Family::Bert | Family::NomicBert => encoder::layer(&mut b)?,
         }
     }
     b.finish()

@@ -150,6 +150,14 @@ pub fn put_in_order(pos: usize, n: usize, ring: usize, words: &mut [u32]) {
     }
 }
 
+/// Of the words of a step, puts token `t` at position `last(t)`: attention then takes it for the last of its text, all of which
+/// it sees.
+pub fn see_all(n: usize, words: &mut [u32], last: impl Fn(usize) -> u32) {
+    for (t, token) in words[..n * TOKEN].as_chunks_mut::<TOKEN>().0.iter_mut().enumerate() {
+        token[0] = last(t);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
-use crate::models::{Experts, Family, Hyper, hyper::RopeScaling, llama3_divisors, output_name};
+use crate::models::{Experts, Family, Hyper, Pooling, hyper::RopeScaling, llama3_divisors, output_name};
 use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
@@ -41,6 +41,11 @@ pub fn convert(c: &Container) -> anyhow::Result<Converted> {
     );
     let cfg = c.config.as_ref().with_context(|| format!("{dir}: no config.json"))?;
     let mut out = keys(&h).with_context(|| format!("{dir}/config.json"))?;
+    if h.family.is_encoder() {
+        let mut put = |key: &str, v| out.meta.entries.push((format!("{}.{key}", out.arch), v));
+        put("attention.causal", Value::Bool(false));
+        put("pooling_type", Value::U32(Pooling::of(c, &h)?.map_or(0, Pooling::number)));
+    }
     vocab::convert(c, cfg, h.vocab, &mut out.meta.entries).with_context(|| format!("{dir}: tokeniser"))?;
     Ok(out)
 }

@@ -2,8 +2,8 @@
 //!
 //! A byte-level BPE vocabulary becomes `gpt2` with its merges, and a `pre` that follows from its split rule; a
 //! sentencepiece one becomes `llama` with scores: those of `tokenizer.model`, else minus the rank of the merge that makes
-//! the token, which gives the same merges in the same order. A split rule that is not known is refused: another would
-//! give other ids.
+//! the token, which gives the same merges in the same order; one of WordPiece becomes `bert`. A split rule that is not known
+//! is refused: another would give other ids.
 
 use crate::formats::Container;
 use crate::formats::json::Fields;
@@ -35,6 +35,8 @@ pub(super) const MAX_TEMPLATE: u64 = 4 << 20;
 const CHATGLM: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"];
 /// And those that ChatGLM3 has after them.
 const CHATGLM3: [&str; 4] = ["<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
+/// `tokenizer.ggml.model` of WordPiece.
+const PIECES: &str = "bert";
 /// U+2581, sentencepiece's space.
 const SPACE: &str = "\u{2581}";
 
@@ -94,6 +96,10 @@ pub(super) fn convert<'c>(
             s.push(-10000.0);
         }
     }
+    let is_pieces = v.model == PIECES;
+    if is_pieces {
+        with_spaces(&mut v);
+    }
     let ids: HashMap<&str, u32> = v.tokens.iter().map(String::as_str).zip(0..).collect();
     let fields = |file: &'static str, value: Option<&'c Json>| match value {
         Some(value) => Fields::of(file, value),
@@ -115,8 +121,22 @@ pub(super) fn convert<'c>(
         ("unknown", special("unk_token")?),
         ("padding", special("pad_token")?),
     ];
+    // a text's first and last tokens; a directory need not name them
+    let named = |name: &str, usual: &str| anyhow::Ok(special(name)?.or_else(|| ids.get(usual).copied()));
+    let unknown_text = json.as_ref().and_then(|j| j["model"]["unk_token"].as_str());
+    let ends = match is_pieces {
+        true => [
+            ("bos", named("cls_token", "[CLS]")?),
+            ("cls", named("cls_token", "[CLS]")?),
+            // so it is spelt
+            ("seperator", named("sep_token", "[SEP]")?),
+            ("mask", named("mask_token", "[MASK]")?),
+            ("unknown", named("unk_token", unknown_text.unwrap_or("[UNK]"))?),
+        ],
+        false => [("bos", None); 5],
+    };
     // what a ChatGLM's texts begin with is no BOS
-    let add_bos = !is_chatglm && add_bos(&config, json.as_ref(), v.model == "llama")?;
+    let add_bos = !is_chatglm && (is_pieces || add_bos(&config, json.as_ref(), v.model == "llama")?);
     let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text"));
     let space = v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
@@ -130,12 +150,21 @@ pub(super) fn convert<'c>(
     if let Some(m) = v.merges {
         put("merges", Value::StrArray(m));
     }
-    for (name, id) in specials {
+    // the first of one name
+    let mut written: Vec<&str> = Vec::new();
+    for (name, id) in specials.into_iter().chain(ends) {
+        if id.is_none() || written.contains(&name) {
+            continue;
+        }
+        written.push(name);
         if let Some(id) = id {
             put(&format!("{name}_token_id"), Value::U32(id));
         }
     }
     put("add_bos_token", Value::Bool(add_bos));
+    if let (true, Some(types)) = (is_pieces, model.whole("type_vocab_size")?) {
+        put("token_type_count", Value::U32(u32::try_from(types).context("type_vocab_size")?));
+    }
     if v.model == "llama" {
         put("add_space_prefix", Value::Bool(space));
     }
@@ -235,7 +264,12 @@ fn mark_added(json: &Json, v: &mut Vocab, rows: usize) -> anyhow::Result<()> {
 
 fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     let model = &json["model"];
-    ensure!(model["type"] == "BPE", "model type {} has no conversion (known: BPE)", model["type"]);
+    let is_pieces = model["type"] == "WordPiece";
+    ensure!(
+        model["type"] == "BPE" || is_pieces,
+        "model type {} has no conversion (known: BPE, WordPiece)",
+        model["type"]
+    );
     let map = model["vocab"].as_object().context("model.vocab is missing")?;
     let last = map.values().filter_map(Json::as_u64).max();
     ensure!(
@@ -251,6 +285,11 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     }
     let tokens: Vec<String> =
         tokens.into_iter().enumerate().map(|(i, t)| t.unwrap_or_else(|| format!("[PAD{i}]"))).collect();
+    if is_pieces {
+        check_pieces(json)?;
+        let types = vec![NORMAL; tokens.len()];
+        return Ok(Vocab { model: PIECES, pre: "default".into(), tokens, scores: None, types, merges: None });
+    }
     let listed = model["merges"].as_array().context("model.merges is missing")?;
     let mut merges = Vec::with_capacity(listed.len());
     for m in listed {
@@ -270,6 +309,33 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     let types = vec![NORMAL; tokens.len()];
     let pre = split_rule(json)?.into();
     Ok(Vocab { model: "gpt2", pre, tokens, scores: None, types, merges: Some(merges) })
+}
+
+/// What a GGUF file's `tokenizer.ggml.model` `bert` stands for, of which no key says anything: text in lower case, without
+/// accents, cut by BERT's own rules.
+fn check_pieces(json: &Json) -> anyhow::Result<()> {
+    let (normalizer, pre, model) = (&json["normalizer"], &json["pre_tokenizer"], &json["model"]);
+    let usual = normalizer["type"] == "BertNormalizer"
+        && normalizer["clean_text"] != false
+        && normalizer["handle_chinese_chars"] != false
+        && normalizer["lowercase"] != false
+        && normalizer["strip_accents"] != false;
+    ensure!(
+        usual && pre["type"] == "BertPreTokenizer" && model["continuing_subword_prefix"] == "##",
+        "its words are not cut as BERT's in lower case are, and no key of a GGUF file says so; run the directory itself"
+    );
+    Ok(())
+}
+
+/// The tokens of WordPiece as a GGUF file has them: words with U+2581 in front, continuations without `##`, control tokens as
+/// they are.
+fn with_spaces(v: &mut Vocab) {
+    for (token, _) in v.tokens.iter_mut().zip(&v.types).filter(|(_, kind)| ![CONTROL, USER].contains(*kind)) {
+        *token = match token.strip_prefix("##") {
+            Some(rest) => rest.to_string(),
+            None => format!("{SPACE}{token}"),
+        };
+    }
 }
 
 /// A sentencepiece vocabulary written as BPE: the score of a token is minus the rank of the merge that makes it.
@@ -535,6 +601,24 @@ mod tests {
         assert_eq!(v.model, "llama");
         assert_eq!(v.types, [UNKNOWN, BYTE, NORMAL, NORMAL, NORMAL, NORMAL]);
         assert_eq!(v.scores.unwrap(), [-2.0, -2.0, -2.0, -2.0, 0.0, -1.0]);
+    }
+
+    #[test]
+    fn words_and_their_continuations_are_spelt_as_a_gguf_file_has_them_where_they_are_cut_as_berts_are() {
+        let file = |lower: bool, prefix: &str| {
+            serde_json::json!({"model": {"type": "WordPiece", "continuing_subword_prefix": prefix,
+                "vocab": {"[CLS]": 0, "un": 1, "##able": 2}},
+                "normalizer": {"type": "BertNormalizer", "lowercase": lower, "strip_accents": null},
+                "pre_tokenizer": {"type": "BertPreTokenizer"}})
+        };
+        let mut v = read_json(&file(true, "##")).unwrap();
+        v.types[0] = CONTROL;
+        with_spaces(&mut v);
+        assert_eq!((v.model, &v.tokens[..]), ("bert", &["[CLS]", "\u{2581}un", "able"].map(String::from)[..]));
+        for other in [file(false, "##"), file(true, "@@")] {
+            let error = read_json(&other).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains("run the directory itself"), "{error}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::listen::Phase;
 use super::metrics::Metrics;
 use crate::chat::Template;
-use crate::engine::{Engine, Error, Model, SessionOptions, Status};
+use crate::engine::{Engine, Error, Model, Pooling, SessionOptions, Status};
 use crate::generate::sampling::SamplerOptions;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,8 @@ pub struct Options {
     pub template: Option<Arc<Template>>,
     /// texts are made vectors, and nothing is generated
     pub embeddings: bool,
+    /// how
+    pub pooling: Pooling,
     /// where runs are kept
     pub record: Option<PathBuf>,
     /// bytes of a request's body

@@ -8,7 +8,6 @@ use super::openai::prepared;
 use super::prepare::{self, Ask};
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
-use crate::engine::Pooling;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -285,7 +284,7 @@ pub async fn embed(State(app): State<Arc<App>>, body: Bytes) -> Result<Response,
     let (list, engine) = (list.await?, app.engine()?);
     let (mut vectors, tokens) = (Vec::new(), list.iter().map(Vec::len).sum::<usize>());
     for ids in list {
-        let embedding = engine.embed(ids, Pooling::Mean).map_err(Fault::from)?;
+        let embedding = engine.embed(ids, app.options.pooling).map_err(Fault::from)?;
         vectors.push(embedding.vector().await.map_err(Fault::from)?);
     }
     let answer = json!({ "model": app.options.alias, "embeddings": vectors, "prompt_eval_count": tokens });

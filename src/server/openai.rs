@@ -9,7 +9,7 @@ use super::prepare;
 use super::runs::Named;
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
-use crate::engine::{Logprobs, Piece, Pooling};
+use crate::engine::{Logprobs, Piece};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -470,7 +470,7 @@ pub async fn embeddings(State(app): State<Arc<App>>, body: Bytes) -> Result<Resp
     let mut data = Vec::new();
     // one after the other: a queue full of one client's texts would keep others out
     for (index, ids) in list.into_iter().enumerate() {
-        let vector = engine.embed(ids, Pooling::Mean)?.vector().await?;
+        let vector = engine.embed(ids, app.options.pooling)?.vector().await?;
         let embedding = if base64 { encode(&vector).into() } else { json!(vector) };
         data.push(json!({ "object": "embedding", "index": index, "embedding": embedding }));
     }

@@ -8,6 +8,7 @@ mod chatglm;
 mod checkpoint;
 #[path = "../common/mod.rs"]
 mod common;
+mod encoders;
 mod fuse;
 mod many;
 #[path = "../common/program.rs"]

@@ -1,7 +1,8 @@
 // Causal attention over one cache page (docs/exactness.md sections 6 and 7), for many tokens: a row is a token and a head of
 // the unit (as in attend.wgsl), and keys and values are read and unpacked once for all rows. Rows lie head after head,
 // tile_tokens() to a head. A lane has R neighbouring rows and, in scores, four positions, in values four elements of each
-// 64 of a head. Tokens of a tile that follow each other in one sequence are made together. The importing shader gives the
+// 64 of a head. Tokens of a tile that follow each other in one sequence are made together, and so are those at one position of
+// it, as an encoder's text has them. The importing shader gives the
 // parameters `p`, how many 64 elements a head has at most, and the bindings
 //   const GROUPS: u32
 //   q: array<vec4<u32>>, k: array<vec4<u32>>, v: array<u32>, places: array<u32>, carried: array<f32>
@@ -54,6 +55,8 @@ var<private> quad: u32;
 // the tokens that are made together, from x to y, and the first one's position
 var<private> together: vec2<u32>;
 var<private> first_pos: u32;
+// how far apart their positions are: 1, or 0 where they are at one
+var<private> apart: u32;
 
 // Tokens of a tile; host/variants.rs has the same.
 fn tile_tokens() -> u32 {
@@ -61,9 +64,14 @@ fn tile_tokens() -> u32 {
     return select(select(8u, 16u, unit == 2u), 32u, unit == 1u);
 }
 
+// The position of a token that is made now.
+fn position_of(token: u32) -> u32 {
+    return first_pos + (token - together.x) * apart;
+}
+
 // The positions that a token sees which is made now; none for any other.
 fn seen(token: u32) -> vec2<u32> {
-    let all = span_of(first_pos + token - together.x);
+    let all = span_of(position_of(token));
     return select(vec2<u32>(), all, token >= together.x && token < together.y);
 }
 
@@ -75,7 +83,7 @@ fn sees(token: u32, x: u32) -> bool {
 
 // Whether attention of the token, which is made now, starts with the chunk that begins at x, which it sees.
 fn begins(token: u32, x: u32) -> bool {
-    return starts_with(first_pos + token - together.x, x);
+    return starts_with(position_of(token), x);
 }
 
 // Whether the token's outputs are finished by this page.
@@ -304,12 +312,17 @@ fn add_chunk(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>, live: vec2<u32
     }
 }
 
-// How many tokens from `first` on, before `end`, follow each other in one sequence.
+// How many tokens from `first` on, before `end`, are of one sequence with positions as far apart as those of the first two,
+// 1 or 0, which `apart` then is.
 fn neighbours(first: u32, end: u32) -> u32 {
     let sequence = places[4u * first + 2u];
     let pos = position(first);
+    apart = 1u;
+    if first + 1u < end && position(first + 1u) == pos {
+        apart = 0u;
+    }
     for (var stop = first + 1u; stop < end; stop++) {
-        if places[4u * stop + 2u] != sequence || position(stop) != pos + stop - first {
+        if places[4u * stop + 2u] != sequence || position(stop) != pos + (stop - first) * apart {
             return stop - first;
         }
     }
@@ -338,7 +351,7 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
         together = vec2<u32>(first, first + n);
         first_pos = pos;
         // what they see between them
-        let live = vec2<u32>(span_of(pos).x, span_of(pos + n - 1u).y);
+        let live = vec2<u32>(span_of(pos).x, span_of(pos + (n - 1u) * apart).y);
         for (var chunk = live.x & ~63u; chunk < live.y; chunk += 64u) {
             // the ring has the own chunks of its tokens alone
             let at = index_of(select(first, first + max(chunk, pos) - pos, p.scope == SCOPE_OWN), chunk);

@@ -52,6 +52,9 @@ impl Json {
     }
 }
 
+/// What a token of WordPiece begins with that continues a word.
+const CONTINUES: &str = "##";
+
 /// How the decoder of the file turns token texts into bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Decoding {
@@ -60,6 +63,8 @@ struct Decoding {
     spaces: bool,
     byte_fallback: bool,
     strips_first_space: bool,
+    /// what a continuation begins with; other tokens begin a word
+    continuing: Option<&'static str>,
 }
 
 impl Decoding {
@@ -78,6 +83,10 @@ impl Decoding {
             Some("ByteLevel") => self.byte_level = true,
             Some("ByteFallback") => self.byte_fallback = true,
             Some("Fuse") => {}
+            // spaces before punctuation stay
+            Some("WordPiece") if decoder["prefix"] == CONTINUES => {
+                (self.continuing, self.strips_first_space) = (Some(CONTINUES), true);
+            }
             Some("Metaspace") => {
                 self.spaces = true;
                 self.strips_first_space = decoder["prepend_scheme"] != "never" && decoder["add_prefix_space"] != false;
@@ -98,7 +107,9 @@ impl Decoding {
     }
 
     fn bytes(&self, text: &str) -> Vec<u8> {
-        if self.byte_level {
+        if let Some(prefix) = self.continuing {
+            text.strip_prefix(prefix).map_or_else(|| format!(" {text}"), String::from).into_bytes()
+        } else if self.byte_level {
             bpe::bytes_of(text, false)
         } else if let Some(byte) = byte_token(text).filter(|_| self.byte_fallback) {
             vec![byte]
@@ -168,6 +179,18 @@ fn template_start(processor: &Value) -> Option<u64> {
     }
 }
 
+/// The id that a post-processor puts behind a text, if it puts one.
+fn template_end(processor: &Value) -> Option<u64> {
+    match processor["type"].as_str()? {
+        "TemplateProcessing" => {
+            let last = processor["single"].as_array()?.last()?["SpecialToken"]["id"].as_str()?;
+            processor["special_tokens"].get(last)?["ids"].get(0)?.as_u64()
+        }
+        "RobertaProcessing" | "BertProcessing" => processor["sep"].get(1)?.as_u64(),
+        _ => None,
+    }
+}
+
 /// Where texts for this file can be cut without a change of ids, and how many bytes one id covers at most.
 ///
 /// Both are known of the common byte-level tokenisers: no normaliser or NFC, one of the published split rules, and no
@@ -229,6 +252,8 @@ struct Prepared {
     file: Value,
     /// the id that the post-processor puts first
     template: Option<u64>,
+    /// the id that it puts last, of WordPiece
+    end: Option<u64>,
     decoding: Decoding,
 }
 
@@ -253,6 +278,7 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
         "tokenizer.json: model.max_input_chars_per_word is {most}, expected at most 1000"
     );
     let template = template_start(&file["post_processor"]);
+    let end = template_end(&file["post_processor"]).filter(|_| file["model"]["type"] == "WordPiece");
     // Only its first token is of interest, and the crate indexes tables with what is in it.
     file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
@@ -263,7 +289,7 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
         let steps = flatten(&file[key], key, list).context("tokenizer.json")?;
         file[key] = if steps.is_empty() { Value::Null } else { Value::Array(steps) };
     }
-    Ok(Prepared { file, template, decoding })
+    Ok(Prepared { file, template, end, decoding })
 }
 
 /// The text of every id; ids that no text has are `None`.
@@ -362,7 +388,7 @@ pub(super) fn load<'v>(
     generation_config: Option<&'v Value>,
     model_config: Option<&'v Value>,
 ) -> Result<Tokenizer> {
-    let Prepared { file, template, decoding } = prepare(json)?;
+    let Prepared { file, template, end, decoding } = prepare(json)?;
     let (borders, reach) = cuts(&file);
     let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
     drop(file);
@@ -407,6 +433,7 @@ pub(super) fn load<'v>(
         pieces,
         bos,
         start,
+        end: end.and_then(|id| u32::try_from(id).ok()).filter(|id| special(*id)).into_iter().collect(),
         eos,
         adds_bos,
         strips_first_space: decoding.strips_first_space,

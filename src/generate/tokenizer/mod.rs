@@ -1,6 +1,6 @@
 //! Text to token ids and back.
 //!
-//! Two sources: the `tokenizer.ggml.*` keys of a GGUF file (byte-level BPE and SentencePiece, our own code), and a
+//! Two sources: the `tokenizer.ggml.*` keys of a GGUF file (byte-level BPE and SentencePiece, our own code; WordPiece), and a
 //! Hugging Face `tokenizer.json` (the `tokenizers` crate). Both are untrusted: whatever they hold, loading gives a
 //! tokeniser or one clear error, and encoding and decoding never panic.
 //!
@@ -11,6 +11,7 @@ mod json;
 mod special;
 mod spm;
 mod steps;
+mod wordpiece;
 
 use crate::formats::Container;
 use crate::formats::meta::{Meta, Value};
@@ -39,6 +40,8 @@ pub struct Tokenizer {
     bos: Option<u32>,
     /// the ids that go before a text: BOS, or what stands in its place
     start: Vec<u32>,
+    /// the ids that go behind a text where those go before it: `[SEP]` of encoders
+    end: Vec<u32>,
     eos: Vec<u32>,
     adds_bos: bool,
     /// encoding put a space before the text, so decoding takes one away
@@ -247,8 +250,8 @@ impl Tokenizer {
         Ok(t)
     }
 
-    /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE) or `llama` (SentencePiece with
-    /// scores), keys as in the GGUF specification and llama.cpp's loader.
+    /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE), `llama` (SentencePiece with
+    /// scores) or `bert` (WordPiece), keys as in the GGUF specification and llama.cpp's loader.
     ///
     /// Departures from llama.cpp: a special id outside the vocabulary, a token listed twice and a merge that names an
     /// unknown token are errors; the default ids of BOS and EOS (1 and 2 for SentencePiece, 11 for BPE) are taken only
@@ -262,7 +265,8 @@ impl Tokenizer {
         let is_spm = match model {
             "llama" => true,
             "gpt2" => false,
-            other => bail!("tokenizer.ggml.model: {} is not supported; known are gpt2 and llama", shown(other)),
+            "bert" => return wordpiece::from_gguf(meta),
+            other => bail!("tokenizer.ggml.model: {} is not supported; known are gpt2, llama and bert", shown(other)),
         };
         let mut source = read_vocabulary(meta, is_spm)?;
         let count = source.tokens.len();
@@ -357,6 +361,7 @@ impl Tokenizer {
             pieces,
             bos,
             start,
+            end: Vec::new(),
             eos: ends,
             adds_bos,
             strips_first_space: is_spm && space_prefix,
@@ -412,7 +417,7 @@ impl Tokenizer {
     /// Token ids of `text`.
     ///
     /// With `add_bos` the ids begin with [`Tokenizer::start`] exactly once: it is not put before a text that already begins
-    /// with it.
+    /// with it. Of an encoder they then end with `[SEP]`, in the same way.
     /// With `parse_special` the texts of control tokens become those tokens; without it they are plain text. Texts of
     /// user-defined (GGUF) or added but not special (`tokenizer.json`) tokens always become those tokens.
     ///
@@ -452,6 +457,9 @@ impl Tokenizer {
             ensure!(!self.start.is_empty(), "a BOS token was asked for, but the vocabulary has none");
             if !ids.starts_with(&self.start) {
                 ids.splice(0..0, self.start.iter().copied());
+            }
+            if !ids[self.start.len()..].ends_with(&self.end) {
+                ids.extend_from_slice(&self.end);
             }
         }
         ids.truncate(most);

@@ -1,0 +1,231 @@
+//! Writes an encoder of random weights as a Hugging Face directory, for tests: a BertModel or a NomicBertModel, in each form
+//! that such directories have.
+//!
+//! ```text
+//! cargo run --release --example synth_encoder -- bert bert-dir
+//! cargo run --release --example synth_encoder -- nomic-original nomic-dir
+//! ```
+//!
+//! `bert`; `bert-prefixed`: names with `bert.` in front, norms of `gamma` and `beta`, and tensors that make no vectors;
+//! `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code. Both forms of one model have the
+//! same weights. Element i of a tensor depends on the tensor's name and on i alone (`synthetic::Noise`).
+
+use anyhow::{Context, Result, bail};
+use isobit::internals::formats::synthetic::Noise;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Tokens of the vocabulary.
+const VOCAB: usize = 262;
+
+/// The shape of one kind.
+struct Shape {
+    dim: usize,
+    heads: usize,
+    ffn: usize,
+    layers: usize,
+    /// positions
+    context: usize,
+}
+
+const BERT: Shape = Shape { dim: 64, heads: 4, ffn: 96, layers: 3, context: 192 };
+const NOMIC: Shape = Shape { dim: 96, heads: 3, ffn: 160, layers: 2, context: 192 };
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let done = match &args[1..] {
+        [form, out] => generate(form, Path::new(out)),
+        _ => Err(anyhow::anyhow!("synth_encoder FORM DIRECTORY")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A tensor: its name in the form, that of its noise, its shape, slowest first, mean and deviation.
+type Tensor = (String, String, Vec<usize>, f32, f64);
+
+/// Writes the directory.
+pub fn generate(form: &str, out: &Path) -> Result<()> {
+    let (list, config) = match form {
+        "bert" | "bert-prefixed" => (bert(form == "bert-prefixed"), config_of_bert()),
+        "nomic" | "nomic-original" => (nomic(form == "nomic-original"), config_of_nomic(form == "nomic-original")),
+        _ => bail!("expected bert, bert-prefixed, nomic or nomic-original, found {form}"),
+    };
+    std::fs::create_dir_all(out.join("1_Pooling"))?;
+    let data: Vec<(String, Vec<usize>, Vec<u8>)> = list
+        .into_iter()
+        .map(|(name, own, shape, mean, std)| {
+            // a fused matrix has the rows of those it is made of, so that both forms have the same weights
+            let parts: Vec<&str> = own.split('+').collect();
+            let n = shape.iter().product::<usize>() / parts.len();
+            let each = |part: &&str| {
+                let noise = Noise::new(1, part, mean, std);
+                (0..n as u64).flat_map(move |i| noise.at(i).to_le_bytes())
+            };
+            let bytes = parts.iter().flat_map(each).collect();
+            (name, shape, bytes)
+        })
+        .collect();
+    let views = data.iter().map(|(name, shape, bytes)| {
+        Ok((name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).context(name.clone())?))
+    });
+    let views = views.collect::<Result<Vec<_>>>()?;
+    std::fs::write(out.join("model.safetensors"), safetensors::serialize(views, None)?)?;
+    let write = |name: &str, value: &Value| {
+        std::fs::write(out.join(name), serde_json::to_vec_pretty(value)?).context(out.display().to_string())
+    };
+    write("config.json", &config)?;
+    write("tokenizer.json", &tokenizer())?;
+    let mean = form.starts_with("nomic");
+    write("1_Pooling/config.json", &json!({"pooling_mode_cls_token": !mean, "pooling_mode_mean_tokens": mean}))
+}
+
+fn config_of_bert() -> Value {
+    let s = BERT;
+    json!({"model_type": "bert", "architectures": ["BertModel"], "hidden_size": s.dim, "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads, "intermediate_size": s.ffn, "vocab_size": VOCAB, "hidden_act": "gelu",
+        "max_position_embeddings": s.context, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0})
+}
+
+fn config_of_nomic(original: bool) -> Value {
+    let s = NOMIC;
+    if original {
+        return json!({"model_type": "nomic_bert", "architectures": ["NomicBertModel"], "n_embd": s.dim,
+            "n_layer": s.layers, "n_head": s.heads, "n_inner": s.ffn, "vocab_size": VOCAB, "n_positions": 4 * s.context,
+            "max_trained_positions": s.context, "type_vocab_size": 2, "layer_norm_epsilon": 1e-12,
+            "activation_function": "swiglu", "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+            "rotary_emb_interleaved": false, "prenorm": false, "causal": false, "qkv_proj_bias": false});
+    }
+    json!({"model_type": "nomic_bert", "architectures": ["NomicBertModel"], "hidden_size": s.dim,
+        "num_hidden_layers": s.layers, "num_attention_heads": s.heads, "intermediate_size": s.ffn, "vocab_size": VOCAB,
+        "hidden_act": "silu", "max_position_embeddings": s.context, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}})
+}
+
+/// Deviation of a matrix over `n` elements.
+fn root(n: usize) -> f64 {
+    1.5 / (n as f64).sqrt()
+}
+
+/// The two vectors of a norm: what each is called behind the norm's name, and its mean.
+const NORM: [(&str, f32); 2] = [("weight", 1.0), ("bias", 0.0)];
+
+fn bert(prefixed: bool) -> Vec<Tensor> {
+    let Shape { dim, ffn, layers, context, .. } = BERT;
+    let mut list: Vec<Tensor> = Vec::new();
+    let mut add = |name: &str, shape: &[usize], mean: f32, std: f64| {
+        let (mut there, own) = (name.to_string(), name.to_string());
+        if prefixed {
+            there = format!("bert.{name}").replace("LayerNorm.weight", "LayerNorm.gamma");
+            there = there.replace("LayerNorm.bias", "LayerNorm.beta");
+        }
+        list.push((there, own, shape.to_vec(), mean, std));
+    };
+    add("embeddings.word_embeddings.weight", &[VOCAB, dim], 0.0, 1.0);
+    add("embeddings.position_embeddings.weight", &[context, dim], 0.0, 0.5);
+    add("embeddings.token_type_embeddings.weight", &[2, dim], 0.0, 0.5);
+    NORM.iter().for_each(|(v, mean)| add(&format!("embeddings.LayerNorm.{v}"), &[dim], *mean, 0.2));
+    for l in 0..layers {
+        let b = |part: &str| format!("encoder.layer.{l}.{part}");
+        for (part, rows, cols, bias) in [
+            ("attention.self.query", dim, dim, 0.5),
+            ("attention.self.key", dim, dim, 2.0),
+            ("attention.self.value", dim, dim, 0.2),
+            ("attention.output.dense", dim, dim, 0.2),
+            ("intermediate.dense", ffn, dim, 0.3),
+            ("output.dense", dim, ffn, 0.2),
+        ] {
+            add(&b(&format!("{part}.weight")), &[rows, cols], 0.0, root(cols));
+            add(&b(&format!("{part}.bias")), &[rows], 0.0, bias);
+        }
+        for norm in ["attention.output.LayerNorm", "output.LayerNorm"] {
+            NORM.iter().for_each(|(v, mean)| add(&b(&format!("{norm}.{v}")), &[dim], *mean, 0.2));
+        }
+    }
+    if prefixed {
+        add("pooler.dense.weight", &[dim, dim], 0.0, root(dim));
+        add("pooler.dense.bias", &[dim], 0.0, 0.2);
+        let bias = ("cls.predictions.bias".to_string(), "cls".to_string(), vec![VOCAB], 0.0, 0.2);
+        list.push(bias);
+    }
+    list
+}
+
+fn nomic(original: bool) -> Vec<Tensor> {
+    let Shape { dim, ffn, layers, .. } = NOMIC;
+    let mut list: Vec<Tensor> = Vec::new();
+    let mut add = |name: &str, own: &str, shape: &[usize], mean: f32, std: f64| {
+        list.push((name.to_string(), own.to_string(), shape.to_vec(), mean, std));
+    };
+    let pick = |there: &'static str, own: &'static str| if original { there } else { own };
+    let words = "embeddings.word_embeddings.weight";
+    add(words, words, &[VOCAB, dim], 0.0, 1.0);
+    let types = "embeddings.token_type_embeddings.weight";
+    add(types, types, &[2, dim], 0.0, 0.5);
+    let first = pick("emb_ln", "embeddings.LayerNorm");
+    for (v, mean) in NORM {
+        add(&format!("{first}.{v}"), &format!("embeddings.LayerNorm.{v}"), &[dim], mean, 0.2);
+    }
+    let layer = pick("encoder.layers", "layers");
+    for l in 0..layers {
+        let own = |part: &str| format!("layers.{l}.{part}.weight");
+        let there = |part: &str| format!("{layer}.{l}.{part}.weight");
+        let qkv = ["q_proj", "k_proj", "v_proj"].map(|p| own(&format!("self_attn.{p}")));
+        if original {
+            add(&there("attn.Wqkv"), &qkv.join("+"), &[3 * dim, dim], 0.0, root(dim));
+        } else {
+            qkv.iter().for_each(|name| add(name, name, &[dim, dim], 0.0, root(dim)));
+        }
+        for (old, new, rows, cols) in [
+            ("attn.out_proj", "self_attn.o_proj", dim, dim),
+            ("mlp.fc11", "mlp.up_proj", ffn, dim),
+            ("mlp.fc12", "mlp.gate_proj", ffn, dim),
+            ("mlp.fc2", "mlp.down_proj", dim, ffn),
+        ] {
+            let name = if original { old } else { new };
+            add(&there(name), &own(new), &[rows, cols], 0.0, root(cols));
+        }
+        for (old, new) in [("norm1", "post_attention_layernorm"), ("norm2", "post_mlp_layernorm")] {
+            let name = if original { old } else { new };
+            for (v, mean) in NORM {
+                add(&format!("{layer}.{l}.{name}.{v}"), &format!("layers.{l}.{new}.{v}"), &[dim], mean, 0.2);
+            }
+        }
+    }
+    list
+}
+
+/// Letters, digits and a few words, as BERT has them.
+fn tokenizer() -> Value {
+    let mut words: Vec<String> = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from).to_vec();
+    words.extend((b'a'..=b'z').chain(b'0'..=b'9').map(|c| char::from(c).to_string()));
+    words.extend((b'a'..=b'z').chain(b'0'..=b'9').map(|c| format!("##{}", char::from(c))));
+    words.extend(
+        [".", ",", "!", "?", "'", "-", "the", "once", "upon", "time", "king", "##ing", "##s", "sons"].map(String::from),
+    );
+    words.extend((words.len()..VOCAB).map(|i| format!("[unused{i}]")).collect::<Vec<_>>());
+    let vocab: serde_json::Map<String, Value> = words.iter().enumerate().map(|(i, w)| (w.clone(), i.into())).collect();
+    let added: Vec<Value> = (0..5)
+        .map(|id| {
+            json!({"id": id, "content": words[id], "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true})
+        })
+        .collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "strip_accents": null, "lowercase": true},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": vocab},
+    })
+}

@@ -1,0 +1,160 @@
+//! Directories of encoders: BertModel, and NomicBertModel as transformers has it or as nomic's own code.
+//!
+//! Their tensors get the names that a llama's have, with those of their own beside them (`names`); a prefix (`bert.`) goes.
+//! What makes something else of hidden states than vectors by pooling (`pooler`, `cls`) is left out. What sentence-transformers
+//! says of pooling, in a file of its own (`1_Pooling/config.json`), goes into the config as `pooling_type`.
+
+use super::Tensor;
+use super::error::FormatError;
+use super::hf::read_optional;
+use serde_json::Value;
+use std::path::Path;
+
+/// What names may begin with.
+const PREFIXES: [&str; 3] = ["bert.", "nomic_bert.", "model."];
+
+/// Names outside the layers, without `.weight` or `.bias`, and what they are here.
+const GLOBAL: [(&str, &str); 5] = [
+    ("embeddings.word_embeddings", "model.embed_tokens"),
+    ("embeddings.position_embeddings", "model.embed_positions"),
+    ("embeddings.token_type_embeddings", "model.embed_types"),
+    ("embeddings.LayerNorm", "model.embed_norm"),
+    ("emb_ln", "model.embed_norm"),
+];
+
+/// What a layer's names begin with, before its number.
+const LAYERS: [&str; 3] = ["encoder.layer.", "encoder.layers.", "layers."];
+
+/// Names inside a layer.
+const LAYER: [(&str, &str); 16] = [
+    ("attention.self.query", "self_attn.q_proj"),
+    ("attention.self.key", "self_attn.k_proj"),
+    ("attention.self.value", "self_attn.v_proj"),
+    ("attention.output.dense", "self_attn.o_proj"),
+    ("attention.output.LayerNorm", "post_attention_layernorm"),
+    ("intermediate.dense", "mlp.up_proj"),
+    ("output.dense", "mlp.down_proj"),
+    ("output.LayerNorm", "post_mlp_layernorm"),
+    ("attn.Wqkv", "self_attn.qkv_proj"),
+    ("attn.out_proj", "self_attn.o_proj"),
+    // gated by the second
+    ("mlp.fc11", "mlp.up_proj"),
+    ("mlp.fc12", "mlp.gate_proj"),
+    ("mlp.fc2", "mlp.down_proj"),
+    ("norm1", "post_attention_layernorm"),
+    ("norm2", "post_mlp_layernorm"),
+    ("self_attn.o_proj", "self_attn.o_proj"),
+];
+
+/// What is not computed: heads over the states, and numbers that follow from the config.
+const LEFT_OUT: [&str; 4] = ["pooler.", "cls.", "embeddings.position_ids", "embeddings.token_type_ids"];
+
+/// The field of sentence-transformers for each way of pooling.
+const WAYS: [(&str, &str); 3] =
+    [("pooling_mode_cls_token", "cls"), ("pooling_mode_mean_tokens", "mean"), ("pooling_mode_lasttoken", "last")];
+
+/// Other ways it may ask for.
+const OTHER_WAYS: [&str; 3] =
+    ["pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens"];
+
+/// Whether the directory is one of these.
+pub(super) fn is_one(config: &Value) -> bool {
+    config["model_type"] == "bert" || config["model_type"] == "nomic_bert"
+}
+
+/// The config, with what sentence-transformers says of pooling.
+pub(super) fn config(dir: &Path, mut config: Value) -> Result<Value, FormatError> {
+    let said = read_optional(&dir.join("1_Pooling").join("config.json"))?;
+    if let (Some(pooling), Some(fields)) = (said, config.as_object_mut())
+        && !fields.contains_key("pooling_type")
+    {
+        fields.insert("pooling_type".into(), way(&pooling).into());
+    }
+    Ok(config)
+}
+
+/// How a file of sentence-transformers pools, by a word.
+fn way(pooling: &Value) -> String {
+    let asked = |key: &&str| pooling[*key] == true;
+    // several would be put side by side
+    let mut all: Vec<&str> = WAYS.iter().filter(|(key, _)| asked(key)).map(|(_, way)| *way).collect();
+    all.extend(OTHER_WAYS.iter().filter(|key| asked(key)).map(|key| key.trim_start_matches("pooling_mode_")));
+    // newer files name it
+    if let (true, Some(mode)) = (all.is_empty(), pooling["pooling_mode"].as_str()) {
+        all.push(if mode == "lasttoken" { "last" } else { mode });
+    }
+    if all.is_empty() { "none".into() } else { all.join("+") }
+}
+
+/// The tensors that are computed with, by the names they have here.
+pub(super) fn tensors(all: Vec<Tensor>) -> Vec<Tensor> {
+    all.into_iter().filter_map(|t| Some(Tensor { name: name(&t.name)?, ..t })).collect()
+}
+
+/// Of one tensor; `None` for what is left out. Any other stays as it is, for `models` to judge.
+fn name(of: &str) -> Option<String> {
+    let own = PREFIXES.iter().find_map(|p| of.strip_prefix(p)).unwrap_or(of);
+    if LEFT_OUT.iter().any(|part| own.starts_with(part)) {
+        return None;
+    }
+    let Some((stem, suffix)) = own.rsplit_once('.') else { return Some(of.to_string()) };
+    let suffix = match suffix {
+        // as the first BERT has it
+        "gamma" => "weight",
+        "beta" => "bias",
+        other => other,
+    };
+    if let Some((_, here)) = GLOBAL.iter().find(|(there, _)| *there == stem) {
+        return Some(format!("{here}.{suffix}"));
+    }
+    let layer = LAYERS.iter().find_map(|p| stem.strip_prefix(p)?.split_once('.'));
+    Some(match layer {
+        Some((number, rest)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => {
+            let here = LAYER.iter().find(|(there, _)| *there == rest).map_or(rest, |(_, here)| here);
+            format!("model.layers.{number}.{here}.{suffix}")
+        }
+        _ => of.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_of_every_form_become_one() {
+        for (from, to) in [
+            ("embeddings.word_embeddings.weight", Some("model.embed_tokens.weight")),
+            ("bert.embeddings.LayerNorm.gamma", Some("model.embed_norm.weight")),
+            ("emb_ln.bias", Some("model.embed_norm.bias")),
+            ("bert.encoder.layer.11.attention.self.query.bias", Some("model.layers.11.self_attn.q_proj.bias")),
+            ("encoder.layer.0.attention.output.LayerNorm.beta", Some("model.layers.0.post_attention_layernorm.bias")),
+            ("encoder.layer.0.output.dense.weight", Some("model.layers.0.mlp.down_proj.weight")),
+            ("encoder.layers.3.attn.Wqkv.weight", Some("model.layers.3.self_attn.qkv_proj.weight")),
+            ("encoder.layers.3.mlp.fc11.weight", Some("model.layers.3.mlp.up_proj.weight")),
+            ("encoder.layers.3.mlp.fc12.weight", Some("model.layers.3.mlp.gate_proj.weight")),
+            ("layers.3.self_attn.k_proj.weight", Some("model.layers.3.self_attn.k_proj.weight")),
+            ("nomic_bert.layers.3.post_mlp_layernorm.weight", Some("model.layers.3.post_mlp_layernorm.weight")),
+            ("pooler.dense.weight", None),
+            ("bert.embeddings.position_ids", None),
+            ("cls.predictions.bias", None),
+            ("classifier.weight", Some("classifier.weight")),
+            // as written by isobit
+            ("model.embed_types.weight", Some("model.embed_types.weight")),
+            ("model.layers.3.mlp.up_proj.weight", Some("model.layers.3.mlp.up_proj.weight")),
+        ] {
+            assert_eq!(name(from).as_deref(), to, "{from}");
+        }
+    }
+
+    #[test]
+    fn the_way_of_pooling_is_one_word() {
+        let of = |v: Value| way(&v);
+        assert_eq!(of(json!({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})), "cls");
+        assert_eq!(of(json!({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})), "cls+mean");
+        assert_eq!(of(json!({"pooling_mode_max_tokens": true})), "max_tokens");
+        assert_eq!(of(json!({"pooling_mode": "lasttoken"})), "last");
+        assert_eq!(of(json!({"word_embedding_dimension": 384})), "none");
+    }
+}

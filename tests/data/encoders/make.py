@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Records hidden states of the real implementation (Hugging Face transformers) for tests/models/encoders.rs.
+
+    cargo build --release --example synth_encoder
+    python3 make.py PATH/TO/synth_encoder                # needs torch, transformers, safetensors
+
+Each case is a checkpoint that examples/synth_encoder.rs writes (the test writes the same one), loaded with AutoModel in
+float64 with eager attention; tables of cos and sin are float32 in transformers whatever the model's type. Recorded are, as
+float32, the last hidden states of every eighth token of a text, and their mean over all tokens, of length 1.
+"""
+import os, subprocess, sys, tempfile
+import torch, transformers
+from safetensors.torch import save_file
+from transformers import AutoModel
+
+# on both sides of where chunks of 64 positions end
+TOKENS = [1, 63, 64, 65, 130]
+
+
+def ids(n):
+    return [(i * 37 + i * i * 5 + 11 * n) % 262 for i in range(n)]
+
+
+out = {}
+for form in ["bert", "nomic"]:
+    with tempfile.TemporaryDirectory() as work:
+        subprocess.run([sys.argv[1], form, work], check=True)
+        model = AutoModel.from_pretrained(work, dtype=torch.float64, attn_implementation="eager").eval()
+    for n in TOKENS:
+        with torch.no_grad():
+            states = model(torch.tensor([ids(n)])).last_hidden_state[0]
+        mean = states.mean(0)
+        out[f"{form}.{n}.states"] = states[::8].to(torch.float32).contiguous()
+        out[f"{form}.{n}.mean"] = (mean / mean.norm()).to(torch.float32).contiguous()
+        print(form, n, tuple(states.shape), float(states.abs().max()))
+meta = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
+save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "states.safetensors"), metadata=meta)
