@@ -192,7 +192,7 @@ mod tests {
     use crate::store::kept::Kept;
 
     fn found() -> Found {
-        let kernel = Kernel { level: Level::Portable, fetch: Fetch { once: true, ahead: 24 << 10 } };
+        let kernel = Kernel { level: Level::Portable, fetch: Fetch { once: true, ahead: 24 << 10, whole: true } };
         let few = Chosen { way: Way { kernel, threads: 3 }, us_per_mib: 20.5, against: vec![("near:24".into(), 1.25)] };
         Found { many: Chosen { us_per_mib: 1000.0, against: vec![], ..few.clone() }, few }
     }

@@ -380,7 +380,11 @@ impl Bench<'_> {
         if Fetch::is_a_choice() && !tuning.fetch_is_forced {
             let asking = |way: Way, fetch: Fetch| (fetch.name(), Way { kernel: Kernel { fetch, ..way.kernel }, ..way });
             let now = few.way.kernel.fetch;
-            let hints = [true, false].map(|once| asking(few.way, Fetch { once, ..now })).to_vec();
+            let mut hints = [true, false].map(|once| asking(few.way, Fetch { once, ..now })).to_vec();
+            if few.way.kernel.level == Level::Avx512 {
+                let whole = !now.whole;
+                hints.extend([true, false].map(|once| asking(few.way, Fetch { once, whole, ..now })));
+            }
             self.choose(0, few, hints, HINT)?;
             let (way, now) = (few.way, few.way.kernel.fetch);
             let distances = Fetch::DISTANCES.map(|kib| asking(way, Fetch { ahead: kib << 10, ..now })).to_vec();

@@ -1,17 +1,25 @@
-//! How weights that will be needed are asked for, and which CPU it is asked of. Changes no bit, only how long a token takes.
+//! How weights that will be needed are asked for, in which order they are read, and which CPU it is asked of. Changes no
+//! bit, only how long a token takes.
 //!
 //! Every weight is read once a token, so the hint for data that is read once (`prefetchnta`) looks right. What it does is
 //! the CPU's affair. Measured, decode of 58 M and 1.1 B parameters: 2 to 5 % faster than `prefetcht0` on AMD Zen 5; on
 //! Zen 4 no slower, as far as a noisy machine could tell; two to four times slower on an Intel Xeon with a large shared
 //! cache that is not inclusive, where every token then reads memory (`docs/performance.md`). So as a rule AMD's recent
-//! families use it, and nobody else; `cpu::tune` measures. The levels of x86-64 do as they are told here, those of other
+//! families use it, and nobody else; `cpu::tune` measures.
+//!
+//! The same is true of the order: with AVX-512 and one token most types take all 32 rows of a word at once, which is a
+//! quarter faster on Zen 5. On Zen 4 it takes two or three times as long out of memory as the first 16 rows of a group and
+//! then the others, though no longer out of a cache. The levels of x86-64 do as they are told here, those of other
 //! architectures ask in one way.
 
 use super::lanes::AHEAD;
 use std::sync::OnceLock;
 
-/// AMD's families of Zen 4 (and Zen 3, which was not measured) and Zen 5.
-const ZEN: [u32; 2] = [0x19, 0x1a];
+/// AMD's family of Zen 4 (and Zen 3, which has no AVX-512 and was not measured).
+const ZEN_4: u32 = 0x19;
+
+/// That of Zen 5.
+const ZEN_5: u32 = 0x1a;
 
 /// The environment variable that forces how weights are asked for.
 const VARIABLE: &str = "ISOBIT_PREFETCH";
@@ -23,17 +31,21 @@ pub struct Fetch {
     pub once: bool,
     /// bytes between the weights in use and those asked for
     pub ahead: usize,
+    /// whether one token meets all 32 rows of a word at once, where a type has a choice (AVX-512 alone), not 16 of a whole
+    /// group and then the others
+    pub whole: bool,
 }
 
 impl Fetch {
     /// Distances worth trying, in KiB.
     pub const DISTANCES: [usize; 4] = [6, 12, 24, 48];
 
-    /// What the rule says for this CPU, or `ISOBIT_PREFETCH`: `once` or `near`, and a distance in KiB behind a colon where
-    /// it is not to be 12. The answer does not change while the process lives.
+    /// What the rule says for this CPU, or `ISOBIT_PREFETCH`: `once` or `near`, and behind colons a distance in KiB where it
+    /// is not to be 12, and `whole` or `halves` where the order is not to be the rule's. The answer does not change while the
+    /// process lives.
     pub fn detect() -> Fetch {
         static CHOSEN: OnceLock<Fetch> = OnceLock::new();
-        *CHOSEN.get_or_init(|| Fetch::asked().unwrap_or(Fetch { once: rule(cpu()), ahead: AHEAD }))
+        *CHOSEN.get_or_init(|| Fetch::asked().unwrap_or_else(|| rule(cpu())))
     }
 
     /// Whether `ISOBIT_PREFETCH` forces it.
@@ -42,25 +54,35 @@ impl Fetch {
     }
 
     fn asked() -> Option<Fetch> {
-        Fetch::parse(&std::env::var(VARIABLE).ok()?)
+        Fetch::read(&std::env::var(VARIABLE).ok()?, rule(cpu()).whole)
     }
 
-    /// `once`, `near:24`.
+    /// `once`, `near:24`, `once:12:halves`; all 32 rows at once where nothing is said of it.
     pub fn parse(word: &str) -> Option<Fetch> {
+        Fetch::read(word, true)
+    }
+
+    fn read(word: &str, whole: bool) -> Option<Fetch> {
+        let (word, whole) = match word.rsplit_once(':') {
+            Some((word, "whole")) => (word, true),
+            Some((word, "halves")) => (word, false),
+            _ => (word, whole),
+        };
         let (hint, ahead) = match word.split_once(':') {
             Some((hint, kib)) => (hint, kib.parse::<usize>().ok().filter(|kib| (1..=1024).contains(kib))? << 10),
             None => (word, AHEAD),
         };
         match hint {
-            "once" => Some(Fetch { once: true, ahead }),
-            "near" => Some(Fetch { once: false, ahead }),
+            "once" => Some(Fetch { once: true, ahead, whole }),
+            "near" => Some(Fetch { once: false, ahead, whole }),
             _ => None,
         }
     }
 
-    /// As `ISOBIT_PREFETCH` takes it.
+    /// As [`Fetch::parse`] takes it.
     pub fn name(self) -> String {
-        format!("{}:{}", if self.once { "once" } else { "near" }, self.ahead >> 10)
+        let order = if self.whole { "" } else { ":halves" };
+        format!("{}:{}{order}", if self.once { "once" } else { "near" }, self.ahead >> 10)
     }
 
     /// Whether this architecture's levels do as they are told.
@@ -114,8 +136,10 @@ pub fn cpu_title() -> String {
     String::new()
 }
 
-fn rule((vendor, family): ([u8; 12], u32)) -> bool {
-    &vendor == b"AuthenticAMD" && ZEN.contains(&family)
+fn rule((vendor, family): ([u8; 12], u32)) -> Fetch {
+    let amd = &vendor == b"AuthenticAMD";
+    let once = amd && [ZEN_4, ZEN_5].contains(&family);
+    Fetch { once, ahead: AHEAD, whole: !(amd && family == ZEN_4) }
 }
 
 #[cfg(test)]
@@ -123,24 +147,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_asked_for_as_read_once_only_where_that_was_measured_to_help() {
-        assert!(rule((*b"AuthenticAMD", 0x1a)));
-        assert!(rule((*b"AuthenticAMD", 0x19)));
-        assert!(!rule((*b"AuthenticAMD", 0x17)));
-        assert!(!rule((*b"GenuineIntel", 6)));
-        assert!(!rule(([0; 12], 0)));
+    fn a_cpu_is_asked_as_was_measured_to_help() {
+        let rules = |vendor: &[u8; 12], family| (rule((*vendor, family)).once, rule((*vendor, family)).whole);
+        assert_eq!(rules(b"AuthenticAMD", 0x1a), (true, true));
+        assert_eq!(rules(b"AuthenticAMD", 0x19), (true, false));
+        assert_eq!(rules(b"AuthenticAMD", 0x17), (false, true));
+        assert_eq!(rules(b"GenuineIntel", 6), (false, true));
+        assert_eq!(rules(b"GenuineIntel", 0x19), (false, true));
+        assert_eq!(rules(&[0; 12], 0), (false, true));
     }
 
     #[test]
     fn a_way_of_asking_has_a_name_that_parses_back() {
-        for once in [true, false] {
+        for (once, whole) in [(true, true), (false, true), (true, false), (false, false)] {
             for kib in Fetch::DISTANCES {
-                let fetch = Fetch { once, ahead: kib << 10 };
+                let fetch = Fetch { once, ahead: kib << 10, whole };
                 assert_eq!(Fetch::parse(&fetch.name()), Some(fetch));
             }
         }
-        assert_eq!(Fetch::parse("near"), Some(Fetch { once: false, ahead: AHEAD }));
-        for bad in ["", "far", "once:", "once:x", "once:0", "once:99999999999", "near:-1"] {
+        assert_eq!(Fetch::parse("near"), Some(Fetch { once: false, ahead: AHEAD, whole: true }));
+        assert_eq!(Fetch::parse("once:24:whole"), Some(Fetch { once: true, ahead: 24 << 10, whole: true }));
+        assert_eq!(Fetch::parse("near:halves"), Some(Fetch { once: false, ahead: AHEAD, whole: false }));
+        // what is not said is the rule's
+        assert_eq!(Fetch::read("near", false), Some(Fetch { once: false, ahead: AHEAD, whole: false }));
+        for bad in ["", "halves", "once:12:thirds", "far", "once:", "once:x", "once:0", "once:99999999999", "near:-1"] {
             assert_eq!(Fetch::parse(bad), None, "{bad}");
         }
     }

@@ -87,8 +87,10 @@ fn golden(keys: CacheType, values: CacheType, recent: Recent, batches: &[usize])
 fn ways() -> Vec<Box<dyn Device>> {
     let mut devices = vec![cpu(None, 1)];
     for level in Level::available() {
-        for (once, kib, threads) in [(true, 6, 1), (false, 12, 2), (true, 24, 3), (false, 48, 5)] {
-            let way = Way { kernel: Kernel { level, fetch: Fetch { once, ahead: kib << 10 } }, threads };
+        for (once, kib, whole, threads) in
+            [(true, 6, true, 1), (false, 12, false, 2), (true, 24, false, 3), (false, 48, true, 5)]
+        {
+            let way = Way { kernel: Kernel { level, fetch: Fetch { once, ahead: kib << 10, whole } }, threads };
             let other = Way { kernel: Kernel::from(Level::Portable), threads: 2 };
             for (few, many) in [(way, other), (other, way)] {
                 let mut d = CpuDevice::new(CpuOptions { threads: 2, ..CpuOptions::default() }).expect("threads start");
