@@ -787,7 +787,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_way_with_avx512_gives_the_same_bits() {
-        use crate::blocks::pack::{pack_rows, words_per_row};
+        use crate::blocks::pack::{pack_rows, packed_type, words_per_row};
         use crate::blocks::{BlockType, NumberKind};
 
         fn compare<F: Matrix, const D: usize>(t: BlockType, w: &[Word], act: &[u32], k: usize) {
