@@ -145,11 +145,11 @@ const fn two_bits(first: u8, second: u8) -> [i64; 4] {
     out
 }
 
-/// Codes 0, 1, 2 to 8, 25, 43 less (by exclusive or) 8: three values of two bits are always such sums.
+/// Codes 0, 1, 2 to 8, 25, 43, an exclusive or of 8 apart: three values are always such sums.
 const EIGHTHS: [i64; 4] = two_bits(8 ^ 25, 8 ^ 43);
 /// Codes as they are.
 const PLAIN: [i64; 4] = two_bits(1, 2);
-/// Codes of three bits to 2 c + 1, less 1.
+/// Codes c of three bits to 2 c.
 const ODD: [i64; 2] = [matrix([2, 4, 8, 0, 0, 0, 0, 0]), matrix([0, 0, 0, 0, 2, 4, 8, 0])];
 /// Seven signs, and above them the one that makes their number even.
 const EVEN: i64 = matrix([0x81, 0x82, 0x84, 0x88, 0x90, 0xa0, 0xc0, 0]);
@@ -206,8 +206,8 @@ fn has(a: __m512i, pattern: [u8; 4]) -> __mmask64 {
 #[inline(always)]
 fn fields(a: __m512i, first: u32, step: u64) -> __m512i {
     let lane = step << 8 | (2 * step) << 16 | (3 * step) << 24;
-    let at = (lane | (lane | 0x2020_2020) << 32) + u64::from(first) * 0x0101_0101_0101_0101;
-    // 32 is added to what the steps say, which stay below it
+    // of two lanes at once; the second begins 32 bits later
+    let at = (lane | (lane + 0x2020_2020) << 32) + u64::from(first) * 0x0101_0101_0101_0101;
     intrinsics!(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(at as i64), a))
 }
 
@@ -803,11 +803,8 @@ fn rows<F: Booked, const D: usize>(
     out
 }
 
-/// One row block of a type with a codebook and one token.
-///
-/// # Safety
-///
-/// This CPU has what the level AVX-512 asks for, and [`is_available`].
+/// One row block of a type with a codebook and one token, on a CPU that has what the level AVX-512 asks for and of which
+/// [`is_available`] is true. Weights are asked for as data like any other, whatever was chosen: these kernels compute.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 pub(in super::super) fn row_block<const D: usize>(
     book: Codebook,
