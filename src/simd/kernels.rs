@@ -24,6 +24,9 @@ pub(super) trait Matrix {
     const JOINED: bool;
     /// As [`Quantised::PAIRED`].
     const PAIRED: bool;
+    /// As [`Quantised::BOOK`].
+    #[cfg(target_arch = "x86_64")]
+    const BOOK: Option<books::Codebook>;
     /// As [`Quantised::PANELS`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels are for x86-64 only"))]
     const PANELS: bool;
@@ -44,6 +47,8 @@ impl<F: Quantised> Matrix for F {
     const GROUPS: usize = F::GROUPS;
     const JOINED: bool = F::JOINED;
     const PAIRED: bool = F::PAIRED;
+    #[cfg(target_arch = "x86_64")]
+    const BOOK: Option<books::Codebook> = F::BOOK;
     const PANELS: bool = F::PANELS;
 
     #[inline(always)]
@@ -70,6 +75,9 @@ pub(super) trait Quantised {
     const JOINED: bool;
     /// Whether a tile of tokens is quicker as four tokens and pairs of vectors (with a dot instruction).
     const PAIRED: bool;
+    /// The codebook, of which one token has kernels of its own ([`books`]).
+    #[cfg(target_arch = "x86_64")]
+    const BOOK: Option<books::Codebook> = None;
     /// Whether many tokens of one digit have panels where the level has ([`panel`]).
     const PANELS: bool = false;
     /// Whether weights that will be needed are asked for exactly where the kernel says so ([`Next`]).
@@ -168,6 +176,8 @@ macro_rules! sums {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod books;
 mod four_blocks;
 mod grids;
 #[cfg(target_arch = "x86_64")]

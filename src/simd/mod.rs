@@ -525,10 +525,16 @@ impl QuantisedJob<'_> {
             Level::AvxVnni if const { T <= 4 } => unsafe {
                 quantised_avxvnni::<F, T, D>(self.fetch, w, act, groups, seg)
             },
-            // SAFETY: `matvec` asserted that the level is available.
+            // SAFETY: `matvec` asserted that the level is available, and what a codebook needs besides is asked for here.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if const { T == 1 || D == 2 || !F::PANELS } => unsafe {
-                quantised_avx512::<F, T, D>(self.fetch, w, act, groups, seg)
+                match F::BOOK {
+                    Some(book) if T == 1 && kernels::books::is_available() => {
+                        let y = kernels::books::row_block::<D>(book, self.fetch.ahead, w, act, groups, seg);
+                        [y; T]
+                    }
+                    _ => quantised_avx512::<F, T, D>(self.fetch, w, act, groups, seg),
+                }
             },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "aarch64")]
@@ -772,6 +778,76 @@ mod tests {
         assert!(why("avx512", &narrow).contains("this CPU has portable, avx2"));
         assert!(why("sse9", &narrow).contains("\"sse9\": expected one of portable"));
         assert!(why(&"x".repeat(5000), &narrow).len() < 300);
+    }
+
+    /// One row block of pseudo-random words, activations with one digit or two, and either hint: with AVX-512 alone, and for
+    /// codebooks with VBMI and GFNI.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_way_with_avx512_gives_the_same_bits() {
+        use crate::blocks::pack::{pack_rows, packed_type, words_per_row};
+        use crate::blocks::{BlockType, NumberKind};
+
+        fn compare<F: Matrix, const D: usize>(t: BlockType, w: &[Word], act: &[u32], k: usize) {
+            let (act, _) = act.as_chunks::<ACT_BLOCK_WORDS>();
+            let (groups, seg) = (groups(k), seg_groups(k));
+            let mut all = Vec::new();
+            for once in [true, false] {
+                let fetch = Fetch { once, ahead: 12 << 10 };
+                // SAFETY: the caller looked for the level.
+                all.push(unsafe { quantised_avx512::<F, 1, D>(fetch, w, act, groups, seg) }[0]);
+            }
+            if let (Some(book), true) = (F::BOOK, kernels::books::is_available()) {
+                // SAFETY: the caller looked for the level, and what was asked for is there.
+                all.push(unsafe { kernels::books::row_block::<D>(book, 12 << 10, w, act, groups, seg) });
+            }
+            let want = all[0].map(f32::to_bits);
+            assert!(want.iter().any(|&bits| bits != 0), "{} gives zeros alone", t.name());
+            for (i, got) in all.iter().enumerate() {
+                assert_eq!(got.map(f32::to_bits), want, "{}, {D} digits, way {i}", t.name());
+            }
+        }
+
+        if !Level::Avx512.is_available() {
+            eprintln!("not run: this CPU has no AVX-512");
+            return;
+        }
+        for t in BlockType::ALL {
+            let k = 9 * 256;
+            if t.is_float() || packed_type(t) != t {
+                continue;
+            }
+            let n = (ROW_BLOCK * k / t.elems() * t.bytes()) as u64;
+            let mut bytes: Vec<u8> = (0..n).map(|i| crate::random::at(7, i) as u8).collect();
+            for block in bytes.chunks_exact_mut(t.bytes()) {
+                for n in t.format().numbers {
+                    let (at, bits) = match n.kind {
+                        NumberKind::E8M0 => (n.at, 0x70),
+                        NumberKind::F32 => (n.at + 3, 0x30),
+                        NumberKind::TopNibbles => (n.at + 7, 0x30),
+                        NumberKind::F16 | NumberKind::BF16 => (n.at + 1, 0x30),
+                    };
+                    block[at] = bits | block[at] & 0x81;
+                }
+            }
+            let mut w = vec![0; ROW_BLOCK * words_per_row(t, k)];
+            pack_rows(t, k, ROW_BLOCK, &bytes, &mut w).unwrap();
+            let (w, _) = w.as_chunks::<ROW_BLOCK>();
+            let x: Vec<f32> = (0..k).map(|i| (i * 7919 % 10007) as f32 / 5003.0 - 1.0).collect();
+            for digits in [1, 2] {
+                if t == BlockType::W8A8 && digits == 2 {
+                    // has one
+                    continue;
+                }
+                let mut act = vec![0; act_words(k, digits)];
+                let p = ActQuantizeParams { n_tokens: 1, k: k as u32, digits: digits as u32 };
+                act_quantize(Level::Avx512, &p, &x, &mut act);
+                match digits {
+                    1 => kernels::with_quantised!(t, F => compare::<F, 1>(t, w, &act, k)),
+                    _ => kernels::with_quantised!(t, F => compare::<F, 2>(t, w, &act, k)),
+                }
+            }
+        }
     }
 
     #[test]

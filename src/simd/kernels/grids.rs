@@ -1,5 +1,7 @@
 //! Kernels of the formats whose codes are numbers of rows of a codebook (`blocks::grids`).
 
+#[cfg(target_arch = "x86_64")]
+use super::books::Codebook;
 use super::scaled::{Above, Scaled, Signed, quantised_by_scales};
 use super::{Next, Quantised, Tile};
 use crate::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS};
@@ -115,6 +117,8 @@ macro_rules! scaled {
             const UNIT: f32 = $unit;
             const WRITTEN_OUT: bool = false;
             const PAIRED: bool = false;
+            #[cfg(target_arch = "x86_64")]
+            const BOOK: Option<Codebook> = Some(Codebook::$name);
             type Codes<V: Lanes> = $codes;
             type Quarter<V: Lanes> = Rows<V>;
 

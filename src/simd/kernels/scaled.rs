@@ -1,6 +1,8 @@
 //! Kernels of the formats with one float scale to a block of 256 and integer scales for its eighths or sixteenths:
 //! t = d * v(S), S the sum of scale times dot. A group is walked in quarters of 32 codes, eight words of four.
 
+#[cfg(target_arch = "x86_64")]
+use super::books::Codebook;
 use super::{Next, Tile, value};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::lanes::Bytes;
@@ -80,6 +82,10 @@ pub(in super::super) trait Scaled {
     const WRITTEN_OUT: bool;
     /// See [`Quantised::PAIRED`].
     const PAIRED: bool;
+
+    /// See [`Quantised::BOOK`].
+    #[cfg(target_arch = "x86_64")]
+    const BOOK: Option<Codebook> = None;
 
     /// Four codes.
     type Codes<V: Lanes>: Codes<V>;
@@ -221,6 +227,8 @@ macro_rules! quantised_by_scales {
             const GROUPS: usize = 2;
             const JOINED: bool = true;
             const PAIRED: bool = <$name as Scaled>::PAIRED;
+            #[cfg(target_arch = "x86_64")]
+            const BOOK: Option<$crate::simd::kernels::books::Codebook> = <$name as Scaled>::BOOK;
             const PANELS: bool = true;
 
             #[inline(always)]

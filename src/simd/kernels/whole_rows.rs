@@ -46,6 +46,8 @@ impl Matrix for W8A8 {
     const GROUPS: usize = 1;
     const JOINED: bool = true;
     const PAIRED: bool = true;
+    #[cfg(target_arch = "x86_64")]
+    const BOOK: Option<super::books::Codebook> = None;
     const PANELS: bool = false;
 
     #[inline(always)]
