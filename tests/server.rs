@@ -39,6 +39,7 @@ fn options(device: &str, head: Head) -> (EngineOptions, Options) {
         template: Some(Arc::new(template)),
         embeddings: head == Head::Hidden,
         record: None,
+        limit: None,
         body: 1 << 20,
     };
     (engine, options)

@@ -1,14 +1,17 @@
 //! `isobit serve`: the HTTP server, from flags to sockets and back to an exit code.
 
+mod limit;
+
 use super::common::{self, EngineArgs, ModelArgs, note};
 use super::interrupt;
 use super::sampling::SamplingArgs;
 use crate::chat::Template;
-use crate::engine::{DeviceOptions, Engine, EngineOptions, Head, Model, SessionOptions};
+use crate::engine::{DeviceOptions, EngineOptions, Head, Model, SessionOptions};
 use crate::server::{self, App, Options};
 use crate::stop::Stop;
 use anyhow::{Context, ensure};
 use clap::Args;
+use limit::Limit;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -148,6 +151,7 @@ impl ServeArgs {
             template: self.template(model)?,
             embeddings: self.embeddings,
             record: self.record.clone(),
+            limit: None,
             body: self.max_body,
         })
     }
@@ -163,8 +167,10 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     // texts that are at work when the server is asked to end come to theirs
     let devices = DeviceOptions { stop: Stop::default(), ..a.engine.device_options() };
     let engine = EngineOptions { device: a.engine.device(&a.device), devices, session: options.session, queue: QUEUE };
-    let of = model.clone();
-    let app = App::new(model, options, Box::new(move || Engine::start(&of, engine.clone())));
+    let limit = Arc::new(Limit::new(model.clone(), engine));
+    let measured = limit.clone();
+    let options = Options { limit: Some(Arc::new(move || measured.measure())), ..options };
+    let app = App::new(model, options, Box::new(move || limit.start()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let served = runtime.block_on(serve(app, listener, a.json));
     // what waits for a thread that is busy for minutes waits no longer

@@ -5,7 +5,7 @@ use super::app::{App, now};
 use super::choice::{Choice, Delta, Finish, Over, Timings, Usage, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
-use super::prepare;
+use super::prepare::{self, Ask};
 use super::runs::Named;
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
@@ -79,7 +79,7 @@ pub fn timings(t: &Timings) -> Value {
 }
 
 /// A token as log probabilities name it.
-struct Names<'a>(&'a App);
+pub struct Names<'a>(pub &'a App);
 
 impl Names<'_> {
     fn bytes(&self, id: u32) -> Vec<u8> {
@@ -96,7 +96,7 @@ impl Names<'_> {
     }
 
     /// As chats have them.
-    fn chat(&self, list: &[&Logprobs]) -> Value {
+    pub fn chat(&self, list: &[&Logprobs]) -> Value {
         let one = |l: &&Logprobs| {
             let mut token = self.token(l.id, l.logprob);
             token["top_logprobs"] = l.top.iter().map(|(id, p)| self.token(*id, *p)).collect();
@@ -124,7 +124,7 @@ impl Names<'_> {
     }
 }
 
-fn logprobs_of(pieces: &[Piece]) -> Vec<&Logprobs> {
+pub fn logprobs_of(pieces: &[Piece]) -> Vec<&Logprobs> {
     pieces.iter().filter_map(|p| p.logprobs.as_ref()).collect()
 }
 
@@ -139,6 +139,20 @@ pub async fn prepared<T: Send + 'static>(
     let app = app.clone();
     let checked = tokio::task::spawn_blocking(move || f(&app, &body)).await;
     checked.map_err(|_| mistake())?
+}
+
+/// As [`prepared`], where texts are asked for: a header may ask for the digest of their logits.
+pub async fn asked(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    body: Bytes,
+    f: fn(&App, &[u8]) -> Result<Ask, Fault>,
+) -> Result<Ask, Fault> {
+    let mut ask = prepared(app, body, f).await?;
+    if headers.contains_key(DIGEST) {
+        ask.tell_digest();
+    }
+    Ok(ask)
 }
 
 /// A text with the log probabilities of its prompt.
@@ -168,10 +182,7 @@ pub fn call(index: usize, name: &str, arguments: &str) -> Value {
 
 /// `POST /v1/chat/completions`
 pub async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
-    let mut ask = prepared(&app, body, prepare::chat).await?;
-    if headers.contains_key(DIGEST) {
-        ask.tell_digest();
-    }
+    let ask = asked(&app, &headers, body, prepare::chat).await?;
     let (choices, head) = (app.begin(&ask)?, Head::new(&app, "chatcmpl-"));
     if ask.stream {
         let teller = Chunks {
@@ -255,8 +266,13 @@ impl Overs {
 fn whole(mut answer: Value, mut overs: Overs) -> Response {
     answer["usage"] = usage(Usage::of(&overs.timings));
     answer["timings"] = overs.timings.first().map_or(Value::Null, timings);
+    proven(answer, overs.proof())
+}
+
+/// An answer that is whole as a response, with what proves it where that was asked for.
+pub fn proven(mut answer: Value, proof: Option<Value>) -> Response {
     let mut digest = None;
-    if let Some(proof) = overs.proof() {
+    if let Some(proof) = proof {
         digest = proof["digest"].as_str().and_then(|d| HeaderValue::from_str(d).ok());
         answer["isobit"] = proof;
     }
@@ -329,10 +345,7 @@ impl Teller for Chunks {
 
 /// `POST /v1/completions`
 pub async fn completions(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
-    let mut ask = prepared(&app, body, prepare::completion).await?;
-    if headers.contains_key(DIGEST) {
-        ask.tell_digest();
-    }
+    let ask = asked(&app, &headers, body, prepare::completion).await?;
     let (choices, head) = (app.begin(&ask)?, Head::new(&app, "cmpl-"));
     if ask.stream {
         let n = choices.len();

@@ -62,6 +62,40 @@ pub struct Ask {
     pub prompt: String,
 }
 
+/// Names of the fields that [`sampling`] reads, for requests of another form that may have them too.
+pub const SAMPLER: [&str; 27] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "typical",
+    "top_n_sigma",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "xtc_probability",
+    "xtc_threshold",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "min_keep",
+    "logit_bias",
+    "seed",
+    "ignore_eos",
+];
+
+/// Names of the fields that say what a text must be, beside those a form has of its own.
+pub const FORMS: [&str; 2] = ["grammar", "json_schema"];
+
 /// How tokens are chosen: as the request says, and else as the server was started.
 pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
     let base = &app.options.sampling;

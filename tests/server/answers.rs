@@ -30,7 +30,7 @@ fn said(bos: bool, prompt: &str, n: usize, temperature: f32, seed: u64) -> Strin
 }
 
 /// Waits until nothing is at work and nothing waits.
-async fn idle(app: &App) {
+pub async fn idle(app: &App) {
     let begun = Instant::now();
     while app.status().running + app.status().waiting > 0 {
         assert!(begun.elapsed().as_secs() < 20, "{:?}", app.status());
@@ -279,5 +279,120 @@ fn texts_become_tokens_and_back_and_the_server_says_what_it_is() {
         assert_eq!(get(&router, "/api/tags").await["models"][0]["name"], "story");
         let (status, page) = send(&router, request("GET", "/", "")).await;
         assert!(status == StatusCode::OK && page.contains("</html>"));
+    });
+}
+
+#[test]
+fn every_route_that_makes_text_reads_every_field_of_the_sampler() {
+    let (_app, router) = server();
+    let fields = [
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "top_n_sigma",
+        "repeat_penalty",
+        "repeat_last_n",
+        "presence_penalty",
+        "frequency_penalty",
+        "dry_multiplier",
+        "dry_base",
+        "dry_allowed_length",
+        "dry_penalty_last_n",
+        "dry_sequence_breakers",
+        "xtc_probability",
+        "xtc_threshold",
+        "dynatemp_range",
+        "dynatemp_exponent",
+        "mirostat",
+        "mirostat_tau",
+        "mirostat_eta",
+        "min_keep",
+        "logit_bias",
+        "seed",
+        "ignore_eos",
+        "stop",
+        "grammar",
+        "json_schema",
+    ];
+    runtime().block_on(async {
+        for field in fields {
+            // of a wrong type for every one of them
+            let wrong = json!({ "x": {} });
+            let wrong = if field == "json_schema" { json!(3) } else { wrong };
+            let with = |body: Value| {
+                let mut body = body;
+                body[field] = wrong.clone();
+                body
+            };
+            let message = json!([{ "role": "user", "content": "hi" }]);
+            let inner = with(json!({ "num_predict": 1 }));
+            for (path, body) in [
+                ("/v1/completions", with(json!({ "prompt": "hi", "max_tokens": 1 }))),
+                ("/v1/chat/completions", with(json!({ "messages": message, "max_tokens": 1 }))),
+                ("/v1/responses", with(json!({ "input": "hi", "max_output_tokens": 1 }))),
+                ("/api/chat", json!({ "messages": message, "options": inner })),
+                ("/api/generate", json!({ "prompt": "hi", "options": inner })),
+            ] {
+                let (status, answer) = post(&router, path, &body).await;
+                assert!(
+                    status == StatusCode::BAD_REQUEST && answer.to_string().contains(field),
+                    "{path} {field}: {answer}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_response_stops_and_is_held_to_grammars_and_tells_log_probabilities_as_a_chat_does() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let ask = |more: Value| {
+            let mut body = json!({ "input": "Once upon a time", "max_output_tokens": 30, "temperature": 0 });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let text = |v: &Value| v["output"][0]["content"][0]["text"].as_str().unwrap().to_owned();
+        let plain = text(&good(&router, "/v1/responses", &ask(json!({}))).await);
+        let stop = &plain[plain.len() / 2..plain.len() / 2 + 4];
+        let stopped = text(&good(&router, "/v1/responses", &ask(json!({ "stop": stop }))).await);
+        assert_eq!(stopped, plain[..plain.find(stop).unwrap()]);
+        let held = good(&router, "/v1/responses", &ask(json!({ "grammar": "root ::= \"yes\" | \"no\"" }))).await;
+        assert!(["yes", "no"].contains(&text(&held).as_str()), "{held}");
+        let other =
+            text(&good(&router, "/v1/responses", &ask(json!({ "frequency_penalty": 2, "presence_penalty": 2 }))).await);
+        assert_ne!(other, plain);
+        let told = json!({ "include": ["message.output_text.logprobs"], "top_logprobs": 2 });
+        let told = good(&router, "/v1/responses", &ask(told)).await;
+        let list = told["output"][0]["content"][0]["logprobs"].as_array().unwrap();
+        assert_eq!((list.len(), list[0]["top_logprobs"].as_array().unwrap().len()), (30, 2));
+        for (field, value) in [("n", json!(2)), ("background", json!(true)), ("previous_response_id", json!("resp_1"))]
+        {
+            let (status, answer) = post(&router, "/v1/responses", &ask(json!({ field: value }))).await;
+            assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(field)));
+        }
+    });
+}
+
+#[test]
+fn the_limit_of_the_device_is_told_once_it_is_measured() {
+    let (engine, mut options) = options("cpu", Head::Logits);
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = asked.clone();
+    options.limit = Some(std::sync::Arc::new(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Some(118.5)
+    }));
+    let (_app, router) = start((engine, options));
+    runtime().block_on(async {
+        for _ in 0..3 {
+            let props = get(&router, "/props").await;
+            assert_eq!(props["isobit"]["limit"]["decode_tokens_per_second"], 118.5);
+        }
+        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1, "it is measured once");
+        let (_other, without) = server();
+        assert_eq!(get(&without, "/props").await["isobit"]["limit"]["decode_tokens_per_second"], Value::Null);
     });
 }

@@ -73,7 +73,9 @@ fn runs_are_kept_and_listed_where_that_was_asked_for() {
     options.record = Some(dir.path().join("runs"));
     let (_app, router) = start((engine, options));
     runtime().block_on(async {
-        assert_eq!(get(&router, "/isobit/runs").await, json!({ "runs": [] }));
+        assert_eq!(get(&router, "/isobit/runs").await, json!({ "runs": [], "record": true }));
+        let (_other, without) = server();
+        assert_eq!(get(&without, "/isobit/runs").await, json!({ "runs": [], "record": false }));
         let mut asked = body(6, 1);
         asked["logprobs"] = 2.into();
         asked["digest"] = true.into();
@@ -140,6 +142,50 @@ fn a_schema_and_a_tool_that_must_be_called_are_kept_to() {
             asked[field] = value;
             let (status, answer) = post(&router, "/v1/chat/completions", &asked).await;
             assert_eq!(status.as_u16(), 400, "{asked} {answer}");
+        }
+    });
+}
+
+/// The last event or line of a stream that has a proof.
+fn last_proof(text: &str) -> Value {
+    let lines = text.lines().map(|l| l.strip_prefix("data: ").unwrap_or(l));
+    let mut values = lines.filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    let proof = |v: &Value| v.get("isobit").or_else(|| v.pointer("/response/isobit")).cloned();
+    values.by_ref().filter_map(|v| proof(&v)).last().unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn all_routes_that_make_text_tell_its_digest_and_its_receipt_whole_and_in_pieces() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let options = json!({ "num_predict": 12, "temperature": 0.9, "seed": 3 });
+        let message = json!([{ "role": "user", "content": "Lily saw a" }]);
+        let bodies = [
+            ("/v1/responses", json!({ "input": "Lily saw a", "max_output_tokens": 12, "temperature": 0.9, "seed": 3 })),
+            ("/api/chat", json!({ "messages": message, "options": options })),
+            ("/api/generate", json!({ "prompt": "Lily saw a", "options": options })),
+        ];
+        let same = json!({ "messages": message, "max_tokens": 12, "temperature": 0.9, "seed": 3, "digest": true });
+        let want = good(&router, "/v1/chat/completions", &same).await["isobit"]["digest"].clone();
+        for (path, mut body) in bodies {
+            body["stream"] = false.into();
+            let plain = good(&router, path, &body).await;
+            assert!(plain.get("isobit").is_none(), "nobody asked: {plain}");
+            let mut r = request("POST", path, body.to_string());
+            r.headers_mut().insert("x-isobit-digest", HeaderValue::from_static("1"));
+            let response = tower_service::Service::call(&mut router.clone(), r).await.unwrap();
+            assert_eq!(json!(response.headers()["x-isobit-digest"].to_str().unwrap()), want, "{path}");
+            body["receipt"] = true.into();
+            let whole = good(&router, path, &body).await;
+            assert_eq!(whole["isobit"]["digest"], want, "{path}");
+            body["stream"] = true.into();
+            let (_, text) = send(&router, request("POST", path, body.to_string())).await;
+            let streamed = last_proof(&text);
+            assert_eq!(streamed["digest"], want, "{path}");
+            for proof in [&whole["isobit"], &streamed] {
+                let receipt = Receipt::parse(proof["receipt"].as_str().unwrap().as_bytes()).unwrap();
+                assert_eq!(receipt.body.ids.len(), 12, "{path}");
+            }
         }
     });
 }
