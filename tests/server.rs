@@ -2,6 +2,9 @@
 
 #[path = "server/answers.rs"]
 mod answers;
+#[cfg(feature = "gpu")]
+#[path = "server/lost.rs"]
+mod lost;
 #[path = "server/proofs.rs"]
 mod proofs;
 #[path = "server/refusals.rs"]

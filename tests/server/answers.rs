@@ -30,7 +30,7 @@ fn said(bos: bool, prompt: &str, n: usize, temperature: f32, seed: u64) -> Strin
 }
 
 /// Waits until nothing is at work and nothing waits.
-pub async fn idle(app: &App) {
+pub pub async fn idle(app: &App) {
     let begun = Instant::now();
     while app.status().running + app.status().waiting > 0 {
         assert!(begun.elapsed().as_secs() < 20, "{:?}", app.status());
