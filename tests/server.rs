@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use isobit::internals::chat::Template;
 use isobit::internals::server::{App, Options, router};
-use isobit::{DeviceOptions, Engine, EngineOptions, Head, Model, SamplerOptions, SessionOptions};
+use isobit::{DeviceOptions, Engine, EngineOptions, Guess, Head, Model, SamplerOptions, SessionOptions};
 use serde_json::Value;
 use std::sync::Arc;
 use tower_service::Service;
@@ -43,6 +43,7 @@ fn options(device: &str, head: Head) -> (EngineOptions, Options) {
         embeddings: head == Head::Hidden,
         record: None,
         limit: None,
+        guess: Guess::Off,
         body: 1 << 20,
     };
     (engine, options)

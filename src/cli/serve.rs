@@ -2,7 +2,7 @@
 
 mod limit;
 
-use super::common::{self, EngineArgs, ModelArgs, note};
+use super::common::{self, EngineArgs, ModelArgs, SpecArgs, note};
 use super::interrupt;
 use super::sampling::SamplingArgs;
 use crate::chat::Template;
@@ -84,6 +84,8 @@ pub struct ServeArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    spec: SpecArgs,
 }
 
 impl ServeArgs {
@@ -137,7 +139,7 @@ impl ServeArgs {
         // an engine of one text does not tell what it is busy with
         let sequences = self.parallel.max(2);
         let pool = if self.pool > 0 { self.pool } else { context * self.parallel };
-        let options = self.engine.options(context, sequences);
+        let options = self.engine.options(context, self.spec.rows(sequences));
         Ok(Options {
             alias,
             hosts: self.hosts(),
@@ -152,6 +154,7 @@ impl ServeArgs {
             embeddings: self.embeddings,
             record: self.record.clone(),
             limit: None,
+            guess: self.spec.guess(),
             body: self.max_body,
         })
     }

@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::listen::Phase;
 use super::metrics::Metrics;
 use crate::chat::Template;
-use crate::engine::{Engine, Error, Model, SessionOptions, Status};
+use crate::engine::{Engine, Error, Guess, Model, SessionOptions, Status};
 use crate::generate::sampling::SamplerOptions;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +39,8 @@ pub struct Options {
     pub embeddings: bool,
     /// where runs are kept
     pub record: Option<PathBuf>,
+    /// whether tokens are guessed ahead, which changes none of them
+    pub guess: Guess,
     /// how many tokens a second the device allows one text at most, measured when it is asked for; `None`: nobody knows
     pub limit: Option<Measure>,
     /// bytes of a request's body

@@ -158,7 +158,7 @@ impl Growing {
         }
         let cut = self.whole.finish == Some(Finish::Length) && status == "incomplete";
         let usage = self.timings.map(|t| {
-            let u = Usage::of([&t]);
+            let u = Usage::of([&t], 1);
             json!({
                 "input_tokens": u.prompt, "output_tokens": u.predicted, "total_tokens": u.prompt + u.predicted,
                 "input_tokens_details": { "cached_tokens": u.cached },

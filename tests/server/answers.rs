@@ -30,7 +30,7 @@ fn said(bos: bool, prompt: &str, n: usize, temperature: f32, seed: u64) -> Strin
 }
 
 /// Waits until nothing is at work and nothing waits.
-pub pub async fn idle(app: &App) {
+pub async fn idle(app: &App) {
     let begun = Instant::now();
     while app.status().running + app.status().waiting > 0 {
         assert!(begun.elapsed().as_secs() < 20, "{:?}", app.status());
@@ -394,5 +394,73 @@ fn the_limit_of_the_device_is_told_once_it_is_measured() {
         assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1, "it is measured once");
         let (_other, without) = server();
         assert_eq!(get(&without, "/props").await["isobit"]["limit"]["decode_tokens_per_second"], Value::Null);
+    });
+}
+
+#[test]
+fn several_prompts_are_answered_in_their_order_each_as_it_would_be_alone() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let prompts = ["Once upon a time", "The king", "Lily saw a"];
+        let mut body =
+            json!({ "prompt": prompts, "n": 2, "max_tokens": 10, "seed": 4, "temperature": 0.8, "echo": true });
+        let whole = good(&router, "/v1/completions", &body).await;
+        assert_eq!(whole["choices"].as_array().map(Vec::len), Some(6));
+        let (mut tokens, mut texts) = (0, Vec::new());
+        for (i, choice) in whole["choices"].as_array().unwrap().iter().enumerate() {
+            let prompt = prompts[i / 2];
+            let text = format!("{prompt}{}", alone(prompt, 10, 0.8, 4 + i as u64 % 2));
+            assert_eq!((&choice["index"], &choice["text"]), (&json!(i), &json!(text)));
+            texts.push(text);
+            let one = json!({ "prompt": prompt, "max_tokens": 1 });
+            if i % 2 == 0 {
+                tokens += good(&router, "/v1/completions", &one).await["usage"]["prompt_tokens"].as_u64().unwrap();
+            }
+        }
+        let usage = &whole["usage"];
+        assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(tokens), &json!(60)));
+        body["stream"] = true.into();
+        let list = events(&router, "/v1/completions", &body).await;
+        for (i, text) in texts.iter().enumerate() {
+            let of = list.iter().filter(|e| e["choices"][0]["index"] == i);
+            let streamed: String = of.filter_map(|e| e["choices"][0]["text"].as_str()).collect();
+            assert_eq!(&streamed, text);
+        }
+        // as lm-eval scores: lists of ids, the prompt's log probabilities, one token
+        let ids = json!([[1, 5, 9], [7, 2], [3, 4, 5, 6]]);
+        let scores = json!({ "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": 1 });
+        let scores = good(&router, "/v1/completions", &scores).await;
+        for (i, ids) in ids.as_array().unwrap().iter().enumerate() {
+            let alone = json!({ "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": 1 });
+            let alone = good(&router, "/v1/completions", &alone).await;
+            let (mut got, want) = (scores["choices"][i].clone(), &alone["choices"][0]);
+            got["index"] = 0.into();
+            assert_eq!(&got, want);
+            let n = ids.as_array().unwrap().len() + 1;
+            assert_eq!(got["logprobs"]["token_logprobs"].as_array().map(Vec::len), Some(n));
+        }
+        for (prompt, n) in [(json!([["a"], 3]), 1), (json!([]), 1), (json!(["a", ""]), 1), (json!(vec!["a"; 65]), 2)] {
+            let (status, answer) = post(&router, "/v1/completions", &json!({ "prompt": prompt, "n": n })).await;
+            assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!("prompt")), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn guesses_change_no_answer() {
+    let (mut engine, mut options) = options("cpu", Head::Logits);
+    engine.session.rows = 64;
+    options.guess = isobit::Guess::Ngram;
+    let ((_app, plain), (_other, guessing)) = (server(), start((engine, options)));
+    runtime().block_on(async {
+        for i in 0..12 {
+            let prompt = "the dog and the cat and the dog and the cat ".repeat(1 + i % 3);
+            let temperature = if i % 2 == 0 { 0.0 } else { 0.8 };
+            let body = json!({ "prompt": prompt, "n": 1 + i % 3, "max_tokens": 40, "seed": i, "ignore_eos": true,
+                "temperature": temperature, "logprobs": 2, "digest": true });
+            let [a, b] =
+                [good(&plain, "/v1/completions", &body).await, good(&guessing, "/v1/completions", &body).await];
+            assert_eq!((&a["choices"], &a["isobit"]["digest"]), (&b["choices"], &b["isobit"]["digest"]));
+        }
     });
 }

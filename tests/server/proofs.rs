@@ -189,3 +189,57 @@ fn all_routes_that_make_text_tell_its_digest_and_its_receipt_whole_and_in_pieces
         }
     });
 }
+
+#[test]
+fn a_text_is_held_to_what_each_field_for_it_says() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "boolean" } }, "required": ["a"],
+            "additionalProperties": false });
+        type Is = fn(&str) -> bool;
+        let number: Is = |t| t.len() == 4 && t.bytes().all(|b| b.is_ascii_digit());
+        let word: Is = |t| ["red", "blue \"sky\""].contains(&t);
+        let object: Is = |t| serde_json::from_str::<Value>(t).is_ok_and(|v| v["a"].is_boolean());
+        let forms = [
+            (json!({ "guided_regex": "[0-9]{4}" }), number),
+            (json!({ "grammar": "[0-9]{4}", "grammar_type": "regex" }), number),
+            (json!({ "structured_outputs": { "regex": "[0-9]{4}" } }), number),
+            (json!({ "guided_grammar": "start: /[0-9]{4}/" }), number),
+            (json!({ "grammar": "start: /[0-9]{4}/", "grammar_type": "lark" }), number),
+            (json!({ "grammar": "%llguidance {}\nstart: /[0-9]{4}/" }), number),
+            (json!({ "grammar": "root ::= [0-9] [0-9] [0-9] [0-9]" }), number),
+            (json!({ "guided_choice": ["red", "blue \"sky\""] }), word),
+            (json!({ "structured_outputs": { "choice": ["red", "blue \"sky\""] } }), word),
+            (json!({ "guided_json": schema }), object),
+            (json!({ "guided_json": schema.to_string() }), object),
+            (json!({ "structured_outputs": { "json": schema } }), object),
+        ];
+        for (form, is) in forms {
+            for (path, mut body) in [
+                ("/v1/completions", json!({ "prompt": "Say", "max_tokens": 60 })),
+                (
+                    "/v1/chat/completions",
+                    json!({ "messages": [{ "role": "user", "content": "Say" }], "max_tokens": 60 }),
+                ),
+            ] {
+                body.as_object_mut().unwrap().extend(form.as_object().unwrap().clone());
+                let answer = good(&router, path, &body).await;
+                let choice = &answer["choices"][0];
+                let text = choice["text"].as_str().or_else(|| choice["message"]["content"].as_str()).unwrap();
+                assert!(is(text), "{path} {form}: {text:?}");
+            }
+        }
+        for (field, more) in [
+            ("guided_regex", json!({ "guided_regex": "(" })),
+            ("grammar_type", json!({ "grammar": "x", "grammar_type": "ebnf" })),
+            ("guided_choice", json!({ "guided_choice": [3] })),
+            ("guided_json", json!({ "guided_json": 3 })),
+            ("grammar", json!({ "guided_regex": "a", "grammar": "root ::= \"a\"" })),
+        ] {
+            let mut body = json!({ "prompt": "Say" });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let (status, answer) = post(&router, "/v1/completions", &body).await;
+            assert_eq!(status.as_u16(), 400, "{field}: {answer}");
+        }
+    });
+}
