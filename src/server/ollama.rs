@@ -15,6 +15,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -287,6 +288,26 @@ pub async fn embed(State(app): State<Arc<App>>, body: Bytes) -> Result<Response,
     Ok(Json(answer).into_response())
 }
 
+/// What kind of model it is.
+fn details(app: &App) -> Value {
+    let (c, family) = (app.model.container(), &app.model.hyper().arch);
+    let parameters: u64 = c.tensors.iter().map(|t| t.elems()).sum();
+    let size = match parameters {
+        n if n < 1_000_000_000 => format!("{:.1}M", n as f64 / 1e6),
+        n => format!("{:.1}B", n as f64 / 1e9),
+    };
+    // the type that most of its bytes have
+    let mut types: BTreeMap<&str, u64> = BTreeMap::new();
+    for t in &c.tensors {
+        *types.entry(t.dtype.name()).or_default() += t.bytes;
+    }
+    let level = types.into_iter().max_by_key(|(_, bytes)| *bytes).map_or("", |(name, _)| name);
+    json!({
+        "parent_model": "", "format": format!("{:?}", c.kind).to_lowercase(), "family": family, "families": [family],
+        "parameter_size": size, "quantization_level": level.to_uppercase(),
+    })
+}
+
 fn model(app: &App) -> Value {
     json!({
         "name": app.options.alias,
@@ -295,7 +316,7 @@ fn model(app: &App) -> Value {
         "size": app.model.container().total_bytes(),
         // known when the model is loaded, and not read for this
         "digest": if app.fingerprint().is_empty() { "" } else { app.model.digest().unwrap_or_default() },
-        "details": { "format": "gguf", "family": "", "families": [], "parameter_size": "", "quantization_level": "" },
+        "details": details(app),
     })
 }
 

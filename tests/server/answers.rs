@@ -464,3 +464,14 @@ fn guesses_change_no_answer() {
         }
     });
 }
+
+#[test]
+fn ollama_is_told_what_kind_of_model_it_is() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let details = get(&router, "/api/tags").await["models"][0]["details"].clone();
+        assert_eq!((&details["format"], &details["family"]), (&json!("gguf"), &json!("llama")), "{details}");
+        assert_eq!(details["quantization_level"], "Q4_K", "{details}");
+        assert!(details["parameter_size"].as_str().unwrap().ends_with('M'), "{details}");
+    });
+}
