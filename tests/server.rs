@@ -4,6 +4,9 @@
 mod answers;
 #[path = "server/encoders.rs"]
 mod encoders;
+#[cfg(feature = "gpu")]
+#[path = "server/lost.rs"]
+mod lost;
 #[path = "server/proofs.rs"]
 mod proofs;
 #[path = "server/refusals.rs"]
@@ -14,7 +17,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use isobit::internals::chat::Template;
 use isobit::internals::server::{App, Options, router};
-use isobit::{DeviceOptions, Engine, EngineOptions, Head, Model, Pooling, SamplerOptions, SessionOptions};
+use isobit::{DeviceOptions, Engine, EngineOptions, Guess, Head, Model, Pooling, SamplerOptions, SessionOptions};
 use serde_json::Value;
 use std::sync::Arc;
 use tower_service::Service;
@@ -42,6 +45,8 @@ fn options(device: &str, head: Head) -> (EngineOptions, Options) {
         embeddings: head == Head::Hidden,
         pooling: Pooling::Mean,
         record: None,
+        limit: None,
+        guess: Guess::Off,
         body: 1 << 20,
     };
     (engine, options)

@@ -203,7 +203,7 @@ struct Run<'a> {
 }
 
 /// The CPU's level of a word of `--device`; `None` runs the twins.
-fn level_of(spec: &str) -> Option<Level> {
+pub(super) fn level_of(spec: &str) -> Option<Level> {
     match spec.to_lowercase().split_once(':') {
         Some((_, "scalar")) => None,
         Some((_, name)) => Level::parse(name),

@@ -3,7 +3,7 @@
 mod commands;
 mod talk;
 
-use super::common::{self, EngineArgs, ModelArgs, note};
+use super::common::{self, EngineArgs, ModelArgs, SpecArgs, note};
 use super::sampling::SamplingArgs;
 use super::store;
 use crate::chat::Template;
@@ -53,6 +53,8 @@ pub struct ChatArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    spec: SpecArgs,
 }
 
 /// The long form of a flag that llama.cpp writes with one dash.
@@ -104,7 +106,7 @@ pub fn run(a: ChatArgs) -> anyhow::Result<ExitCode> {
     let device = a.engine.devices().open(&a.device)?;
     let bar = common::load_bar(c);
     let ticking = bar.clone();
-    let session = Session::new(&model, device, a.engine.options(n_ctx, 1), move |n| ticking.inc(n))?;
+    let session = Session::new(&model, device, a.engine.options(n_ctx, a.spec.rows(1)), move |n| ticking.inc(n))?;
     bar.finish_and_clear();
     note!("{}: {} on {}", c.files[0].display(), common::cut(&model.hyper().name), session.device());
     let shown = match () {
@@ -113,8 +115,10 @@ pub fn run(a: ChatArgs) -> anyhow::Result<ExitCode> {
         () if std::env::var_os("NO_COLOR").is_some() => Shown::Terminal { color: false },
         () => Shown::Terminal { color: true },
     };
+    let sampling = a.sampling.options_for(&model)?;
     let most = if a.n < 0 { usize::MAX } else { usize::try_from(a.n).unwrap_or(usize::MAX) };
-    let mut talk = Talk::new(session, template, a.sampling.options(), most, shown);
+    let mut talk = Talk::new(session, template, sampling, most, shown);
+    talk.guess = a.spec.guess();
     talk.set_system(a.system.clone());
     talk.kwargs = a.chat_template_kwargs.clone().unwrap_or_default();
     if let Some(text) = message {

@@ -593,6 +593,30 @@ pub fn tokens(n: usize) -> String {
     if n == 1 { "1 token".into() } else { format!("{n} tokens") }
 }
 
+/// Whether tokens are guessed ahead.
+#[derive(clap::Args)]
+pub struct SpecArgs {
+    /// Guess tokens ahead: off, ngram; the text stays the same
+    #[arg(long, default_value = "off", value_name = "HOW", value_parser = ["off", "ngram"], help_heading = "Engine")]
+    spec: String,
+}
+
+impl SpecArgs {
+    /// How they are guessed.
+    pub fn guess(&self) -> engine::Guess {
+        if self.spec == "ngram" { engine::Guess::Ngram } else { engine::Guess::Off }
+    }
+
+    /// Rows of logits of a step of so many texts: of a few of them guesses have rows too.
+    pub fn rows(&self, texts: usize) -> usize {
+        const GUESSING: usize = 8;
+        match self.guess() {
+            engine::Guess::Off => texts,
+            _ => texts + texts.min(GUESSING) * engine::Guess::ROWS,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{left, unescape};

@@ -140,7 +140,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     env_logger::Builder::from_env(
         env_logger::Env::default().default_filter_or("warn,wgpu_hal=off,wgpu_core=error,naga=error"),
     )
-    .format_timestamp(None)
+    .format(|out, record| writeln!(out, "[{:<5} {}] {}", record.level(), record.target(), plain(record.args())))
     .init();
     if stdout::was_closed() {
         return refuse("stdout is closed: the result would be lost (>/dev/null throws it away)");
@@ -419,4 +419,13 @@ fn exit_code(e: &anyhow::Error) -> ExitCode {
         return ExitCode::from(3);
     }
     ExitCode::from(2)
+}
+/// A message in one line, whatever strangers put into it: control characters as escapes.
+fn plain(message: &std::fmt::Arguments<'_>) -> String {
+    let text = message.to_string();
+    if !text.chars().any(char::is_control) {
+        return text;
+    }
+    let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(one).collect()
 }

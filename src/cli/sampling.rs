@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a help page says of the flags that it has no line for.
-pub const REST: &str = "Also -j SCHEMA, -jf FILE, --grammar[-file] GBNF, -l ID+BIAS, --typical, --top-nsigma, --xtc-*,\n--dry-*, --dynatemp-*, --mirostat*, --presence-penalty, --frequency-penalty, --repeat-last-n";
+pub const REST: &str = "Also -j SCHEMA, -jf FILE, --grammar[-file] GBNF, --regex PATTERN, -l ID+BIAS, --typical, --top-nsigma, --xtc-*,\n--dry-*, --dynatemp-*, --mirostat*, --presence-penalty, --frequency-penalty, --repeat-last-n";
 
 /// How tokens are chosen. What has no line in a help page is `hide`.
 #[derive(Args)]
@@ -165,6 +165,10 @@ pub struct GrammarArgs {
     /// A file with the grammar; a name that ends in .lark: in llguidance's notation
     #[arg(long, value_name = "FILE", hide = true)]
     grammar_file: Option<PathBuf>,
+    /// The text is what this regular expression matches, from its begin to its end
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true, hide = true)]
+    #[arg(conflicts_with_all = ["json_schema", "json_schema_file", "grammar", "grammar_file"])]
+    regex: Option<String>,
 }
 
 impl GrammarArgs {
@@ -175,6 +179,9 @@ impl GrammarArgs {
             let value = serde_json::from_str(text).with_context(|| format!("{name} is no JSON"))?;
             Ok::<_, anyhow::Error>(Grammar::JsonSchema(value))
         };
+        if let Some(pattern) = &self.regex {
+            return Ok(Some(Grammar::Regex(pattern.clone())));
+        }
         Ok(Some(match (&self.json_schema, &self.json_schema_file, &self.grammar, &self.grammar_file) {
             // a text is JSON, a name is not
             (Some(text), ..) if text.trim_start().starts_with(['{', 't', 'f']) => schema(text, "--json-schema")?,
@@ -211,7 +218,7 @@ fn last(s: &str) -> Result<usize, String> {
 }
 
 /// A token and what is added to its logit.
-fn bias(s: &str) -> Result<(u32, f32), String> {
+pub fn bias(s: &str) -> Result<(u32, f32), String> {
     let wrong = || "expected ID+BIAS or ID-BIAS, as in 15043+1 or 15043-inf".to_string();
     let at = s.find(['+', '-']).ok_or_else(wrong)?;
     let (id, number) = (s[..at].parse(), s[at..].parse::<f32>());

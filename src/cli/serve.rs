@@ -1,14 +1,17 @@
 //! `isobit serve`: the HTTP server, from flags to sockets and back to an exit code.
 
-use super::common::{self, EngineArgs, ModelArgs, note};
+mod limit;
+
+use super::common::{self, EngineArgs, ModelArgs, SpecArgs, note};
 use super::interrupt;
 use super::sampling::SamplingArgs;
 use crate::chat::Template;
-use crate::engine::{DeviceOptions, Engine, EngineOptions, Head, Model, SessionOptions};
+use crate::engine::{DeviceOptions, EngineOptions, Head, Model, SessionOptions};
 use crate::server::{self, App, Options};
 use crate::stop::Stop;
 use anyhow::{Context, ensure};
 use clap::Args;
+use limit::Limit;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -81,6 +84,8 @@ pub struct ServeArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    spec: SpecArgs,
 }
 
 impl ServeArgs {
@@ -140,7 +145,7 @@ impl ServeArgs {
         // an engine of one text does not tell what it is busy with
         let sequences = self.parallel.max(2);
         let pool = if self.pool > 0 { self.pool } else { context * self.parallel };
-        let options = self.engine.options(context, sequences);
+        let options = self.engine.options(context, self.spec.rows(sequences));
         Ok(Options {
             alias,
             hosts: self.hosts(),
@@ -155,6 +160,8 @@ impl ServeArgs {
             embeddings: self.embeddings,
             pooling: model.pooling()?,
             record: self.record.clone(),
+            limit: None,
+            guess: self.spec.guess(),
             body: self.max_body,
         })
     }
@@ -170,8 +177,10 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     // texts that are at work when the server is asked to end come to theirs
     let devices = DeviceOptions { stop: Stop::default(), ..a.engine.device_options() };
     let engine = EngineOptions { device: a.engine.device(&a.device), devices, session: options.session, queue: QUEUE };
-    let of = model.clone();
-    let app = App::new(model, options, Box::new(move || Engine::start(&of, engine.clone())));
+    let limit = Arc::new(Limit::new(model.clone(), engine));
+    let measured = limit.clone();
+    let options = Options { limit: Some(Arc::new(move || measured.measure())), ..options };
+    let app = App::new(model, options, Box::new(move || limit.start()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let served = runtime.block_on(serve(app, listener, a.json));
     // what waits for a thread that is busy for minutes waits no longer

@@ -42,6 +42,9 @@ pub enum Error {
         /// jobs the queue takes
         waiting: usize,
     },
+    /// the work on this text alone panicked, and what it said: a bug of isobit's; other texts go on
+    #[error("isobit made a mistake with this text alone: {0}")]
+    Panicked(String),
     /// the engine's thread has ended, and why; this job was not done
     #[error("the engine has ended: {0}")]
     Closed(String),

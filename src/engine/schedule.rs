@@ -17,7 +17,9 @@ use crate::generate::logprobs::Logprobs;
 use crate::generate::pool::{Full, Pool, Sequence};
 use crate::generate::sampling::Sampler;
 use crate::models::{Head, RECENT_CHUNK as CHUNK};
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Where what is made of a text goes.
 pub(super) trait Sink {
@@ -105,11 +107,16 @@ impl Reading<'_> {
         if self.found.failed.is_some() || guessed > self.found.right {
             return;
         }
-        if let Err(e) = self.make(at, guessed, row) {
-            // a grammar that goes over a bound is the request's own fault, not the device's
-            let held = matches!(self.rows, Rows::Tokens { sampler, .. } if sampler.is_constrained());
-            self.found.failed = Some(Error::new(if held { Place::Options } else { Place::Device }, e));
-        }
+        // what a panic leaves is this text's own, and the text ends
+        self.found.failed = match catch_unwind(AssertUnwindSafe(|| self.make(at, guessed, row))) {
+            Ok(Ok(())) => None,
+            Ok(Err(e)) => {
+                // a grammar that goes over a bound is the request's own fault, not the device's
+                let held = matches!(self.rows, Rows::Tokens { sampler, .. } if sampler.is_constrained());
+                Some(Error::new(if held { Place::Options } else { Place::Device }, e))
+            }
+            Err(panic) => Some(Error::Panicked(text_of(panic.as_ref()))),
+        };
     }
 
     /// Makes of a row what is wanted of it; `at`: its token in the text; `guessed`: how many guesses up to that token.
@@ -123,6 +130,8 @@ impl Reading<'_> {
             }
             Rows::Tokens { .. } if !*goes_on => {}
             Rows::Tokens { sampler, logprobs, chain, .. } => {
+                #[cfg(test)]
+                tests::planted(sampler.seed(), ids);
                 let id = sampler.sample(row, &ids[..=at], at + 1)?;
                 found.right += usize::from(ids.get(found.known + guessed) == Some(&id));
                 let link = chain.as_mut().map(|c| c.push(id, row));
@@ -181,7 +190,9 @@ impl<S: Sink> Schedule<S> {
 
     /// Takes a request. What is wrong with it is told to its sink.
     pub fn put(&mut self, session: &mut Session, request: &Request, sink: S) {
-        match begin(session, request) {
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(session, request)))
+            .unwrap_or_else(|panic| Err(Error::Panicked(text_of(panic.as_ref()))));
+        match begun {
             Ok((growing, rows, next_row)) => self.wait(sink, growing, rows, next_row),
             Err(e) => sink.failed(e),
         }
@@ -424,6 +435,12 @@ impl<S: Sink> Schedule<S> {
     }
 }
 
+/// What a panic says, in one line.
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").replace(['\n', '\r'], " ")
+}
+
 /// Whether a text is about to have chunks in the cache that another one, which waits, begins with.
 fn is_making<S>(text: &Text<S>, other: &Text<S>) -> bool {
     let (a, b) = (&text.growing.ids, &other.growing.ids);
@@ -452,4 +469,50 @@ fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usi
     };
     let chain = session.chain(request, &ids)?;
     Ok((Growing::new(ids, session.context(), request), Rows::Tokens { sampler, logprobs, guess, chain }, first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{DeviceOptions, Engine, EngineOptions, Output, SessionOptions};
+    use crate::generate::sampling::SamplerOptions;
+
+    /// The seed of texts whose sampler panics after the third token.
+    const PANICS: u64 = 0xbad_5eed;
+
+    pub fn planted(seed: u64, ids: &[u32]) {
+        assert!(seed != PANICS || ids.len() < 8, "planted\nin two lines");
+    }
+
+    #[test]
+    fn a_panic_in_one_texts_sampler_ends_that_text_alone() {
+        let devices = DeviceOptions { threads: 1, ..DeviceOptions::default() };
+        let session = SessionOptions { context: 128, sequences: 4, ..SessionOptions::default() };
+        let engine =
+            Engine::start(&Model::embedded(), EngineOptions { device: "cpu".into(), devices, session, queue: 64 });
+        let engine = engine.expect("starts");
+        let ask = |seed: u64, i: u32| {
+            let sampling = SamplerOptions { seed, ..SamplerOptions::default() };
+            let ids = vec![1, 5 + i, 9, 12, 3];
+            engine.generate(Request { max_tokens: 24, sampling, ignore_end: true, ..Request::new(ids) }).expect("room")
+        };
+        let want: Vec<Output> = (0..12).map(|i| ask(u64::from(i), i).wait().expect("generates")).collect();
+        let replies: Vec<_> = (0..12).map(|i| (i, ask(if i % 3 == 1 { PANICS } else { u64::from(i) }, i))).collect();
+        for (i, reply) in replies {
+            match reply.wait() {
+                Ok(output) => assert_eq!((output, i % 3 == 1), (want[i as usize].clone(), false), "text {i}"),
+                Err(Error::Panicked(why)) => assert_eq!((why.as_str(), i % 3), ("planted in two lines", 1), "text {i}"),
+                Err(e) => panic!("text {i}: {e}"),
+            }
+        }
+        assert!(engine.ended().is_none(), "{engine:?}");
+        // what it is busy with is told after the step whose texts have ended already
+        let begun = std::time::Instant::now();
+        let mut status = engine.status();
+        while status.running > 0 && begun.elapsed().as_secs() < 10 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            status = engine.status();
+        }
+        assert_eq!((status.running, status.waiting, status.free + status.kept), (0, 0, status.chunks), "{status:?}");
+    }
 }

@@ -89,6 +89,12 @@ impl Session {
         SessionOptions { context: self.context, ..self.options }
     }
 
+    /// The plan that is loaded.
+    #[cfg(all(feature = "cli", feature = "server"))]
+    pub(crate) fn built(&self) -> &crate::models::Built {
+        self.inner.built()
+    }
+
     /// Texts that an engine works on at once.
     pub(super) fn sequences(&self) -> usize {
         self.options.sequences

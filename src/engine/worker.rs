@@ -6,7 +6,7 @@
 use super::error::Error;
 use super::generate::{Advance, Ended, Output, Piece, Prompt, Request};
 use super::options::SessionOptions;
-use super::schedule::{Schedule, Sink};
+use super::schedule::{Schedule, Sink, text_of};
 use super::score::Pooling;
 use super::session::Session;
 use super::{Device, DeviceOptions, Devices, Model};
@@ -52,7 +52,8 @@ impl Default for EngineOptions {
 /// A handle of an engine. Clones are handles of the same; when the last one is dropped, what waits in the queue is still
 /// done, and then the thread ends.
 ///
-/// A panic in the thread, a lost device and an interruption end the engine: the job in hand gets the error, those that wait
+/// In an engine of many texts a panic of one text's sampler or grammar is the error of that text alone
+/// ([`Error::Panicked`]). Any other panic in the thread, a lost device and an interruption end the engine: the job in hand gets the error, those that wait
 /// get [`Error::Closed`], and so does every later one.
 #[derive(Clone)]
 pub struct Engine {
@@ -412,12 +413,6 @@ fn tell<T>(send: oneshot::Sender<T>, shared: &Shared, f: impl FnOnce() -> T) {
             resume_unwind(panic);
         }
     }
-}
-
-/// What a panic says, in one line.
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").replace(['\n', '\r'], " ")
 }
 
 /// The thread's side. Outside what may panic, so that nobody hears that a channel closed before it is known why.

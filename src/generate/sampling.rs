@@ -300,6 +300,12 @@ impl Sampler {
         self.constraint = Some(constraint);
     }
 
+    /// The seed of its draws.
+    #[cfg(test)]
+    pub fn seed(&self) -> u64 {
+        self.options.seed
+    }
+
     /// Whether only what a constraint allows is drawn.
     pub fn is_constrained(&self) -> bool {
         self.constraint.is_some()

@@ -202,10 +202,10 @@ impl Grammar {
 
     /// What a request's `response_format` and `grammar` ask for, as OpenAI and llama.cpp have them: `{"type": "json_object"}`
     /// (with a `schema` beside it where there is one), `{"type": "json_schema", "json_schema": {"schema": ...}}`,
-    /// `{"type": "text"}`; a grammar in GBNF.
+    /// `{"type": "text"}`; a grammar of its own ([`Grammar::named`]).
     ///
     /// Errors: another type; no schema; both a schema and a grammar.
-    pub fn of_request(format: Option<&Value>, gbnf: Option<&str>) -> Result<Option<Grammar>, GrammarError> {
+    pub fn of_request(format: Option<&Value>, grammar: Option<Grammar>) -> Result<Option<Grammar>, GrammarError> {
         let refused = |why: String| Err(GrammarError::Refused { what: "response_format", why });
         let found = match format.filter(|f| !f.is_null()) {
             None => None,
@@ -225,11 +225,36 @@ impl Grammar {
                 }
             }
         };
-        match (found, gbnf) {
+        match (found, grammar) {
             (Some(_), Some(_)) => refused("a schema and a grammar: one of them expected".into()),
             (found, None) => Ok(found),
-            (None, Some(text)) => Ok(Some(Grammar::Gbnf(text.into()))),
+            (None, grammar) => Ok(grammar),
         }
+    }
+
+    /// A grammar whose notation a request names: gbnf, lark or regex. Where it does not, a text that begins with `%llguidance`
+    /// is Lark, as in llama.cpp, and any other GBNF.
+    ///
+    /// Errors: another notation.
+    pub fn named(notation: Option<&str>, text: &str) -> Result<Grammar, GrammarError> {
+        match notation {
+            Some("gbnf") => Ok(Grammar::Gbnf(text.into())),
+            Some("lark") => Ok(Grammar::Lark(text.into())),
+            Some("regex") => Ok(Grammar::Regex(text.into())),
+            None if text.trim_start().starts_with("%llguidance") => Ok(Grammar::Lark(text.into())),
+            None => Ok(Grammar::Gbnf(text.into())),
+            Some(other) => {
+                let other: String = other.chars().take(40).collect();
+                let why = format!("grammar_type is {other:?}: gbnf, lark or regex expected");
+                Err(GrammarError::Refused { what: "grammar", why })
+            }
+        }
+    }
+
+    /// One of several texts.
+    pub fn choice(texts: &[String]) -> Grammar {
+        let quoted: Vec<String> = texts.iter().map(|t| Value::from(t.as_str()).to_string()).collect();
+        Grammar::Lark(format!("start: {}\n", quoted.join(" | ")))
     }
 
     /// What a message calls it.

@@ -153,7 +153,9 @@ fn grammars_of_llama_cpp_mean_what_they_say() {
 
 #[test]
 fn requests_say_what_they_want_as_openai_and_llama_cpp_have_it() {
-    let of = |format: Value, gbnf| Grammar::of_request(Some(&format), gbnf);
+    let of = |format: Value, text: Option<&str>| {
+        Grammar::of_request(Some(&format), text.map(|t| Grammar::named(None, t).unwrap()))
+    };
     let schema = json!({ "type": "integer" });
     assert_eq!(of(json!({ "type": "text" }), None), Ok(None));
     assert_eq!(of(Value::Null, Some("root ::= \"a\"")), Ok(Some(Grammar::Gbnf("root ::= \"a\"".into()))));
@@ -173,6 +175,19 @@ fn requests_say_what_they_want_as_openai_and_llama_cpp_have_it() {
     ] {
         assert!(of(format.clone(), gbnf).unwrap_err().to_string().starts_with("response_format: "), "{format}");
     }
+}
+
+#[test]
+fn a_notation_is_named_or_is_that_of_llama_cpp_and_a_choice_is_one_of_its_texts() {
+    let lark = "%llguidance {}\nstart: \"a\"";
+    assert_eq!(Grammar::named(None, lark), Ok(Grammar::Lark(lark.into())));
+    assert_eq!(Grammar::named(None, "x"), Ok(Grammar::Gbnf("x".into())));
+    assert_eq!(Grammar::named(Some("regex"), "[ab]+"), Ok(Grammar::Regex("[ab]+".into())));
+    assert!(Grammar::named(Some("ebnf"), "x").unwrap_err().to_string().contains("gbnf, lark or regex"));
+    assert!(takes(&compile(&Grammar::named(None, lark).unwrap()).unwrap(), "a"));
+    let texts = ["yes", "no \"sir\"", "\\ é\n"].map(String::from);
+    let choice = compile(&Grammar::choice(&texts)).unwrap();
+    assert!(texts.iter().all(|t| takes(&choice, t)) && !takes(&choice, "maybe") && !takes(&choice, "yesno"));
 }
 
 #[test]

@@ -4,12 +4,12 @@ use super::fault::Fault;
 use super::listen::Phase;
 use super::metrics::Metrics;
 use crate::chat::Template;
-use crate::engine::{Engine, Error, Model, Pooling, SessionOptions, Status};
+use crate::engine::{Engine, Error, Guess, Model, Pooling, SessionOptions, Status};
 use crate::generate::sampling::SamplerOptions;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
 
 /// What a server is started with.
 #[derive(Clone)]
@@ -41,12 +41,19 @@ pub struct Options {
     pub pooling: Pooling,
     /// where runs are kept
     pub record: Option<PathBuf>,
+    /// whether tokens are guessed ahead, which changes none of them
+    pub guess: Guess,
+    /// how many tokens a second the device allows one text at most, measured when it is asked for; `None`: nobody knows
+    pub limit: Option<Measure>,
     /// bytes of a request's body
     pub body: usize,
 }
 
 /// How an engine is made: again after a device was lost.
 pub type Start = Box<dyn Fn() -> Result<Engine, Error> + Send + Sync>;
+
+/// How a limit of the device is measured, which takes a moment.
+pub type Measure = Arc<dyn Fn() -> Option<f64> + Send + Sync>;
 
 /// The engine, or why there is none.
 enum Slot {
@@ -87,6 +94,7 @@ pub struct App {
     start: Start,
     slot: Mutex<Slot>,
     fingerprint: Mutex<Option<String>>,
+    limit: OnceCell<Option<f64>>,
     /// when an engine was made last after one was lost
     revived: Mutex<Option<Instant>>,
 }
@@ -118,6 +126,7 @@ impl App {
             start,
             slot: Mutex::new(Slot::Loading),
             fingerprint: Mutex::default(),
+            limit: OnceCell::new(),
             revived: Mutex::default(),
         })
     }
@@ -199,6 +208,22 @@ impl App {
     /// The line that says what decides results; empty before the model is loaded.
     pub fn fingerprint(&self) -> String {
         lock(&self.fingerprint).clone().unwrap_or_default()
+    }
+
+    /// Tokens a second that the device allows one text at most, as far as that is known: measured once, when nothing is at
+    /// work that would disturb it.
+    pub async fn limit(&self) -> Option<f64> {
+        let measure = self.options.limit.clone()?;
+        if let Some(limit) = self.limit.get() {
+            return *limit;
+        }
+        let ready = matches!(&*lock(&self.slot), Slot::Ready(_));
+        let status = self.status();
+        if !ready || status.running + status.waiting > 0 || *self.phase.borrow() != Phase::Open {
+            return None;
+        }
+        let work = || async { tokio::task::spawn_blocking(move || measure()).await.ok().flatten() };
+        *self.limit.get_or_init(work).await
     }
 
     /// Tokens a text may have.

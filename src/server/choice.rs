@@ -7,9 +7,9 @@ use super::listen::Phase;
 use super::metrics::Outcome;
 use super::prepare::{Ask, prompt_of};
 use super::runs::Proving;
-use super::stops::Stops;
 use crate::chat::{Event, Format, Parser};
 use crate::engine::{Ended, Logprobs, Piece, Reply, Request};
+use crate::generate::stops::Stops;
 use futures::StreamExt;
 use serde_json::Value;
 use std::sync::Arc;
@@ -133,8 +133,13 @@ impl Choice {
     pub fn new(app: Arc<App>, index: usize, reply: Reply, ask: &Ask) -> Choice {
         app.metrics.begin();
         let zero = Duration::ZERO;
-        let timings =
-            Timings { prompt: ask.prompt_tokens, cached: 0, predicted: 0, prompt_time: zero, predicted_time: zero };
+        let timings = Timings {
+            prompt: ask.prompt_of(index).len(),
+            cached: 0,
+            predicted: 0,
+            prompt_time: zero,
+            predicted_time: zero,
+        };
         Choice {
             index,
             reply: Some(reply),
@@ -323,7 +328,7 @@ impl Whole {
 /// Sums over the texts of an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// tokens of the prompt, counted once
+    /// tokens of the prompts, each counted once
     pub prompt: usize,
     /// those of them that the cache had
     pub cached: usize,
@@ -332,12 +337,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of several texts of one prompt.
-    pub fn of<'a>(choices: impl IntoIterator<Item = &'a Timings>) -> Usage {
+    /// Of several texts in their order, `each` of every prompt.
+    pub fn of<'a>(choices: impl IntoIterator<Item = &'a Timings>, each: usize) -> Usage {
         let mut sum = Usage::default();
         for (i, t) in choices.into_iter().enumerate() {
-            if i == 0 {
-                (sum.prompt, sum.cached) = (t.prompt, t.cached);
+            if i % each.max(1) == 0 {
+                (sum.prompt, sum.cached) = (sum.prompt + t.prompt, sum.cached + t.cached);
             }
             sum.predicted += t.predicted;
         }

@@ -30,6 +30,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
 
 /// `GET /props`
 pub async fn props(State(app): State<Arc<App>>) -> Json<Value> {
+    let limit = app.limit().await;
     let s = &app.options.sampling;
     let template = app.template.as_ref().map_or("", |t| t.source());
     Json(json!({
@@ -47,7 +48,7 @@ pub async fn props(State(app): State<Arc<App>>) -> Json<Value> {
         "build_info": concat!("isobit ", env!("CARGO_PKG_VERSION")),
         "isobit": {
             "device": app.device(), "fingerprint": app.fingerprint(), "record": app.options.record.is_some(),
-            "embeddings": app.options.embeddings, "limit": { "decode_tokens_per_second": null },
+            "embeddings": app.options.embeddings, "limit": { "decode_tokens_per_second": limit },
         },
     }))
 }

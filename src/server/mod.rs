@@ -6,6 +6,7 @@
 //! flags; `receipts` keeps runs.
 
 mod app;
+pub mod batch;
 mod choice;
 mod fault;
 mod fields;
@@ -19,7 +20,6 @@ mod page;
 mod prepare;
 mod responses;
 mod runs;
-mod stops;
 mod tell;
 
 pub use app::{App, Options, Start};

@@ -4,45 +4,36 @@ use super::app::App;
 use super::choice::{Choice, Delta, Finish, Over, Timings, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
-use super::openai::prepared;
-use super::prepare::{self, Ask};
+use super::openai::{asked, prepared, proven};
+use super::prepare::{self, Ask, FORMS, SAMPLER};
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-
-/// Options of Ollama's that have another name, or none but the same.
-const OPTIONS: [(&str, &str); 15] = [
-    ("num_predict", "max_tokens"),
-    ("temperature", "temperature"),
-    ("top_k", "top_k"),
-    ("top_p", "top_p"),
-    ("min_p", "min_p"),
-    ("typical_p", "typical_p"),
-    ("repeat_penalty", "repeat_penalty"),
-    ("repeat_last_n", "repeat_last_n"),
-    ("presence_penalty", "presence_penalty"),
-    ("frequency_penalty", "frequency_penalty"),
-    ("mirostat", "mirostat"),
-    ("mirostat_tau", "mirostat_tau"),
-    ("mirostat_eta", "mirostat_eta"),
-    ("seed", "seed"),
-    ("stop", "stop"),
-];
 
 /// The fields of OpenAI's request that an Ollama request stands for.
 fn translated(f: &Fields) -> Result<Map<String, Value>, Fault> {
     let mut out = Map::new();
     if let Some(options) = f.object("options")? {
-        for (theirs, ours) in OPTIONS {
-            if let Some(v) = options.get(theirs) {
-                out.insert(ours.into(), v.clone());
+        if let Some(n) = options.get("num_predict") {
+            out.insert("max_tokens".into(), n.clone());
+        }
+        for name in SAMPLER.iter().chain(&FORMS).chain(&["stop"]) {
+            if let Some(v) = options.get(*name) {
+                out.insert((*name).into(), v.clone());
             }
+        }
+    }
+    for name in ["digest", "receipt"] {
+        if let Some(v) = f.get(name) {
+            out.insert(name.into(), v.clone());
         }
     }
     // negative numbers all mean without an end
@@ -143,6 +134,7 @@ struct Lines {
     begun: Instant,
     finish: Option<Finish>,
     timings: Option<Timings>,
+    proof: Option<Value>,
 }
 
 impl Lines {
@@ -185,7 +177,7 @@ impl Teller for Lines {
     }
 
     fn over(&mut self, _: usize, over: Over) {
-        self.timings = Some(over.timings);
+        (self.timings, self.proof) = (Some(over.timings), over.proof);
     }
 
     fn fault(&mut self, fault: &Fault) -> Vec<Frame> {
@@ -196,6 +188,9 @@ impl Teller for Lines {
         let mut last = self.line("", "", &[]);
         if let Some(t) = &self.timings {
             numbers(&mut last, self.finish, t, self.begun);
+        }
+        if let Some(proof) = self.proof.take() {
+            last["isobit"] = proof;
         }
         vec![Frame::of(&last)]
     }
@@ -219,15 +214,16 @@ impl From<Fault> for Refused {
 async fn answer(app: Arc<App>, ask: Ask, chat: bool) -> Result<Response, Refused> {
     let begun = Instant::now();
     let mut choices: Vec<Choice> = app.begin(&ask)?;
-    let lines = Lines { app, chat, begun, finish: None, timings: None };
+    let lines = Lines { app, chat, begun, finish: None, timings: None, proof: None };
     if ask.stream {
         return Ok(tell::lines(choices, lines));
     }
     let whole = Whole::of(&mut choices[0]).await?;
     let calls: Vec<Value> = whole.calls.iter().map(|(name, arguments)| call(name, arguments)).collect();
     let mut line = lines.line(&whole.content, &whole.reasoning, &calls);
-    numbers(&mut line, whole.finish, &choices[0].timings, begun);
-    Ok(Json(line).into_response())
+    let over = choices[0].over();
+    numbers(&mut line, whole.finish, &over.timings, begun);
+    Ok(proven(line, over.proof))
 }
 
 /// Whether a request has nothing to answer: a client that wants the model to be loaded sends one.
@@ -244,28 +240,28 @@ fn asks_for_nothing(body: &[u8], what: &str) -> bool {
 
 /// The answer to such a request: the model is there.
 fn loaded(app: &Arc<App>, chat: bool) -> Value {
-    let mut line =
-        Lines { app: app.clone(), chat, begun: Instant::now(), finish: None, timings: None }.line("", "", &[]);
+    let (app, begun) = (app.clone(), Instant::now());
+    let mut line = Lines { app, chat, begun, finish: None, timings: None, proof: None }.line("", "", &[]);
     line["done"] = true.into();
     line["done_reason"] = "load".into();
     line
 }
 
 /// `POST /api/chat`
-pub async fn chat(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Refused> {
+pub async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
     if asks_for_nothing(&body, "messages") {
         return Ok(Json(loaded(&app, true)).into_response());
     }
-    let ask = prepared(&app, body, chat_ask).await?;
+    let ask = asked(&app, &headers, body, chat_ask).await?;
     answer(app, ask, true).await
 }
 
 /// `POST /api/generate`
-pub async fn generate(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Refused> {
+pub async fn generate(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Refused> {
     if asks_for_nothing(&body, "prompt") {
         return Ok(Json(loaded(&app, false)).into_response());
     }
-    let ask = prepared(&app, body, generate_ask).await?;
+    let ask = asked(&app, &headers, body, generate_ask).await?;
     answer(app, ask, false).await
 }
 
@@ -291,6 +287,26 @@ pub async fn embed(State(app): State<Arc<App>>, body: Bytes) -> Result<Response,
     Ok(Json(answer).into_response())
 }
 
+/// What kind of model it is.
+fn details(app: &App) -> Value {
+    let (c, family) = (app.model.container(), &app.model.hyper().arch);
+    let parameters: u64 = c.tensors.iter().map(|t| t.elems()).sum();
+    let size = match parameters {
+        n if n < 1_000_000_000 => format!("{:.1}M", n as f64 / 1e6),
+        n => format!("{:.1}B", n as f64 / 1e9),
+    };
+    // the type that most of its bytes have
+    let mut types: BTreeMap<&str, u64> = BTreeMap::new();
+    for t in &c.tensors {
+        *types.entry(t.dtype.name()).or_default() += t.bytes;
+    }
+    let level = types.into_iter().max_by_key(|(_, bytes)| *bytes).map_or("", |(name, _)| name);
+    json!({
+        "parent_model": "", "format": format!("{:?}", c.kind).to_lowercase(), "family": family, "families": [family],
+        "parameter_size": size, "quantization_level": level.to_uppercase(),
+    })
+}
+
 fn model(app: &App) -> Value {
     json!({
         "name": app.options.alias,
@@ -299,7 +315,7 @@ fn model(app: &App) -> Value {
         "size": app.model.container().total_bytes(),
         // known when the model is loaded, and not read for this
         "digest": if app.fingerprint().is_empty() { "" } else { app.model.digest().unwrap_or_default() },
-        "details": { "format": "gguf", "family": "", "families": [], "parameter_size": "", "quantization_level": "" },
+        "details": details(app),
     })
 }
 

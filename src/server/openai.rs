@@ -5,7 +5,7 @@ use super::app::{App, now};
 use super::choice::{Choice, Delta, Finish, Over, Timings, Usage, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
-use super::prepare;
+use super::prepare::{self, Ask};
 use super::runs::Named;
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
@@ -79,7 +79,7 @@ pub fn timings(t: &Timings) -> Value {
 }
 
 /// A token as log probabilities name it.
-struct Names<'a>(&'a App);
+pub struct Names<'a>(pub &'a App);
 
 impl Names<'_> {
     fn bytes(&self, id: u32) -> Vec<u8> {
@@ -96,7 +96,7 @@ impl Names<'_> {
     }
 
     /// As chats have them.
-    fn chat(&self, list: &[&Logprobs]) -> Value {
+    pub fn chat(&self, list: &[&Logprobs]) -> Value {
         let one = |l: &&Logprobs| {
             let mut token = self.token(l.id, l.logprob);
             token["top_logprobs"] = l.top.iter().map(|(id, p)| self.token(*id, *p)).collect();
@@ -124,7 +124,7 @@ impl Names<'_> {
     }
 }
 
-fn logprobs_of(pieces: &[Piece]) -> Vec<&Logprobs> {
+pub fn logprobs_of(pieces: &[Piece]) -> Vec<&Logprobs> {
     pieces.iter().filter_map(|p| p.logprobs.as_ref()).collect()
 }
 
@@ -141,14 +141,28 @@ pub async fn prepared<T: Send + 'static>(
     checked.map_err(|_| mistake())?
 }
 
+/// As [`prepared`], where texts are asked for: a header may ask for the digest of their logits.
+pub async fn asked(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    body: Bytes,
+    f: fn(&App, &[u8]) -> Result<Ask, Fault>,
+) -> Result<Ask, Fault> {
+    let mut ask = prepared(app, body, f).await?;
+    if headers.contains_key(DIGEST) {
+        ask.tell_digest();
+    }
+    Ok(ask)
+}
+
 /// A text with the log probabilities of its prompt.
 type Scored = (Whole, Vec<Logprobs>);
 
 /// All texts of an answer, when all are there.
-async fn all(mut choices: Vec<Choice>) -> Result<(Vec<Scored>, Overs), Fault> {
+async fn all(mut choices: Vec<Choice>, each: usize) -> Result<(Vec<Scored>, Overs), Fault> {
     // side by side, so that times are those of the tokens
     let wholes = futures::future::try_join_all(choices.iter_mut().map(Whole::of)).await?;
-    let (mut list, mut overs) = (Vec::new(), Overs::default());
+    let (mut list, mut overs) = (Vec::new(), Overs::new(each));
     for ((i, choice), whole) in choices.iter_mut().enumerate().zip(wholes) {
         list.push((whole, choice.take_scores()));
         overs.push(i, choice.over());
@@ -168,22 +182,19 @@ pub fn call(index: usize, name: &str, arguments: &str) -> Value {
 
 /// `POST /v1/chat/completions`
 pub async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
-    let mut ask = prepared(&app, body, prepare::chat).await?;
-    if headers.contains_key(DIGEST) {
-        ask.tell_digest();
-    }
+    let ask = asked(&app, &headers, body, prepare::chat).await?;
     let (choices, head) = (app.begin(&ask)?, Head::new(&app, "chatcmpl-"));
     if ask.stream {
         let teller = Chunks {
             head,
             usage: ask.usage,
             logprobs: ask.logprobs.is_some(),
-            overs: Overs::default(),
+            overs: Overs::new(ask.each),
             n: choices.len(),
         };
         return Ok(tell::events(choices, teller));
     }
-    let (texts, overs) = all(choices).await?;
+    let (texts, overs) = all(choices, ask.each).await?;
     let choice = |(i, (w, _)): (usize, &Scored)| {
         let mut message = json!({ "role": "assistant", "content": w.content });
         if !w.reasoning.is_empty() {
@@ -205,18 +216,29 @@ pub async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) 
 }
 
 /// What is known of texts that have ended.
-#[derive(Default)]
 struct Overs {
-    timings: Vec<Timings>,
+    /// with the number of the text
+    timings: Vec<(usize, Timings)>,
     proofs: Vec<(usize, Value)>,
+    /// texts of each prompt
+    each: usize,
 }
 
 impl Overs {
+    fn new(each: usize) -> Overs {
+        Overs { timings: Vec::new(), proofs: Vec::new(), each }
+    }
+
     fn push(&mut self, index: usize, over: Over) {
-        // the first of several stands for them
-        let at = if index == 0 { 0 } else { self.timings.len() };
-        self.timings.insert(at, over.timings);
+        self.timings.push((index, over.timings));
         self.proofs.extend(over.proof.map(|p| (index, p)));
+    }
+
+    /// Sums over all, and the times of the first, which stands for them.
+    fn numbers(&mut self) -> (Value, Value) {
+        self.timings.sort_by_key(|(index, _)| *index);
+        let first = self.timings.first().map_or(Value::Null, |(_, t)| timings(t));
+        (usage(Usage::of(self.timings.iter().map(|(_, t)| t), self.each)), first)
     }
 
     /// What is told of them: the first one's, and all in the order of the texts where there are several.
@@ -239,8 +261,9 @@ impl Overs {
         let proof = self.proof();
         let mut frames = Vec::new();
         if numbers || proof.is_some() {
-            last["usage"] = if numbers { usage(Usage::of(&self.timings)) } else { Value::Null };
-            last["timings"] = self.timings.first().map_or(Value::Null, timings);
+            let (usage, timings) = self.numbers();
+            last["usage"] = if numbers { usage } else { Value::Null };
+            last["timings"] = timings;
             if let Some(proof) = proof {
                 last["isobit"] = proof;
             }
@@ -253,10 +276,16 @@ impl Overs {
 
 /// An answer that is whole, with what proves it.
 fn whole(mut answer: Value, mut overs: Overs) -> Response {
-    answer["usage"] = usage(Usage::of(&overs.timings));
-    answer["timings"] = overs.timings.first().map_or(Value::Null, timings);
+    let (usage, timings) = overs.numbers();
+    answer["usage"] = usage;
+    answer["timings"] = timings;
+    proven(answer, overs.proof())
+}
+
+/// An answer that is whole as a response, with what proves it where that was asked for.
+pub fn proven(mut answer: Value, proof: Option<Value>) -> Response {
     let mut digest = None;
-    if let Some(proof) = overs.proof() {
+    if let Some(proof) = proof {
         digest = proof["digest"].as_str().and_then(|d| HeaderValue::from_str(d).ok());
         answer["isobit"] = proof;
     }
@@ -329,25 +358,21 @@ impl Teller for Chunks {
 
 /// `POST /v1/completions`
 pub async fn completions(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
-    let mut ask = prepared(&app, body, prepare::completion).await?;
-    if headers.contains_key(DIGEST) {
-        ask.tell_digest();
-    }
+    let ask = asked(&app, &headers, body, prepare::completion).await?;
     let (choices, head) = (app.begin(&ask)?, Head::new(&app, "cmpl-"));
     if ask.stream {
         let n = choices.len();
-        let (echo, logprobs) = (ask.echo, ask.logprobs.is_some());
-        let teller = Texts { head, usage: ask.usage, logprobs, echo, overs: Overs::default(), shown: vec![0; n] };
+        let (logprobs, overs) = (ask.logprobs.is_some(), Overs::new(ask.each));
+        let echo = (0..n).map(|i| ask.echo_of(i).to_owned()).collect();
+        let teller = Texts { head, usage: ask.usage, logprobs, echo, overs, shown: vec![0; n] };
         return Ok(tell::events(choices, teller));
     }
-    let scored = choices.len() == 1 && ask.requests[0].prompt_logprobs.is_some();
-    let (texts, overs) = all(choices).await?;
+    let (texts, overs) = all(choices, ask.each).await?;
     let choice = |(i, (w, scores)): (usize, &Scored)| {
         let list = ask.logprobs.map(|_| {
             let names = Names(&app);
-            let mut list = names.completion(&logprobs_of(&w.pieces), ask.echo.chars().count());
-            if scored {
-                let first = prepare::prompt_of(&ask.requests[0])[0];
+            let mut list = names.completion(&logprobs_of(&w.pieces), ask.echo_of(i).chars().count());
+            if let (Some(_), Some(&first)) = (ask.requests[i].prompt_logprobs, ask.prompt_of(i).first()) {
                 put_before(
                     &mut list,
                     &names.completion(&scores.iter().collect::<Vec<_>>(), names.text(first).chars().count()),
@@ -356,7 +381,7 @@ pub async fn completions(State(app): State<Arc<App>>, headers: HeaderMap, body: 
             }
             list
         });
-        let text = format!("{}{}", ask.echo, w.content);
+        let text = format!("{}{}", ask.echo_of(i), w.content);
         json!({ "index": i, "text": text, "logprobs": list, "finish_reason": w.finish.map(Finish::name) })
     };
     let answer = head.object("text_completion", texts.iter().enumerate().map(choice).collect());
@@ -381,7 +406,8 @@ struct Texts {
     head: Head,
     usage: bool,
     logprobs: bool,
-    echo: String,
+    /// before each text
+    echo: Vec<String>,
     overs: Overs,
     /// characters of tokens told so far
     shown: Vec<usize>,
@@ -397,11 +423,9 @@ impl Texts {
 
 impl Teller for Texts {
     fn begin(&mut self) -> Vec<Frame> {
-        self.shown.fill(self.echo.chars().count());
-        match self.echo.as_str() {
-            "" => Vec::new(),
-            echo => (0..self.shown.len()).map(|i| self.chunk(i, echo, Value::Null, None)).collect(),
-        }
+        self.shown = self.echo.iter().map(|echo| echo.chars().count()).collect();
+        let told = self.echo.iter().enumerate().filter(|(_, echo)| !echo.is_empty());
+        told.map(|(i, echo)| self.chunk(i, echo, Value::Null, None)).collect()
     }
 
     fn delta(&mut self, d: Delta) -> Vec<Frame> {

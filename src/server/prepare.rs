@@ -10,11 +10,14 @@ use crate::engine::{Grammar, Prompt, Request};
 use crate::generate::breakers::{BREAKERS, breakers};
 use crate::generate::sampling::SamplerOptions;
 use crate::generate::tokenizer::Tokenizer;
+use crate::grammar::GrammarError;
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
 /// Texts of an answer, at most.
 const CHOICES: i64 = 16;
+/// Texts of a request with several prompts, at most.
+const TEXTS: usize = 128;
 /// Stop strings, and bytes of one.
 const STOPS: usize = 16;
 const STOP_BYTES: usize = 1024;
@@ -40,8 +43,8 @@ pub struct Reading {
 pub struct Ask {
     /// one for each text
     pub requests: Vec<Request>,
-    /// tokens of the prompt
-    pub prompt_tokens: usize,
+    /// texts of each prompt, side by side
+    pub each: usize,
     /// strings that end a text
     pub stops: Vec<String>,
     /// how texts are read; `None`: as they are
@@ -52,14 +55,79 @@ pub struct Ask {
     pub usage: bool,
     /// of how many of the likeliest tokens log probabilities are told; `None`: of none
     pub logprobs: Option<usize>,
-    /// what is shown before a text
-    pub echo: String,
+    /// what is shown before the texts of each prompt; empty: nothing
+    pub echo: Vec<String>,
     /// whether the digest of the logits is told
     pub digest: bool,
     /// whether a receipt is
     pub receipt: bool,
-    /// the prompt as text, where it was one
-    pub prompt: String,
+    /// each prompt as text, where it was one
+    pub prompts: Vec<String>,
+}
+
+/// Names of the fields that [`sampling`] reads, for requests of another form that may have them too.
+pub const SAMPLER: [&str; 27] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "typical",
+    "top_n_sigma",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "xtc_probability",
+    "xtc_threshold",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "min_keep",
+    "logit_bias",
+    "seed",
+    "ignore_eos",
+];
+
+/// Names of the fields that say what a text must be, beside those a form has of its own.
+pub const FORMS: [&str; 8] = [
+    "grammar",
+    "grammar_type",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+];
+
+/// Texts of a choice, at most.
+const CHOSEN: usize = 256;
+
+/// What a text must be in vLLM's fields, the older ones with `guided_` before their names.
+fn guided(f: &Fields, before: &str) -> Result<Vec<Grammar>, Fault> {
+    let name = |of: &str| format!("{before}{of}");
+    let json = match f.get(&name("json")) {
+        None => None,
+        Some(schema @ Value::Object(_)) => Some(Grammar::JsonSchema(schema.clone())),
+        // a schema as text is what Python's clients send
+        Some(Value::String(text)) => {
+            let schema = serde_json::from_str(text).map_err(|_| f.wrong(&name("json"), "a schema"))?;
+            Some(Grammar::JsonSchema(schema))
+        }
+        Some(_) => return Err(f.wrong(&name("json"), "a schema")),
+    };
+    let regex = f.text(&name("regex"))?.map(|text| Grammar::Regex(text.into()));
+    let choice = Some(f.texts(&name("choice"), CHOSEN)?).filter(|list| !list.is_empty());
+    let lark = f.text(&name("grammar"))?.map(|text| Grammar::Lark(text.into()));
+    Ok([json, regex, choice.map(|list| Grammar::choice(&list)), lark].into_iter().flatten().collect())
 }
 
 /// How tokens are chosen: as the request says, and else as the server was started.
@@ -116,10 +184,17 @@ pub fn sampling(f: &Fields, app: &App) -> Result<SamplerOptions, Fault> {
 /// What the text must be: a schema, a grammar, a call of a tool; `None`: anything.
 fn grammar(f: &Fields, forced: Option<String>) -> Result<Option<Grammar>, Fault> {
     let format = f.object("response_format")?.map(|o| Value::Object(o.clone()));
-    let own = Grammar::of_request(format.as_ref(), f.text("grammar")?);
-    let own = own.map_err(|e| Fault::bad("response_format", e.to_string()))?;
+    let refused = |name: &'static str| move |e: GrammarError| Fault::bad(name, e.to_string());
+    let notation = f.text("grammar_type")?;
+    let text = f.text("grammar")?.map(|text| Grammar::named(notation, text)).transpose();
+    let own = Grammar::of_request(format.as_ref(), text.map_err(refused("grammar_type"))?);
+    let own = own.map_err(refused("response_format"))?;
     let schema = f.object("json_schema")?.map(|s| Grammar::JsonSchema(Value::Object(s.clone())));
-    let wanted: Vec<Grammar> = [own, schema, forced.map(Grammar::Lark)].into_iter().flatten().collect();
+    let mut wanted: Vec<Grammar> = [own, schema, forced.map(Grammar::Lark)].into_iter().flatten().collect();
+    wanted.extend(guided(f, "guided_")?);
+    if let Some(object) = f.object("structured_outputs")? {
+        wanted.extend(guided(&Fields::of(object.clone()), "")?);
+    }
     match wanted.len() {
         0 | 1 => Ok(wanted.into_iter().next()),
         _ => Err(Fault::bad(
@@ -181,7 +256,7 @@ impl App {
 }
 
 /// What all requests for texts have in common.
-fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize, forced: Option<String>) -> Result<Ask, Fault> {
+fn common(app: &App, f: &Fields, prompts: Vec<Vec<u32>>, most: usize, forced: Option<String>) -> Result<Ask, Fault> {
     let model = f.text("model")?;
     if model.is_some_and(|m| m.len() > 1024) {
         return Err(Fault::bad("model", "model: a name of 1024 bytes at most expected"));
@@ -210,26 +285,31 @@ fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize, forced: Option<Stri
         None => None,
         Some(g) => Some(app.model.grammar(&g).map_err(|e| Fault::bad("response_format", e.to_string()))?),
     };
-    let one = |i: u64| Request {
+    if prompts.len() * n as usize > TEXTS {
+        let texts = prompts.len() * n as usize;
+        return Err(Fault::bad("prompt", format!("{} prompts make {texts} texts: {TEXTS} at most", prompts.len())));
+    }
+    let one = |ids: &Vec<u32>, i: u64| Request {
         grammar: grammar.clone(),
         max_tokens,
         sampling: SamplerOptions { seed: first.seed.wrapping_add(i), ..first.clone() },
         ignore_end,
+        guess: app.options.guess,
         chain,
         ..Request::new(ids.clone())
     };
     Ok(Ask {
-        requests: (0..n).map(one).collect(),
-        prompt_tokens: ids.len(),
+        requests: prompts.iter().flat_map(|ids| (0..n).map(|i| one(ids, i))).collect(),
+        each: n as usize,
         stops,
         parse: None,
         stream,
         usage,
         logprobs: None,
-        echo: String::new(),
+        echo: Vec::new(),
         digest,
         receipt,
-        prompt: String::new(),
+        prompts: Vec::new(),
     })
 }
 
@@ -237,10 +317,21 @@ fn common(app: &App, f: &Fields, ids: Vec<u32>, most: usize, forced: Option<Stri
 const TOLD: usize = 200_000;
 
 impl Ask {
+    /// The tokens of a text's prompt.
+    pub fn prompt_of(&self, index: usize) -> &[u32] {
+        self.requests.get(index).map_or(&[], prompt_of)
+    }
+
+    /// What is shown before a text.
+    pub fn echo_of(&self, index: usize) -> &str {
+        self.echo.get(index / self.each).map_or("", String::as_str)
+    }
+
     /// What is to be told of a text, where its logits are hashed.
     pub fn proving(&self, index: usize) -> Option<Proving> {
         let request = self.requests.get(index).filter(|r| r.chain)?.clone();
-        Some(Proving { request, prompt: self.prompt.clone(), told: self.digest || self.receipt, receipt: self.receipt })
+        let prompt = self.prompts.get(index / self.each).cloned().unwrap_or_default();
+        Some(Proving { request, prompt, told: self.digest || self.receipt, receipt: self.receipt })
     }
 
     /// Has the logits hashed, as a header may ask for.
@@ -252,8 +343,8 @@ impl Ask {
     fn tell_logprobs(&mut self, top: usize, context: usize) -> Result<(), Fault> {
         self.logprobs = Some(top);
         self.requests.iter_mut().for_each(|r| r.logprobs = Some(top));
-        let tokens = self.requests[0].max_tokens.min(context - self.prompt_tokens.min(context));
-        match tokens * (1 + top) * self.requests.len() {
+        let room = |r: &Request| r.max_tokens.min(context - prompt_of(r).len().min(context));
+        match self.requests.iter().map(room).sum::<usize>() * (1 + top) {
             n if n > TOLD && !self.stream => {
                 let line =
                     format!("{n} log probabilities in one answer, {TOLD} at most: stream it, or ask for fewer tokens");
@@ -272,9 +363,18 @@ pub fn completion(app: &App, body: &[u8]) -> Result<Ask, Fault> {
 /// As [`completion`], of fields.
 pub fn completion_of(app: &App, f: &Fields) -> Result<Ask, Fault> {
     let prompt = f.get("prompt").ok_or_else(|| Fault::bad("prompt", "prompt is missing"))?;
-    let (ids, text) = app.prompt_ids(prompt, "prompt")?;
+    let list = match prompt {
+        // a list of numbers is a prompt of ids
+        Value::Array(list) if list.first().is_some_and(|first| !first.is_number()) => list.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    if list.len() > TEXTS {
+        return Err(Fault::bad("prompt", format!("prompt has {}: {TEXTS} at most", list.len())));
+    }
+    let prompts = list.iter().map(|v| app.prompt_ids(v, "prompt")).collect::<Result<Vec<_>, _>>()?;
+    let (ids, texts): (Vec<Vec<u32>>, Vec<String>) = prompts.into_iter().unzip();
     let mut ask = common(app, f, ids, 16, None)?;
-    if f.whole(&["best_of"], 1, CHOICES)?.is_some_and(|b| b as usize != ask.requests.len()) {
+    if f.whole(&["best_of"], 1, CHOICES)?.is_some_and(|b| b as usize != ask.each) {
         return Err(Fault::bad("best_of", "best_of other than n is not supported here; `isobit batch` has it"));
     }
     // -1 or so is nobody's meaning
@@ -282,21 +382,19 @@ pub fn completion_of(app: &App, f: &Fields) -> Result<Ask, Fault> {
         ask.tell_logprobs(top as usize, app.context())?;
     }
     if f.flag("echo")? {
-        if ask.logprobs.is_some() && (ask.stream || ask.requests.len() > 1) {
-            return Err(Fault::bad(
-                "echo",
-                "echo with logprobs tells the prompt's too: of one text, and without stream",
-            ));
+        if ask.logprobs.is_some() && ask.stream {
+            return Err(Fault::bad("echo", "echo with logprobs tells the prompt's too, and so is not streamed"));
         }
-        ask.echo = match (text.is_empty(), app.tokenizer()) {
-            (true, Ok(t)) => t.decode(prompt_of(&ask.requests[0])),
+        let echo = |(i, text): (usize, &String)| match (text.is_empty(), app.tokenizer()) {
+            (true, Ok(t)) => t.decode(ask.prompt_of(i * ask.each)),
             _ => text.clone(),
         };
-        if let Some(request) = ask.requests.first_mut().filter(|r| r.logprobs.is_some() && ask.prompt_tokens > 1) {
+        ask.echo = texts.iter().enumerate().map(echo).collect();
+        for request in ask.requests.iter_mut().filter(|r| r.logprobs.is_some() && prompt_of(r).len() > 1) {
             request.prompt_logprobs = Some(1);
         }
     }
-    ask.prompt = text;
+    ask.prompts = texts;
     Ok(ask)
 }
 
@@ -318,14 +416,14 @@ pub fn chat_of(app: &App, f: &mut Fields) -> Result<Ask, Fault> {
     let (text, reading, forced) = render(app, f)?;
     // the template has written what a text begins with
     let ids = app.ids_of(&text, false, true)?;
-    let mut ask = common(app, f, ids, app.options.max_tokens, forced)?;
+    let mut ask = common(app, f, vec![ids], app.options.max_tokens, forced)?;
     let top = f.whole(&["top_logprobs"], 0, TOP)?;
     match (f.flag("logprobs")?, top) {
         (true, top) => ask.tell_logprobs(top.unwrap_or(0) as usize, app.context())?,
         (false, Some(1..)) => return Err(Fault::bad("top_logprobs", "top_logprobs is there without logprobs: true")),
         (false, _) => {}
     }
-    (ask.parse, ask.prompt) = (Some(reading), text);
+    (ask.parse, ask.prompts) = (Some(reading), vec![text]);
     Ok(ask)
 }
 

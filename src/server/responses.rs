@@ -5,14 +5,15 @@ use super::app::{App, now};
 use super::choice::{Delta, Finish, Over, Timings, Usage, Whole};
 use super::fault::Fault;
 use super::fields::Fields;
-use super::openai::{new_id, prepared};
-use super::prepare::{self, Ask};
+use super::openai::{Names, asked, logprobs_of, new_id, proven};
+use super::prepare::{self, Ask, FORMS, SAMPLER};
 use super::tell::{self, Frame, Teller};
 use crate::chat::Event;
-use axum::Json;
+use crate::engine::Piece;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -43,22 +44,31 @@ fn ask(app: &App, body: &[u8]) -> Result<Ask, Fault> {
     let mut out = Map::from_iter([("messages".to_owned(), Value::Array(messages))]);
     let same = [
         "max_output_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
         "stream",
         "tools",
         "tool_choice",
         "parallel_tool_calls",
-        "parallel_tool_calls",
         "model",
+        "stop",
+        "chat_template_kwargs",
+        "top_logprobs",
+        "digest",
+        "receipt",
     ];
-    for name in same {
+    for name in same.iter().chain(&SAMPLER).chain(&FORMS) {
         if let Some(v) = f.take(name) {
-            out.insert(name.into(), v);
+            out.insert((*name).into(), v);
         }
+    }
+    let wanted = f.list("include")?.is_some_and(|list| list.iter().any(|v| v == "message.output_text.logprobs"));
+    if wanted || out.contains_key("top_logprobs") {
+        out.insert("logprobs".into(), true.into());
+    }
+    if f.get("n").is_some_and(|n| *n != 1) {
+        return Err(Fault::bad("n", "n: a response is one text"));
+    }
+    if f.get("background").is_some_and(|b| *b == true) {
+        return Err(Fault::bad("background", "background: this server remembers no responses; stream this one"));
     }
     if let Some(format) = f.object("text")?.and_then(|t| t.get("format")) {
         let format = match format.get("type").and_then(Value::as_str) {
@@ -95,18 +105,33 @@ struct Growing {
     created: u64,
     whole: Whole,
     timings: Option<Timings>,
+    proof: Option<Value>,
+    /// whether log probabilities are told
+    logprobs: bool,
     events: u64,
     begun: bool,
 }
 
 impl Growing {
-    fn new(app: Arc<App>) -> Growing {
-        let (id, item, created) = (new_id("resp_"), new_id("msg_"), now());
-        Growing { app, id, item, created, whole: Whole::default(), timings: None, events: 0, begun: false }
+    fn new(app: Arc<App>, logprobs: bool) -> Growing {
+        let (id, item, created, whole) = (new_id("resp_"), new_id("msg_"), now(), Whole::default());
+        Growing { app, id, item, created, whole, timings: None, proof: None, logprobs, events: 0, begun: false }
+    }
+
+    /// Log probabilities of tokens, where they were asked for.
+    fn logprobs(&self, pieces: &[Piece]) -> Value {
+        match self.logprobs {
+            true => Names(&self.app).chat(&logprobs_of(pieces))["content"].take(),
+            false => json!([]),
+        }
     }
 
     fn content(&self) -> Value {
-        json!({ "type": "output_text", "text": self.whole.content, "annotations": [] })
+        let mut content = json!({ "type": "output_text", "text": self.whole.content, "annotations": [] });
+        if self.logprobs {
+            content["logprobs"] = self.logprobs(&self.whole.pieces);
+        }
+        content
     }
 
     fn item(&self, status: &str) -> Value {
@@ -133,7 +158,7 @@ impl Growing {
         }
         let cut = self.whole.finish == Some(Finish::Length) && status == "incomplete";
         let usage = self.timings.map(|t| {
-            let u = Usage::of([&t]);
+            let u = Usage::of([&t], 1);
             json!({
                 "input_tokens": u.prompt, "output_tokens": u.predicted, "total_tokens": u.prompt + u.predicted,
                 "input_tokens_details": { "cached_tokens": u.cached },
@@ -186,7 +211,7 @@ impl Teller for Growing {
             }
             let mut delta = self.place();
             delta["delta"] = text.as_str().into();
-            delta["logprobs"] = json!([]);
+            delta["logprobs"] = self.logprobs(d.piece.as_slice());
             frames.push(self.frame("response.output_text.delta", delta));
         }
         self.whole.push(d);
@@ -194,7 +219,7 @@ impl Teller for Growing {
     }
 
     fn over(&mut self, _: usize, over: Over) {
-        self.timings = Some(over.timings);
+        (self.timings, self.proof) = (Some(over.timings), over.proof);
     }
 
     fn fault(&mut self, fault: &Fault) -> Vec<Frame> {
@@ -208,7 +233,7 @@ impl Teller for Growing {
         if self.begun {
             let (mut done, mut part) = (self.place(), self.place());
             done["text"] = self.whole.content.as_str().into();
-            done["logprobs"] = json!([]);
+            done["logprobs"] = self.logprobs(&self.whole.pieces);
             part["part"] = self.content();
             let item = json!({ "output_index": 0, "item": self.item("completed") });
             frames.push(self.frame("response.output_text.done", done));
@@ -228,22 +253,25 @@ impl Teller for Growing {
             "incomplete" => ("incomplete", "response.incomplete"),
             _ => ("completed", "response.completed"),
         };
-        let response = json!({ "response": self.response(status) });
-        frames.push(self.frame(name, response));
+        let mut response = self.response(status);
+        if let Some(proof) = self.proof.take() {
+            response["isobit"] = proof;
+        }
+        frames.push(self.frame(name, json!({ "response": response })));
         frames
     }
 }
 
 /// `POST /v1/responses`
-pub async fn responses(State(app): State<Arc<App>>, body: Bytes) -> Result<Response, Fault> {
-    let ask = prepared(&app, body, ask).await?;
+pub async fn responses(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
+    let ask = asked(&app, &headers, body, ask).await?;
     let mut choices = app.begin(&ask)?;
-    let mut growing = Growing::new(app);
+    let mut growing = Growing::new(app, ask.logprobs.is_some());
     if ask.stream {
         return Ok(tell::events(choices, growing));
     }
     growing.whole = Whole::of(&mut choices[0]).await?;
-    growing.timings = Some(choices[0].timings);
-    let answer = growing.response(growing.status());
-    Ok(Json(answer).into_response())
+    let over = choices[0].over();
+    growing.timings = Some(over.timings);
+    Ok(proven(growing.response(growing.status()), over.proof))
 }

@@ -148,7 +148,7 @@ const SHOWN: usize = 200;
 
 /// `GET /isobit/runs`: those that are kept, the newest first.
 pub async fn runs(State(app): State<Arc<App>>) -> Result<Json<Value>, Fault> {
-    let Some(folder) = app.options.record.clone() else { return Ok(Json(json!({ "runs": [] }))) };
+    let Some(folder) = app.options.record.clone() else { return Ok(Json(json!({ "runs": [], "record": false }))) };
     let alias = app.options.alias.clone();
     let newest = move || if folder.is_dir() { Run::newest(&folder, SHOWN) } else { Ok(Vec::new()) };
     let list = tokio::task::spawn_blocking(newest);
@@ -168,7 +168,8 @@ pub async fn runs(State(app): State<Arc<App>>) -> Result<Json<Value>, Fault> {
             "parent": run.extras.parent.as_ref().map(|p| &p.run),
         })
     };
-    Ok(Json(json!({ "runs": list.iter().rev().filter_map(|(_, run)| run.as_ref().ok()).map(one).collect::<Vec<_>>() })))
+    let list: Vec<Value> = list.iter().rev().filter_map(|(_, run)| run.as_ref().ok()).map(one).collect();
+    Ok(Json(json!({ "runs": list, "record": true })))
 }
 
 /// `GET /isobit/runs/{id}`: a run whole.

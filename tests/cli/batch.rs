@@ -29,8 +29,12 @@ fn answers(file: &str) -> Vec<Value> {
 }
 
 fn batch(dir: &Path, output: &str, more: &[&str]) -> (String, String) {
+    within("256", dir, output, more)
+}
+
+fn within(context: &str, dir: &Path, output: &str, more: &[&str]) -> (String, String) {
     let (input, output) = (at(dir, "in.jsonl"), at(dir, output));
-    let mut args = vec!["batch", &input, &output, "-d", "cpu", "-c", "256"];
+    let mut args = vec!["batch", &input, &output, "-d", "cpu", "-c", context];
     args.extend(more);
     let line = ok(&args);
     (line.split_whitespace().next().unwrap().to_string(), output)
@@ -154,11 +158,105 @@ fn a_file_of_requests_that_is_none_is_one_line() {
         ("", "has no lines"),
         ("{}\n", "line 1"),
         ("\n{\"custom_id\": 7}\n", "line 2"),
-        ("{\"custom_id\": \"a\", \"url\": \"/v1/chat/completions\", \"body\": {}}", "/v1/completions is"),
+        ("{\"custom_id\": \"a\", \"url\": \"/v1/responses\", \"body\": {}}", "/v1/embeddings are"),
         ("{\"custom_id\": \"a\", \"method\": \"GET\", \"body\": {}}", "POST expected"),
     ] {
         std::fs::write(&input, text).unwrap();
         refused(&["batch", &input, &output, "-d", "cpu"], &[said]);
     }
     assert_eq!(isobit(&["batch", &input]).status.code(), Some(2));
+}
+
+#[test]
+fn chats_stop_strings_and_guesses_are_what_the_server_answers_and_the_same_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = |text: &str| json!([{ "role": "user", "content": text }]);
+    let chat = |i: usize, body: Value| json!({ "custom_id": format!("c{i}"), "method": "POST", "url": "/v1/chat/completions", "body": body });
+    let schema = json!({ "type": "object", "properties": { "legs": { "type": "integer", "minimum": 0, "maximum": 9 } },
+        "required": ["legs"], "additionalProperties": false });
+    let tools = json!([{ "type": "function", "function": { "name": "feed", "parameters": schema } }]);
+    let form = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
+    let mut list = vec![
+        chat(0, json!({ "messages": message("Once upon a time"), "max_tokens": 20, "n": 2, "seed": 3, "user": "me" })),
+        chat(1, json!({ "messages": message("An animal"), "max_tokens": 90, "response_format": form })),
+        chat(
+            2,
+            json!({ "messages": message("An animal"), "max_tokens": 90, "tools": tools, "tool_choice": "required",
+            "parallel_tool_calls": false }),
+        ),
+        chat(3, json!({ "messages": [] })),
+        chat(4, json!({ "messages": message("x"), "temperature": "warm" })),
+    ];
+    let plain = |more: Value| {
+        let mut body = json!({ "prompt": "Once upon a time", "max_tokens": 40, "temperature": 0, "ignore_eos": true });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "custom_id": format!("p{more}"), "body": body })
+    };
+    list.push(plain(json!({})));
+    write(&at(dir.path(), "in.jsonl"), &list);
+    let (digest, file) = within("1024", dir.path(), "a.jsonl", &["--chat-template", "chatml"]);
+    let first = answers(&file);
+    let body = |i: usize| &first[i]["response"]["body"];
+    let status: Vec<u64> = first.iter().map(|a| a["response"]["status_code"].as_u64().unwrap()).collect();
+    assert_eq!(status, [200, 200, 200, 400, 400, 200], "{first:?}");
+    assert_eq!((body(0)["choices"].as_array().map(Vec::len), &body(0)["object"]), (Some(2), &json!("chat.completion")));
+    let held: Value = serde_json::from_str(body(1)["choices"][0]["message"]["content"].as_str().unwrap()).unwrap();
+    assert!(held["legs"].as_u64().unwrap() <= 9);
+    let call = &body(2)["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!(call["function"]["name"], "feed", "{}", body(2));
+    assert!(body(3)["error"]["message"].as_str().unwrap().contains("messages"));
+    assert_eq!(body(4)["error"]["param"], "temperature");
+    // again, other texts beside each, with guesses: the same bytes
+    for (name, more) in [("b.jsonl", &["--parallel", "3"][..]), ("c.jsonl", &["--spec", "ngram"])] {
+        let more = [&["--chat-template", "chatml"], more].concat();
+        assert_eq!(within("1024", dir.path(), name, &more).0, digest, "{more:?}");
+    }
+    // a stop string ends what was the same until there, and echo is before it
+    let text = body(5)["choices"][0]["text"].as_str().unwrap();
+    let stop = &text[text.len() / 2..text.len() / 2 + 4];
+    let list = [
+        plain(json!({ "stop": stop })),
+        plain(json!({ "stop": [stop, "never"], "echo": true })),
+        plain(json!({ "stop": "never" })),
+        plain(json!({ "stop": vec!["x"; 17] })),
+        plain(json!({ "echo": true, "logprobs": 1 })),
+    ];
+    write(&at(dir.path(), "in.jsonl"), &list);
+    let (_, file) = within("1024", dir.path(), "d.jsonl", &[]);
+    let list = answers(&file);
+    let choice = |i: usize| &list[i]["response"]["body"]["choices"][0];
+    let until = &text[..text.find(stop).unwrap()];
+    assert_eq!((&choice(0)["text"], &choice(0)["finish_reason"]), (&json!(until), &json!("stop")));
+    assert_eq!(choice(1)["text"], format!("Once upon a time{until}"));
+    assert_eq!((&choice(2)["text"], &choice(2)["finish_reason"]), (&json!(text), &json!("length")));
+    assert_eq!(list[0]["response"]["body"]["usage"]["prompt_tokens"], body(5)["usage"]["prompt_tokens"]);
+    assert!(list[0]["response"]["body"]["usage"]["completion_tokens"].as_u64().unwrap() < 40);
+    for (i, field) in [(3, "stop"), (4, "echo")] {
+        let error = &list[i]["response"]["body"]["error"]["message"];
+        assert!(error.as_str().unwrap().starts_with(field), "{error}");
+    }
+}
+
+#[test]
+fn vectors_of_a_file_are_those_of_embed_and_have_a_file_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let texts = ["Once upon a time", "The dog"];
+    let one = |i: usize, input: Value| json!({ "custom_id": format!("v{i}"), "url": "/v1/embeddings", "body": { "input": input } });
+    write(&at(dir.path(), "in.jsonl"), &[one(0, json!(texts)), one(1, json!(texts[1])), one(2, json!(3))]);
+    let (_, file) = batch(dir.path(), "out.jsonl", &[]);
+    let list = answers(&file);
+    let vector = |i: usize, k: usize| &list[i]["response"]["body"]["data"][k]["embedding"];
+    assert!(vector(0, 0).as_array().unwrap().len() > 8 && vector(0, 0) != vector(0, 1));
+    assert_eq!(vector(0, 1), vector(1, 0));
+    assert_eq!(list[2]["response"]["status_code"], 400);
+    let (input, output) = (at(dir.path(), "in.jsonl"), at(dir.path(), "x.jsonl"));
+    let chat = json!({ "custom_id": "a", "body": { "prompt": "a" } });
+    write(&input, &[one(0, json!("a")), chat]);
+    refused(&["batch", &input, &output, "-d", "cpu"], &["in.jsonl line 2", "a file of their own"]);
+    for (body, why) in
+        [(json!({ "messages": [], "stream": true }), "stream"), (json!({ "messages": [], "seed": -1 }), "seed")]
+    {
+        write(&input, &[json!({ "custom_id": "a", "url": "/v1/chat/completions", "body": body })]);
+        refused(&["batch", &input, &output, "-d", "cpu"], &["line 1", why]);
+    }
 }

@@ -148,3 +148,55 @@ fn a_terminal_is_asked_for_lines_and_ends_with_control_d() {
     let history = std::fs::read_to_string(dir.path().join("chat_history")).unwrap();
     assert!(history.contains("Once upon") && history.contains("two"), "{history}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn control_c_stops_an_answer_and_the_chat_goes_on() {
+    let dir = folder();
+    let program = env!("CARGO_BIN_EXE_isobit");
+    // on the plain twins an answer of 400 tokens takes long
+    let chat = format!(
+        "{program} chat --device cpu:scalar -t 1 -n 400 --temp 0 -l 0-inf --cache-dir {}",
+        dir.path().display()
+    );
+    let mut script = std::process::Command::new("script");
+    let Ok(mut child) = script
+        .args(["-qfec", &chat, "/dev/null"])
+        .env("TERM", "xterm")
+        .env("ISOBIT_TUNE", "off")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+    else {
+        return;
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut said = String::new();
+    // reads what the terminal shows until it has words
+    let mut until = |words: &str, said: &mut String| {
+        let mut bytes = [0; 4096];
+        while !said.contains(words) {
+            let n = std::io::Read::read(&mut stdout, &mut bytes).unwrap();
+            assert!(n > 0, "it ended before {words:?}: {said}");
+            said.push_str(&String::from_utf8_lossy(&bytes[..n]));
+        }
+    };
+    until("/help lists commands", &mut said);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    stdin.write_all(b"Once upon a time\r").unwrap();
+    // the answer has begun
+    until("there", &mut said);
+    stdin.write_all(b"\x03").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    stdin.write_all(b"/stats\r").unwrap();
+    until("answer ", &mut said);
+    until(" t/s", &mut said);
+    stdin.write_all(b"\x04").unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success(), "{said}");
+    let tokens = said.split("; answer ").nth(1).and_then(|s| s.split(' ').next()).and_then(|n| n.parse::<usize>().ok());
+    assert!(tokens.is_some_and(|n| n > 0 && n < 400), "{tokens:?}: {said}");
+    assert!(!said.contains("Ctrl-C once more"), "the answer was over before: {said}");
+}

@@ -17,9 +17,17 @@ struct Server {
 
 impl Server {
     fn start(more: &[&str]) -> Server {
+        Server::start_logging(more, "")
+    }
+
+    /// With what is logged, as `RUST_LOG` says it; empty: as it is.
+    fn start_logging(more: &[&str], log: &str) -> Server {
         let args = ["serve", "--port", "0", "-t", "1"];
-        let mut child =
-            program::isobit(args.iter().chain(more)).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut command = program::isobit(args.iter().chain(more));
+        if !log.is_empty() {
+            command.env("RUST_LOG", log);
+        }
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         let port = loop {
@@ -178,4 +186,45 @@ fn a_server_that_is_told_to_end_lets_answers_end_and_a_second_signal_does_not_wa
     assert!(code == Some(130) && took.as_secs() < 2, "{code:?} {took:?}");
     let (_, code, took) = end_by(&["INT", "INT"]);
     assert!(code == Some(130) && took.as_secs() < 2, "{code:?} {took:?}");
+}
+
+#[test]
+fn what_strangers_send_makes_no_line_of_the_log_and_no_prompt_is_in_it() {
+    let mut server = Server::start_logging(&[], "trace,wgpu_hal=off,wgpu_core=off,naga=off");
+    let evil = "x\u{1b}[31m\n[ERROR isobit] INJECTED\r\u{7}\u{9b}";
+    let secret = "a prompt nobody may read: zqxj";
+    let body =
+        json!({ "prompt": format!("{secret} {evil}"), "max_tokens": 2, "stop": evil, "model": evil, "user": evil });
+    assert_eq!(server.ask("POST", "/v1/completions", &body.to_string()).0, 200);
+    assert_eq!(
+        server.ask("POST", "/v1/completions", &json!({ "prompt": secret, evil: 1, "seed": evil }).to_string()).0,
+        400
+    );
+    for path in ["/%0a[ERROR]%20INJECTED%1b[31m", "/v1/models/x%0d%0aINJECTED", "/isobit/runs/%1b%0aINJECTED"] {
+        assert!(matches!(server.ask("GET", path, "").0, 400 | 404), "{path}");
+    }
+    // what is no HTTP at all, and headers with bytes of their own
+    for head in [
+        "GET /\x1b[31m\nINJECTED HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Evil: \x1b[31mINJECTED\x07\r\nConnection: close\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: \x1b\u{9b}INJECTED\r\nConnection: close\r\n\r\n",
+        "\x1b[2J\nINJECTED\r\n\r\n",
+    ] {
+        let mut stream = server.connect();
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // it may be closed without one
+        let _ = stream.read_to_end(&mut answer);
+    }
+    server.child.kill().unwrap();
+    let mut log = Vec::new();
+    server.err.read_to_end(&mut log).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    assert!(log.contains("texts at once"), "it says nothing: {log}");
+    let control = log.chars().find(|c| c.is_control() && *c != '\n');
+    assert!(control.is_none(), "{control:?} in {log}");
+    for line in log.lines() {
+        assert!(!line.starts_with("INJECTED") && !line.starts_with("[ERROR"), "{line:?}");
+        assert!(!line.contains("zqxj"), "{line:?}");
+    }
 }

@@ -231,10 +231,12 @@ def balanced_or_not(server):
 # clients that leave
 
 
-def cancels(count, device="cpu"):
+def cancels(count, device="cpu", flags=()):
     rng = random.Random(OPTIONS.seed)
-    with Server("-t", "2", "--device", device) as server:
+    with Server("-t", "2", "--device", device, *flags) as server:
         kinds = {
+            # repeats itself, so that there is something to guess
+            "repeats": {"prompt": "the dog and the cat and " * 8, "max_tokens": 400, "ignore_eos": True},
             "decode": {"prompt": STORY, "max_tokens": 400, "ignore_eos": True},
             "prefill": None,
             "grammar": {"messages": CHAT, "max_tokens": 400, "response_format": {
@@ -693,6 +695,7 @@ def main():
     checks.run("half-open connections", half_open)
     checks.run("slow reader", slow_reader)
     checks.run("cancels", cancels, 1000)
+    checks.run("cancels, speculative", cancels, 1000, "cpu", ("--spec", "ngram"))
     checks.run("limits", too_much)
     checks.run("slow body", slow_body)
     checks.run("protocol", protocol)

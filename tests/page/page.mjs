@@ -100,6 +100,11 @@ if (target) {
     check(await lastAnswer(page).locator('.t').count() > 3, 'no tokens with probabilities');
     const first = await page.locator('#p-inst .hex').first().innerText();
     check(/^[0-9a-f]{16,}$/.test(first.replace(/\s/g, '')), 'no digest: ' + first);
+    const props = await (await page.request.get(url + '/props')).json();
+    const limit = props.isobit.limit.decode_tokens_per_second;
+    check(Number.isFinite(limit) && limit > 0, `the server knows no limit of its device: ${limit}`);
+    const panel = await page.locator('#p-inst').innerText();
+    check(/\d+ % of [\d,.]+ t\/s/.test(panel), `the panel lacks the device's limit: ${panel}`);
     await page.click('text=Verify on the CPU');
     await page.waitForSelector('.verdict', { timeout: 120000 });
     check((await page.locator('.verdict').innerText()).startsWith('Equal'), await page.locator('.verdict').innerText());
@@ -108,6 +113,7 @@ if (target) {
     equal(await page.locator('#p-inst .hex').first().innerText(), first, 'the digest of the same request');
     await page.click('#v-runs');
     await page.waitForSelector('.runs');
+    equal((await page.locator('#runs').innerText()).includes('keeps no runs'), !props.isobit.record, 'what is said of runs that are kept');
     await axeFinds(page, 'the real server');
     if (shots) await page.screenshot({ path: join(shots, 'real.png') });
   });

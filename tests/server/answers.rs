@@ -30,7 +30,7 @@ fn said(bos: bool, prompt: &str, n: usize, temperature: f32, seed: u64) -> Strin
 }
 
 /// Waits until nothing is at work and nothing waits.
-async fn idle(app: &App) {
+pub async fn idle(app: &App) {
     let begun = Instant::now();
     while app.status().running + app.status().waiting > 0 {
         assert!(begun.elapsed().as_secs() < 20, "{:?}", app.status());
@@ -279,5 +279,199 @@ fn texts_become_tokens_and_back_and_the_server_says_what_it_is() {
         assert_eq!(get(&router, "/api/tags").await["models"][0]["name"], "story");
         let (status, page) = send(&router, request("GET", "/", "")).await;
         assert!(status == StatusCode::OK && page.contains("</html>"));
+    });
+}
+
+#[test]
+fn every_route_that_makes_text_reads_every_field_of_the_sampler() {
+    let (_app, router) = server();
+    let fields = [
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "top_n_sigma",
+        "repeat_penalty",
+        "repeat_last_n",
+        "presence_penalty",
+        "frequency_penalty",
+        "dry_multiplier",
+        "dry_base",
+        "dry_allowed_length",
+        "dry_penalty_last_n",
+        "dry_sequence_breakers",
+        "xtc_probability",
+        "xtc_threshold",
+        "dynatemp_range",
+        "dynatemp_exponent",
+        "mirostat",
+        "mirostat_tau",
+        "mirostat_eta",
+        "min_keep",
+        "logit_bias",
+        "seed",
+        "ignore_eos",
+        "stop",
+        "grammar",
+        "json_schema",
+    ];
+    runtime().block_on(async {
+        for field in fields {
+            // of a wrong type for every one of them
+            let wrong = json!({ "x": {} });
+            let wrong = if field == "json_schema" { json!(3) } else { wrong };
+            let with = |body: Value| {
+                let mut body = body;
+                body[field] = wrong.clone();
+                body
+            };
+            let message = json!([{ "role": "user", "content": "hi" }]);
+            let inner = with(json!({ "num_predict": 1 }));
+            for (path, body) in [
+                ("/v1/completions", with(json!({ "prompt": "hi", "max_tokens": 1 }))),
+                ("/v1/chat/completions", with(json!({ "messages": message, "max_tokens": 1 }))),
+                ("/v1/responses", with(json!({ "input": "hi", "max_output_tokens": 1 }))),
+                ("/api/chat", json!({ "messages": message, "options": inner })),
+                ("/api/generate", json!({ "prompt": "hi", "options": inner })),
+            ] {
+                let (status, answer) = post(&router, path, &body).await;
+                assert!(
+                    status == StatusCode::BAD_REQUEST && answer.to_string().contains(field),
+                    "{path} {field}: {answer}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_response_stops_and_is_held_to_grammars_and_tells_log_probabilities_as_a_chat_does() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let ask = |more: Value| {
+            let mut body = json!({ "input": "Once upon a time", "max_output_tokens": 30, "temperature": 0 });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let text = |v: &Value| v["output"][0]["content"][0]["text"].as_str().unwrap().to_owned();
+        let plain = text(&good(&router, "/v1/responses", &ask(json!({}))).await);
+        let stop = &plain[plain.len() / 2..plain.len() / 2 + 4];
+        let stopped = text(&good(&router, "/v1/responses", &ask(json!({ "stop": stop }))).await);
+        assert_eq!(stopped, plain[..plain.find(stop).unwrap()]);
+        let held = good(&router, "/v1/responses", &ask(json!({ "grammar": "root ::= \"yes\" | \"no\"" }))).await;
+        assert!(["yes", "no"].contains(&text(&held).as_str()), "{held}");
+        let other =
+            text(&good(&router, "/v1/responses", &ask(json!({ "frequency_penalty": 2, "presence_penalty": 2 }))).await);
+        assert_ne!(other, plain);
+        let told = json!({ "include": ["message.output_text.logprobs"], "top_logprobs": 2 });
+        let told = good(&router, "/v1/responses", &ask(told)).await;
+        let list = told["output"][0]["content"][0]["logprobs"].as_array().unwrap();
+        assert_eq!((list.len(), list[0]["top_logprobs"].as_array().unwrap().len()), (30, 2));
+        for (field, value) in [("n", json!(2)), ("background", json!(true)), ("previous_response_id", json!("resp_1"))]
+        {
+            let (status, answer) = post(&router, "/v1/responses", &ask(json!({ field: value }))).await;
+            assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(field)));
+        }
+    });
+}
+
+#[test]
+fn the_limit_of_the_device_is_told_once_it_is_measured() {
+    let (engine, mut options) = options("cpu", Head::Logits);
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = asked.clone();
+    options.limit = Some(std::sync::Arc::new(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Some(118.5)
+    }));
+    let (_app, router) = start((engine, options));
+    runtime().block_on(async {
+        for _ in 0..3 {
+            let props = get(&router, "/props").await;
+            assert_eq!(props["isobit"]["limit"]["decode_tokens_per_second"], 118.5);
+        }
+        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1, "it is measured once");
+        let (_other, without) = server();
+        assert_eq!(get(&without, "/props").await["isobit"]["limit"]["decode_tokens_per_second"], Value::Null);
+    });
+}
+
+#[test]
+fn several_prompts_are_answered_in_their_order_each_as_it_would_be_alone() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let prompts = ["Once upon a time", "The king", "Lily saw a"];
+        let mut body =
+            json!({ "prompt": prompts, "n": 2, "max_tokens": 10, "seed": 4, "temperature": 0.8, "echo": true });
+        let whole = good(&router, "/v1/completions", &body).await;
+        assert_eq!(whole["choices"].as_array().map(Vec::len), Some(6));
+        let (mut tokens, mut texts) = (0, Vec::new());
+        for (i, choice) in whole["choices"].as_array().unwrap().iter().enumerate() {
+            let prompt = prompts[i / 2];
+            let text = format!("{prompt}{}", alone(prompt, 10, 0.8, 4 + i as u64 % 2));
+            assert_eq!((&choice["index"], &choice["text"]), (&json!(i), &json!(text)));
+            texts.push(text);
+            let one = json!({ "prompt": prompt, "max_tokens": 1 });
+            if i % 2 == 0 {
+                tokens += good(&router, "/v1/completions", &one).await["usage"]["prompt_tokens"].as_u64().unwrap();
+            }
+        }
+        let usage = &whole["usage"];
+        assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(tokens), &json!(60)));
+        body["stream"] = true.into();
+        let list = events(&router, "/v1/completions", &body).await;
+        for (i, text) in texts.iter().enumerate() {
+            let of = list.iter().filter(|e| e["choices"][0]["index"] == i);
+            let streamed: String = of.filter_map(|e| e["choices"][0]["text"].as_str()).collect();
+            assert_eq!(&streamed, text);
+        }
+        // as lm-eval scores: lists of ids, the prompt's log probabilities, one token
+        let ids = json!([[1, 5, 9], [7, 2], [3, 4, 5, 6]]);
+        let scores = json!({ "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": 1 });
+        let scores = good(&router, "/v1/completions", &scores).await;
+        for (i, ids) in ids.as_array().unwrap().iter().enumerate() {
+            let alone = json!({ "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": 1 });
+            let alone = good(&router, "/v1/completions", &alone).await;
+            let (mut got, want) = (scores["choices"][i].clone(), &alone["choices"][0]);
+            got["index"] = 0.into();
+            assert_eq!(&got, want);
+            let n = ids.as_array().unwrap().len() + 1;
+            assert_eq!(got["logprobs"]["token_logprobs"].as_array().map(Vec::len), Some(n));
+        }
+        for (prompt, n) in [(json!([["a"], 3]), 1), (json!([]), 1), (json!(["a", ""]), 1), (json!(vec!["a"; 65]), 2)] {
+            let (status, answer) = post(&router, "/v1/completions", &json!({ "prompt": prompt, "n": n })).await;
+            assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!("prompt")), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn guesses_change_no_answer() {
+    let (mut engine, mut options) = options("cpu", Head::Logits);
+    engine.session.rows = 64;
+    options.guess = isobit::Guess::Ngram;
+    let ((_app, plain), (_other, guessing)) = (server(), start((engine, options)));
+    runtime().block_on(async {
+        for i in 0..12 {
+            let prompt = "the dog and the cat and the dog and the cat ".repeat(1 + i % 3);
+            let temperature = if i % 2 == 0 { 0.0 } else { 0.8 };
+            let body = json!({ "prompt": prompt, "n": 1 + i % 3, "max_tokens": 40, "seed": i, "ignore_eos": true,
+                "temperature": temperature, "logprobs": 2, "digest": true });
+            let [a, b] =
+                [good(&plain, "/v1/completions", &body).await, good(&guessing, "/v1/completions", &body).await];
+            assert_eq!((&a["choices"], &a["isobit"]["digest"]), (&b["choices"], &b["isobit"]["digest"]));
+        }
+    });
+}
+
+#[test]
+fn ollama_is_told_what_kind_of_model_it_is() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let details = get(&router, "/api/tags").await["models"][0]["details"].clone();
+        assert_eq!((&details["format"], &details["family"]), (&json!("gguf"), &json!("llama")), "{details}");
+        assert_eq!(details["quantization_level"], "Q4_K", "{details}");
+        assert!(details["parameter_size"].as_str().unwrap().ends_with('M'), "{details}");
     });
 }

@@ -73,7 +73,9 @@ fn runs_are_kept_and_listed_where_that_was_asked_for() {
     options.record = Some(dir.path().join("runs"));
     let (_app, router) = start((engine, options));
     runtime().block_on(async {
-        assert_eq!(get(&router, "/isobit/runs").await, json!({ "runs": [] }));
+        assert_eq!(get(&router, "/isobit/runs").await, json!({ "runs": [], "record": true }));
+        let (_other, without) = server();
+        assert_eq!(get(&without, "/isobit/runs").await, json!({ "runs": [], "record": false }));
         let mut asked = body(6, 1);
         asked["logprobs"] = 2.into();
         asked["digest"] = true.into();
@@ -140,6 +142,104 @@ fn a_schema_and_a_tool_that_must_be_called_are_kept_to() {
             asked[field] = value;
             let (status, answer) = post(&router, "/v1/chat/completions", &asked).await;
             assert_eq!(status.as_u16(), 400, "{asked} {answer}");
+        }
+    });
+}
+
+/// The last event or line of a stream that has a proof.
+fn last_proof(text: &str) -> Value {
+    let lines = text.lines().map(|l| l.strip_prefix("data: ").unwrap_or(l));
+    let mut values = lines.filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    let proof = |v: &Value| v.get("isobit").or_else(|| v.pointer("/response/isobit")).cloned();
+    values.by_ref().filter_map(|v| proof(&v)).last().unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn all_routes_that_make_text_tell_its_digest_and_its_receipt_whole_and_in_pieces() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let options = json!({ "num_predict": 12, "temperature": 0.9, "seed": 3 });
+        let message = json!([{ "role": "user", "content": "Lily saw a" }]);
+        let bodies = [
+            ("/v1/responses", json!({ "input": "Lily saw a", "max_output_tokens": 12, "temperature": 0.9, "seed": 3 })),
+            ("/api/chat", json!({ "messages": message, "options": options })),
+            ("/api/generate", json!({ "prompt": "Lily saw a", "options": options })),
+        ];
+        let same = json!({ "messages": message, "max_tokens": 12, "temperature": 0.9, "seed": 3, "digest": true });
+        let want = good(&router, "/v1/chat/completions", &same).await["isobit"]["digest"].clone();
+        for (path, mut body) in bodies {
+            body["stream"] = false.into();
+            let plain = good(&router, path, &body).await;
+            assert!(plain.get("isobit").is_none(), "nobody asked: {plain}");
+            let mut r = request("POST", path, body.to_string());
+            r.headers_mut().insert("x-isobit-digest", HeaderValue::from_static("1"));
+            let response = tower_service::Service::call(&mut router.clone(), r).await.unwrap();
+            assert_eq!(json!(response.headers()["x-isobit-digest"].to_str().unwrap()), want, "{path}");
+            body["receipt"] = true.into();
+            let whole = good(&router, path, &body).await;
+            assert_eq!(whole["isobit"]["digest"], want, "{path}");
+            body["stream"] = true.into();
+            let (_, text) = send(&router, request("POST", path, body.to_string())).await;
+            let streamed = last_proof(&text);
+            assert_eq!(streamed["digest"], want, "{path}");
+            for proof in [&whole["isobit"], &streamed] {
+                let receipt = Receipt::parse(proof["receipt"].as_str().unwrap().as_bytes()).unwrap();
+                assert_eq!(receipt.body.ids.len(), 12, "{path}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_text_is_held_to_what_each_field_for_it_says() {
+    let (_app, router) = server();
+    runtime().block_on(async {
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "boolean" } }, "required": ["a"],
+            "additionalProperties": false });
+        type Is = fn(&str) -> bool;
+        let number: Is = |t| t.len() == 4 && t.bytes().all(|b| b.is_ascii_digit());
+        let word: Is = |t| ["red", "blue \"sky\""].contains(&t);
+        let object: Is = |t| serde_json::from_str::<Value>(t).is_ok_and(|v| v["a"].is_boolean());
+        let forms = [
+            (json!({ "guided_regex": "[0-9]{4}" }), number),
+            (json!({ "grammar": "[0-9]{4}", "grammar_type": "regex" }), number),
+            (json!({ "structured_outputs": { "regex": "[0-9]{4}" } }), number),
+            (json!({ "guided_grammar": "start: /[0-9]{4}/" }), number),
+            (json!({ "grammar": "start: /[0-9]{4}/", "grammar_type": "lark" }), number),
+            (json!({ "grammar": "%llguidance {}\nstart: /[0-9]{4}/" }), number),
+            (json!({ "grammar": "root ::= [0-9] [0-9] [0-9] [0-9]" }), number),
+            (json!({ "guided_choice": ["red", "blue \"sky\""] }), word),
+            (json!({ "structured_outputs": { "choice": ["red", "blue \"sky\""] } }), word),
+            (json!({ "guided_json": schema }), object),
+            (json!({ "guided_json": schema.to_string() }), object),
+            (json!({ "structured_outputs": { "json": schema } }), object),
+        ];
+        for (form, is) in forms {
+            for (path, mut body) in [
+                ("/v1/completions", json!({ "prompt": "Say", "max_tokens": 60 })),
+                (
+                    "/v1/chat/completions",
+                    json!({ "messages": [{ "role": "user", "content": "Say" }], "max_tokens": 60 }),
+                ),
+            ] {
+                body.as_object_mut().unwrap().extend(form.as_object().unwrap().clone());
+                let answer = good(&router, path, &body).await;
+                let choice = &answer["choices"][0];
+                let text = choice["text"].as_str().or_else(|| choice["message"]["content"].as_str()).unwrap();
+                assert!(is(text), "{path} {form}: {text:?}");
+            }
+        }
+        for (field, more) in [
+            ("guided_regex", json!({ "guided_regex": "(" })),
+            ("grammar_type", json!({ "grammar": "x", "grammar_type": "ebnf" })),
+            ("guided_choice", json!({ "guided_choice": [3] })),
+            ("guided_json", json!({ "guided_json": 3 })),
+            ("grammar", json!({ "guided_regex": "a", "grammar": "root ::= \"a\"" })),
+        ] {
+            let mut body = json!({ "prompt": "Say" });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let (status, answer) = post(&router, "/v1/completions", &body).await;
+            assert_eq!(status.as_u16(), 400, "{field}: {answer}");
         }
     });
 }

@@ -1,6 +1,7 @@
 //! What begins with a slash.
 
 use super::super::common::{self, note};
+use super::super::sampling::bias;
 use super::talk::Talk;
 use crate::formats::output;
 use crate::generate::sampling::Sampler;
@@ -22,7 +23,7 @@ const HELP: &[(&str, &str)] = &[
     ("/system [TEXT]", "what the model is told first; alone: nothing"),
     (
         "/set [NAME VALUE]",
-        "temp, top-k, top-p, min-p, repeat-penalty, repeat-last-n, seed, predict; alone: all of them",
+        "predict, or an option of the sampler under its name on the command line (temp, dry-base...); alone: all of them",
     ),
     ("/set think on|off|auto", "whether a model reasons that has both"),
     ("/regen", "answer again, with the next seed"),
@@ -79,55 +80,119 @@ fn stats(talk: &Talk) {
     note!("context: {cached} of {} in the cache; seed {}", common::tokens(context), talk.sampling.seed);
 }
 
+/// All values, in the order of the chain.
+fn show(talk: &Talk) {
+    let o = &talk.sampling;
+    let all = |n: usize| if n == usize::MAX { "-1".to_string() } else { n.to_string() };
+    let biases: Vec<String> = o.logit_bias.iter().map(|(id, bias)| format!("{id}{bias:+}")).collect();
+    let biases = if biases.is_empty() { "none".into() } else { biases.join(" ") };
+    note!(
+        "temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, repeat-last-n {}, seed {}, predict {}",
+        o.temperature,
+        o.top_k,
+        o.top_p,
+        o.min_p,
+        o.repeat_penalty,
+        all(o.repeat_last_n),
+        o.seed,
+        all(talk.most)
+    );
+    note!(
+        "presence-penalty {}, frequency-penalty {}, dry-multiplier {}, dry-base {}, dry-allowed-length {}, dry-penalty-last-n {}",
+        o.presence_penalty,
+        o.frequency_penalty,
+        o.dry_multiplier,
+        o.dry_base,
+        o.dry_allowed_length,
+        all(o.dry_penalty_last_n)
+    );
+    note!(
+        "typical {}, top-nsigma {}, xtc-probability {}, xtc-threshold {}, dynatemp-range {}, dynatemp-exp {}",
+        o.typical_p,
+        o.top_n_sigma,
+        o.xtc_probability,
+        o.xtc_threshold,
+        o.dynatemp_range,
+        o.dynatemp_exponent
+    );
+    note!(
+        "mirostat {}, mirostat-ent {}, mirostat-lr {}, min-keep {}, logit-bias {biases}",
+        o.mirostat,
+        o.mirostat_tau,
+        o.mirostat_eta,
+        o.min_keep
+    );
+}
+
+/// What a value is read as.
+fn read<T: std::str::FromStr>(name: &str, value: &str) -> anyhow::Result<T> {
+    value.parse().ok().with_context(|| format!("/set {name} {value}: expected a number"))
+}
+
+/// How many of the last tokens; -1: all.
+fn last(name: &str, value: &str) -> anyhow::Result<usize> {
+    Ok(usize::try_from(read::<i64>(name, value)?).unwrap_or(usize::MAX))
+}
+
 /// Changes one value of the sampler, or shows them all.
 fn set(talk: &mut Talk, rest: &str) -> anyhow::Result<()> {
     let Some((name, value)) = rest.split_once(char::is_whitespace).map(|(n, v)| (n, v.trim())) else {
         ensure!(rest.is_empty(), "/set {rest}: a value is missing");
-        let o = &talk.sampling;
-        let most = if talk.most == usize::MAX { "-1".into() } else { talk.most.to_string() };
-        note!(
-            "temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, repeat-last-n {}, seed {}, predict {most}",
-            o.temperature,
-            o.top_k,
-            o.top_p,
-            o.min_p,
-            o.repeat_penalty,
-            o.repeat_last_n,
-            o.seed
-        );
+        show(talk);
         return Ok(());
     };
     let mut o = talk.sampling.clone();
-    fn read<T: std::str::FromStr>(name: &str, value: &str) -> anyhow::Result<T> {
-        value.parse().ok().with_context(|| format!("/set {name} {value}: expected a number"))
-    }
     match name.trim_start_matches('-').replace('_', "-").as_str() {
         "temp" | "temperature" => o.temperature = read(name, value)?,
         "top-k" => o.top_k = read(name, value)?,
         "top-p" => o.top_p = read(name, value)?,
         "min-p" => o.min_p = read(name, value)?,
+        "typical" | "typical-p" => o.typical_p = read(name, value)?,
+        "top-nsigma" | "top-n-sigma" => o.top_n_sigma = read(name, value)?,
         "repeat-penalty" => o.repeat_penalty = read(name, value)?,
-        "repeat-last-n" => o.repeat_last_n = read(name, value)?,
+        "repeat-last-n" => o.repeat_last_n = last(name, value)?,
+        "presence-penalty" => o.presence_penalty = read(name, value)?,
+        "frequency-penalty" => o.frequency_penalty = read(name, value)?,
+        "dry-multiplier" => o.dry_multiplier = read(name, value)?,
+        "dry-base" => o.dry_base = read(name, value)?,
+        "dry-allowed-length" => o.dry_allowed_length = read(name, value)?,
+        "dry-penalty-last-n" => o.dry_penalty_last_n = last(name, value)?,
+        "xtc-probability" => o.xtc_probability = read(name, value)?,
+        "xtc-threshold" => o.xtc_threshold = read(name, value)?,
+        "dynatemp-range" => o.dynatemp_range = read(name, value)?,
+        "dynatemp-exp" | "dynatemp-exponent" => o.dynatemp_exponent = read(name, value)?,
+        "mirostat" => o.mirostat = read(name, value)?,
+        "mirostat-ent" | "mirostat-tau" => o.mirostat_tau = read(name, value)?,
+        "mirostat-lr" | "mirostat-eta" => o.mirostat_eta = read(name, value)?,
+        "min-keep" => o.min_keep = read(name, value)?,
+        "logit-bias" if value == "none" => o.logit_bias.clear(),
+        "logit-bias" => {
+            let biases = value.split_whitespace().map(bias).collect::<Result<_, _>>();
+            o.logit_bias = biases.map_err(|e| anyhow::anyhow!("/set {name} {value}: {e}"))?;
+        }
         "seed" => o.seed = read(name, value)?,
-        "predict" | "n" => {
-            let n: i64 = read(name, value)?;
-            talk.most = usize::try_from(n).unwrap_or(usize::MAX);
-        }
-        "think" => {
-            // the two names that templates have for it
-            for key in ["enable_thinking", "thinking"] {
-                match value {
-                    "on" => talk.kwargs.insert(key.into(), true.into()),
-                    "off" => talk.kwargs.insert(key.into(), false.into()),
-                    "auto" => talk.kwargs.shift_remove(key),
-                    _ => bail!("/set think {value}: expected on, off or auto"),
-                };
-            }
-        }
+        "predict" | "n" => talk.most = last(name, value)?,
+        "think" => think(talk, value)?,
         _ => bail!("/set {name}: no such value; /help lists them"),
+    }
+    if o.dry_multiplier > 0.0 && o.dry_breakers.is_empty() {
+        o.dry_breakers = talk.breakers()?;
     }
     Sampler::new(o.clone())?;
     talk.sampling = o;
+    Ok(())
+}
+
+fn think(talk: &mut Talk, value: &str) -> anyhow::Result<()> {
+    // the two names that templates have for it
+    for key in ["enable_thinking", "thinking"] {
+        match value {
+            "on" => talk.kwargs.insert(key.into(), true.into()),
+            "off" => talk.kwargs.insert(key.into(), false.into()),
+            "auto" => talk.kwargs.shift_remove(key),
+            _ => bail!("/set think {value}: expected on, off or auto"),
+        };
+    }
     Ok(())
 }
 

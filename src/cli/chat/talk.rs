@@ -3,7 +3,8 @@
 use super::super::common::{self, note};
 use super::super::interrupt;
 use crate::chat::{Conversation, Event, Format, Parser, Template};
-use crate::engine::{Advance, Ended, Error, Model, Prompt, Request, Session};
+use crate::engine::{Advance, Ended, Error, Guess, Model, Prompt, Request, Session};
+use crate::generate::breakers::{BREAKERS, breakers};
 use crate::generate::sampling::SamplerOptions;
 use anyhow::ensure;
 use serde_json::{Map, Value, json};
@@ -68,6 +69,8 @@ pub struct Talk {
     /// `None`: the text so far is continued
     pub template: Option<Template>,
     pub sampling: SamplerOptions,
+    /// whether tokens are guessed ahead
+    pub guess: Guess,
     /// tokens of an answer
     pub most: usize,
     pub kwargs: Map<String, Value>,
@@ -98,7 +101,13 @@ impl Talk {
     ) -> Talk {
         let (model, kwargs, messages) = (session.model().clone(), Map::new(), Vec::new());
         let (last, all) = (Counts::default(), Counts::default());
-        Talk { session, model, template, sampling, most, kwargs, messages, last, all, shown }
+        let guess = Guess::Off;
+        Talk { session, model, template, sampling, guess, most, kwargs, messages, last, all, shown }
+    }
+
+    /// Where DRY's sequences end where nothing else was said.
+    pub fn breakers(&self) -> anyhow::Result<Vec<Vec<u32>>> {
+        breakers(self.model.tokenizer()?, &BREAKERS)
     }
 
     /// Replaces what the model is told first; without a text there is nothing.
@@ -169,7 +178,7 @@ impl Talk {
             "the conversation has {n} tokens, the context holds {context}: /clear begins anew, -c makes it larger"
         );
         let sampling = self.sampling.clone();
-        let request = Request { max_tokens: self.most, sampling, ..Request::new(Prompt::Ids(ids)) };
+        let request = Request { max_tokens: self.most, sampling, guess: self.guess, ..Request::new(Prompt::Ids(ids)) };
         let (answer, counts, ended) = self.generate(request, parser)?;
         self.last = counts;
         self.all.add(counts);
