@@ -124,7 +124,7 @@ pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
     );
     // headers only: a wrong name or file ends the run before anything is measured
     for source in a.sources() {
-        Hyper::read(&source.open()?)?;
+        common::has_logits(&Hyper::read(&source.open()?)?)?;
     }
     #[cfg(feature = "gpu")]
     if !a.predict.is_empty() {

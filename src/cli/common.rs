@@ -446,7 +446,11 @@ impl Devices<'_> {
 
 /// Refuses a model that generates nothing, before anything is asked for.
 pub fn generates(model: &Model) -> anyhow::Result<()> {
-    let h = model.hyper();
+    has_logits(model.hyper())
+}
+
+/// The same, of its shape alone.
+pub fn has_logits(h: &Hyper) -> anyhow::Result<()> {
     ensure!(!h.family.is_encoder(), PlanError::Encoder { arch: h.family.name() });
     Ok(())
 }

@@ -5,10 +5,7 @@
 //! says of pooling, in a file of its own (`1_Pooling/config.json`), goes into the config as `pooling_type`.
 
 use super::Tensor;
-use super::error::FormatError;
-use super::hf::read_optional;
 use serde_json::Value;
-use std::path::Path;
 
 /// What names may begin with.
 const PREFIXES: [&str; 3] = ["bert.", "nomic_bert.", "model."];
@@ -62,15 +59,17 @@ pub(super) fn is_one(config: &Value) -> bool {
     config["model_type"] == "bert" || config["model_type"] == "nomic_bert"
 }
 
-/// The config, with what sentence-transformers says of pooling.
-pub(super) fn config(dir: &Path, mut config: Value) -> Result<Value, FormatError> {
-    let said = read_optional(&dir.join("1_Pooling").join("config.json"))?;
+/// Where sentence-transformers says how it pools, in a directory.
+pub(super) const POOLING: &str = "1_Pooling/config.json";
+
+/// The config, with what sentence-transformers has `said` of pooling.
+pub(super) fn config(mut config: Value, said: Option<Value>) -> Value {
     if let (Some(pooling), Some(fields)) = (said, config.as_object_mut())
         && !fields.contains_key("pooling_type")
     {
         fields.insert("pooling_type".into(), way(&pooling).into());
     }
-    Ok(config)
+    config
 }
 
 /// How a file of sentence-transformers pools, by a word.

@@ -349,7 +349,8 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
         } else if encoders::is_one(&config) {
             let tensors = encoders::tensors(weights.tensors);
             let index = super::unique(&tensors, &weights.sources)?;
-            (WeightFiles { tensors, index, ..weights }, encoders::config(dir, config)?)
+            let said = read_optional(&dir.join(encoders::POOLING))?;
+            (WeightFiles { tensors, index, ..weights }, encoders::config(config, said))
         } else if let Some(text) = text_part::config(&config) {
             let tensors = text_part::tensors(weights.tensors);
             let index = super::unique(&tensors, &weights.sources)?;
