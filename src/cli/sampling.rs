@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a help page says of the flags that it has no line for.
-pub const REST: &str = "Also -j SCHEMA, -jf FILE, --grammar[-file] GBNF, --regex PATTERN, -l ID+BIAS, --typical, --top-nsigma, --xtc-*,\n--dry-*, --dynatemp-*, --mirostat*, --presence-penalty, --frequency-penalty, --repeat-last-n";
+pub const REST: &str = "Also -j SCHEMA, -jf FILE, --grammar[-file] GBNF, --regex RE, -l ID+BIAS, --typical, --top-nsigma,\n--xtc-*, --dry-*, --dynatemp-*, --mirostat*, --presence- and --frequency-penalty, --repeat-last-n";
 
 /// How tokens are chosen. What has no line in a help page is `hide`.
 #[derive(Args)]
