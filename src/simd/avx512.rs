@@ -1,7 +1,6 @@
 //! The vector operations with AVX-512 (F, BW, VL, DQ) and VNNI: sixteen rows to a register.
 
-use super::kernels::Amax;
-use super::lanes::{AHEAD, Book, Bytes, Lanes, Word};
+use super::lanes::{AHEAD, Amax, Book, Bytes, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
 use std::arch::asm;

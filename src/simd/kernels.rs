@@ -4,7 +4,7 @@
 //! forced inline so that it is compiled with the instructions of the level that calls it. For the same reason there are
 //! no closures here: a compiler may leave one as a function without those instructions.
 
-use super::lanes::{Lanes, Word};
+use super::lanes::{Amax, Lanes, Word};
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, ROW_BLOCK};
 
 /// One activation block.
@@ -722,12 +722,6 @@ pub(super) fn greatest<const N: usize>(v: &mut [i32; N]) -> i32 {
         s /= 2;
     }
     v[0]
-}
-
-/// How a level finds the greatest magnitude of a group.
-pub(super) trait Amax: Copy {
-    /// Its bits, by which infinities and NaN are above the numbers.
-    fn amax(self, x: &[f32; GROUP]) -> u32;
 }
 
 /// As compilers make it.

@@ -4,7 +4,7 @@
 //! no multiply-add on floats and there must never be one: it rounds once where the page rounds twice.
 
 use crate::blocks::grids::Grid;
-use crate::ops::linear::ROW_BLOCK;
+use crate::ops::linear::{GROUP, ROW_BLOCK};
 
 /// One word of a packed row block: the same word of 32 rows.
 pub(super) type Word = [u32; ROW_BLOCK];
@@ -208,4 +208,10 @@ pub(super) trait Bytes: Lanes {
     fn values(self, s: Self::S) -> Self::I;
     /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`.
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
+}
+
+/// How a level finds the greatest magnitude of a group.
+pub(super) trait Amax: Copy {
+    /// Its bits, by which infinities and NaN are above the numbers.
+    fn amax(self, x: &[f32; GROUP]) -> u32;
 }

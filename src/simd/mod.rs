@@ -296,7 +296,7 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
 
 /// The groups from `first` on, of all tokens' groups in one row.
 #[inline(always)]
-fn quantise_groups(by: impl kernels::Amax, x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
+fn quantise_groups(by: impl lanes::Amax, x: &[f32], k: usize, digits: usize, first: usize, blocks: &mut [ActBlock]) {
     for (i, blocks) in blocks.chunks_exact_mut(digits).enumerate() {
         let (token, g) = ((first + i) / groups(k), (first + i) % groups(k));
         let x = &x[token * k..][..k][g * GROUP..];

@@ -502,7 +502,7 @@ fn a_missing_split_rule_is_the_default_one_and_an_unknown_one_is_refused() {
 #[test]
 fn broken_vocabularies_are_refused_with_the_place_named() {
     refused(meta(vec![]), &["tokenizer.ggml.model"]);
-    refused(with(small_spm(), "model", text("bert")), &["bert", "gpt2"]);
+    refused(with(small_spm(), "model", text("rwkv")), &["rwkv", "gpt2"]);
     refused(without(small_spm(), "tokens"), &["tokenizer.ggml.tokens"]);
     refused(with(small_spm(), "tokens", texts(&[])), &["0 tokens"]);
     refused(with(small_spm(), "tokens", Value::U32(3)), &["tokenizer.ggml.tokens"]);

@@ -439,7 +439,7 @@ fn several_prompts_are_answered_in_their_order_each_as_it_would_be_alone() {
             let n = ids.as_array().unwrap().len() + 1;
             assert_eq!(got["logprobs"]["token_logprobs"].as_array().map(Vec::len), Some(n));
         }
-        for (prompt, n) in [(json!([["a"], 3]), 1), (json!([]), 1), (json!(["a", ""]), 1), (json!(vec!["a"; 65]), 2)] {
+        for (prompt, n) in [(json!([["a"], 3]), 1), (json!([]), 1), (json!(vec!["a"; 65]), 2)] {
             let (status, answer) = post(&router, "/v1/completions", &json!({ "prompt": prompt, "n": n })).await;
             assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!("prompt")), "{answer}");
         }

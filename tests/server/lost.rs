@@ -115,16 +115,19 @@ fn lose_under_load(open: fn() -> Device) {
     let router = router(app.clone());
     let body = |i: usize| {
         json!({ "prompt": format!("Story {i}: once upon a time"), "max_tokens": 40, "temperature": 0, "ignore_eos": true,
-            "stream": i % 3 > 0 })
+            "stream": !i.is_multiple_of(3) })
     };
     let one = async |i: usize| {
         let (status, text) = send(&router, request("POST", "/v1/completions", body(i).to_string())).await;
-        let whole =
-            if i % 3 > 0 { text.trim_end().ends_with("data: [DONE]") } else { text.contains("\"finish_reason\"") };
+        let whole = if !i.is_multiple_of(3) {
+            text.trim_end().ends_with("data: [DONE]")
+        } else {
+            text.contains("\"finish_reason\"")
+        };
         match status {
             StatusCode::OK if whole => End::Whole,
             StatusCode::OK => {
-                let last = text.lines().filter_map(|l| l.strip_prefix("data: ")).last().unwrap_or_default();
+                let last = text.lines().filter_map(|l| l.strip_prefix("data: ")).next_back().unwrap_or_default();
                 let last: Value = serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {text}"));
                 assert_eq!(last["error"]["type"], "unavailable_error", "{text}");
                 End::Event

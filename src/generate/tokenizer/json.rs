@@ -283,6 +283,10 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
     file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
     decoding.read(&file["decoder"])?;
+    ensure!(
+        decoding.continuing.is_none() || file["model"]["type"] == "WordPiece",
+        "tokenizer.json: decoder WordPiece is for a model of that type"
+    );
     // Decoding is ours.
     file["decoder"] = Value::Null;
     for (key, list) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
