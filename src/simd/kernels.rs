@@ -26,7 +26,7 @@ pub(super) trait Matrix {
     const PAIRED: bool;
     /// As [`Quantised::BOOK`].
     #[cfg(target_arch = "x86_64")]
-    const BOOK: Option<books::Codebook>;
+    const BOOK: Option<Codebook>;
     /// As [`Quantised::PANELS`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels are for x86-64 only"))]
     const PANELS: bool;
@@ -48,7 +48,7 @@ impl<F: Quantised> Matrix for F {
     const JOINED: bool = F::JOINED;
     const PAIRED: bool = F::PAIRED;
     #[cfg(target_arch = "x86_64")]
-    const BOOK: Option<books::Codebook> = F::BOOK;
+    const BOOK: Option<Codebook> = F::BOOK;
     const PANELS: bool = F::PANELS;
 
     #[inline(always)]
@@ -77,7 +77,7 @@ pub(super) trait Quantised {
     const PAIRED: bool;
     /// The codebook, of which one token has kernels of its own ([`books`]).
     #[cfg(target_arch = "x86_64")]
-    const BOOK: Option<books::Codebook> = None;
+    const BOOK: Option<Codebook> = None;
     /// Whether many tokens of one digit have panels where the level has ([`panel`]).
     const PANELS: bool = false;
     /// Whether weights that will be needed are asked for exactly where the kernel says so ([`Next`]).
@@ -93,6 +93,19 @@ pub(super) trait Quantised {
         a: &Tile<T, D>,
         next: Next,
     ) -> [V::F; T];
+}
+
+/// A type with a codebook, of which one token has kernels of its own ([`books`]).
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Codebook {
+    IQ3S,
+    IQ3XXS,
+    IQ2S,
+    IQ2XS,
+    IQ2XXS,
+    IQ1S,
+    IQ1M,
 }
 
 /// A weight format that meets f32 activations.

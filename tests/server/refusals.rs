@@ -63,7 +63,7 @@ fn a_wrong_field_is_named() {
         }
         for (body, param) in [
             (json!({}), "prompt"),
-            (json!({ "prompt": ["a", ["b"]] }), "prompt"),
+            (json!({ "prompt": ["a", 3] }), "prompt"),
             (json!({ "prompt": [1, 1_000_000] }), "prompt"),
             (json!({ "prompt": [] }), "prompt"),
             (json!({ "prompt": "x", "best_of": 3 }), "best_of"),

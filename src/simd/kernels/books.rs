@@ -8,7 +8,7 @@
 //! the dot instruction wants them. Sums are integers and exact in any order, so these are the bits of `scaled::group`.
 
 use super::scaled::Scaled;
-use super::{ActBlock, IQ1M, LINE, Next, value};
+use super::{ActBlock, Codebook, IQ1M, LINE, Next, value};
 use crate::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS, Grid};
 use crate::ops::linear::ROW_BLOCK;
 use crate::simd::avx512::Avx512;
@@ -20,18 +20,6 @@ const PARTS: usize = 2;
 
 /// Bytes or halves of both parts.
 type Both = [__m512i; PARTS];
-
-/// A type with a codebook.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum Codebook {
-    IQ3S,
-    IQ3XXS,
-    IQ2S,
-    IQ2XS,
-    IQ2XXS,
-    IQ1S,
-    IQ1M,
-}
 
 /// Whether this CPU, which has AVX-512, has what these kernels need besides.
 pub(in super::super) fn is_available() -> bool {

@@ -1,7 +1,7 @@
 //! Kernels of the formats whose codes are numbers of rows of a codebook (`blocks::grids`).
 
 #[cfg(target_arch = "x86_64")]
-use super::books::Codebook;
+use super::Codebook;
 use super::scaled::{Above, Scaled, Signed, quantised_by_scales};
 use super::{Next, Quantised, Tile};
 use crate::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS};

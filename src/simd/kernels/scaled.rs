@@ -2,7 +2,7 @@
 //! t = d * v(S), S the sum of scale times dot. A group is walked in quarters of 32 codes, eight words of four.
 
 #[cfg(target_arch = "x86_64")]
-use super::books::Codebook;
+use super::Codebook;
 use super::{Next, Tile, value};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::lanes::Bytes;
@@ -228,7 +228,7 @@ macro_rules! quantised_by_scales {
             const JOINED: bool = true;
             const PAIRED: bool = <$name as Scaled>::PAIRED;
             #[cfg(target_arch = "x86_64")]
-            const BOOK: Option<$crate::simd::kernels::books::Codebook> = <$name as Scaled>::BOOK;
+            const BOOK: Option<$crate::simd::kernels::Codebook> = <$name as Scaled>::BOOK;
             const PANELS: bool = true;
 
             #[inline(always)]

@@ -47,7 +47,7 @@ impl Matrix for W8A8 {
     const JOINED: bool = true;
     const PAIRED: bool = true;
     #[cfg(target_arch = "x86_64")]
-    const BOOK: Option<super::books::Codebook> = None;
+    const BOOK: Option<super::Codebook> = None;
     const PANELS: bool = false;
 
     #[inline(always)]
