@@ -339,7 +339,8 @@ impl EngineArgs {
 
     /// The context: as asked, or the model's own up to 4096.
     pub fn n_ctx(&self, h: &Hyper) -> usize {
-        if self.ctx > h.context {
+        // where positions are learned, a plan for more is refused
+        if self.ctx > h.context && !h.family.learns_positions() {
             note!("warning: the model was trained for {} positions, -c asks for {}", h.context, self.ctx);
         }
         if self.ctx > 0 { self.ctx } else { h.context.min(4096) }
