@@ -194,8 +194,12 @@ fn control_c_stops_an_answer_and_the_chat_goes_on() {
     until("answer ", &mut said);
     until(" t/s", &mut said);
     stdin.write_all(b"\x04").unwrap();
-    let out = child.wait_with_output().unwrap();
-    assert!(out.status.success(), "{said}");
+    let (mut rest, mut errors) = (String::new(), String::new());
+    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
+    let status = child.wait().unwrap();
+    said.push_str(&rest);
+    assert!(status.success(), "{status}: {said}{errors}");
     let tokens = said.split("; answer ").nth(1).and_then(|s| s.split(' ').next()).and_then(|n| n.parse::<usize>().ok());
     assert!(tokens.is_some_and(|n| n > 0 && n < 400), "{tokens:?}: {said}");
     assert!(!said.contains("Ctrl-C once more"), "the answer was over before: {said}");

@@ -312,17 +312,17 @@ fn add_chunk(lane: u32, chunk: u32, at: u32, kv_heads: vec2<u32>, live: vec2<u32
     }
 }
 
-// How many tokens from `first` on, before `end`, are of one sequence with positions as far apart as those of the first two,
-// 1 or 0, which `apart` then is.
-fn neighbours(first: u32, end: u32) -> u32 {
+// How far apart the positions of `first` and the next token are, before `end`: 0 where they are equal, else 1.
+fn distance_of(first: u32, end: u32) -> u32 {
+    return select(1u, 0u, first + 1u < end && position(first + 1u) == position(first));
+}
+
+// How many tokens from `first` on, before `end`, are of one sequence with positions `distance` apart.
+fn neighbours(first: u32, end: u32, distance: u32) -> u32 {
     let sequence = places[4u * first + 2u];
     let pos = position(first);
-    apart = 1u;
-    if first + 1u < end && position(first + 1u) == pos {
-        apart = 0u;
-    }
     for (var stop = first + 1u; stop < end; stop++) {
-        if places[4u * stop + 2u] != sequence || position(stop) != pos + (stop - first) * apart {
+        if places[4u * stop + 2u] != sequence || position(stop) != pos + (stop - first) * distance {
             return stop - first;
         }
     }
@@ -346,12 +346,15 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
     let end = min(first_token + tile_tokens(), p.n_tokens);
     var n = 1u;
     for (var first = first_token; first < end; first += n) {
-        n = neighbours(first, end);
+        // not read back from `apart`, which is no uniform value to WGSL's rules: barriers follow
+        let distance = distance_of(first, end);
+        n = neighbours(first, end, distance);
+        apart = distance;
         let pos = position(first);
         together = vec2<u32>(first, first + n);
         first_pos = pos;
         // what they see between them
-        let live = vec2<u32>(span_of(pos).x, span_of(pos + (n - 1u) * apart).y);
+        let live = vec2<u32>(span_of(pos).x, span_of(pos + (n - 1u) * distance).y);
         for (var chunk = live.x & ~63u; chunk < live.y; chunk += 64u) {
             // the ring has the own chunks of its tokens alone
             let at = index_of(select(first, first + max(chunk, pos) - pos, p.scope == SCOPE_OWN), chunk);
