@@ -1,6 +1,8 @@
 //! `isobit chat`: messages from a pipe, from arguments and from a terminal.
 
 use super::{Ran, Value, command, finish, folder, isobit, put};
+#[cfg(target_os = "linux")]
+use std::io::Read;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -115,36 +117,74 @@ fn what_cannot_be_answered_is_said() {
     assert_eq!(ran.json()["stop"], ended);
 }
 
+/// A chat on a terminal that somebody types at.
+#[cfg(target_os = "linux")]
+struct Terminal {
+    child: std::process::Child,
+    keys: std::process::ChildStdin,
+    screen: std::process::ChildStdout,
+    said: String,
+    /// how much of it was waited for
+    seen: usize,
+}
+
+#[cfg(target_os = "linux")]
+impl Terminal {
+    /// `None`, with a printed reason, where there is no program to make a terminal.
+    fn chat(args: &str) -> Option<Terminal> {
+        let mut script = super::program::quiet("script");
+        script.args(["-qfec", &format!("{} chat {args}", env!("CARGO_BIN_EXE_isobit")), "/dev/null"]);
+        script.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = script.spawn().map_err(|e| println!("skipped: no terminal without script: {e}")).ok()?;
+        let (keys, screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Some(Terminal { child, keys, screen, said: String::new(), seen: 0 })
+    }
+
+    /// Reads what is shown until it has these words, behind those that were waited for before.
+    fn until(&mut self, words: &str) {
+        let mut bytes = [0; 4096];
+        while !self.said[self.seen..].contains(words) {
+            let n = self.screen.read(&mut bytes).unwrap();
+            assert!(n > 0, "it ended before {words:?}: {}", self.said);
+            self.said.push_str(&String::from_utf8_lossy(&bytes[..n]));
+        }
+        self.seen += self.said[self.seen..].find(words).unwrap() + words.len();
+    }
+
+    /// Presses the keys once the words are there. Of keys that come between two prompts the terminal itself reads some: it
+    /// takes Ctrl-D for the end of an empty line, and no prompt ever sees it.
+    fn after(&mut self, words: &[&str], keys: &str) {
+        words.iter().for_each(|w| self.until(w));
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// All that was said by a chat that ended well.
+    fn ended(mut self) -> String {
+        let mut errors = String::new();
+        self.screen.read_to_string(&mut self.said).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}{errors}", self.said);
+        self.said
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_terminal_is_asked_for_lines_and_ends_with_control_d() {
     let dir = folder();
-    let program = env!("CARGO_BIN_EXE_isobit");
-    let chat = format!("{program} chat --device cpu -n 8 --temp 0 --cache-dir {}", dir.path().display());
-    let mut script = std::process::Command::new("script");
-    let Ok(mut child) = script
-        .args(["-qec", &chat, "/dev/null"])
-        .env("TERM", "xterm")
-        .env("ISOBIT_TUNE", "off")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+    let Some(mut t) = Terminal::chat(&format!("--device cpu -n 8 --temp 0 --cache-dir {}", dir.path().display()))
     else {
         return;
     };
-    let mut stdin = child.stdin.take().unwrap();
-    // the terminal's keys, each after what was asked before it has come
-    for keys in ["Once upon\r", "\"\"\"two\r", "lines\"\"\"\r", "/stats\r", "\x03", "/help\r", "\x04"] {
-        std::thread::sleep(std::time::Duration::from_millis(900));
-        stdin.write_all(keys.as_bytes()).unwrap();
-    }
-    let out = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{text}");
-    for said in ["/help lists commands", "answers: prompt", "Ctrl-C once more", "/regen"] {
-        assert!(text.contains(said), "{said}: {text}");
-    }
+    t.after(&["/help lists commands", "> "], "Once upon\r");
+    t.after(&["> "], "\"\"\"two\r");
+    t.after(&[". "], "lines\"\"\"\r");
+    t.after(&["> "], "/stats\r");
+    t.after(&["answers: prompt", "> "], "\x03");
+    t.after(&["Ctrl-C once more", "> "], "/help\r");
+    t.after(&["/regen", "> "], "\x04");
+    t.ended();
     let history = std::fs::read_to_string(dir.path().join("chat_history")).unwrap();
     assert!(history.contains("Once upon") && history.contains("two"), "{history}");
 }
@@ -153,53 +193,15 @@ fn a_terminal_is_asked_for_lines_and_ends_with_control_d() {
 #[test]
 fn control_c_stops_an_answer_and_the_chat_goes_on() {
     let dir = folder();
-    let program = env!("CARGO_BIN_EXE_isobit");
     // on the plain twins an answer of 400 tokens takes long
-    let chat = format!(
-        "{program} chat --device cpu:scalar -t 1 -n 400 --temp 0 -l 0-inf --cache-dir {}",
-        dir.path().display()
-    );
-    let mut script = std::process::Command::new("script");
-    let Ok(mut child) = script
-        .args(["-qfec", &chat, "/dev/null"])
-        .env("TERM", "xterm")
-        .env("ISOBIT_TUNE", "off")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-    else {
-        return;
-    };
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    let mut said = String::new();
-    // reads what the terminal shows until it has words
-    let mut until = |words: &str, said: &mut String| {
-        let mut bytes = [0; 4096];
-        while !said.contains(words) {
-            let n = std::io::Read::read(&mut stdout, &mut bytes).unwrap();
-            assert!(n > 0, "it ended before {words:?}: {said}");
-            said.push_str(&String::from_utf8_lossy(&bytes[..n]));
-        }
-    };
-    until("/help lists commands", &mut said);
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    stdin.write_all(b"Once upon a time\r").unwrap();
+    let args = format!("--device cpu:scalar -t 1 -n 400 --temp 0 -l 0-inf --cache-dir {}", dir.path().display());
+    let Some(mut t) = Terminal::chat(&args) else { return };
+    t.after(&["/help lists commands", "> "], "Once upon a time\r");
     // the answer has begun
-    until("there", &mut said);
-    stdin.write_all(b"\x03").unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    stdin.write_all(b"/stats\r").unwrap();
-    until("answer ", &mut said);
-    until(" t/s", &mut said);
-    stdin.write_all(b"\x04").unwrap();
-    let (mut rest, mut errors) = (String::new(), String::new());
-    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
-    let status = child.wait().unwrap();
-    said.push_str(&rest);
-    assert!(status.success(), "{status}: {said}{errors}");
+    t.after(&["there"], "\x03");
+    t.after(&["> "], "/stats\r");
+    t.after(&["; answer ", "> "], "\x04");
+    let said = t.ended();
     let tokens = said.split("; answer ").nth(1).and_then(|s| s.split(' ').next()).and_then(|n| n.parse::<usize>().ok());
     assert!(tokens.is_some_and(|n| n > 0 && n < 400), "{tokens:?}: {said}");
     assert!(!said.contains("Ctrl-C once more"), "the answer was over before: {said}");
