@@ -133,7 +133,8 @@ impl Terminal {
     /// `None`, with a printed reason, where there is no program to make a terminal.
     fn chat(args: &str) -> Option<Terminal> {
         let mut script = super::program::quiet("script");
-        script.args(["-qfec", &format!("{} chat {args}", env!("CARGO_BIN_EXE_isobit")), "/dev/null"]);
+        // in the shell's place: dash, which got the Ctrl-C too, would end with 130 whatever the program did
+        script.args(["-qfec", &format!("exec {} chat {args}", env!("CARGO_BIN_EXE_isobit")), "/dev/null"]);
         script.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = script.spawn().map_err(|e| println!("skipped: no terminal without script: {e}")).ok()?;
         let (keys, screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
