@@ -389,7 +389,10 @@ impl Bench<'_> {
         for (many, chosen) in [&mut found.few, &mut found.many].into_iter().enumerate() {
             let way = chosen.way;
             if !tuning.level_is_forced {
-                let levels = Level::available().into_iter().filter(|l| *l != Level::Portable);
+                // what differs in tiles alone is the same for few tokens
+                let rule = way.kernel.level;
+                let same = |l: Level| many == 0 && l != rule && l.vectors() == rule.vectors();
+                let levels = Level::available().into_iter().filter(|&l| l != Level::Portable && !same(l));
                 let levels = levels
                     .map(|level| (level.name().to_string(), Way { kernel: Kernel { level, ..way.kernel }, ..way }));
                 self.choose(many, chosen, levels.collect(), LEVEL)?;

@@ -388,7 +388,7 @@ fn tile_neon_dot<const T: usize, const U: usize, const W: usize>(page: Page, row
 fn run(level: Level, page: Page, rows: &mut [Row]) {
     #[cfg(target_arch = "x86_64")]
     let rows = {
-        let wide = if matches!(level, Level::Avx512) { rows.len() / TILE * TILE } else { 0 };
+        let wide = if level.vectors() == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
         let (eights, rest) = rows.split_at_mut(wide);
         let blocks = if block::takes(page.types, page.p) { wide / TILE } else { 0 };
         let (blocks, eights) = eights.split_at_mut(if blocks > 1 { wide } else { 0 });
@@ -404,7 +404,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     };
     let (fours, rest) = rows.as_chunks_mut::<4>();
     for rows in fours {
-        match level {
+        match level.vectors() {
             Level::Portable => tile::<_, 4, 1, 1>(Portable, page, rows),
             // SAFETY: the caller checked that the level is available.
             #[cfg(target_arch = "x86_64")]
@@ -425,7 +425,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     }
     let (twos, rest) = rest.as_chunks_mut::<2>();
     for rows in twos {
-        match level {
+        match level.vectors() {
             Level::Portable => tile::<_, 2, 1, 2>(Portable, page, rows),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
@@ -446,7 +446,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     }
     let (ones, _) = rest.as_chunks_mut::<1>();
     for rows in ones {
-        match level {
+        match level.vectors() {
             Level::Portable => tile::<_, 1, 2, 4>(Portable, page, rows),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
@@ -536,7 +536,10 @@ pub fn attention(
     let page = Page { types, p, k, v, places };
     let per_head = n / kv_heads;
     #[cfg(target_arch = "x86_64")]
-    if level == Level::Avx512 && block::takes(types, p) && kv_heads * (per_head / block::ROWS) >= 4 * team::threads() {
+    if level.vectors() == Level::Avx512
+        && block::takes(types, p)
+        && kv_heads * (per_head / block::ROWS) >= 4 * team::threads()
+    {
         return deal::<{ block::ROWS }>(level, page, (per_head, block::ROWS), q, &state, &out, carries);
     }
     // a smaller tile costs more work in all, so only as small as it takes to give every thread some

@@ -47,6 +47,62 @@ fn spread(bytes: [u8; 4]) -> __m512i {
     unsafe { _mm512_set4_epi32(first + 3 * lane, first + 2 * lane, first + lane, first) }
 }
 
+impl<const NEAR: bool> Avx512<NEAR> {
+    /// The integer with the bits of every lane.
+    #[inline(always)]
+    pub(super) fn as_i(self, a: __m512) -> __m512i {
+        intrinsics!(_mm512_castps_si512(a))
+    }
+
+    /// The two products of signed halves of `w` and of `a`.
+    #[inline(always)]
+    pub(super) fn halves(self, w: __m512i, a: u32) -> __m512i {
+        intrinsics!(_mm512_madd_epi16(w, _mm512_set1_epi32(a as i32)))
+    }
+
+    /// Asks for the cache line at `to`, which may lie anywhere and will be written.
+    #[inline(always)]
+    pub(super) fn prefetch_to_write(self, to: *const u8) {
+        intrinsics!(asm!("prefetchw [{}]", in(reg) to, options(nostack, preserves_flags)));
+    }
+
+    /// Sixteen integers.
+    #[inline(always)]
+    pub(super) fn ints(self, from: &[i32; 16]) -> __m512i {
+        intrinsics!(_mm512_loadu_si512(from.as_ptr().cast()))
+    }
+
+    /// Sixteen floats, or zeros where `mask` has no bit.
+    #[inline(always)]
+    pub(super) fn floats(self, from: &[f32; 16], mask: u16) -> __m512 {
+        intrinsics!(_mm512_maskz_loadu_ps(mask, from.as_ptr()))
+    }
+
+    #[inline(always)]
+    pub(super) fn keep(self, x: __m512, to: &mut [f32; 16]) {
+        intrinsics!(_mm512_storeu_ps(to.as_mut_ptr(), x))
+    }
+
+    /// The products of the four signed bytes in each lane of `codes` and that lane of `scale`, a signed byte's value: their low
+    /// bytes, and their high ones.
+    #[inline(always)]
+    pub(super) fn products(self, codes: __m512i, scale: __m512i) -> (__m512i, __m512i) {
+        intrinsics!({
+            let scale = odd_half(scale, _mm512_slli_epi32::<16>(scale));
+            let even = _mm512_mullo_epi16(_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(codes)), scale);
+            let odd = _mm512_mullo_epi16(_mm512_srai_epi16::<8>(codes), scale);
+            (odd_of(even, _mm512_slli_epi16::<8>(odd)), odd_of(_mm512_srli_epi16::<8>(even), odd))
+        })
+    }
+}
+
+/// The even halves of `a` and the odd ones of `b`.
+#[inline(always)]
+fn odd_half(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: as for `odd_of`.
+    unsafe { _mm512_ternarylogic_epi32::<0xe4>(a, b, _mm512_set1_epi32(0xffff)) }
+}
+
 /// The even bytes of `a` and the odd ones of `b`.
 #[inline(always)]
 fn odd_of(a: __m512i, b: __m512i) -> __m512i {

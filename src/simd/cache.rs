@@ -489,7 +489,7 @@ fn write_run(
         };
     }
     let place = Place { keys: beside.is_some(), page: p.page(), places, words };
-    let run = |of: (usize, usize), cache: &mut [u32]| match level {
+    let run = |of: (usize, usize), cache: &mut [u32]| match level.vectors() {
         Level::Portable => write_heads(Portable, t, p, place, of, x, cache),
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]

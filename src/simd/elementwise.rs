@@ -230,7 +230,7 @@ pub fn swiglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
         y.len()
     );
     assert!(level.is_available(), "swiglu: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { swiglu_avx2(gate, up, y) },
@@ -254,7 +254,7 @@ pub fn geglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
         y.len()
     );
     assert!(level.is_available(), "geglu: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { geglu_avx2(gate, up, y) },
@@ -273,7 +273,7 @@ pub fn geglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
 pub fn swiglu_oai(level: Level, gate: &[f32], up: &[f32], limit: f32, y: &mut [f32]) {
     assert!(gate.len() == y.len() && up.len() == y.len(), "swiglu_oai: lengths differ");
     assert!(level.is_available(), "swiglu_oai: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { swiglu_oai_avx2(gate, up, limit, y) },
@@ -291,7 +291,7 @@ pub fn swiglu_oai(level: Level, gate: &[f32], up: &[f32], limit: f32, y: &mut [f
 pub fn sigmoid_gate(level: Level, g: &[f32], y: &mut [f32]) {
     assert!(g.len() == y.len(), "sigmoid_gate: {} gates for {} elements", g.len(), y.len());
     assert!(level.is_available(), "sigmoid_gate: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { sigmoid_gate_avx2(g, y) },
@@ -310,7 +310,7 @@ pub fn sigmoid_gate(level: Level, g: &[f32], y: &mut [f32]) {
 pub fn combine(level: Level, p: &ExpertCombineParams, y: &[f32], weights: &[f32], first: usize, x: &mut [f32]) {
     assert!(y.len() == weights.len() * p.dim as usize, "combine: {} elements of {} slots", y.len(), weights.len());
     assert!(level.is_available(), "combine: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { combine_avx2(p, y, weights, first, x) },
@@ -327,7 +327,7 @@ pub fn combine(level: Level, p: &ExpertCombineParams, y: &[f32], weights: &[f32]
 /// Panics when this CPU does not have `level`.
 pub fn softcap(level: Level, cap: f32, inv_cap: f32, x: &mut [f32]) {
     assert!(level.is_available(), "softcap: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { softcap_avx2(cap, inv_cap, x) },
@@ -352,7 +352,7 @@ pub fn rms_norm_row(level: Level, p: &RmsNormParams, x: &[f32], w: &[f32], y: &m
         x.len()
     );
     assert!(level.is_available(), "rms_norm: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { rms_norm_avx2(p, x, w, y) },
@@ -382,7 +382,7 @@ pub fn rope(level: Level, p: &RopeParams, table: &[f32], x: &mut [f32]) {
         return;
     }
     let (table, x) = (&table[..n * n_rot], &mut x[..n * row]);
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { rope_avx2(p, table, x) },

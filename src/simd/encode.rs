@@ -17,7 +17,7 @@ use crate::blocks::{q4_0, q5_0, q5_1, q8_0, q8k, q8k128};
 pub fn decode_floats(level: Level, ty: BlockType, bytes: &[u8], out: &mut [f32]) -> Option<usize> {
     assert!(level.is_available(), "decode_floats: this CPU does not have {}", level.name());
     assert_eq!(ty.row_bytes(out.len()), Some(bytes.len()), "decode_floats: bytes of {} {}", out.len(), ty.name());
-    match (level, ty) {
+    match (level.vectors(), ty) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: all of them have AVX2 and F16C, and `level` is available.
         (Level::Avx2 | Level::AvxVnni | Level::Avx512, _) => unsafe { decode_avx2(ty, bytes, out) },
@@ -35,7 +35,7 @@ pub fn decode_floats(level: Level, ty: BlockType, bytes: &[u8], out: &mut [f32])
 /// As `encode_row`, and when this CPU does not have `level`.
 pub fn encode_row(level: Level, ty: BlockType, x: &[f32], out: &mut [u8]) {
     assert!(level.is_available(), "encode_row: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: all of them have AVX2, and `level` is available.
         Level::Avx512 | Level::AvxVnni | Level::Avx2 if super::encode_k::takes(ty) => unsafe {

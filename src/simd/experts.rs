@@ -189,12 +189,12 @@ fn alone(
         match act {
             Act::Blocks(act) => {
                 let (act, _) = act[from..][..act_words].as_chunks::<ACT_BLOCK_WORDS>();
-                let job = QuantisedJob { level, fetch, w, act, k, digits };
+                let job = QuantisedJob { level: level.vectors(), fetch, w, act, k, digits };
                 // SAFETY: every (pair, row block) is one task, and its rows lie within the pair's words of y, asserted above.
                 unsafe { kernels::with_quantised!(t, F => job.run::<F>(b, 0..1, &out)) }
             }
             Act::Floats(x) => {
-                let job = FloatsJob { level, w, x: &x[from..][..act_words], k };
+                let job = FloatsJob { level: level.vectors(), w, x: &x[from..][..act_words], k };
                 // SAFETY: as above.
                 unsafe { kernels::with_floats!(t, F => job.run::<F>(b, 0..1, &out)) }
             }

@@ -198,6 +198,8 @@ pub(super) mod panel;
 mod scaled;
 mod sixteen;
 mod small_codes;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod tiles;
 mod whole_rows;
 
 pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};

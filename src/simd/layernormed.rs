@@ -76,7 +76,7 @@ pub fn layer_norm_row(level: Level, p: &LayerNormParams, x: &[f32], w: &[f32], b
         y.len()
     );
     assert!(level.is_available(), "layer_norm: this CPU does not have {}", level.name());
-    match level {
+    match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { layer_norm_avx2(p, x, w, b, y) },
@@ -94,7 +94,7 @@ pub fn layer_norm_row(level: Level, p: &LayerNormParams, x: &[f32], w: &[f32], b
 pub fn gelu(level: Level, erf: bool, x: &[f32], y: &mut [f32]) {
     assert!(x.len() == y.len(), "gelu: {} results for {} elements", y.len(), x.len());
     assert!(level.is_available(), "gelu: this CPU does not have {}", level.name());
-    match (level, erf) {
+    match (level.vectors(), erf) {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         (Level::Avx2 | Level::AvxVnni, false) => unsafe { gelu_tanh_avx2(x, y) },

@@ -1,9 +1,11 @@
 //! Matrices with quantised weights that meet many tokens at once, at the level that has panels (`kernels::panel`): what is
 //! laid out for whom, and how the work is dealt. Must not know a weight format.
 
+use super::amx::Tiles;
 use super::avx512::Avx512;
 use super::kernels::ActBlock;
 use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block};
+use super::kernels::tiles::{self, Laid, Segment, Total};
 use super::lanes::{AHEAD, Word};
 use super::{Out, team};
 use std::cell::Cell;
@@ -12,11 +14,18 @@ use std::ops::Range;
 /// Tokens from which on a row block is unpacked first.
 pub(super) const TOKENS: usize = 4;
 
+/// Tokens from which on tiles are used, where the level has them: those of one tile. Fewer fill it in part, and are no quicker.
+pub(super) const TILED: usize = tiles::TOKENS;
+
 /// Activations of one task: they meet several row blocks, and stay in the second-level cache.
 const NEAR: usize = 640 << 10;
 
 /// Tokens of one task at most, for whose sums there is room.
 const MOST: usize = 256;
+
+/// The same with tiles, whose CPUs have larger caches, and which leave less time to unpack in.
+const NEAR_TILED: usize = 1536 << 10;
+const MOST_TILED: usize = 512;
 
 /// Row blocks of a task at most.
 const ROWS: usize = 8;
@@ -32,18 +41,20 @@ pub(super) struct Job<'a> {
     pub(super) row_blocks: usize,
 }
 
-/// Calls `f` with `n` tiles' words of this thread's own, whatever they hold.
-fn with_laid<R>(n: usize, f: impl FnOnce(&mut [[u32; TILE]]) -> R) -> R {
-    thread_local! {
-        static LAID_OUT: Cell<Vec<[u32; TILE]>> = const { Cell::new(Vec::new()) };
+/// Calls `f` with `n` of a thread's own, whatever they hold.
+fn with<T: Copy, R>(of: &Cell<Vec<T>>, zero: T, n: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
+    let mut all = of.take();
+    if all.len() < n {
+        all.resize(n, zero);
     }
-    let mut words = LAID_OUT.take();
-    if words.len() < n {
-        words.resize(n, [0; TILE]);
-    }
-    let result = f(&mut words[..n]);
-    LAID_OUT.set(words);
+    let result = f(&mut all[..n]);
+    of.set(all);
     result
+}
+
+thread_local! {
+    static LAID_OUT: Cell<Vec<[u32; TILE]>> = const { Cell::new(Vec::new()) };
+    static LAID_FOR_TILES: Cell<Vec<Laid>> = const { Cell::new(Vec::new()) };
 }
 
 impl Job<'_> {
@@ -55,25 +66,58 @@ impl Job<'_> {
     /// overlapping, and nobody else accesses them.
     pub(super) unsafe fn run<F: Panelled>(&self, out: &Out) {
         let (tiles, tile_words) = (self.n_tokens.div_ceil(TILE), self.groups * LAID);
-        with_laid(tiles * tile_words, |laid| {
-            team::chunks_mut(laid, tile_words, 1, |first, laid| {
-                let act = &self.act[first * TILE * self.groups..];
-                // SAFETY: the caller's promise.
-                unsafe { lay_avx512::<F>(act, self.groups, laid) }
+        LAID_OUT.with(|of| {
+            with(of, [0; TILE], tiles * tile_words, |laid| {
+                team::chunks_mut(laid, tile_words, 1, |first, laid| {
+                    let act = &self.act[first * TILE * self.groups..];
+                    // SAFETY: the caller's promise.
+                    unsafe { lay_avx512::<F>(act, self.groups, laid) }
+                });
+                let near = NEAR / (tile_words * size_of::<[u32; TILE]>());
+                self.deal((tiles, near.clamp(1, MOST / TILE)), |rows, tiles| {
+                    let act = &laid[tiles.start * tile_words..tiles.end * tile_words];
+                    let tokens = tiles.start * TILE..self.n_tokens.min(tiles.end * TILE);
+                    // SAFETY: the caller's promise; every row block meets every token in one task.
+                    unsafe { self.rows_avx512::<F>(rows, tokens, act, out) }
+                });
             });
-            let tiles_near = (NEAR / (tile_words * size_of::<[u32; TILE]>())).clamp(1, MOST / TILE);
-            let pieces = tiles.div_ceil(tiles_near);
-            let piece = tiles.div_ceil(pieces);
-            let rows = (self.row_blocks / (4 * team::threads())).clamp(1, ROWS);
-            team::for_each(self.row_blocks.div_ceil(rows) * pieces, |task| {
-                let (i, j) = (task / pieces, task % pieces);
-                let rows = i * rows..self.row_blocks.min((i + 1) * rows);
-                let tiles = j * piece..tiles.min((j + 1) * piece);
-                let act = &laid[tiles.start * tile_words..tiles.end * tile_words];
-                let tokens = tiles.start * TILE..self.n_tokens.min(tiles.end * TILE);
-                // SAFETY: the caller's promise; every row block meets every token in one task.
-                unsafe { self.rows_avx512::<F>(rows, tokens, act, out) }
+        });
+    }
+
+    /// [`run`](Job::run) with tiles of bytes.
+    ///
+    /// # Safety
+    ///
+    /// As there, and this CPU has them.
+    pub(super) unsafe fn run_tiled<F: Panelled>(&self, out: &Out) {
+        let (n, groups) = (self.n_tokens.div_ceil(tiles::TOKENS), self.groups);
+        LAID_FOR_TILES.with(|of| {
+            with(of, Laid::ZERO, n * groups, |laid| {
+                team::chunks_mut(laid, groups, 1, |first, laid| {
+                    for (i, laid) in laid.chunks_exact_mut(groups).enumerate() {
+                        let act = &self.act[(first + i) * tiles::TOKENS * groups..];
+                        tiles::lay(&act[..act.len().min(tiles::TOKENS * groups)], groups, laid);
+                    }
+                });
+                let near = NEAR_TILED / (groups * size_of::<Laid>());
+                self.deal((n, near.clamp(1, MOST_TILED / tiles::TOKENS)), |rows, these| {
+                    let act = &laid[these.start * groups..these.end * groups];
+                    let tokens = these.start * tiles::TOKENS..self.n_tokens.min(these.end * tiles::TOKENS);
+                    // SAFETY: the caller's promise; every row block meets every token in one task.
+                    unsafe { self.rows_tiled::<F>(rows, tokens, act, out) }
+                });
             });
+        });
+    }
+
+    /// Calls `f` with some row blocks and some of `tiles` tiles of tokens, at most `near`, until all have met.
+    fn deal(&self, (tiles, near): (usize, usize), f: impl Fn(Range<usize>, Range<usize>) + Sync) {
+        let pieces = tiles.div_ceil(near);
+        let piece = tiles.div_ceil(pieces);
+        let rows = (self.row_blocks / (4 * team::threads())).clamp(1, ROWS);
+        team::for_each(self.row_blocks.div_ceil(rows) * pieces, |task| {
+            let (i, j) = (task / pieces, task % pieces);
+            f(i * rows..self.row_blocks.min((i + 1) * rows), j * piece..tiles.min((j + 1) * piece));
         });
     }
 
@@ -101,6 +145,36 @@ impl Job<'_> {
             for (token, sums) in tokens.clone().zip(&*sums) {
                 // SAFETY: the caller's promise.
                 unsafe { out.put(token, b, &sums.total) }
+            }
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Some row blocks by some tokens, whose activations are `act`.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Out::put`], for these rows and tokens.
+    #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    unsafe fn rows_tiled<F: Panelled>(&self, rows: Range<usize>, tokens: Range<usize>, act: &[Laid], out: &Out) {
+        // SAFETY: this function's own target features.
+        let v = unsafe { Avx512::<true>::asking(AHEAD) };
+        // SAFETY: the caller's promise; nothing below uses tiles of its own.
+        let in_use = unsafe { Tiles::new(&const { tiles::shapes(F::BY) }) };
+        let per_row = self.groups.div_ceil(F::GROUPS) * F::WORDS;
+        let mut segments = [Segment::ZERO; MOST_TILED / tiles::TOKENS];
+        let mut totals = [Total::ZERO; MOST_TILED];
+        let segments = &mut segments[..tokens.len().div_ceil(tiles::TOKENS)];
+        let mut sums = tiles::Sums { to: (std::ptr::null(), 0), segments, totals: &mut totals[..tokens.len()] };
+        for b in rows {
+            sums.to = out.line(tokens.start, b);
+            let w = &self.w[b * per_row..][..per_row];
+            // SAFETY: the shapes of this type were taken.
+            unsafe { tiles::row_block::<F>((v, &in_use), w, act, (self.groups, self.seg_groups), &mut sums) };
+            for (token, total) in tokens.clone().zip(&*sums.totals) {
+                // SAFETY: the caller's promise.
+                unsafe { out.put(token, b, &total.0) }
             }
         }
     }

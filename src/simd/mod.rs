@@ -29,6 +29,8 @@ mod top_k;
 mod words;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -78,6 +80,8 @@ pub enum Level {
     AvxVnni,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI
     Avx512,
+    /// AVX-512 with AMX int8: matrices meet many tokens by tiles
+    Amx,
     /// AArch64 with NEON
     Neon,
     /// NEON with the dot-product extension
@@ -88,8 +92,16 @@ pub enum Level {
 
 impl Level {
     /// Every level of every architecture; those of one from the slowest to the fastest.
-    pub const ALL: [Level; 7] =
-        [Level::Portable, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Neon, Level::NeonDot, Level::Simd128];
+    pub const ALL: [Level; 8] = [
+        Level::Portable,
+        Level::Avx2,
+        Level::AvxVnni,
+        Level::Avx512,
+        Level::Amx,
+        Level::Neon,
+        Level::NeonDot,
+        Level::Simd128,
+    ];
 
     /// The best level of this CPU, or the one `ISOBIT_SIMD` names when the CPU has it. What the variable asks for in vain
     /// is logged once as a warning ([`Level::asked`] is for who would rather end). The answer does not change while the
@@ -151,6 +163,8 @@ impl Level {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => Level::Avx512.is_available() && amx::is_available(),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(target_arch = "aarch64")]
@@ -168,10 +182,16 @@ impl Level {
             Level::Avx2 => "avx2",
             Level::AvxVnni => "avxvnni",
             Level::Avx512 => "avx512",
+            Level::Amx => "amx",
             Level::Neon => "neon",
             Level::NeonDot => "neon-dot",
             Level::Simd128 => "simd128",
         }
+    }
+
+    /// The level whose vectors it uses: tiles are for matrices alone.
+    pub(crate) fn vectors(self) -> Level {
+        if self == Level::Amx { Level::Avx512 } else { self }
     }
 
     /// The level of a name, in any case of letters.
@@ -241,14 +261,18 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             #[cfg(target_arch = "x86_64")]
-            if matches!(level, Level::Avx512) && digits == 1 && n_tokens >= many::TOKENS {
+            if matches!(level, Level::Avx512 | Level::Amx) && digits == 1 && n_tokens >= many::TOKENS {
                 let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
+                let tiled = level == Level::Amx && n_tokens >= many::TILED;
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
-                if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) }.is_some() {
+                let done = unsafe {
+                    kernels::with_panels!(t, F => if tiled { job.run_tiled::<F>(&out) } else { job.run::<F>(&out) })
+                };
+                if done.is_some() {
                     return;
                 }
             }
-            let job = QuantisedJob { level, fetch, w, act, k, digits };
+            let job = QuantisedJob { level: level.vectors(), fetch, w, act, k, digits };
             parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
@@ -258,7 +282,7 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
         Act::Floats(x) => {
             let words = n_tokens * k;
             assert!(x.len() >= words, "matvec: {} activations, expected {words}", x.len());
-            let job = FloatsJob { level, w, x, k };
+            let job = FloatsJob { level: level.vectors(), w, x, k };
             parallel((row_blocks, row_block_bytes), (n_tokens, k * 4), |row_block, tokens| {
                 // SAFETY: as above.
                 unsafe { kernels::with_floats!(t, F => job.run::<F>(row_block, tokens, &out)) }
@@ -281,7 +305,7 @@ pub fn act_quantize(level: Level, p: &ActQuantizeParams, x: &[f32], act: &mut [u
     let words = n_tokens * act_words(k, digits);
     assert!(act.len() >= words, "act_quantize: room for {} words, expected {words}", act.len());
     let (blocks, _) = act[..words].as_chunks_mut::<ACT_BLOCK_WORDS>();
-    let run = |first: usize, blocks: &mut [ActBlock]| match level {
+    let run = |first: usize, blocks: &mut [ActBlock]| match level.vectors() {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { quantise_groups_avx2(x, k, digits, first, blocks) },
@@ -338,7 +362,7 @@ pub fn row_quantize(level: Level, p: &RowQuantizeParams, x: &[f32], act: &mut [u
     team::chunks_mut(blocks, groups(k), 1, |first, blocks| {
         for (i, blocks) in blocks.chunks_exact_mut(groups(k)).enumerate() {
             let x = &x[(first + i) * k..][..k];
-            match level {
+            match level.vectors() {
                 // SAFETY: the level is available, asserted above.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 | Level::AvxVnni => unsafe { quantise_row_avx2(p, x, blocks) },
@@ -424,6 +448,13 @@ impl Out {
     /// The same with a token as the first.
     fn at_token(&self, token: usize) -> Out {
         Out { y: self.y.wrapping_add(token * self.stride), ..*self }
+    }
+
+    /// Where the rows of one row block begin for a token, and the bytes to the next token's.
+    #[cfg(target_arch = "x86_64")]
+    fn line(&self, token: usize, row_block: usize) -> (*const u8, usize) {
+        let first = self.y.wrapping_add(token * self.stride + self.offset + row_block * ROW_BLOCK);
+        (first.cast(), self.stride * size_of::<f32>())
     }
 
     /// Writes the rows of one row block, or adds them to what is there; those past the last row are left out.

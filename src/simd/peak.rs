@@ -13,7 +13,7 @@ use super::neon::Neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use super::wasm::Simd128;
 #[cfg(target_arch = "x86_64")]
-use super::{avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
+use super::{amx, avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
 
 /// Independent sums: enough to hide the latency of a dot.
 const SUMS: usize = 12;
@@ -32,6 +32,8 @@ pub fn ops_per_round(level: Level) -> usize {
         Level::AvxVnni => <AvxVnni>::N,
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => <Avx512>::N,
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx => return 4 * 2 * 16 * 16 * 64,
         #[cfg(target_arch = "aarch64")]
         Level::Neon | Level::NeonDot => Neon::<true>::N,
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -88,6 +90,44 @@ fn dots_avx512(rounds: usize) -> i32 {
     dots_body(unsafe { Avx512::new() }, rounds)
 }
 
+/// The same dots on tiles: four tiles of sums, of which the first has them, rows of words for the rows of weights.
+///
+/// # Safety
+///
+/// This CPU has tiles.
+#[cfg(target_arch = "x86_64")]
+unsafe fn dots_amx(rounds: usize) -> i32 {
+    let mut words = [[0u32; 16]; 16];
+    for (i, w) in words[..SUMS].iter_mut().enumerate() {
+        for (j, w) in w.iter_mut().enumerate() {
+            *w = ((i * ROW_BLOCK + j) as u32).wrapping_mul(0x9e37_79b9) & 0x7f7f_7f7f;
+        }
+    }
+    let tokens = [[black_box(0x0102_0304u32); 16]; 16];
+    let mut sums = amx::Sums::ZERO;
+    // SAFETY: the caller's promise.
+    let tiles = unsafe { amx::Tiles::new(&amx::Shapes::dots(64)) };
+    tiles.zero::<0>();
+    tiles.zero::<1>();
+    tiles.zero::<2>();
+    tiles.zero::<3>();
+    // SAFETY: 16 rows of 64 bytes each.
+    unsafe {
+        tiles.load::<4>(tokens.as_ptr().cast(), 64);
+        tiles.load::<5>(tokens.as_ptr().cast(), 64);
+        tiles.load::<6>(words.as_ptr().cast(), 64);
+        tiles.load::<7>(words.as_ptr().cast(), 64);
+    }
+    for _ in 0..rounds {
+        tiles.dot::<0, 4, 6, true>();
+        tiles.dot::<1, 4, 7, true>();
+        tiles.dot::<2, 5, 6, true>();
+        tiles.dot::<3, 5, 7, true>();
+    }
+    tiles.store::<0>(&mut sums);
+    sums.0[0][0] as f32 as i32
+}
+
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
 fn dots_neon(rounds: usize) -> i32 {
@@ -117,6 +157,9 @@ pub fn dots(level: Level, rounds: usize) -> i32 {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { dots_avx512(rounds) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx => unsafe { dots_amx(rounds) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::Neon => unsafe { dots_neon(rounds) },

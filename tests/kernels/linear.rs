@@ -302,7 +302,8 @@ fn long_rows_and_many_tokens_are_the_same_at_every_level() {
             let plain = run(Level::Portable, n);
             assert!(same_bits(&plain[..2 * rows], &want), "{} {fill:?}: portable differs from the twin", t.name());
             for level in Level::available() {
-                for n in [n, 75, 16] {
+                // tiles of 4 and of 16 tokens, two of which are taken together, filled and not
+                for n in [n, 75, 64, 49, 48, 32, 17, 16, 8] {
                     let got = run(level, n);
                     assert!(same_bits(&got, &plain[..n * rows]), "{} {fill:?}, {n} tokens, {level:?}", t.name());
                 }

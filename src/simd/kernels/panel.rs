@@ -7,6 +7,7 @@
 //! row alone, made while unpacking.
 
 use super::scaled::less;
+use super::tiles::By;
 use super::{ActBlock, LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_minima, sum32};
 use crate::ops::linear::{ACT_BLOCK_WORDS, ROW_BLOCK};
 use crate::simd::lanes::{Bytes, Lanes, Word};
@@ -32,13 +33,13 @@ const REST: usize = 9;
 #[derive(Clone, Copy)]
 pub(in super::super) struct Panel {
     /// four codes a word, as unsigned bytes or, where activations are taken [above](Panelled::ABOVE), signed ones
-    codes: [Word; 32],
+    pub(super) codes: [Word; 32],
     /// the type's own
-    rest: [Word; REST],
+    pub(super) rest: [Word; REST],
 }
 
 impl Panel {
-    const ZERO: Panel = Panel { codes: [[0; ROW_BLOCK]; 32], rest: [[0; ROW_BLOCK]; REST] };
+    pub(super) const ZERO: Panel = Panel { codes: [[0; ROW_BLOCK]; 32], rest: [[0; ROW_BLOCK]; REST] };
 }
 
 /// Sums of one token and 32 rows.
@@ -62,6 +63,8 @@ type Laid = [[u32; TILE]; LAID];
 pub(in super::super) trait Panelled: Quantised {
     /// Whether codes of activations are taken as unsigned, 128 above their value, and those of weights as signed.
     const ABOVE: bool;
+    /// How it meets tiles, at the level that has them.
+    const BY: By;
 
     /// Unpacks group `half` of a block. `P` parts of V::N lanes make 32.
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel);
@@ -109,24 +112,14 @@ pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize>(
     let mut panels = [Panel::ZERO; SLICE];
     let mut first = 0;
     while first < groups {
-        // a slice ends where its segment does
-        let segment = first / seg_groups * seg_groups;
-        let end = groups.min(segment + seg_groups).min(first + SLICE);
-        // the words of the next slice, as many, which may be the first one of the row block after this
-        let from = w.as_ptr().cast::<u8>().wrapping_add(end * <F as Quantised>::WORDS / F::GROUPS * size_of::<Word>());
-        let bytes = ((end - first) * <F as Quantised>::WORDS * size_of::<Word>()).div_ceil(F::GROUPS);
-        let mut ahead = Ahead { from, lines: bytes / LINE, parts: (end - first) * (1 + out.len() / TILE), due: 0 };
+        let place = Place::new(first, SLICE, (groups, seg_groups));
+        let end = place.end;
+        let mut ahead = place.ahead::<F>(w, 1 + out.len() / TILE);
         for (g, panel) in (first..end).zip(&mut panels) {
             ahead.ask(v);
             let block = &w[g / F::GROUPS * <F as Quantised>::WORDS..][..<F as Quantised>::WORDS];
             F::unpack::<V, P>(v, block, g % F::GROUPS, panel);
         }
-        let place = Place {
-            first_segment: segment == 0,
-            begins: first == segment,
-            ends: end == groups.min(segment + seg_groups),
-            last: end == groups,
-        };
         for (tile, out) in out.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
             let act = &act[(tile * groups + first) * LAID..][..(end - first) * LAID];
             slice::<V, F, P>(v, &panels[..end - first], act, place, &mut ahead, out);
@@ -137,7 +130,7 @@ pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize>(
 
 /// Words that are asked for while others are in use, evenly: a core has room for few requests at a time, and waits when
 /// there are more.
-struct Ahead {
+pub(super) struct Ahead {
     from: *const u8,
     /// cache lines in all
     lines: usize,
@@ -150,7 +143,7 @@ struct Ahead {
 impl Ahead {
     /// Asks for the lines that are due with the next piece of work.
     #[inline(always)]
-    fn ask<V: Lanes>(&mut self, v: V) {
+    pub(super) fn ask<V: Lanes>(&mut self, v: V) {
         self.due += self.lines;
         while self.due >= self.parts {
             self.due -= self.parts;
@@ -162,14 +155,53 @@ impl Ahead {
 
 /// Where a slice lies among the segments.
 #[derive(Clone, Copy)]
-struct Place {
+pub(super) struct Place {
+    /// its groups
+    first: usize,
+    pub(super) end: usize,
     first_segment: bool,
     /// it begins its segment
-    begins: bool,
+    pub(super) begins: bool,
     /// it ends it
-    ends: bool,
+    pub(super) ends: bool,
     /// it ends the row
-    last: bool,
+    pub(super) last: bool,
+}
+
+impl Place {
+    /// From group `first` on, `most` groups, or until the segment ends.
+    #[inline(always)]
+    pub(super) fn new(first: usize, most: usize, (groups, seg_groups): (usize, usize)) -> Place {
+        let segment = first / seg_groups * seg_groups;
+        let segment_end = groups.min(segment + seg_groups);
+        let end = segment_end.min(first + most);
+        Place {
+            first,
+            end,
+            first_segment: segment == 0,
+            begins: first == segment,
+            ends: end == segment_end,
+            last: end == groups,
+        }
+    }
+
+    /// The words of the next slice, as many, which may be the first one of the row block after this: asked for `passes` times
+    /// for each group.
+    #[inline(always)]
+    pub(super) fn ahead<F: Quantised>(self, w: &[Word], passes: usize) -> Ahead {
+        let n = self.end - self.first;
+        let from = w.as_ptr().cast::<u8>().wrapping_add(self.end * F::WORDS / F::GROUPS * size_of::<Word>());
+        let bytes = (n * F::WORDS * size_of::<Word>()).div_ceil(F::GROUPS);
+        Ahead { from, lines: bytes / LINE, parts: n * passes, due: 0 }
+    }
+
+    /// Adds a segment to a total.
+    #[inline(always)]
+    pub(super) fn add<V: Lanes>(self, v: V, segment: V::F, to: &mut [f32; ROW_BLOCK], part: usize) {
+        let before = if self.first_segment { v.float(0.0) } else { load_f(v, to, part) };
+        let total = v.add_f(before, segment);
+        v.store(if self.last { v.canon(total) } else { total }, to, part);
+    }
 }
 
 /// One tile and the panels of one slice.
@@ -202,13 +234,10 @@ fn slice<V: Bytes, F: Panelled, const P: usize>(
     }
     for t in 0..TILE {
         for p in 0..P {
-            if !place.ends {
-                v.store(acc[t][p], &mut out[t].segment, p);
-                continue;
+            match place.ends {
+                true => place.add(v, acc[t][p], &mut out[t].total, p),
+                false => v.store(acc[t][p], &mut out[t].segment, p),
             }
-            let before = if place.first_segment { v.float(0.0) } else { load_f(v, &out[t].total, p) };
-            let total = v.add_f(before, acc[t][p]);
-            v.store(if place.last { v.canon(total) } else { total }, &mut out[t].total, p);
         }
     }
 }
@@ -309,6 +338,7 @@ fn least_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::
 
 impl Panelled for Q4K {
     const ABOVE: bool = false;
+    const BY: By = By::Minima;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
@@ -331,6 +361,7 @@ impl Panelled for Q4K {
 
 impl Panelled for Q5K {
     const ABOVE: bool = false;
+    const BY: By = By::Minima;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
@@ -361,12 +392,13 @@ impl Panelled for Q5K {
 
 /// The scale of sixteenth `n`, of which four lie in a word.
 #[inline(always)]
-fn scale_of<V: Lanes>(v: V, words: [V::I; 2], n: usize) -> V::I {
+pub(super) fn scale_of<V: Lanes>(v: V, words: [V::I; 2], n: usize) -> V::I {
     v.sar(v.shl(words[n / 4], 24 - 8 * (n as u32 % 4)), 24)
 }
 
 impl Panelled for Q6K {
     const ABOVE: bool = true;
+    const BY: By = By::Scales(4);
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
@@ -440,6 +472,7 @@ fn block_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::
 
 impl Panelled for Q8_0 {
     const ABOVE: bool = true;
+    const BY: By = By::Blocks;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {
@@ -458,6 +491,7 @@ impl Panelled for Q8_0 {
 
 impl Panelled for Q4_0 {
     const ABOVE: bool = true;
+    const BY: By = By::Blocks;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {
@@ -480,6 +514,7 @@ impl Panelled for Q4_0 {
 
 impl Panelled for Q5_0 {
     const ABOVE: bool = true;
+    const BY: By = By::Blocks;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {

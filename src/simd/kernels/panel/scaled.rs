@@ -3,6 +3,7 @@
 use super::{Laid, Panel, Panelled, TILE, add_dots, below, keep, keep_f, scale_of};
 use crate::simd::kernels::scaled::{Codes, Scaled};
 use crate::simd::kernels::sixteen::{FP4, KV, power};
+use crate::simd::kernels::tiles::By;
 use crate::simd::kernels::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, MXFP4, Q3K};
 use crate::simd::lanes::{Bytes, Word};
 use crate::simd::pair::Pair;
@@ -87,6 +88,7 @@ macro_rules! panelled_by_scales {
     ($($name:ident),*) => { $(
         impl Panelled for $name {
             const ABOVE: bool = true;
+            const BY: By = By::Scales(if <$name as Scaled>::SIXTEENTHS { 4 } else { 8 });
 
             #[inline(always)]
             fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
@@ -126,6 +128,7 @@ fn unpack_nibbles<V: Bytes, const P: usize>(v: V, table: &'static [i8; 16], nibb
 
 impl Panelled for IQ4NL {
     const ABOVE: bool = true;
+    const BY: By = By::Blocks;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {
@@ -143,6 +146,7 @@ impl Panelled for IQ4NL {
 
 impl Panelled for MXFP4 {
     const ABOVE: bool = true;
+    const BY: By = By::Blocks;
 
     #[inline(always)]
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], _half: usize, to: &mut Panel) {
