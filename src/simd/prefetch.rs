@@ -27,7 +27,7 @@ pub struct Fetch {
 
 impl Fetch {
     /// Distances worth trying, in KiB.
-    pub const DISTANCES: [usize; 4] = [6, 12, 24, 48];
+    pub const DISTANCES: [usize; 5] = [3, 6, 12, 24, 48];
 
     /// What the rule says for this CPU, or `ISOBIT_PREFETCH`: `once` or `near`, and a distance in KiB behind a colon where
     /// it is not to be 12. The answer does not change while the process lives.
