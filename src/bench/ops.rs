@@ -146,6 +146,8 @@ fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u
             Role::Cache => size * cached as u64 / built.n_ctx as u64,
             Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens, 1) as u64,
             Role::Recent => size * own as u64 / recent_positions(plan.max_tokens, 1) as u64,
+            // one slot is read and one written
+            Role::State => size / built.sequences as u64,
             _ => size * n / most,
         };
     }

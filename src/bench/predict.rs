@@ -339,6 +339,11 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
                 let pairs: usize = queries.map(|q| sees(q).len()).sum();
                 w.floats += pairs as f64 * f64::from(p.heads) * f64::from(p.head_dim);
             }
+            // one slot is read and one written
+            (Role::State, _) => {
+                w.bytes += bytes / built.sequences as f64;
+                w.asked += bytes / built.sequences as f64;
+            }
             // activations stay in caches, and beside weights they are few
             _ if w.bytes == 0.0 && attention.is_none() => {
                 let most = if command.rows == crate::record::Rows::Outputs {
