@@ -146,7 +146,9 @@ impl Session {
     /// Whether what is in the cache is all there is of a sequence.
     fn is_saved(&self) -> Result<(), Error> {
         if self.inner.is_recurrent() {
-            return Err(Error::options("sequences of a recurrent model are not saved: its states are no positions".into()));
+            return Err(Error::options(
+                "sequences of a recurrent model are not saved: its states are no positions".into(),
+            ));
         }
         Ok(())
     }

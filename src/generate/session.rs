@@ -418,10 +418,10 @@ fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
         plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
     };
     let (weights, cache) = (bytes(Role::is_loaded), bytes(|r| *r == Role::Cache));
-    let recent = bytes(|r| matches!(r, Role::Recent | Role::State));
+    let (recent, states) = (bytes(|r| *r == Role::Recent), bytes(|r| *r == Role::State));
     let total = bytes(|_| true);
-    let (work, free) = (total - weights - cache - recent, memory.unwrap_or(u64::MAX));
-    ensure!(total <= free, SessionError::Memory { weights, cache, recent, work, free });
+    let (work, free) = (total - weights - cache - recent - states, memory.unwrap_or(u64::MAX));
+    ensure!(total <= free, SessionError::Memory { weights, cache, recent, states, work, free });
     Ok(())
 }
 

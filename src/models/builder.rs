@@ -653,7 +653,21 @@ impl<'a> Builder<'a> {
         let seen = h.family.is_encoder().then_some(self.work.seen);
         let (strands, sequences, n_ctx) = (plan.strands, self.o.sequences, positions(self.o.n_ctx));
         let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
-        Ok(Built { plan, ids, rope, local_rope, seen, strands, sequences, n_ctx, pages, window, layers, cache_words, recent_words })
+        Ok(Built {
+            plan,
+            ids,
+            rope,
+            local_rope,
+            seen,
+            strands,
+            sequences,
+            n_ctx,
+            pages,
+            window,
+            layers,
+            cache_words,
+            recent_words,
+        })
     }
 
     /// W · x, `[row][vocab]`, W being the output matrix, or the embedding where the file has none.

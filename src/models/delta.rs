@@ -87,9 +87,11 @@ pub(super) fn of_gguf(c: &Container, family: Family, layers: usize, n_rot: usize
     let list = format!("{arch}.attention.recurrent_layers");
     let layers = match m.get(&list) {
         None => periodic(whole("full_attention_interval")?.unwrap_or(PERIOD), layers),
-        Some(Value::Array(list)) => list.iter().map(truth).collect::<Option<Vec<bool>>>().with_context(|| {
-            format!("{file}: {arch}.attention.recurrent_layers is no list of true and false")
-        })?,
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(truth)
+            .collect::<Option<Vec<bool>>>()
+            .with_context(|| format!("{file}: {arch}.attention.recurrent_layers is no list of true and false"))?,
         Some(v) => bail!("{file}: {list} is of type {}, expected an array", v.type_name()),
     };
     // what converters do to these alone: neighbours share a key head in every directory

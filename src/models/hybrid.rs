@@ -123,12 +123,7 @@ fn delta_net(b: &mut Builder, d: &Delta, from: BufId) -> anyhow::Result<()> {
     b.push("delta_rule", Op::DeltaRule, Args::DeltaRule(p), binds); // [token][heads][size]
     // of no directory is this one less 1
     let weights = b.vector("ssm_norm", "weight", d.size)?;
-    let p = RmsNormParams {
-        n_tokens: 0,
-        dim: d.size as u32,
-        inv_n: (1.0 / d.size as f64) as f32,
-        eps: b.eps(),
-    };
+    let p = RmsNormParams { n_tokens: 0, dim: d.size as u32, inv_n: (1.0 / d.size as f64) as f32, eps: b.eps() };
     b.rows_of_heads("ssm_norm", d.heads, Op::RmsNorm, Args::RmsNorm(p), vec![m.given, weights, m.given_normed])?;
     let p = SwigluParams { n_tokens: 0, dim: d.values() as u32 };
     b.push("ssm_gated", Op::Swiglu, Args::Swiglu(p), vec![m.z, m.given_normed, m.mid]);
@@ -154,12 +149,7 @@ fn mix(b: &mut Builder, d: &Delta, m: &Hybrid) -> anyhow::Result<()> {
     let binds = vec![m.mixed, taps, b.work.strands, kept, m.qk, m.v];
     b.push("conv", Op::ConvSilu, Args::ConvSilu(p), binds);
     let n = d.size as f64;
-    let p = RmsNormParams {
-        n_tokens: 0,
-        dim: d.size as u32,
-        inv_n: (1.0 / n) as f32,
-        eps: (EPS / n) as f32,
-    };
+    let p = RmsNormParams { n_tokens: 0, dim: d.size as u32, inv_n: (1.0 / n) as f32, eps: (EPS / n) as f32 };
     b.rows_of_heads("qk_norm", 2 * d.key_heads, Op::RmsNorm, Args::RmsNorm(p), vec![m.qk, m.unit, m.qk_normed])
 }
 
@@ -209,8 +199,7 @@ fn projections(b: &mut Builder, d: &Delta) -> anyhow::Result<[Matrix; 2]> {
     let row = 2 * d.size + 2 * each;
     let found = b.claim(&b.name("ssm_in", "weight"), &[dim, keys * row])?;
     let runs = |first: usize, n: usize| (0..keys).map(move |k| k * row + first..k * row + first + n);
-    let qkv: Vec<_> =
-        runs(0, d.size).chain(runs(d.size, d.size)).chain(runs(2 * d.size, each)).collect();
+    let qkv: Vec<_> = runs(0, d.size).chain(runs(d.size, d.size)).chain(runs(2 * d.size, each)).collect();
     let z: Vec<_> = runs(2 * d.size + each, each).collect();
     Ok([gathered(b, found, dim, &qkv, ", qkv")?, gathered(b, found, dim, &z, ", z")?])
 }
@@ -230,7 +219,10 @@ fn turns(b: &mut Builder, what: &str, k: usize, n: usize, rows: [usize; 2]) -> a
     let runs = |first: usize, rows: usize| -> Vec<Range<usize>> {
         (0..n).map(|i| i * row + first..i * row + first + rows).collect()
     };
-    Ok([gathered(b, found, k, &runs(0, rows[0]), ", part 0")?, gathered(b, found, k, &runs(rows[0], rows[1]), ", part 1")?])
+    Ok([
+        gathered(b, found, k, &runs(0, rows[0]), ", part 0")?,
+        gathered(b, found, k, &runs(rows[0], rows[1]), ", part 1")?,
+    ])
 }
 
 /// Rows of a tensor that lie in several runs as one matrix. Every run has whole blocks of 32.
@@ -263,7 +255,11 @@ fn gathered(
     let mut list = Vec::with_capacity(parts.len());
     for (first, n, pieces) in parts {
         let words = pack::packed_words(ty, n, k);
-        list.push((b.buffer(&format!("{name}{label}, rows {first}..{}", first + n), words, Role::Weight(pieces))?, first, n));
+        list.push((
+            b.buffer(&format!("{name}{label}, rows {first}..{}", first + n), words, Role::Weight(pieces))?,
+            first,
+            n,
+        ));
     }
     Ok(Matrix { ty, input: b.input_of(tensor, ty)?, k, rows, parts: list })
 }

@@ -367,6 +367,14 @@ impl Hyper {
         self.window.filter(|_| self.window_layers.get(layer).is_none_or(|w| *w))
     }
 
+    /// The recurrent layers, for tables: `3 of 4 layers, 2 heads of keys and 6 of values, of 32`, or nothing.
+    pub fn recurrent_text(&self) -> Option<String> {
+        let d = self.delta.as_ref()?;
+        let n = d.layers.iter().filter(|r| **r).count();
+        let (layers, keys, heads, size) = (self.layers, d.key_heads, d.heads, d.size);
+        Some(format!("{n} of {layers} layers, {keys} heads of keys and {heads} of values, of {size}"))
+    }
+
     /// The window, for tables: `2047`, `4096 in 4 of 28 layers`, or nothing.
     pub fn window_text(&self) -> Option<String> {
         let n = self.window_layers.iter().filter(|w| **w).count();
