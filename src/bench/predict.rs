@@ -7,6 +7,7 @@ use super::measure::{cost, parts_met, products, steps, tokens_of};
 use crate::blocks::pack;
 use crate::models::Built;
 use crate::ops::attention::{CHUNK, SCOPE_OWN};
+use crate::ops::strands;
 use crate::record::{Args, Command, Op, Part, Role, Step};
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign};
@@ -341,8 +342,8 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
             }
             // one slot is read and one written
             (Role::State, _) => {
-                w.bytes += bytes / built.sequences as f64;
-                w.asked += bytes / built.sequences as f64;
+                let both = 2.0 * bytes / strands::slots(built.sequences) as f64;
+                (w.bytes, w.asked) = (w.bytes + both, w.asked + both);
             }
             // activations stay in caches, and beside weights they are few
             _ if w.bytes == 0.0 && attention.is_none() => {

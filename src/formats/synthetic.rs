@@ -501,7 +501,7 @@ impl Tensor {
 impl Shape {
     /// Whether a layer is recurrent.
     pub fn is_recurrent(&self, layer: u32) -> bool {
-        self.arch.is_hybrid() && (layer + 1) % 4 != 0
+        self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4)
     }
 
     /// Every tensor in the order of a GGUF file.

@@ -57,7 +57,7 @@ impl Sequence {
 
     /// The slots its next step reads and writes (`ops::strands`).
     pub(super) fn slots(&self) -> [u32; 2] {
-        strands::slots(self.state.unwrap_or_default() as usize, self.second, self.len > 0)
+        strands::of_sequence(self.state.unwrap_or_default() as usize, self.second, self.len > 0)
     }
 
     /// Where the f16 copy of a chunk's positions lies.

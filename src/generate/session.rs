@@ -58,8 +58,8 @@ pub struct Session<'d> {
     /// as many as the step has inputs for, after the ids
     tables: Vec<RopeTable>,
     pos: usize,
-    /// whether the states of recurrent layers lie in the second of their two slots
-    second: bool,
+    /// how many times the states of recurrent layers have changed places, modulo the number of places
+    turn: usize,
     vocab: usize,
     step: Step,
     logits: Vec<f32>,
@@ -143,7 +143,7 @@ impl<'d> Session<'d> {
         let inputs = inputs.map(|id| (id, vec![])).collect();
         let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
-        Ok(Session { device: held, built, tables, pos: 0, second: false, vocab, step, logits, under_way, select: 0 })
+        Ok(Session { device: held, built, tables, pos: 0, turn: 0, vocab, step, logits, under_way, select: 0 })
     }
 
     /// Positions the cache holds.
@@ -245,8 +245,8 @@ impl<'d> Session<'d> {
         }
         if let (true, Some((_, words))) = (self.built.strands.is_some(), step.inputs.last_mut()) {
             // every step under way goes on from the one before it
-            let second = self.second ^ (self.under_way.len() % 2 == 1);
-            strands::in_order(n, strands::slots(0, second, pos > 0), words);
+            let turn = self.turn + self.under_way.len();
+            strands::in_order(n, strands::of_session(turn, pos > 0), words);
         }
         if let (true, Some((_, words))) = (self.built.seen.is_some(), step.inputs.last_mut()) {
             places::in_order(pos, n, 0, words);
@@ -259,7 +259,7 @@ impl<'d> Session<'d> {
     /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins. After a text of an
     /// encoder the next one begins. Of a recurrent model the tokens are those of one step, and nothing else goes back or ahead.
     pub fn advance(&mut self, n: usize) {
-        self.second = !self.second;
+        self.turn = (self.turn + 1) % strands::TURNS;
         self.pos += if self.feeds_whole() { 0 } else { n };
     }
 
@@ -322,7 +322,8 @@ impl<'d> Session<'d> {
 
     /// How many steps that select may be under way at once; 0: the device, or the plan, does not select.
     pub fn ahead(&self) -> usize {
-        self.device.get().ahead()
+        let most = if self.is_recurrent() { strands::TURNS - 1 } else { usize::MAX };
+        self.device.get().ahead().min(most)
     }
 
     /// Steps under way.
@@ -349,7 +350,7 @@ impl<'d> Session<'d> {
     ///
     /// Errors: those of the device; nothing is under way, or all the device takes; no room in the context.
     pub async fn follow(&mut self) -> anyhow::Result<()> {
-        let (n, most) = (self.under_way.len(), self.device.get().ahead());
+        let (n, most) = (self.under_way.len(), self.ahead());
         ensure!(n > 0 && n < most, "{n} steps are under way, of {most}: none can follow");
         ensure!(self.room() > 0, "the context of {} is full", self.built.n_ctx);
         let ids = self.built.ids;
@@ -385,7 +386,7 @@ impl<'d> Session<'d> {
     /// Throws away what is under way. Its positions of the cache are written again by the tokens that are fed in its place,
     /// before anything reads them: a query sees no position after its own, and a step writes those it feeds first. The
     /// f16 ring of recent positions loses nothing either: a position takes the place of one at least a chunk before it. Of a
-    /// recurrent state a step leaves the slot alone that it begins with, and that slot is where the next one begins.
+    /// recurrent state no step under way writes the slot that the first of them began with, which is where the next one begins.
     pub async fn settle(&mut self) -> anyhow::Result<()> {
         let mut thrown = Vec::new();
         while self.under_way.pop_front().is_some() {

@@ -14,7 +14,7 @@ use crate::ops::gdn_gates::GdnGatesParams;
 use crate::ops::linear::{LinearParams, ROW_BLOCK, act_words};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::sigmoid_gate::SigmoidGateParams;
-use crate::ops::strands::SLOTS;
+use crate::ops::strands;
 use crate::ops::swiglu::SwigluParams;
 use crate::record::{Args, BufId, Change, Op, Part, Piece, Role};
 use anyhow::ensure;
@@ -181,9 +181,9 @@ fn buffers(b: &mut Builder) -> anyhow::Result<Hybrid> {
     Ok(m)
 }
 
-/// A state of this layer, two slots of `words` for each sequence.
+/// A state of this layer, in slots of `words`.
 fn state(b: &mut Builder, what: &str, words: usize) -> anyhow::Result<BufId> {
-    let (slots, limit) = (b.o.sequences * SLOTS, b.o.max_binding_words);
+    let (slots, limit) = (strands::slots(b.o.sequences), b.o.max_binding_words);
     let (l, all) = (b.layer.unwrap_or_default(), words.saturating_mul(slots));
     let what_is = || format!("the states of {} sequences", b.o.sequences);
     ensure!(all <= limit, PlanError::Binding { what: what_is(), limit: limit * 4 });

@@ -1,9 +1,8 @@
 //! Which tokens of a step belong to one sequence, and which slots of a recurrent state are its own.
 //!
 //! A recurrent operation walks the tokens of a sequence in their order, wherever they lie in the step: a strand. It is given
-//! these words beside its rows: [`STRAND`] words for each strand, then the tokens of all strands. A sequence has two slots; a
-//! step reads one and writes the other, so that a step that is thrown away leaves what was before it
-//! (`docs/architecture.md`, "Recurrent states").
+//! these words beside its rows: [`STRAND`] words for each strand, then the tokens of all strands. A step reads one slot and
+//! writes another, so that a step that is thrown away leaves what was before it (`docs/architecture.md`, "Recurrent states").
 
 /// Words of a strand: where its tokens begin among these words, how many there are, the slot its state is read from
 /// ([`FRESH`]: it begins with zeros), the slot it is written to.
@@ -12,8 +11,11 @@ pub const STRAND: usize = 4;
 /// The slot of a state that is zero.
 pub const FRESH: u32 = u32::MAX;
 
-/// Slots of a sequence.
-pub const SLOTS: usize = 2;
+/// Slots of a sequence in a pool: a step is done before the next one begins.
+const SLOTS: usize = 2;
+
+/// Slots of a session alone: so many steps but one may be under way, and all of them be thrown away.
+pub const TURNS: usize = 3;
 
 /// The words of a step.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +55,21 @@ pub fn words(n: usize, strands: usize) -> usize {
     strands * STRAND + n
 }
 
-/// The slots of sequence `own` for its next step, whose state lies in the second of its two slots or in the first; `begun`:
-/// it has one.
-pub fn slots(own: usize, second: bool, begun: bool) -> [u32; 2] {
+/// Slots of a state where a step may have tokens of so many sequences.
+pub fn slots(sequences: usize) -> usize {
+    (SLOTS * sequences).max(TURNS)
+}
+
+/// The slots that the next step of a sequence in a pool reads and writes, whose state lies in the second of its own or in the
+/// first; `begun`: it has one.
+pub fn of_sequence(own: usize, second: bool, begun: bool) -> [u32; 2] {
     let [source, target] = [second, !second].map(|second| (own * SLOTS) as u32 + u32::from(second));
+    [if begun { source } else { FRESH }, target]
+}
+
+/// The same of a session alone, whose states have changed places so many times.
+pub fn of_session(turn: usize, begun: bool) -> [u32; 2] {
+    let [source, target] = [turn, turn + 1].map(|turn| (turn % TURNS) as u32);
     [if begun { source } else { FRESH }, target]
 }
 
@@ -73,8 +86,9 @@ mod tests {
 
     #[test]
     fn slots_take_turns_and_the_first_step_begins_with_zeros() {
-        assert_eq!((slots(3, false, false), slots(3, true, true)), ([FRESH, 7], [7, 6]));
-        assert_eq!(slots(0, false, true), [0, 1]);
+        assert_eq!((of_sequence(3, false, false), of_sequence(3, true, true)), ([FRESH, 7], [7, 6]));
+        assert_eq!([0, 1, 2, 3].map(|turn| of_session(turn, true)), [[0, 1], [1, 2], [2, 0], [0, 1]]);
+        assert_eq!((of_session(4, false), slots(1), slots(2)), ([FRESH, 2], 3, 4));
     }
 
     #[test]
