@@ -49,6 +49,9 @@ fn by_heads(model: &Model, t: &Tensor, first: usize, n: usize) -> Vec<Tensor> {
 /// A recurrent layer's tensor as the directory has it; `None` for any other. Of Qwen3-Next queries, keys, values and gate are
 /// one: the first of them, which `wholes` is given beside the second.
 pub fn whole(model: &Model, t: &Tensor, beside: Option<&Tensor>) -> Option<Whole> {
+    if !model.shape.arch.is_hybrid() {
+        return None;
+    }
     let (layer, what) = t.name.strip_prefix("blk.")?.split_once('.')?;
     let (_, own) = NAMES.iter().find(|(gguf, _)| *gguf == what)?;
     let (arch, d) = (model.shape.arch, model.shape.delta);

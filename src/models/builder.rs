@@ -6,7 +6,6 @@
 
 use super::error::{Cached, PlanError};
 use super::family::{Family, HeadNorms, Norms, Rotation};
-use super::hybrid::Hybrid;
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::vector;
 use crate::blocks::{BlockType, pack};
@@ -358,6 +357,37 @@ pub struct Mixture {
     pub shared: BufId,
     /// how much of it is taken, `[token]`
     pub share: BufId,
+}
+
+/// Buffers of a step that hybrid layers alone have, `[token][width]` each, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Hybrid {
+    /// attention's gate: heads · head_dim
+    pub attn_gate: BufId,
+    /// queries, keys and values before the convolution: channels
+    pub mixed: BufId,
+    /// gate of what a delta net gives: values
+    pub z: BufId,
+    /// what its gates are made of: 2 · heads
+    pub ba: BufId,
+    /// queries and keys: 2 · keys
+    pub qk: BufId,
+    /// the same with length 1: 2 · keys
+    pub qk_normed: BufId,
+    /// values
+    pub v: BufId,
+    /// beta and gamma: 2 · heads
+    pub gates: BufId,
+    /// what the rule gives: values
+    pub given: BufId,
+    /// its norm: values
+    pub given_normed: BufId,
+    /// silu(z) times that: values
+    pub mid: BufId,
+    /// the same, quantised
+    pub mid_act: BufId,
+    /// the weight of the norm of queries and keys: size
+    pub unit: BufId,
 }
 
 /// Least scale of a channel of a c8 cache (2^-40) and greatest (2^40): quotients and products of stored values by it are

@@ -4,7 +4,7 @@
 //! values of all positions. The fourth is a Qwen3 layer of attention whose result goes through a gate of its own, and of
 //! whose heads a quarter is rotated. What a recurrent layer remembers lies in slots of a state (`ops::strands`).
 
-use super::builder::{Builder, Matrix};
+use super::builder::{Builder, Hybrid, Matrix};
 use super::delta::Delta;
 use super::error::PlanError;
 use crate::blocks::{BlockType, pack};
@@ -22,37 +22,6 @@ use std::ops::Range;
 
 /// Under the root of a norm of queries and keys: of the sum of squares, not of their mean.
 const EPS: f64 = 1e-6;
-
-/// Buffers of a step that hybrid layers alone have, `[token][width]` each, the width beside it.
-#[derive(Clone, Copy)]
-pub(super) struct Hybrid {
-    /// attention's gate: heads · head_dim
-    attn_gate: BufId,
-    /// queries, keys and values before the convolution: channels
-    mixed: BufId,
-    /// gate of what a delta net gives: values
-    z: BufId,
-    /// what its gates are made of: 2 · heads
-    ba: BufId,
-    /// queries and keys: 2 · keys
-    qk: BufId,
-    /// the same with length 1: 2 · keys
-    qk_normed: BufId,
-    /// values
-    v: BufId,
-    /// beta and gamma: 2 · heads
-    gates: BufId,
-    /// what the rule gives: values
-    given: BufId,
-    /// its norm: values
-    given_normed: BufId,
-    /// silu(z) times that: values
-    mid: BufId,
-    /// the same, quantised
-    mid_act: BufId,
-    /// the weight of the norm of queries and keys: size
-    unit: BufId,
-}
 
 /// One layer: x += attention or delta net of norm(x), x += feed_forward(norm(x)); x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {

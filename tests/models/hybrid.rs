@@ -6,6 +6,7 @@
 use crate::arch::{agrees, distance, hyper, ids, logits, open, recorded, same_words_everywhere, set_in_directory};
 use crate::checkpoint::{SMALL, model};
 use crate::common::{boxed_gpus, cpu, levels};
+use crate::program;
 use futures::executor::block_on;
 use futures::future::LocalBoxFuture;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
@@ -261,6 +262,38 @@ fn a_directory_with_images_and_guesses_at_further_tokens_runs_as_its_text() {
         let found = logits(&open(&path), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
         assert!(text.iter().flatten().map(|v| v.to_bits()).eq(found.iter().flatten().map(|v| v.to_bits())), "{args}");
     }
+}
+
+#[test]
+fn a_file_is_quantised_but_for_its_convolutions_and_a_directory_is_not() {
+    let (dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    let made = dir.path().join("made.gguf");
+    let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let c = open(&made);
+    for (name, dtype) in [
+        ("blk.0.ssm_conv1d.weight", "F32"),
+        ("blk.0.ssm_a", "F32"),
+        ("blk.0.ssm_dt.bias", "F32"),
+        ("blk.0.attn_qkv.weight", "Q8_0"),
+        ("blk.0.ssm_out.weight", "Q8_0"),
+        ("blk.3.attn_q.weight", "Q8_0"),
+    ] {
+        assert_eq!(c.tensor(name).expect(name).dtype.name(), dtype, "{name}");
+    }
+    let [a, b] = [&path, &made].map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
+    let (worst, ..) = distance(&a, &b);
+    println!("Q8_0: worst KL {worst:.2e}");
+    assert!(worst < 0.05, "{worst}");
+    let (dir, path) = model(&format!("{SMALL} --format hf {}", ARGS[0]));
+    let made = dir.path().join("made.gguf");
+    let refused = program::isobit(["quantize"]).args([&path, &made]).arg("f32").output().expect("it starts");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(2) && error.contains("directories of qwen35 models are not converted"),
+        "{error}"
+    );
+    assert!(!made.exists());
 }
 
 #[test]
