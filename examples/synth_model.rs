@@ -44,6 +44,8 @@
 mod gguf;
 #[path = "synth_model/hf.rs"]
 mod hf;
+#[path = "synth_model/hybrid.rs"]
+mod hybrid;
 #[path = "synth_model/layernormed.rs"]
 mod layernormed;
 #[path = "synth_model/vocabulary.rs"]
@@ -57,7 +59,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use isobit::internals::blocks::BlockType;
-use isobit::internals::formats::synthetic::{self, Arch, Experts, Role, Shape};
+use isobit::internals::formats::synthetic::{self, Arch, Delta, Experts, Role, Shape};
 use rayon::prelude::*;
 
 #[derive(Parser)]
@@ -141,6 +143,15 @@ struct Args {
     /// Layers in front that have no experts
     #[arg(long, default_value_t = 0)]
     dense: u32,
+    /// Heads of keys of recurrent layers (of an architecture that has some)
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    delta_keys: u32,
+    /// Heads of values of recurrent layers
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    delta_heads: u32,
+    /// Width of a head of recurrent layers
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(32..=256))]
+    delta_size: u32,
     /// The form of the family's larger models (stablelm, command-r, falcon)
     #[arg(long)]
     larger: bool,
@@ -265,6 +276,7 @@ impl Preset {
             tied,
             window: 0,
             experts: Experts::NONE,
+            delta: Delta::NONE,
             larger: false,
         }
     }
@@ -310,6 +322,12 @@ impl Args {
             ctx: self.ctx.unwrap_or(base.ctx),
             tied: self.tied.unwrap_or(base.tied),
             experts: Experts::NONE,
+            delta: match self.arch {
+                Some(arch) if arch.is_hybrid() => {
+                    Delta { key_heads: self.delta_keys, heads: self.delta_heads, size: self.delta_size }
+                }
+                _ => Delta::NONE,
+            },
             window: match self.arch {
                 // which layers are rotated follows from it
                 Some(Arch::Cohere2) if self.window == 0 => 4096,
@@ -345,6 +363,7 @@ impl Args {
         self.rotary.unwrap_or(match arch {
             Arch::StableLm => 0.25,
             Arch::Phi2 => 0.4,
+            _ if arch.is_hybrid() => 0.25,
             _ if arch.turns_half() => 0.5,
             _ => 1.0,
         })
@@ -365,7 +384,8 @@ impl Args {
             Rope::Plain
         });
         ensure!(rope != Rope::Longrope || arch == Arch::Phi3, "--rope longrope is phi3's");
-        let in_part = arch.has_fused_gate() || [Arch::StableLm, Arch::Phi2, Arch::Glm4Moe].contains(&arch);
+        let in_part =
+            arch.has_fused_gate() || arch.is_hybrid() || [Arch::StableLm, Arch::Phi2, Arch::Glm4Moe].contains(&arch);
         ensure!(rotary == 1.0 || in_part, "--rotary is phi3's, chatglm's, stablelm's, phi2's and glm4moe's");
         let original = match (rope, self.original_ctx) {
             (_, Some(n)) => n,
@@ -378,6 +398,8 @@ impl Args {
         let norms = match (arch, self.format) {
             (Arch::Gemma2 | Arch::Gemma3, Format::Gguf) => Norms::PlusOne,
             (Arch::Gemma2 | Arch::Gemma3, _) => Norms::LessOne,
+            (arch, Format::Gguf) if arch.is_hybrid() => Norms::PlusOne,
+            (arch, _) if arch.is_hybrid() => Norms::LessOne,
             _ => Norms::AsTheyAre,
         };
         Ok(Model { name, shape, rotary, mix, seed: self.seed, rope, original, outliers: self.outliers, norms })
@@ -393,6 +415,8 @@ struct Tensor {
     fused: bool,
     /// instead of noise: divisors of the rotation
     values: Option<Vec<f32>>,
+    /// which column of the noise each column is, where that is another
+    columns: Option<Vec<usize>>,
     /// element of the noise that the tensor begins at
     first: u64,
     /// 1 for norms
@@ -475,7 +499,23 @@ impl Model {
             let fused = s.arch.has_fused_gate() && t.name.ends_with("ffn_up.weight");
             let ty = mix.pick(t.role, s.layers, t.cols);
             let (rows, stack, cols) = (t.rows as usize, t.stack as usize, t.cols as usize);
-            Tensor { name: t.name, fused, values: None, first: 0, rows, stack, cols, std: t.std, role: t.role, ty }
+            // a directory has the logarithm of what a GGUF file has
+            let log = |i: usize| synthetic::Noise::new(self.seed, &t.name, -1.5, 0.7).at(i as u64);
+            let of = |log: f32| if self.norms == Norms::PlusOne { -libm::exp(f64::from(log)) as f32 } else { log };
+            let values = (t.role == Role::Decay).then(|| (0..cols).map(|i| of(log(i))).collect());
+            Tensor {
+                name: t.name,
+                fused,
+                values,
+                columns: None,
+                first: 0,
+                rows,
+                stack,
+                cols,
+                std: t.std,
+                role: t.role,
+                ty,
+            }
         };
         let mut list: Vec<Tensor> = s.tensors().into_iter().map(tensor).collect();
         if self.rope == Rope::Longrope {
@@ -483,6 +523,7 @@ impl Model {
                 list.push(Tensor {
                     name: format!("rope_factors_{which}.weight"),
                     fused: false,
+                    columns: None,
                     first: 0,
                     rows: 1,
                     stack: 1,
@@ -517,7 +558,8 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(u
         t.ty.encode_row(values, &mut bytes);
         return Ok(w.write_all(&bytes)?);
     }
-    let of_norm = t.role == Role::Norm && model.norms != Norms::AsTheyAre;
+    // one norm of recurrent layers is whole in every form
+    let of_norm = t.role == Role::Norm && model.norms != Norms::AsTheyAre && !t.name.ends_with("ssm_norm.weight");
     let (noise, outliers) = match of_norm {
         true => (synthetic::Noise::new(model.seed, &t.name, 0.0, t.std), 1.0),
         false => noise(model.seed, model.outliers, t),
@@ -525,7 +567,8 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(u
     let added = if of_norm && model.norms == Norms::PlusOne { 1.0 } else { 0.0 };
     // one in 64 is an outlier
     let outlying = |i: usize| noise.choice(i as u64).is_multiple_of(64);
-    let channels: Vec<f32> = (0..t.cols).map(|i| if outlying(i) { outliers } else { 1.0 }).collect();
+    let columns: Vec<usize> = t.columns.clone().unwrap_or_else(|| (0..t.cols).collect());
+    let channels: Vec<f32> = columns.iter().map(|i| if outlying(*i) { outliers } else { 1.0 }).collect();
     let rows_per_chunk = (CHUNK / row_bytes).clamp(1, t.rows);
     let mut buffer = vec![0u8; rows_per_chunk * row_bytes];
     for first in (0..t.rows).step_by(rows_per_chunk) {
@@ -536,7 +579,7 @@ fn write_tensor(w: &mut impl Write, t: &Tensor, model: &Model, source: impl Fn(u
             |x, (r, out)| {
                 let start = t.first + source(first + r) as u64 * t.cols as u64;
                 for (i, v) in x.iter_mut().enumerate() {
-                    *v = added + noise.at(start + i as u64) * channels[i];
+                    *v = added + noise.at(start + columns[i] as u64) * channels[i];
                 }
                 t.ty.encode_row(x, out);
             },

@@ -412,6 +412,8 @@ pub(super) fn work_of(args: &Args) -> u64 {
         Args::GateUp(p) => 2 * u64::from(p.dim) * u64::from(p.k) * u64::from(p.n_tokens) * u64::from(p.digits),
         Args::Attention(p) => work_of_attention(p),
         Args::AttentionQuantize(p) => work_of_attention(&p.attention()),
+        // token after token, and more is done with each product than to add it up
+        Args::DeltaRule(p) => 16 * u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.size).pow(2),
         _ => 1 << 16,
     }
 }

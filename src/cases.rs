@@ -36,6 +36,7 @@ mod channels;
 mod experts;
 mod fused;
 mod layernormed;
+mod recurrent;
 mod scattered;
 mod top_k;
 
@@ -130,6 +131,7 @@ pub fn ops() -> Vec<Op> {
     list.extend(PAIRS.map(|(a, b, _)| Op::MatvecPair(a, b)));
     list.extend(gate_up::types().map(Op::GateUp));
     list.extend([Op::Router, Op::ExpertOrder, Op::ExpertBias, Op::ExpertCombine, Op::SigmoidGate, Op::SwigluOai]);
+    list.extend([Op::ConvSilu, Op::GdnGates, Op::DeltaRule]);
     list.extend(BlockType::with_kernels().map(Op::ExpertMatvec));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
     list
@@ -175,6 +177,9 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::ExpertCombine => experts::expert_combine(),
         Op::SigmoidGate => experts::sigmoid_gate(),
         Op::SwigluOai => experts::swiglu_oai(),
+        Op::ConvSilu => recurrent::conv_silu(),
+        Op::GdnGates => recurrent::gdn_gates(),
+        Op::DeltaRule => recurrent::delta_rule(),
     }
 }
 

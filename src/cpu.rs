@@ -19,6 +19,7 @@ use crate::ops::places::Places;
 use crate::ops::rope::RopeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::softcap::SoftcapParams;
+use crate::ops::strands::Strands;
 use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::ops::top_k::PAIR;
 use crate::ops::types::twins;
@@ -609,6 +610,31 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                     None => ops::swiglu_oai::swiglu_oai(&p, x, y),
                 }
             });
+        }
+        Job::ConvSilu(p) => {
+            let [state, qk, v] = out else { unreachable!("conv_silu writes three buffers") };
+            let (u, w, strands) = (floats(inputs[0]), floats(inputs[1]), Strands::new(inputs[2]));
+            let [state, qk, v] = [state, qk, v].map(|b| bytemuck::cast_slice_mut(b));
+            match level {
+                Some(level) => simd::conv_silu(level, p, u, w, strands, state, qk, v),
+                None => ops::conv_silu::conv_silu(p, u, w, strands, state, qk, v),
+            }
+        }
+        Job::GdnGates(p) => {
+            let ([ba, a, dt], gates) = ([0, 1, 2].map(|i| floats(inputs[i])), bytemuck::cast_slice_mut(&mut out[0]));
+            match level {
+                Some(level) => simd::gdn_gates(level, p, ba, a, dt, gates),
+                None => ops::gdn_gates::gdn_gates(p, ba, a, dt, gates),
+            }
+        }
+        Job::DeltaRule(p) => {
+            let [state, o] = out else { unreachable!("delta_rule writes two buffers") };
+            let ([qk, v, gates], strands) = ([0, 1, 2].map(|i| floats(inputs[i])), Strands::new(inputs[3]));
+            let (state, o) = (bytemuck::cast_slice_mut(state), bytemuck::cast_slice_mut(o));
+            match level {
+                Some(level) => simd::delta_rule(level, p, qk, v, gates, strands, state, o),
+                None => ops::delta_rule::delta_rule(p, qk, v, gates, strands, state, o),
+            }
         }
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }

@@ -13,6 +13,8 @@ use crate::ops::attention_sinks::AttentionSinksParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
+use crate::ops::conv_silu::ConvSiluParams;
+use crate::ops::delta_rule::DeltaRuleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
 use crate::ops::expert_bias::ExpertBiasParams;
@@ -21,6 +23,7 @@ use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::ExpertOrderParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::{self, GateUpParams};
+use crate::ops::gdn_gates::GdnGatesParams;
 use crate::ops::geglu::GegluParams;
 use crate::ops::gelu::GeluParams;
 use crate::ops::layer_norm::LayerNormParams;
@@ -68,8 +71,8 @@ pub enum Part {
         first: usize,
         /// elements
         len: usize,
-        /// whether 1 is added to each: norms of which a file keeps what they differ from 1 by
-        less_one: bool,
+        /// what becomes of each
+        change: Change,
     },
     /// packed
     Rows {
@@ -82,6 +85,17 @@ pub enum Part {
         /// number of rows
         rows: usize,
     },
+}
+
+/// What becomes of the elements of a vector as it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// they stay
+    None,
+    /// 1 is added: norms of which a file keeps what they differ from 1 by
+    PlusOne,
+    /// -e^x: of what fades a file keeps the logarithm
+    Fading,
 }
 
 impl Part {
@@ -103,6 +117,8 @@ pub enum Role {
     /// Loaded once: packed rows of tensors of one row length, or vectors, one after the other; every piece of rows but the
     /// last has whole blocks of 32. More than one are made by `fuse`.
     Weight(Vec<Piece>),
+    /// Loaded once: this number everywhere.
+    Constant(f32),
     /// Loaded once: words of whoever loads the plan, under a number of its own.
     Given(usize),
     /// Written by the host before each step (token ids, RoPE table).
@@ -111,6 +127,8 @@ pub enum Role {
     Cache,
     /// An f16 copy of the keys or values of recent positions; lives as long as the session.
     Recent,
+    /// What a recurrent layer remembers of each sequence, in slots (`ops::strands`); lives as long as the session.
+    State,
     /// Intermediate results.
     Scratch,
 }
@@ -118,7 +136,7 @@ pub enum Role {
 impl Role {
     /// Whether a [`WeightSource`] fills the buffer.
     pub fn is_loaded(&self) -> bool {
-        matches!(self, Role::Weight(_) | Role::Given(_))
+        matches!(self, Role::Weight(_) | Role::Constant(_) | Role::Given(_))
     }
 
     /// What a buffer of weights holds; nothing for any other.
@@ -301,6 +319,12 @@ operations! {
     SigmoidGate => SigmoidGate(SigmoidGateParams), "sigmoid_gate";
     /// clamped gate · sigmoid(1.702 gate) · (up + 1)
     SwigluOai => SwigluOai(SwigluOaiParams), "swiglu_oai";
+    /// causal convolution of each channel over a sequence, then silu
+    ConvSilu => ConvSilu(ConvSiluParams), "conv_silu";
+    /// what a gated delta net takes, and what it keeps
+    GdnGates => GdnGates(GdnGatesParams), "gdn_gates";
+    /// the gated delta rule
+    DeltaRule => DeltaRule(DeltaRuleParams), "delta_rule";
 }
 
 impl Op {
@@ -466,6 +490,12 @@ args! {
     SigmoidGate(SigmoidGateParams),
     /// of `swiglu_oai`
     SwigluOai(SwigluOaiParams),
+    /// of `conv_silu`
+    ConvSilu(ConvSiluParams),
+    /// of `gdn_gates`
+    GdnGates(GdnGatesParams),
+    /// of `delta_rule`
+    DeltaRule(DeltaRuleParams),
 }
 
 /// What a command's number of rows follows.
@@ -509,6 +539,8 @@ pub struct Scattered {
     pub end: usize,
     /// what the step touches of the pool
     pub touches: [Touches; TABLES],
+    /// sequences that the tokens are of
+    pub strands: usize,
 }
 
 /// What changes from step to step.
@@ -576,6 +608,7 @@ impl Command {
             pos: step.pos as u32,
             end: scattered.map_or(step.pos + step.n_tokens, |s| s.end) as u32,
             touches: scattered.map(|s| &s.touches),
+            strands: scattered.map_or(1, |s| s.strands) as u32,
             out_first: step.out_first as u32,
             select: step.select as u32,
         })
@@ -678,6 +711,8 @@ pub struct Plan {
     pub recording: Recording,
     /// where tokens and chunks lie; `None`: nothing is cached
     pub placing: Option<Placing>,
+    /// the input that says which tokens are of one sequence, and where its states are (`ops::strands`); `None`: there are none
+    pub strands: Option<BufId>,
     /// buffer of rows of logits, or of what else the plan gives, `[row][width]`; `None`: steps may not ask for any
     pub logits: Option<BufId>,
     /// buffer of the best logits of one row and their ids, `[k][2]`; `None`: steps may not ask for a selection

@@ -7,6 +7,8 @@ mod absent;
 #[path = "common/golden.rs"]
 #[allow(dead_code, reason = "other tests look digests up, here they are one whole")]
 mod golden;
+#[path = "engine/recurrent.rs"]
+mod recurrent;
 #[path = "engine/saved.rs"]
 mod saved;
 #[path = "engine/scored.rs"]

@@ -81,7 +81,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         // which layers have it follows from the architecture
         m.u32(&key("attention.sliding_window"), s.window);
     }
-    for (k, v) in s.expert_keys() {
+    for (k, v) in s.expert_keys().into_iter().chain(s.delta_keys()) {
         match v {
             Value::U32(v) => m.u32(&key(k), v),
             Value::F32(v) => m.f32(&key(k), v),
@@ -131,6 +131,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         Arch::Phi2 => "phi-2",
         Arch::Gpt2 => "gpt-2",
         Arch::Falcon => "falcon",
+        Arch::Qwen35 | Arch::Qwen35Moe => "qwen35",
         _ => "qwen2",
     };
     m.string("tokenizer.ggml.pre", if bpe { rule } else { "default" });

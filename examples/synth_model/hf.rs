@@ -2,7 +2,7 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, layernormed, write_tensor};
+use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, hybrid, layernormed, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
 use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         "attn_q" => "self_attn.q_proj",
         "attn_k" => "self_attn.k_proj",
         "attn_v" => "self_attn.v_proj",
+        // of a recurrent layer `hybrid` writes it
+        "attn_qkv" if arch.is_hybrid() => return None,
         "attn_qkv" => "self_attn.qkv_proj",
         "attn_q_norm" => "self_attn.q_norm",
         "attn_k_norm" => "self_attn.k_norm",
@@ -98,11 +100,11 @@ fn mixture(what: &str, arch: Arch) -> Option<&'static str> {
 }
 
 /// One tensor of the directory: what it is made of, one after the other.
-struct Whole {
-    name: String,
+pub struct Whole {
+    pub name: String,
     /// slowest dimension first
-    dims: Vec<usize>,
-    parts: Vec<Tensor>,
+    pub dims: Vec<usize>,
+    pub parts: Vec<Tensor>,
 }
 
 impl Whole {
@@ -115,7 +117,7 @@ impl Whole {
 fn of_stack(t: &Tensor, i: usize) -> Tensor {
     let rows = t.rows / t.stack;
     let first = t.first + (i * rows * t.cols) as u64;
-    Tensor { name: t.name.clone(), values: None, first, rows, stack: 1, ..*t }
+    Tensor { name: t.name.clone(), values: None, columns: None, first, rows, stack: 1, ..*t }
 }
 
 /// The tensors as the directory has them: stacks of experts apart, or gate and up of Granite's together.
@@ -193,7 +195,7 @@ fn apart(model: &Model, list: Vec<Tensor>) -> Vec<(String, Tensor)> {
             let (rows, cols) = if is_bias { (1, n) } else { (n, t.cols) };
             let begin = first as u64 * if is_bias { 1 } else { t.cols as u64 };
             let (name, values) = (t.name.clone(), None);
-            out.push((own, Tensor { name, values, first: begin, rows, cols, ..t }));
+            out.push((own, Tensor { name, values, columns: None, first: begin, rows, cols, ..t }));
             first += n;
         }
     }
@@ -243,6 +245,8 @@ fn config(model: &Model) -> Value {
         Arch::Phi2 => "PhiForCausalLM",
         Arch::Gpt2 => "GPT2LMHeadModel",
         Arch::Falcon => "FalconForCausalLM",
+        // which `hybrid` says
+        Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => "",
     };
     let dtype = match model.mix {
         Mix::F16 => "float16",
@@ -328,6 +332,9 @@ fn config(model: &Model) -> Value {
     };
     if s.arch.has_layer_norm() {
         layernormed::config(model, &mut c);
+    }
+    if s.arch.is_hybrid() {
+        hybrid::config(model, &mut c);
     }
     c
 }
@@ -490,6 +497,8 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
     for t in &mut list {
         t.ty = model.mix.plain();
     }
+    let recurrent: Vec<Whole> =
+        list.iter().enumerate().filter_map(|(i, t)| hybrid::whole(model, t, list.get(i + 1))).collect();
     let named: Vec<(String, Tensor)> = if model.shape.arch == Arch::ChatGlm && format == Format::Hf {
         apart(model, list)
     } else if model.shape.arch.has_layer_norm() {
@@ -498,7 +507,8 @@ pub fn write_model(dir: &Path, model: &Model, shards: usize, format: Format) -> 
         list.into_iter().filter_map(|t| Some((name_of(&t, model.shape.arch, format)?, t))).collect()
     };
     ensure!((1..=named.len()).contains(&shards), "{shards} shards for {} tensors", named.len());
-    let named = wholes(named);
+    let mut named = wholes(named);
+    named.extend(recurrent);
     let mut sum = Summary::default();
     for t in named.iter().flat_map(|whole| &whole.parts) {
         sum.parameters += t.rows as u64 * t.cols as u64;

@@ -89,7 +89,7 @@ pub fn named(model: &Model, list: Vec<Tensor>) -> Vec<(String, Tensor)> {
             for head in 0..t.rows {
                 let own = format!("{prefix}{layer}.self_attn.{side}_layernorm.norms.{head}.{suffix}");
                 let first = (head * t.cols) as u64;
-                out.push((own, Tensor { name: name.clone(), values: None, first, rows: 1, ..t }));
+                out.push((own, Tensor { name: name.clone(), values: None, columns: None, first, rows: 1, ..t }));
             }
             continue;
         }

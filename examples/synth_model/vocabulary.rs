@@ -69,9 +69,14 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
             byte_level(n, &["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"])
         }
         Arch::StarCoder2 | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => byte_level(n, &["<|endoftext|>"]),
-        Arch::StableLm | Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => {
-            byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-        }
+        Arch::StableLm
+        | Arch::Qwen2
+        | Arch::Qwen3
+        | Arch::Qwen2Moe
+        | Arch::Qwen3Moe
+        | Arch::Qwen35
+        | Arch::Qwen35Moe
+        | Arch::Qwen3Next => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
     }
 }
 
@@ -187,7 +192,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let space = SPACE.to_string();
     let rules = if is_bpe {
-        let is_qwen = matches!(arch, Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe);
+        let is_qwen = arch.is_hybrid() || matches!(arch, Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe);
         let regex = match arch {
             _ if is_qwen || arch == Arch::StableLm => QWEN_SPLIT,
             Arch::GptOss => GPT4O_SPLIT,

@@ -9,6 +9,7 @@ use super::measure::{ids, parts_met, positions_read, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::generate::{Session, Want};
 use crate::models::{Built, recent_positions};
+use crate::ops::strands;
 use crate::record::{Args, Command, Device, Op, Role, Rows, Step};
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -146,6 +147,8 @@ fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u
             Role::Cache => size * cached as u64 / built.n_ctx as u64,
             Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens, 1) as u64,
             Role::Recent => size * own as u64 / recent_positions(plan.max_tokens, 1) as u64,
+            // one slot is read and one written
+            Role::State => 2 * size / strands::slots(built.sequences) as u64,
             _ => size * n / most,
         };
     }

@@ -7,6 +7,7 @@ use super::measure::{cost, parts_met, products, steps, tokens_of};
 use crate::blocks::pack;
 use crate::models::Built;
 use crate::ops::attention::{CHUNK, SCOPE_OWN};
+use crate::ops::strands;
 use crate::record::{Args, Command, Op, Part, Role, Step};
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign};
@@ -338,6 +339,11 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
                 w.asked += read * tiles * f64::from(p.heads) / f64::from(p.kv_heads.max(1));
                 let pairs: usize = queries.map(|q| sees(q).len()).sum();
                 w.floats += pairs as f64 * f64::from(p.heads) * f64::from(p.head_dim);
+            }
+            // one slot is read and one written
+            (Role::State, _) => {
+                let both = 2.0 * bytes / strands::slots(built.sequences) as f64;
+                (w.bytes, w.asked) = (w.bytes + both, w.asked + both);
             }
             // activations stay in caches, and beside weights they are few
             _ if w.bytes == 0.0 && attention.is_none() => {

@@ -83,7 +83,7 @@ impl Layout {
             at.iter().flat_map(|&(position, chunk, table)| [position, recent(chunk), table, table]).collect();
         words.extend(tables);
         let end = parts.iter().map(|(pos, n)| pos + n).max().unwrap_or(0);
-        let scattered = Scattered { words: vec![], end, touches: [touches; TABLES] };
+        let scattered = Scattered { words: vec![], end, touches: [touches; TABLES], strands: parts.len() };
         let pos = parts.iter().map(|(pos, _)| *pos).min().unwrap_or(0);
         Layout { words, step: Step { pos, scattered: Some(scattered), ..tokens(n) }, tokens: list, ring: own.len() }
     }

@@ -223,6 +223,9 @@ impl Held<'_> {
                 self.c.total_bytes()
             )?;
         }
+        if let Some(recurrent) = h.recurrent_text() {
+            writeln!(out, "[{tag}] recurrent: {recurrent}")?;
+        }
         if h.family.is_encoder() {
             let pooling = Pooling::of(self.c, h)?.map_or("not said (mean)", Pooling::name);
             writeln!(out, "[{tag}] encoder: vectors of texts; pooling: {pooling}")?;

@@ -144,6 +144,10 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let draft = a.draft.as_deref().map(names::resolve).transpose()?;
     let draft = draft.map(Model::open).transpose()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);
+    ensure!(
+        a.prompt_cache.is_none() || h.delta.is_none(),
+        "--prompt-cache: sequences of a recurrent model are not saved: its states are no positions"
+    );
     let n_ctx = o.n_ctx(h);
     let prompt = match &a.ids {
         Some(Ids(list)) => list.clone(),

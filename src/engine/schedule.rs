@@ -256,7 +256,7 @@ impl<S: Sink> Schedule<S> {
     fn admit(&mut self) {
         let mut later = VecDeque::new();
         while let Some(mut text) = self.waiting.pop_front() {
-            if self.running.iter().any(|r| is_making(r, &text)) {
+            if self.pool.shares() && self.running.iter().any(|r| is_making(r, &text)) {
                 later.push_back(text);
                 continue;
             }
@@ -457,6 +457,9 @@ fn begin(session: &mut Session, request: &Request) -> Result<(Growing, Rows, usi
     request.check(ids.len())?;
     if request.guess == Guess::Draft {
         return Err(Error::options("guesses of a draft, which an engine of many texts does not have".into()));
+    }
+    if request.guess == Guess::Ngram {
+        session.takes_back()?;
     }
     let sampler = Box::new(request.sampler()?);
     let logprobs = request.logprobs;

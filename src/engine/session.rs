@@ -2,7 +2,7 @@
 
 use super::chain::Chain;
 use super::error::{Error, Place, at};
-use super::generate::{Ended, Generating, Output, Piece, Prompt, Request};
+use super::generate::{Ended, Generating, Guess, Output, Piece, Prompt, Request};
 use super::options::SessionOptions;
 use super::score::{Pooled, Pooling, Score};
 use super::state::State;
@@ -113,7 +113,7 @@ impl Session {
     /// Loads a smaller model that guesses ahead where a request asks for it ([`Guess::Draft`](super::Guess)). It changes no
     /// token; it saves time where it is often right and much faster.
     ///
-    /// Errors: as [`Model::session`].
+    /// Errors: as [`Model::session`]; of the two models one is recurrent.
     pub fn set_draft(&mut self, model: &Model, device: Device) -> Result<(), Error> {
         let options = SessionOptions {
             context: self.context.min(model.context()),
@@ -126,7 +126,30 @@ impl Session {
             head: Head::Logits,
             ..self.options
         };
-        self.draft = Some(Draft::new(Session::new(model, device, options, |_| {})?.inner));
+        self.takes_back()?;
+        let draft = Session::new(model, device, options, |_| {})?;
+        draft.takes_back()?;
+        self.draft = Some(Draft::new(draft.inner));
+        Ok(())
+    }
+
+    /// Whether tokens can be taken back, as wrong guesses are.
+    pub(super) fn takes_back(&self) -> Result<(), Error> {
+        if self.inner.is_recurrent() {
+            return Err(Error::options(
+                "tokens are not guessed where a model is recurrent: it has no state from before a wrong guess".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether what is in the cache is all there is of a sequence.
+    fn is_saved(&self) -> Result<(), Error> {
+        if self.inner.is_recurrent() {
+            return Err(Error::options(
+                "sequences of a recurrent model are not saved: its states are no positions".into(),
+            ));
+        }
         Ok(())
     }
 
@@ -140,6 +163,7 @@ impl Session {
 
     /// Of the tokens in the cache, so many.
     fn save_first(&mut self, tokens: usize, out: impl Write) -> Result<usize, Error> {
+        self.is_saved()?;
         let n = tokens / RECENT_CHUNK * RECENT_CHUNK;
         let fingerprint = self.fingerprint()?;
         if n == 0 || n < self.state.floor {
@@ -156,6 +180,7 @@ impl Session {
     /// Errors: [`Error::Options`] where it is damaged, of another version, another model or other options, or longer than
     /// the context; those of reading and of the device.
     pub fn restore(&mut self, from: impl Read + Seek) -> Result<usize, Error> {
+        self.is_saved()?;
         let fingerprint = self.fingerprint()?;
         let mut saved = Saved::open(from, &fingerprint, self.inner.built()).map_err(at(Place::Options))?;
         let n = saved.ids().len();
@@ -181,6 +206,7 @@ impl Session {
         pool: Option<&mut Pool>,
         out: impl Write,
     ) -> Result<usize, Error> {
+        self.is_saved()?;
         let (ids, fingerprint) = (self.ids(prompt, true, false)?, self.fingerprint()?);
         let Some(pool) = pool else {
             let same = self.state.seen.iter().zip(&ids).take_while(|(a, b)| a == b).count();
@@ -201,6 +227,7 @@ impl Session {
 
     /// Takes up what was saved, as chunks of a pool that are kept.
     pub(super) fn restore_to(&mut self, pool: &mut Pool, from: impl Read + Seek) -> Result<usize, Error> {
+        self.is_saved()?;
         let fingerprint = self.fingerprint()?;
         let mut saved = Saved::open(from, &fingerprint, self.inner.built()).map_err(at(Place::Options))?;
         let n = saved.ids().len();
@@ -268,12 +295,15 @@ impl Session {
     /// Begins to generate: tokens come from an iterator that blocks, or from a stream
     /// ([`Generating::into_stream`]). Dropping it ends the text.
     ///
-    /// Errors: as [`Session::generate`]; those of the device come with the tokens.
+    /// Errors: as [`Session::generate`], and guesses of a recurrent model; those of the device come with the tokens.
     pub fn stream(&mut self, request: impl Into<Request>) -> Result<Generating<'_>, Error> {
         let request = request.into();
         self.gives(Head::Logits)?;
         let ids = self.ids(&request.prompt, request.bos, request.special)?;
         request.check(ids.len())?;
+        if request.guess != Guess::Off {
+            self.takes_back()?;
+        }
         let chain = self.chain(&request, &ids)?;
         let kept = self.keep(&ids[..request.prompt_logprobs.unwrap_or(ids.len())]);
         let ubatch = self.options.ubatch.max(1);
@@ -407,9 +437,18 @@ impl Session {
     }
 
     /// Goes back to where the cache still holds what a sequence begins with; how many tokens that are. At least its last
-    /// token is left, for its logits, and whole chunks are kept, since the copy of recent positions holds no older ones.
+    /// token is left, for its logits, and whole chunks are kept, since the copy of recent positions holds no older ones. A
+    /// recurrent model goes on from the whole sequence before, or begins anew.
     fn keep(&mut self, ids: &[u32]) -> usize {
         let same = self.state.seen.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        if self.inner.is_recurrent() {
+            let goes_on = same == self.state.seen.len() && same == self.inner.pos() && same < ids.len();
+            if !goes_on {
+                self.state.seen.clear();
+                self.inner.reset();
+            }
+            return self.state.seen.len();
+        }
         let kept = same.min(ids.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
         let kept = if kept < self.state.floor { 0 } else { kept };
         if kept == 0 {

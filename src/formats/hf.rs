@@ -353,8 +353,9 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             (WeightFiles { tensors, index, ..weights }, encoders::config(config, said))
         } else if let Some(text) = text_part::config(&config) {
             let tensors = text_part::tensors(weights.tensors);
+            let (tensors, stacks) = stacks::gather(tensors, &weights.sources)?;
             let index = super::unique(&tensors, &weights.sources)?;
-            (WeightFiles { tensors, index, ..weights }, text)
+            (WeightFiles { tensors, stacks, index, ..weights }, text)
         } else {
             let (tensors, stacks) = stacks::gather(weights.tensors, &weights.sources)?;
             let index = super::unique(&tensors, &weights.sources)?;

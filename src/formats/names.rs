@@ -52,9 +52,28 @@ const NORMS_AFTER: [(&[&str], Names); 7] = [
     ),
 ];
 
-/// Names that only architectures with experts have, and those of them that mean something else elsewhere; they go before
+/// Names that only architectures with experts have, or with gated delta nets, and those of them that mean something else elsewhere; they go before
 /// [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 5] = [
+const EXPERTS: [(&[&str], Names); 6] = [
+    (
+        &["qwen35", "qwen35moe", "qwen3next"],
+        &[
+            // the norm before the feed-forward
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("linear_attn.in_proj_qkv", "attn_qkv"),
+            ("linear_attn.in_proj_z", "attn_gate"),
+            ("linear_attn.in_proj_b", "ssm_beta"),
+            ("linear_attn.in_proj_a", "ssm_alpha"),
+            ("linear_attn.in_proj_qkvz", "ssm_in"),
+            ("linear_attn.in_proj_ba", "ssm_ba"),
+            ("linear_attn.conv1d", "ssm_conv1d"),
+            // as `stacks` calls them
+            ("linear_attn.dt", "ssm_dt"),
+            ("linear_attn.A_log", "ssm_a"),
+            ("linear_attn.norm", "ssm_norm"),
+            ("linear_attn.out_proj", "ssm_out"),
+        ],
+    ),
     (
         &["llama"],
         &[
@@ -100,7 +119,7 @@ const EXPERTS: [(&[&str], Names); 5] = [
         ],
     ),
     (
-        &["qwen2moe", "qwen3moe", "glm4moe"],
+        &["qwen2moe", "qwen3moe", "glm4moe", "qwen35moe", "qwen3next"],
         &[
             ("mlp.gate", "ffn_gate_inp"),
             ("mlp.experts.gate_proj", "ffn_gate_exps"),
@@ -289,6 +308,9 @@ mod tests {
             "qwen3moe",
             "granitemoe",
             "glm4moe",
+            "qwen35",
+            "qwen35moe",
+            "qwen3next",
         ] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {

@@ -67,11 +67,17 @@ pub enum Arch {
     Gpt2,
     /// layer norms, side by side, gelu without a gate; the larger form with two norms
     Falcon,
+    /// as Qwen3 with attention behind a gate, a quarter of a head rotated; three layers in four are gated delta nets
+    Qwen35,
+    /// the same with experts, and one that all tokens meet behind a gate
+    Qwen35Moe,
+    /// the same, its heads of values in another order
+    Qwen3Next,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 24] = [
+    pub const ALL: [Arch; 27] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -96,6 +102,9 @@ impl Arch {
         Arch::Phi2,
         Arch::Gpt2,
         Arch::Falcon,
+        Arch::Qwen35,
+        Arch::Qwen35Moe,
+        Arch::Qwen3Next,
     ];
 
     /// GGUF's architecture.
@@ -125,6 +134,9 @@ impl Arch {
             Arch::Phi2 => "phi2",
             Arch::Gpt2 => "gpt2",
             Arch::Falcon => "falcon",
+            Arch::Qwen35 => "qwen35",
+            Arch::Qwen35Moe => "qwen35moe",
+            Arch::Qwen3Next => "qwen3next",
         }
     }
 
@@ -143,11 +155,16 @@ impl Arch {
         matches!(self, Arch::ChatGlm | Arch::Glm4 | Arch::Glm4Moe)
     }
 
+    /// Whether three layers in four are recurrent.
+    pub fn is_hybrid(self) -> bool {
+        matches!(self, Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next)
+    }
+
     /// Rotated elements of a head.
     pub fn n_rot(self, head_dim: u32) -> u32 {
         match self {
             Arch::ChatGlm | Arch::Glm4 => head_dim / 2,
-            Arch::StableLm => head_dim / 4,
+            Arch::StableLm | Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => head_dim / 4,
             Arch::Phi2 => head_dim * 2 / 5,
             _ => head_dim,
         }
@@ -186,7 +203,11 @@ impl Arch {
 
     /// The name of the norm before the feed-forward.
     fn ffn_norm(self) -> &'static str {
-        if matches!(self, Arch::Glm4Moe | Arch::GptOss) { "post_attention_norm.weight" } else { "ffn_norm.weight" }
+        if self.is_hybrid() || matches!(self, Arch::Glm4Moe | Arch::GptOss) {
+            "post_attention_norm.weight"
+        } else {
+            "ffn_norm.weight"
+        }
     }
 
     /// The RoPE base of made-up checkpoints.
@@ -241,6 +262,22 @@ impl Experts {
     pub const NONE: Experts = Experts { count: 0, used: 0, width: 0, shared: 0, dense: 0 };
 }
 
+/// The heads of recurrent layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// of queries and of keys; 0: no layer is recurrent
+    pub key_heads: u32,
+    /// of values
+    pub heads: u32,
+    /// elements of each
+    pub size: u32,
+}
+
+impl Delta {
+    /// Of a model without.
+    pub const NONE: Delta = Delta { key_heads: 0, heads: 0, size: 0 };
+}
+
 /// The shape of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -270,6 +307,8 @@ pub struct Shape {
     pub window: u32,
     /// instead of the feed-forward
     pub experts: Experts,
+    /// of recurrent layers
+    pub delta: Delta,
     /// the form of the family's larger models, where that is another
     pub larger: bool,
 }
@@ -295,15 +334,16 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
         tied,
         window: 0,
         experts: Experts::NONE,
+        delta: Delta::NONE,
         larger: false,
     }
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 37] = [
+pub const SHAPES: [Shape; 41] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -367,12 +407,36 @@ pub const SHAPES: [Shape; 37] = [
     shape("phi2-2.7b", Arch::Phi2, [2560, 32, 10_240, 32, 32, 51_200, 2048], false),
     shape("gpt2-124m", Arch::Gpt2, [768, 12, 3072, 12, 12, 50_257, 1024], true),
     shape("falcon-7b", Arch::Falcon, [4544, 32, 18_176, 71, 1, 65_024, 2048], true),
+    hybrid(shape("qwen35-tiny", Arch::Qwen35, [256, 4, 512, 4, 2, 512, 512], false), 64, [2, 4, 64]),
+    hybrid(shape("qwen35-9b", Arch::Qwen35, [4096, 32, 12_288, 16, 4, 248_320, 32_768], false), 256, [16, 32, 128]),
+    hybrid(
+        mixture(
+            shape("qwen35moe-35b", Arch::Qwen35Moe, [2048, 40, 512, 16, 2, 248_320, 32_768], false),
+            [256, 8, 512, 512, 0],
+        ),
+        256,
+        [16, 32, 128],
+    ),
+    hybrid(
+        mixture(
+            shape("qwen3next-80b", Arch::Qwen3Next, [2048, 48, 5632, 16, 2, 151_936, 32_768], false),
+            [512, 10, 512, 512, 0],
+        ),
+        256,
+        [16, 32, 128],
+    ),
 ];
 
 /// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
 const fn mixture(shape: Shape, sizes: [u32; 5]) -> Shape {
     let [count, used, width, shared, dense] = sizes;
     Shape { experts: Experts { count, used, width, shared, dense }, ..shape }
+}
+
+/// The same with recurrent layers: heads of attention of so many elements, and theirs.
+const fn hybrid(shape: Shape, head_dim: u32, sizes: [u32; 3]) -> Shape {
+    let [key_heads, heads, size] = sizes;
+    Shape { head_dim, delta: Delta { key_heads, heads, size }, ..shape }
 }
 
 /// What a tensor is: its type and the mean of its noise follow from it.
@@ -390,17 +454,23 @@ pub enum Role {
     Norm,
     /// one dimension, around 0
     Bias,
+    /// one dimension, all below 0: how fast a recurrent state fades
+    Decay,
 }
 
 impl Role {
     /// What the weights lie around.
     pub fn mean(self) -> f32 {
-        if self == Role::Norm { 1.0 } else { 0.0 }
+        match self {
+            Role::Norm => 1.0,
+            Role::Decay => -0.3,
+            _ => 0.0,
+        }
     }
 
     /// Whether it is a vector, or several of them.
     pub fn is_vector(self) -> bool {
-        matches!(self, Role::Norm | Role::Bias)
+        matches!(self, Role::Norm | Role::Bias | Role::Decay)
     }
 }
 
@@ -429,6 +499,11 @@ impl Tensor {
 }
 
 impl Shape {
+    /// Whether a layer is recurrent.
+    pub fn is_recurrent(&self, layer: u32) -> bool {
+        self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4)
+    }
+
     /// Every tensor in the order of a GGUF file.
     pub fn tensors(&self) -> Vec<Tensor> {
         let [dim, ffn, vocab] = [self.dim, self.ffn, self.vocab].map(u64::from);
@@ -458,12 +533,16 @@ impl Shape {
                 add(b("attn_norm_2.weight"), 1, dim, 0.1, Role::Norm);
                 add(b("attn_norm_2.bias"), 1, dim, 0.2, Role::Bias);
             }
-            if self.arch.has_fused_qkv() {
+            if self.is_recurrent(i) {
+                self.delta_tensors(i, &mut add);
+            } else if self.arch.has_fused_qkv() {
                 add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
                 // so that scores meet their cap
                 let sharp = if self.arch == Arch::Gemma2 { 10.0 } else { 1.0 };
-                add(b("attn_q.weight"), q, dim, sharp * root(dim), Role::Plain);
+                // with as many rows of gates between those of the heads
+                let turns = if self.arch.is_hybrid() { 2 } else { 1 };
+                add(b("attn_q.weight"), turns * q, dim, sharp * root(dim), Role::Plain);
                 add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
                 add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
             }
@@ -482,6 +561,7 @@ impl Shape {
             let normed = match self.arch {
                 Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
                 Arch::Olmo2 => Some((q, kv)),
+                arch if arch.is_hybrid() && !self.is_recurrent(i) => Some((head, head)),
                 _ => None,
             };
             if let Some((q, k)) = normed {
@@ -492,7 +572,9 @@ impl Shape {
                 add(b("attn_q_norm.weight"), self.heads.into(), head, 0.3, Role::Norm);
                 add(b("attn_k_norm.weight"), self.kv_heads.into(), head, 0.3, Role::Norm);
             }
-            add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
+            if !self.is_recurrent(i) {
+                add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
+            }
             if self.arch.has_biases() || self.arch == Arch::GptOss {
                 add(b("attn_output.bias"), 1, dim, 0.1, Role::Bias);
             }
@@ -548,6 +630,30 @@ impl Shape {
         list
     }
 
+    /// A recurrent layer's projections, convolution, gates, norm and output. `add` as for [`Shape::expert_tensors`].
+    fn delta_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let [dim, keys, heads, size] =
+            [self.dim, self.delta.key_heads, self.delta.heads, self.delta.size].map(u64::from);
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        let b = |part: &str| format!("blk.{i}.{part}");
+        let (channels, values) = ((2 * keys + heads) * size, heads * size);
+        add(b("attn_qkv.weight"), channels, dim, root(dim), Role::Raised(i));
+        add(b("attn_gate.weight"), values, dim, root(dim), Role::Plain);
+        if self.arch == Arch::Qwen3Next {
+            add(b("ssm_ba.weight"), 2 * heads, dim, root(dim), Role::Plain);
+        } else {
+            add(b("ssm_beta.weight"), heads, dim, root(dim), Role::Plain);
+            add(b("ssm_alpha.weight"), heads, dim, root(dim), Role::Plain);
+        }
+        add(b("ssm_conv1d.weight"), channels, 4, 0.6, Role::Router);
+        // most of a state stays from token to token
+        add(b("ssm_dt.bias"), 1, heads, 1.0, Role::Bias);
+        add(b("ssm_a"), 1, heads, 0.06, Role::Decay);
+        add(b("ssm_norm.weight"), 1, size, 0.2, Role::Norm);
+        let residual = root(2 * u64::from(self.layers));
+        add(b("ssm_out.weight"), dim, values, residual * root(values), Role::Plain);
+    }
+
     /// A layer's router, experts, and the expert that all tokens meet. `add` takes name, rows, columns, deviation and role.
     fn expert_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let (dim, root) = (u64::from(self.dim), |n: u64| 1.0 / (n as f64).sqrt());
@@ -572,7 +678,7 @@ impl Shape {
             add(b("ffn_down_exps.bias"), n, dim, 0.1, Role::Bias);
         }
         if shared > 0 {
-            if self.arch == Arch::Qwen2Moe {
+            if self.arch == Arch::Qwen2Moe || self.arch.is_hybrid() {
                 add(b("ffn_gate_inp_shexp.weight"), 1, dim, root(dim), Role::Router);
             }
             add(b("ffn_gate_shexp.weight"), shared, dim, root(dim), Role::Plain);
@@ -603,6 +709,25 @@ impl Shape {
             list.push(("expert_shared_feed_forward_length", Value::U32(e.shared)));
         }
         list
+    }
+}
+
+impl Shape {
+    /// GGUF's keys about recurrent layers, without the architecture.
+    pub fn delta_keys(&self) -> Vec<(&'static str, Value)> {
+        let d = self.delta;
+        if d.key_heads == 0 {
+            return vec![];
+        }
+        let sizes = [
+            ("ssm.conv_kernel", 4),
+            ("ssm.state_size", d.size),
+            ("ssm.group_count", d.key_heads),
+            ("ssm.time_step_rank", d.heads),
+            ("ssm.inner_size", d.heads * d.size),
+            ("full_attention_interval", 4),
+        ];
+        sizes.map(|(key, v)| (key, Value::U32(v))).to_vec()
     }
 }
 
@@ -639,7 +764,7 @@ impl Mix {
     /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
-            Role::Norm | Role::Bias | Role::Router => return BlockType::F32,
+            Role::Norm | Role::Bias | Role::Decay | Role::Router => return BlockType::F32,
             Role::Output
                 if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q2_k" | "q3_k") =>
             {
@@ -745,6 +870,7 @@ impl Synthetic {
             Arch::Cohere2 => (5e4, 1e-5),
             Arch::CommandR => (8e6, 1e-5),
             Arch::StableLm | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => (1e4, 1e-5),
+            Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => (1e7, 1e-6),
         };
         let arch = s.arch.name();
         let mut m = Meta::default();
@@ -756,7 +882,7 @@ impl Synthetic {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
         }
-        s.expert_keys().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), v.clone()));
+        s.expert_keys().iter().chain(&s.delta_keys()).for_each(|(key, v)| put(&format!("{arch}.{key}"), v.clone()));
         s.arch.scales().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::F32(*v)));
         if s.window > 0 {
             put(&format!("{arch}.attention.sliding_window"), Value::U32(s.window));

@@ -1,8 +1,8 @@
-//! The text model of a directory that has a model of images beside it, as those of Gemma 3 from 4B on have.
+//! The text model of a directory that has a model of images beside it, as those of Gemma 3 from 4B on and of Qwen3.5 have.
 //!
 //! `config.json` keeps what belongs to the text in `text_config`; its tensors are named `language_model.model.…` and
 //! `language_model.lm_head.…`, or `model.language_model.…` as transformers writes them since version 5. Those of the images
-//! (`vision_tower`, `multi_modal_projector`) are left out. What is left looks like a directory of the text alone.
+//! (`vision_tower`, `multi_modal_projector`, `visual`) are left out. What is left looks like a directory of the text alone.
 
 use super::Tensor;
 use serde_json::Value;
@@ -12,7 +12,11 @@ const TEXT: [(&str, &str); 3] =
     [("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model.")];
 
 /// What those of the images begin with.
-const IMAGES: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
+const IMAGES: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "visual."];
+
+/// `model_type` of the whole, and that of its text.
+const MODELS: [(&str, &str); 3] =
+    [("gemma3", "gemma3_text"), ("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text")];
 
 /// Fields of the whole model that its text may go by.
 const SHARED: [&str; 6] =
@@ -20,11 +24,9 @@ const SHARED: [&str; 6] =
 
 /// The config of the text, where the directory is one of these.
 pub(super) fn config(whole: &Value) -> Option<Value> {
-    if whole["model_type"] != "gemma3" {
-        return None;
-    }
+    let (_, own) = MODELS.iter().find(|(name, _)| whole["model_type"] == *name)?;
     let mut text = whole["text_config"].as_object()?.clone();
-    text.entry("model_type").or_insert("gemma3_text".into());
+    text.entry("model_type").or_insert((*own).into());
     for key in SHARED {
         if let (Some(value), false) = (whole.get(key), text.contains_key(key)) {
             text.insert(key.into(), value.clone());
@@ -60,6 +62,7 @@ mod tests {
             ("language_model.lm_head.weight", Some("lm_head.weight")),
             ("lm_head.weight", Some("lm_head.weight")),
             ("vision_tower.vision_model.post_layernorm.bias", None),
+            ("model.visual.blocks.0.attn.qkv.weight", None),
             ("model.multi_modal_projector.mm_soft_emb_norm.weight", None),
             ("audio_tower.x", Some("audio_tower.x")),
         ] {

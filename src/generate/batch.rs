@@ -7,6 +7,7 @@ use super::session::Session;
 #[cfg(doc)]
 use super::session::finite;
 use crate::ops::places::{self, CHUNK, GONE, TABLES, TOKEN, Touches};
+use crate::ops::strands::{self, STRAND};
 use crate::record::Scattered;
 use anyhow::ensure;
 
@@ -55,7 +56,7 @@ impl Session<'_> {
         ensure!(n > 0 && n <= plan.max_tokens, "{n} tokens in a step of at most {}", plan.max_tokens);
         ensure!(n_out <= plan.max_out, "{n_out} rows of logits in a step of at most {}", plan.max_out);
         let room = plan.placing.map_or(0, |p| plan.buffers[p.buffer].words);
-        let whole = self.feeds_whole();
+        let (whole, recurrent) = (self.feeds_whole(), self.is_recurrent());
         let (tables, step) = self.writing();
         let [(_, ids), ropes @ ..] = &mut step.inputs[..] else { unreachable!("ids and the tables of angles") };
         let scattered = step.scattered.get_or_insert_with(Scattered::default);
@@ -102,10 +103,31 @@ impl Session<'_> {
             seen.extend_from_slice(words);
             places::see_all(n, seen, |t| lasts[t]);
         }
+        scattered.strands = parts.len();
+        if let (true, Some((_, words))) = (recurrent, ropes.last_mut()) {
+            put_strands(parts, n - n_out, words);
+        }
         (step.n_tokens, step.out_first, step.n_out) = (n, n - n_out, n_out);
         (step.select, step.follow) = (0, None);
         Ok(())
     }
+}
+
+/// The words of the parts' strands, in a step whose first `unwanted` tokens are those without rows.
+fn put_strands(parts: &[Part<'_>], unwanted: usize, words: &mut Vec<u32>) {
+    let mut at = parts.len() * STRAND;
+    for part in parts {
+        let [source, target] = part.sequence.slots();
+        words.extend([at as u32, part.ids.len() as u32, source, target]);
+        at += part.ids.len();
+    }
+    let (mut before, mut wanted) = (0, unwanted);
+    for part in parts {
+        let first = part.ids.len() - part.rows;
+        words.extend((before..before + first).chain(wanted..wanted + part.rows).map(|t| t as u32));
+        (before, wanted) = (before + first, wanted + part.rows);
+    }
+    debug_assert_eq!(words.len(), strands::words(before + wanted - unwanted, parts.len()));
 }
 
 /// No chunks.

@@ -41,7 +41,7 @@ pub enum SessionError {
     #[error(
         "{} of memory are needed (weights {}, cache {}{}, work {}), {} are available; use a smaller context, a smaller cache \
          type, fewer tokens at once or a smaller model",
-        gib(.weights + .cache + .recent + .work), gib(*.weights), gib(*.cache), copy(*.recent), gib(*.work), gib(*.free)
+        gib(.weights + .cache + .recent + .states + .work), gib(*.weights), gib(*.cache), besides(*.recent, *.states), gib(*.work), gib(*.free)
     )]
     Memory {
         /// bytes of weights
@@ -50,6 +50,8 @@ pub enum SessionError {
         cache: u64,
         /// bytes of the f16 copy of recent positions
         recent: u64,
+        /// bytes of what recurrent layers remember
+        states: u64,
         /// all other bytes
         work: u64,
         /// bytes there are
@@ -61,6 +63,8 @@ fn gib(bytes: u64) -> String {
     format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-fn copy(bytes: u64) -> String {
-    if bytes > 0 { format!(", f16 copy of recent positions {}", gib(bytes)) } else { String::new() }
+/// What a cache may have beside its pages, where it has some.
+fn besides(recent: u64, states: u64) -> String {
+    let part = |what: &str, bytes: u64| if bytes > 0 { format!(", {what} {}", gib(bytes)) } else { String::new() };
+    part("f16 copy of recent positions", recent) + &part("states of recurrent layers", states)
 }

@@ -54,10 +54,10 @@ impl<'s, 'd> Generation<'s, 'd> {
     }
 
     /// Guesses tokens and checks several in a step, which changes none of them. All logits are read then. Does nothing where
-    /// a step has no room for a guess, or none for its rows of logits.
+    /// a step has no room for a guess, or none for its rows of logits. Not of a recurrent model, which takes no token back.
     pub fn speculate(&mut self, guesser: Guesser<'s>) {
         let plan = &self.session.built().plan;
-        if plan.max_tokens > 1 && plan.max_out > 1 {
+        if plan.max_tokens > 1 && plan.max_out > 1 && plan.strands.is_none() {
             (self.guesser, self.k, self.ahead) = (Some(guesser), None, false);
         }
     }

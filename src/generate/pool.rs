@@ -7,6 +7,7 @@
 
 use crate::models::Built;
 use crate::ops::places::{CHUNK, GONE, TABLES};
+use crate::ops::strands;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -30,6 +31,9 @@ pub struct Sequence {
     /// chunks of the ring: (chunk of the sequence, chunk of the ring); between steps that of the last position, while it is
     /// not the last of its chunk
     recent: Vec<(usize, u32)>,
+    /// of a recurrent model: which of the states is its own, and whether it lies in the second of its slots
+    state: Option<u32>,
+    second: bool,
     /// that of the last full chunk, and the tokens after it
     key: Key,
     tail: Vec<u32>,
@@ -49,6 +53,11 @@ impl Sequence {
     /// By table, which chunk of the pool each of the sequence's chunks is.
     pub fn chunks(&self, table: usize) -> &[u32] {
         &self.chunks[table]
+    }
+
+    /// The slots its next step reads and writes (`ops::strands`).
+    pub(super) fn slots(&self) -> [u32; 2] {
+        strands::of_sequence(self.state.unwrap_or_default() as usize, self.second, self.len > 0)
     }
 
     /// Where the f16 copy of a chunk's positions lies.
@@ -134,6 +143,9 @@ pub struct Pool {
     window: usize,
     /// chunks of the ring nobody has; `None`: there is no ring
     ring: Option<Vec<u32>>,
+    /// states nobody has; `None`: the model is not recurrent. Of one that is, nothing is kept: a state is that of a whole
+    /// sequence, and nobody can begin with a part of it.
+    states: Option<Vec<u32>>,
     kept: HashMap<Key, Kept>,
     by_use: BTreeMap<u64, Key>,
     clock: u64,
@@ -162,6 +174,7 @@ impl Pool {
             tables: std::array::from_fn(|t| Chunks::new(&built.pages[t])),
             window: built.window,
             ring: (ring > 0).then(|| (0..ring as u32).rev().collect()),
+            states: built.strands.map(|_| (0..built.sequences as u32).rev().collect()),
             kept: HashMap::new(),
             by_use: BTreeMap::new(),
             clock: 0,
@@ -231,6 +244,9 @@ impl Pool {
     /// Errors: there are none left, even of those that are kept; the sequence has what it had.
     pub fn reserve(&mut self, sequence: &mut Sequence, n: usize) -> Result<(), Full> {
         self.hold(sequence, n)?;
+        if let (Some(free), None) = (&mut self.states, sequence.state) {
+            sequence.state = Some(free.pop().ok_or(Full)?);
+        }
         let end = (sequence.len + n).div_ceil(CHUNK);
         if let Some(free) = &mut self.ring {
             for chunk in sequence.len / CHUNK..end {
@@ -290,6 +306,8 @@ impl Pool {
     /// Counts tokens as cached that a step has written, keeps chunks that are full now, and gives back what no query of the
     /// sequence sees any more.
     pub fn written(&mut self, sequence: &mut Sequence, ids: &[u32]) {
+        // a step of it is done
+        sequence.second ^= !ids.is_empty();
         // once, whatever is to come
         sequence.tail.reserve(CHUNK - sequence.tail.len());
         for &id in ids {
@@ -324,6 +342,9 @@ impl Pool {
     /// Keeps the last full chunk of a sequence.
     fn keep(&mut self, sequence: &Sequence) {
         let at = sequence.len / CHUNK - 1;
+        if self.states.is_some() {
+            return;
+        }
         if self.kept.contains_key(&sequence.key) {
             return self.touch(&sequence.key);
         }
@@ -368,6 +389,14 @@ impl Pool {
         if let Some(free) = &mut self.ring {
             free.extend(sequence.recent.into_iter().map(|r| r.1));
         }
+        if let Some(free) = &mut self.states {
+            free.extend(sequence.state);
+        }
+    }
+
+    /// Whether a sequence may begin with what another has computed.
+    pub fn shares(&self) -> bool {
+        self.states.is_none()
     }
 
     /// Keeps nothing any more: what is in the cache is about to be written over.

@@ -4,7 +4,7 @@ use super::error::SessionError;
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
 use crate::models::{self, Built, Head, Hyper, PlanOptions, RopeTable, Weights};
-use crate::ops::places;
+use crate::ops::{places, strands};
 use crate::record::{Best, Command, Device, Plan, Role, Step};
 use anyhow::{Context, ensure};
 use std::collections::VecDeque;
@@ -58,6 +58,8 @@ pub struct Session<'d> {
     /// as many as the step has inputs for, after the ids
     tables: Vec<RopeTable>,
     pos: usize,
+    /// how many times the states of recurrent layers have changed places, modulo the number of places
+    turn: usize,
     vocab: usize,
     step: Step,
     logits: Vec<f32>,
@@ -122,7 +124,12 @@ impl<'d> Session<'d> {
         check_cache(hyper, &plan, options.memory)?;
         let mut built = models::build_paged(container, hyper, &plan, page)?;
         let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
-        for id in [&mut built.ids, &mut built.rope].into_iter().chain(&mut built.local_rope).chain(&mut built.seen) {
+        for id in [&mut built.ids, &mut built.rope]
+            .into_iter()
+            .chain(&mut built.local_rope)
+            .chain(&mut built.seen)
+            .chain(&mut built.strands)
+        {
             *id = map[*id].expect("inputs stay");
         }
         for id in built.layers.iter_mut().flat_map(|l| l.pages.iter_mut().flatten()) {
@@ -132,11 +139,11 @@ impl<'d> Session<'d> {
         let tables = models::rope_tables(container, hyper, built.n_ctx)?;
         let mut weights = Weights::new(container, progress).until(device.stop());
         device.load(built.plan.clone(), &mut weights).await?;
-        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).chain(built.seen);
+        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).chain(built.seen).chain(built.strands);
         let inputs = inputs.map(|id| (id, vec![])).collect();
         let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
-        Ok(Session { device: held, built, tables, pos: 0, vocab, step, logits, under_way, select: 0 })
+        Ok(Session { device: held, built, tables, pos: 0, turn: 0, vocab, step, logits, under_way, select: 0 })
     }
 
     /// Positions the cache holds.
@@ -167,6 +174,12 @@ impl<'d> Session<'d> {
     /// Whether every token of a text sees all of it, so that a text is fed whole, in one step.
     pub fn feeds_whole(&self) -> bool {
         self.built.seen.is_some()
+    }
+
+    /// Whether some layers are recurrent: what they remember is that of the last token fed, and there is no way back but to
+    /// the start.
+    pub fn is_recurrent(&self) -> bool {
+        self.built.strands.is_some()
     }
 
     /// Words of a row of what a step gives: as many as there are logits, unless the plan gives something else.
@@ -230,6 +243,11 @@ impl<'d> Session<'d> {
         for (table, (_, words)) in self.tables.iter().zip(&mut step.inputs[1..]) {
             table.words(pos, n, words);
         }
+        if let (true, Some((_, words))) = (self.built.strands.is_some(), step.inputs.last_mut()) {
+            // every step under way goes on from the one before it
+            let turn = self.turn + self.under_way.len();
+            strands::in_order(n, strands::of_session(turn, pos > 0), words);
+        }
         if let (true, Some((_, words))) = (self.built.seen.is_some(), step.inputs.last_mut()) {
             places::in_order(pos, n, 0, words);
             places::see_all(n, words, |_| (pos + n - 1) as u32);
@@ -239,14 +257,17 @@ impl<'d> Session<'d> {
 
     /// Marks `n` tokens as seen, after their step was run command by command. Where the plan has an f16 copy of recent
     /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins. After a text of an
-    /// encoder the next one begins.
+    /// encoder the next one begins. Of a recurrent model the tokens are those of one step, and nothing else goes back or ahead.
     pub fn advance(&mut self, n: usize) {
+        self.turn = (self.turn + 1) % strands::TURNS;
         self.pos += if self.feeds_whole() { 0 } else { n };
     }
 
     /// Takes the last `n` tokens back, which were fed in one step. They are written again before anything reads them, as
-    /// in [`Session::settle`]; in the ring they took no chunk's place that goes on.
+    /// in [`Session::settle`]; in the ring they took no chunk's place that goes on. Not for a recurrent model, which has no
+    /// state from between the tokens of a step.
     pub fn take_back(&mut self, n: usize) {
+        debug_assert!(!self.is_recurrent() || n == 0);
         self.pos -= n;
     }
 
@@ -301,7 +322,8 @@ impl<'d> Session<'d> {
 
     /// How many steps that select may be under way at once; 0: the device, or the plan, does not select.
     pub fn ahead(&self) -> usize {
-        self.device.get().ahead()
+        let most = if self.is_recurrent() { strands::TURNS - 1 } else { usize::MAX };
+        self.device.get().ahead().min(most)
     }
 
     /// Steps under way.
@@ -328,7 +350,7 @@ impl<'d> Session<'d> {
     ///
     /// Errors: those of the device; nothing is under way, or all the device takes; no room in the context.
     pub async fn follow(&mut self) -> anyhow::Result<()> {
-        let (n, most) = (self.under_way.len(), self.device.get().ahead());
+        let (n, most) = (self.under_way.len(), self.ahead());
         ensure!(n > 0 && n < most, "{n} steps are under way, of {most}: none can follow");
         ensure!(self.room() > 0, "the context of {} is full", self.built.n_ctx);
         let ids = self.built.ids;
@@ -357,13 +379,14 @@ impl<'d> Session<'d> {
         self.device.get_mut().collect(best).await?;
         let first = best.first().context("the device selected nothing")?;
         finite(self.pos + n - 1, &[first.logit])?;
-        self.pos += n;
+        self.advance(n);
         Ok(())
     }
 
     /// Throws away what is under way. Its positions of the cache are written again by the tokens that are fed in its place,
     /// before anything reads them: a query sees no position after its own, and a step writes those it feeds first. The
-    /// f16 ring of recent positions loses nothing either: a position takes the place of one at least a chunk before it.
+    /// f16 ring of recent positions loses nothing either: a position takes the place of one at least a chunk before it. Of a
+    /// recurrent state no step under way writes the slot that the first of them began with, which is where the next one begins.
     pub async fn settle(&mut self) -> anyhow::Result<()> {
         let mut thrown = Vec::new();
         while self.under_way.pop_front().is_some() {
@@ -396,10 +419,10 @@ fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
         plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
     };
     let (weights, cache) = (bytes(Role::is_loaded), bytes(|r| *r == Role::Cache));
-    let recent = bytes(|r| *r == Role::Recent);
+    let (recent, states) = (bytes(|r| *r == Role::Recent), bytes(|r| *r == Role::State));
     let total = bytes(|_| true);
-    let (work, free) = (total - weights - cache - recent, memory.unwrap_or(u64::MAX));
-    ensure!(total <= free, SessionError::Memory { weights, cache, recent, work, free });
+    let (work, free) = (total - weights - cache - recent - states, memory.unwrap_or(u64::MAX));
+    ensure!(total <= free, SessionError::Memory { weights, cache, recent, states, work, free });
     Ok(())
 }
 

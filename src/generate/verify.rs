@@ -225,8 +225,12 @@ pub async fn verify_paged(
         if s.ahead() > 0 && !script.batches.is_empty() {
             // the cache has the prompt; its last chunk is fed again
             let from = (script.prompt.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
+            // a recurrent model has no way back there
+            let from = if s.is_recurrent() { 0 } else { from };
             s.reset();
-            s.advance(from);
+            if from > 0 {
+                s.advance(from);
+            }
             let (ahead, run) = (s.ahead(), selections_of(s, &script.prompt[from..], script.generate).await?);
             report.selections.push(Selection { device: name.clone(), ahead, differs: selected.differ(&run, script) });
             tick();

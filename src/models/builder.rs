@@ -32,9 +32,10 @@ use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::softcap::{self, SoftcapParams};
+use crate::ops::strands;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::top_k::{K_MAX, PAIR, SLICE, TopKParams};
-use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Placing, Plan, Recording, Role, Rows};
+use crate::record::{Args, BufDecl, BufId, Change, Command, Op, Part, Piece, Placing, Plan, Recording, Role, Rows};
 use anyhow::{Context, bail, ensure};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -168,6 +169,10 @@ pub struct Built {
     /// of an encoder, what attention goes by in the place of the plan's `placing`: the same words (`ops::places`), every token
     /// being at the last position of its text, so that it sees all of it
     pub seen: Option<BufId>,
+    /// of a model with recurrent layers, the words of the step's strands (`ops::strands`)
+    pub strands: Option<BufId>,
+    /// sequences that a step may have tokens of
+    pub sequences: usize,
     /// positions a sequence may have: [`positions`] of what was asked for
     pub n_ctx: usize,
     /// by table (`ops::places`), the chunks of each page of the pool of the layers that go by it; none where no layer does
@@ -213,7 +218,7 @@ fn tensor_name(spelling: Spelling, arch: &str, what: &str, layer: Option<usize>,
     let what = match (what, arch) {
         ("ffn_gate_up", _) => "ffn_up",
         // the one norm there, before the feed-forward
-        ("ffn_norm", "glm4moe" | "gpt-oss") => "post_attention_norm",
+        ("ffn_norm", "glm4moe" | "gpt-oss" | "qwen35" | "qwen35moe" | "qwen3next") => "post_attention_norm",
         _ => what,
     };
     let name = match layer {
@@ -277,6 +282,8 @@ pub(super) struct Work {
     pub places: BufId,
     /// the same for attention; of an encoder, with every token at its text's last position
     seen: BufId,
+    /// which tokens are of one sequence, and where its states lie (`ops::strands`)
+    pub strands: BufId,
     /// residual stream: dim
     pub x: BufId,
     /// norm of x: dim
@@ -352,6 +359,37 @@ pub struct Mixture {
     pub share: BufId,
 }
 
+/// Buffers of a step that hybrid layers alone have, `[token][width]` each, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Hybrid {
+    /// attention's gate: heads · head_dim
+    pub attn_gate: BufId,
+    /// queries, keys and values before the convolution: channels
+    pub mixed: BufId,
+    /// gate of what a delta net gives: values
+    pub z: BufId,
+    /// what its gates are made of: 2 · heads
+    pub ba: BufId,
+    /// queries and keys: 2 · keys
+    pub qk: BufId,
+    /// the same with length 1: 2 · keys
+    pub qk_normed: BufId,
+    /// values
+    pub v: BufId,
+    /// beta and gamma: 2 · heads
+    pub gates: BufId,
+    /// what the rule gives: values
+    pub given: BufId,
+    /// its norm: values
+    pub given_normed: BufId,
+    /// silu(z) times that: values
+    pub mid: BufId,
+    /// the same, quantised
+    pub mid_act: BufId,
+    /// the weight of the norm of queries and keys: size
+    pub unit: BufId,
+}
+
 /// Least scale of a channel of a c8 cache (2^-40) and greatest (2^40): quotients and products of stored values by it are
 /// neither subnormal nor infinite.
 const CHANNEL_SCALES: std::ops::RangeInclusive<f32> = SCALE_MIN..=1.0 / SCALE_MIN;
@@ -374,6 +412,8 @@ pub(super) struct Builder<'a> {
     pub work: Work,
     /// buffers of the experts' results, from the first layer on that has any
     pub mixture: Option<Mixture>,
+    /// buffers of hybrid layers, from the first on
+    pub hybrid: Option<Hybrid>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -416,6 +456,7 @@ impl<'a> Builder<'a> {
                 local_rope: 0,
                 places: 0,
                 seen: 0,
+                strands: 0,
                 x: 0,
                 normed: 0,
                 normed_act: 0,
@@ -434,6 +475,7 @@ impl<'a> Builder<'a> {
                 state: 0,
             },
             mixture: None,
+            hybrid: None,
             embed: Matrix { ty: BlockType::F32, input: Input::Floats, k: 0, rows: 0, parts: vec![] },
             quantised: HashMap::new(),
             pages: Pages::default(),
@@ -482,6 +524,9 @@ impl<'a> Builder<'a> {
         self.work.seen = self.work.places;
         if h.family.is_encoder() {
             self.work.seen = self.buffer("seen", t * TOKEN + tables, Role::Input)?;
+        }
+        if h.delta.is_some() {
+            self.work.strands = self.buffer("strands", strands::words(t, o.sequences), Role::Input)?;
         }
         self.work.x = self.scratch("x", t * h.dim)?;
         self.work.normed = self.scratch("normed", t * h.dim)?;
@@ -535,6 +580,10 @@ impl<'a> Builder<'a> {
             self.pages.channels[i] = self.channels(what, cached, ty)?;
         }
         (self.pages.keys, self.pages.values) = (vec![], vec![]);
+        if self.h.delta_of(l).is_some() {
+            self.layers.push(LayerCache::default());
+            return Ok(());
+        }
         self.pages.ranges = self.ranges[self.table(l)].clone();
         for (i, (_, len)) in self.pages.ranges.clone().into_iter().enumerate() {
             let words = (self.h.kv_heads * len * self.cached.0, self.h.kv_heads * len * self.cached.1);
@@ -622,6 +671,7 @@ impl<'a> Builder<'a> {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
             placing: Some(Placing { buffer: self.work.places, ring: self.pages.ring / CHUNK }),
+            strands: h.delta.as_ref().map(|_| self.work.strands),
             logits: Some(rows),
             selected,
             width,
@@ -631,9 +681,23 @@ impl<'a> Builder<'a> {
         let (ids, rope, layers) = (self.work.ids, self.work.rope, self.layers);
         let local_rope = h.local_rope.is_some().then_some(self.work.local_rope);
         let seen = h.family.is_encoder().then_some(self.work.seen);
-        let n_ctx = positions(self.o.n_ctx);
+        let (strands, sequences, n_ctx) = (plan.strands, self.o.sequences, positions(self.o.n_ctx));
         let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
-        Ok(Built { plan, ids, rope, local_rope, seen, n_ctx, pages, window, layers, cache_words, recent_words })
+        Ok(Built {
+            plan,
+            ids,
+            rope,
+            local_rope,
+            seen,
+            strands,
+            sequences,
+            n_ctx,
+            pages,
+            window,
+            layers,
+            cache_words,
+            recent_words,
+        })
     }
 
     /// W · x, `[row][vocab]`, W being the output matrix, or the embedding where the file has none.
@@ -752,7 +816,7 @@ impl<'a> Builder<'a> {
     pub fn vectors(&mut self, what: &str, suffix: &str, [len, count]: [usize; 2]) -> anyhow::Result<BufId> {
         let name = self.name(what, suffix);
         let (tensor, _) = self.claim(&name, &[len, count])?;
-        let part = Part::Vector { first: 0, len: len * count, less_one: false };
+        let part = Part::Vector { first: 0, len: len * count, change: Change::None };
         self.buffer(&name, len * count, Role::Weight(vec![Piece { tensor, part }]))
     }
 
@@ -762,8 +826,8 @@ impl<'a> Builder<'a> {
         let less = self.h.family.norms_less_one() && self.spelling != Spelling::Gguf;
         if let (true, Role::Weight(pieces)) = (less, &mut self.buffers[id].role) {
             for p in pieces {
-                if let Part::Vector { less_one, .. } = &mut p.part {
-                    *less_one = true;
+                if let Part::Vector { change, .. } = &mut p.part {
+                    *change = Change::PlusOne;
                 }
             }
         }
@@ -786,7 +850,7 @@ impl<'a> Builder<'a> {
             *id = self.buffer(
                 &label,
                 len,
-                Role::Weight(vec![Piece { tensor, part: Part::Vector { first, len, less_one: false } }]),
+                Role::Weight(vec![Piece { tensor, part: Part::Vector { first, len, change: Change::None } }]),
             )?;
             first += len;
         }
@@ -823,7 +887,7 @@ impl<'a> Builder<'a> {
         whole: bool,
     ) -> anyhow::Result<Matrix> {
         let (name, ty) = (&self.c.tensors[tensor].name, pack::packed_type(t));
-        let part_rows = self.o.max_binding_words / pack::words_per_row(ty, k) / ROW_BLOCK * ROW_BLOCK;
+        let part_rows = self.rows_bound(ty, k);
         ensure!(
             part_rows > 0,
             PlanError::Binding { what: format!("32 rows of tensor {name}"), limit: self.o.max_binding_words * 4 }
@@ -837,6 +901,11 @@ impl<'a> Builder<'a> {
             parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
         }
         Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows: range.len(), parts })
+    }
+
+    /// Rows of `k` elements that one binding holds, whole blocks of them.
+    pub fn rows_bound(&self, ty: BlockType, k: usize) -> usize {
+        self.o.max_binding_words / pack::words_per_row(ty, k) / ROW_BLOCK * ROW_BLOCK
     }
 
     /// What a matrix of packed type `ty` is multiplied with.
@@ -883,7 +952,7 @@ impl<'a> Builder<'a> {
         let (name, len) = (self.name(what, "weight"), dim * w_rows);
         let flat = self.c.tensor(&name).is_none_or(|t| t.shape.len() < 2);
         let (tensor, _) = if flat { self.claim(&name, &[len])? } else { self.claim(&name, &[dim, w_rows])? };
-        let part = Part::Vector { first: 0, len, less_one: false };
+        let part = Part::Vector { first: 0, len, change: Change::None };
         let w = self.buffer(&name, len, Role::Weight(vec![Piece { tensor, part }]))?;
         let biased = w_rows == 1 && self.h.family.has_norm_bias();
         let b = if biased { self.vector(what, "bias", dim)? } else { w };
@@ -932,13 +1001,13 @@ impl<'a> Builder<'a> {
     /// y = norm(x) · w as the family norms queries and keys, nothing where it does not; w being the tensor `what`, `[head_dim]` or
     /// `[heads][head_dim]`; x, y `[token][heads][head_dim]`.
     pub fn head_norms(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
-        let (dim, t) = (self.h.head_dim, self.o.ubatch);
+        let dim = self.h.head_dim;
         match self.h.family.head_norms() {
             HeadNorms::None if !self.h.family.has_layer_norm() => return Ok(()),
             HeadNorms::Whole => return self.norm_of(what, heads * dim, x, y),
             _ => {}
         }
-        ensure!(t * heads <= MAX_GROUPS, PlanError::Rows { tokens: t, heads, rows: MAX_GROUPS });
+        self.check_rows(heads)?;
         if self.h.family.has_layer_norm() {
             self.layer_norm(what, [dim, heads], x, y)?;
         } else {
@@ -947,6 +1016,29 @@ impl<'a> Builder<'a> {
         if let Some(c) = self.commands.last_mut() {
             c.rows = Rows::Heads(heads as u32);
         }
+        Ok(())
+    }
+
+    /// Refuses steps of more rows than a norm of so many heads of a token takes.
+    fn check_rows(&self, heads: usize) -> anyhow::Result<()> {
+        let tokens = self.o.ubatch;
+        ensure!(tokens * heads <= MAX_GROUPS, PlanError::Rows { tokens, heads, rows: MAX_GROUPS });
+        Ok(())
+    }
+
+    /// As [`Builder::push`], for so many heads of every token.
+    pub fn rows_of_heads(
+        &mut self,
+        label: &str,
+        heads: usize,
+        op: Op,
+        args: Args,
+        binds: Vec<BufId>,
+    ) -> anyhow::Result<()> {
+        self.check_rows(heads)?;
+        self.rows = Rows::Heads(heads as u32);
+        self.push(label, op, args, binds);
+        self.rows = Rows::Tokens;
         Ok(())
     }
 
@@ -985,13 +1077,18 @@ impl<'a> Builder<'a> {
                 n_tokens: 0,
                 k: m.k as u32,
                 rows: rows as u32,
-                digits: if m.input == Input::Groups { self.o.digits as u32 } else { 1 },
+                digits: self.digits_of(m),
                 y_stride: m.rows as u32,
                 y_offset: row0 as u32,
                 residual: 0,
             };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
         }
+    }
+
+    /// Digits of the activations that `m` is multiplied with.
+    pub fn digits_of(&self, m: &Matrix) -> u32 {
+        if m.input == Input::Groups { self.o.digits as u32 } else { 1 }
     }
 
     /// What `m` is multiplied with: x itself, or its blocks `act`, made anew where they are not as `m` asks for.
@@ -1006,7 +1103,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The norms' epsilon; a subnormal one, which some devices read as 0, is 0.
-    fn eps(&self) -> f32 {
+    pub fn eps(&self) -> f32 {
         if self.h.eps.is_subnormal() { 0.0 } else { self.h.eps }
     }
 

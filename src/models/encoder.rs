@@ -16,7 +16,7 @@ use crate::formats::{Container, ContainerKind};
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::gelu::GeluParams;
 use crate::ops::swiglu::SwigluParams;
-use crate::record::{Args, Op, Part, Piece, Role};
+use crate::record::{Args, Change, Op, Part, Piece, Role};
 use anyhow::{Context, bail, ensure};
 
 /// Types of tokens that a file may have rows for; the released ones have 2.
@@ -121,7 +121,7 @@ pub(super) fn embedding(b: &mut Builder) -> anyhow::Result<()> {
         let flat = b.c.tensor(&name).is_some_and(|t| t.shape.len() == 1);
         let shape = [dim, types as usize];
         let (tensor, _) = b.claim(&name, if flat { &shape[..1] } else { &shape })?;
-        let part = Part::Vector { first: 0, len: dim, less_one: false };
+        let part = Part::Vector { first: 0, len: dim, change: Change::None };
         let row = b.buffer(&format!("{name} row 0"), dim, Role::Weight(vec![Piece { tensor, part }]))?;
         let p = AddBiasParams { n_tokens: 0, dim: dim as u32 };
         b.push("token_types", Op::AddBias, Args::AddBias(p), vec![row, x]);

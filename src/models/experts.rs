@@ -264,7 +264,7 @@ impl Builder<'_> {
         self.push("shared_swiglu", Op::Swiglu, Args::Swiglu(p), vec![w.gate, w.up, w.mid]);
         self.quantize("shared_mid_act", &[wd], w.mid, w.mid_act);
         self.linear("shared_down", wd, w.mid, w.mid_act, m.shared);
-        if h.family == Family::Qwen2Moe {
+        if h.family == Family::Qwen2Moe || h.family.is_hybrid() {
             // one row: a GGUF file has it as a vector
             let ws = self.row("ffn_gate_inp_shexp", h.dim)?;
             self.linear("shared_share", &ws, from, w.normed_act, m.share);

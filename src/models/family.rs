@@ -51,6 +51,12 @@ pub enum Family {
     Gpt2,
     /// Falcon
     Falcon,
+    /// Qwen3.5, dense
+    Qwen35,
+    /// Qwen3.5, of experts
+    Qwen35Moe,
+    /// Qwen3-Next
+    Qwen3Next,
     /// BERT: bge, MiniLM, e5
     Bert,
     /// nomic-embed-text
@@ -95,7 +101,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 26] = [
+    pub const ALL: [Family; 29] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -120,6 +126,9 @@ impl Family {
         Family::Phi2,
         Family::Gpt2,
         Family::Falcon,
+        Family::Qwen35,
+        Family::Qwen35Moe,
+        Family::Qwen3Next,
         Family::Bert,
         Family::NomicBert,
     ];
@@ -151,6 +160,9 @@ impl Family {
             Family::Phi2 => "phi2",
             Family::Gpt2 => "gpt2",
             Family::Falcon => "falcon",
+            Family::Qwen35 => "qwen35",
+            Family::Qwen35Moe => "qwen35moe",
+            Family::Qwen3Next => "qwen3next",
             Family::Bert => "bert",
             Family::NomicBert => "nomic-bert",
         }
@@ -173,6 +185,9 @@ impl Family {
             "granitemoeshared" => Some(Family::GraniteMoe),
             "glm4_moe" => Some(Family::Glm4Moe),
             "gpt_oss" => Some(Family::GptOss),
+            "qwen3_5_text" => Some(Family::Qwen35),
+            "qwen3_5_moe_text" => Some(Family::Qwen35Moe),
+            "qwen3_next" => Some(Family::Qwen3Next),
             "nomic_bert" => Some(Family::NomicBert),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
@@ -198,9 +213,15 @@ impl Family {
     pub fn head_norms(self) -> HeadNorms {
         match self {
             Family::Qwen3 | Family::Qwen3Moe | Family::Glm4Moe | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
+            family if family.is_hybrid() => HeadNorms::Each,
             Family::Olmo2 => HeadNorms::Whole,
             _ => HeadNorms::None,
         }
+    }
+
+    /// Whether some of its layers are recurrent, gated delta nets, and the others of attention behind a gate.
+    pub fn is_hybrid(self) -> bool {
+        matches!(self, Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next)
     }
 
     /// Whether it is one of Gemma's.
@@ -256,7 +277,7 @@ impl Family {
 
     /// Whether a part of a head may be rotated, which a GGUF file must then say.
     pub fn turns_part(self) -> bool {
-        self.turns_half() || matches!(self, Family::StableLm | Family::Phi2)
+        self.turns_half() || self.is_hybrid() || matches!(self, Family::StableLm | Family::Phi2)
     }
 
     /// The field of config.json that names the feed-forward's function, and the names it may have, the first unless said.
@@ -305,6 +326,7 @@ impl Family {
                 ("add_cross_attention", false, false),
             ],
             Family::Falcon => &[("alibi", false, false)],
+            family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
             _ => &[],
         }
     }
@@ -333,7 +355,7 @@ impl Family {
 
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
     pub fn norms_less_one(self) -> bool {
-        self.is_gemma()
+        self.is_gemma() || self.is_hybrid()
     }
 
     /// Whether a GGUF file has rotated pairs side by side, and a Hugging Face directory halves: rows of queries and keys

@@ -3,6 +3,7 @@
 //! The one reader of config.json: `quantize` writes a GGUF file's keys from what it gives. Numbers that GGUF keeps as f32
 //! are rounded to f32 here too, so that a directory and the file made from it give the same bits.
 
+use super::delta::{self, Delta};
 use super::encoder_config;
 use super::family::{Family, Rotation};
 use super::mixture::{self, Experts};
@@ -103,6 +104,8 @@ pub struct Hyper {
     pub ffn: usize,
     /// what most layers have in the place of that feed-forward
     pub experts: Option<Experts>,
+    /// what some layers have in the place of attention
+    pub delta: Option<Delta>,
     /// logits
     pub vocab: usize,
     /// positions the model was trained for
@@ -172,6 +175,7 @@ impl Hyper {
         };
         within("the number of layers", self.layers, MAX_LAYERS)?;
         self.experts.as_ref().map_or(Ok(()), Experts::check)?;
+        self.delta.as_ref().map_or(Ok(()), |d| d.check(self.layers, self.head_dim))?;
         within("the embedding length", self.dim, 1 << 20)?;
         within("the number of heads", self.heads, 4096)?;
         within("the number of key-value heads", self.kv_heads, self.heads)?;
@@ -307,6 +311,11 @@ impl Hyper {
         self.experts.as_ref().filter(|e| layer >= e.dense)
     }
 
+    /// What this layer has in the place of attention; `None`: it has attention.
+    pub fn delta_of(&self, layer: usize) -> Option<&Delta> {
+        self.delta.as_ref().filter(|d| d.layers.get(layer) == Some(&true))
+    }
+
     /// The greatest width of a feed-forward that every token goes through; 1 where there is none.
     pub fn plain_ffn(&self) -> usize {
         match &self.experts {
@@ -358,6 +367,14 @@ impl Hyper {
         self.window.filter(|_| self.window_layers.get(layer).is_none_or(|w| *w))
     }
 
+    /// The recurrent layers, for tables: `3 of 4 layers, 2 heads of keys and 6 of values, of 32`, or nothing.
+    pub fn recurrent_text(&self) -> Option<String> {
+        let d = self.delta.as_ref()?;
+        let n = d.layers.iter().filter(|r| **r).count();
+        let (layers, keys, heads, size) = (self.layers, d.key_heads, d.heads, d.size);
+        Some(format!("{n} of {layers} layers, {keys} heads of keys and {heads} of values, of {size}"))
+    }
+
     /// The window, for tables: `2047`, `4096 in 4 of 28 layers`, or nothing.
     pub fn window_text(&self) -> Option<String> {
         let n = self.window_layers.iter().filter(|w| **w).count();
@@ -368,7 +385,8 @@ impl Hyper {
 
     /// Cached bytes of one position for the given words per head.
     pub fn cache_bytes(&self, k_words: usize, v_words: usize) -> usize {
-        (k_words + v_words) * 4 * self.kv_heads * self.layers
+        let cached = (0..self.layers).filter(|l| self.delta_of(*l).is_none()).count();
+        (k_words + v_words) * 4 * self.kv_heads * cached
     }
 }
 
@@ -416,7 +434,11 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let (blocks, guessing) = (need("block_count")?, opt("nextn_predict_layers", 0)?);
     let layers = blocks.checked_sub(guessing).filter(|_| guessing == 0 || mixture::may_guess(family));
     let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
-    let ffn = need("feed_forward_length")?;
+    let ffn = match family {
+        // whose layers all have experts
+        Family::Qwen35Moe | Family::Qwen3Next => opt("feed_forward_length", 1)?,
+        _ => need("feed_forward_length")?,
+    };
     // the first files of a Gemma 2 do not say
     let usual = if family == Family::Gemma2 { 4096 } else { 0 };
     let window = Some(opt("attention.sliding_window", usual)?).filter(|w| *w > 0);
@@ -438,6 +460,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         guessing,
         ffn,
         experts: mixture::of_gguf(c, family, ffn)?,
+        delta: delta::of_gguf(c, family, layers.min(MAX_LAYERS), n_rot)?,
         vocab,
         context,
         window,
@@ -706,7 +729,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let family = Family::of_config(model_type).with_context(|| {
         format!(
             "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3, qwen2_moe, qwen3_moe, \
-             granitemoeshared, glm4_moe, gpt_oss, nomic_bert)",
+             granitemoeshared, glm4_moe, gpt_oss, qwen3_5_text, qwen3_5_moe_text, qwen3_next, nomic_bert)",
             cut(model_type),
             Family::known()
         )
@@ -732,7 +755,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         Some(n) => n,
         // transformers' default for these does not follow from the width
         None if [Family::Qwen3, Family::ChatGlm, Family::Glm4, Family::Glm4Moe].contains(&family) => 128,
-        None if family.is_gemma() => 256,
+        None if family.is_gemma() || family.is_hybrid() => 256,
         None if family == Family::GptOss => 64,
         None => dim / heads,
     };
@@ -748,6 +771,8 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let layers = need("num_hidden_layers")?;
     let ffn = match opt("intermediate_size")? {
         None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
+        // whose layers all have experts
+        None if [Family::Qwen35Moe, Family::Qwen3Next].contains(&family) => 1,
         _ => need("intermediate_size")?,
     };
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
@@ -794,6 +819,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         guessing: if mixture::may_guess(family) { MAX_LAYERS } else { 0 },
         ffn,
         experts: mixture::of_config(cfg, family, ffn)?,
+        delta: delta::of_config(cfg, family, layers.min(MAX_LAYERS))?,
         vocab: usual("vocab_size", if newer { 262_208 } else { 256_000 })?,
         context,
         window,
@@ -848,11 +874,12 @@ fn config_partial(cfg: &Fields, scaling: &Fields, family: Family) -> anyhow::Res
     let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
     let partial = inner.or(outer).unwrap_or(match family {
         Family::StableLm => 0.25,
+        family if family.is_hybrid() => 0.25,
         family if family.turns_part() => 0.5,
         _ => 1.0,
     });
-    let may_be_partial =
-        [Family::Phi3, Family::ChatGlm, Family::StableLm, Family::Phi2, Family::Glm4Moe].contains(&family);
+    let may_be_partial = family.is_hybrid()
+        || [Family::Phi3, Family::ChatGlm, Family::StableLm, Family::Phi2, Family::Glm4Moe].contains(&family);
     let expected = match family {
         Family::Glm4 => "0.5",
         _ if may_be_partial => "above 0 and at most 1",
@@ -928,6 +955,8 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     // of OLMo 2 and 3 the second alone has windows
     let may_have = match family {
         Family::ChatGlm | Family::Glm4 | Family::Glm4Moe => false,
+        // whose `layer_types` say something else
+        family if family.is_hybrid() => return Ok((None, vec![])),
         family if family.has_layer_norm() => matches!(family, Family::StarCoder2 | Family::Cohere2),
         _ if family.has_scales() => false,
         Family::Olmo2 => cfg.text("model_type")? == Some("olmo3"),
@@ -1032,6 +1061,7 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         guessing: 0,
         ffn: need("ffn_hidden_size")?,
         experts: None,
+        delta: None,
         vocab: match opt("padded_vocab_size")? {
             Some(n) => n,
             None => need("vocab_size")?,
@@ -1072,6 +1102,7 @@ fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
         guessing: 0,
         ffn: s.ffn,
         experts: None,
+        delta: None,
         vocab: s.vocab,
         context: s.context,
         window: None,

@@ -96,12 +96,13 @@ fn limit(family: Family) -> f32 {
 
 /// Whether a family is one of experts, whatever its files say.
 fn always(family: Family) -> bool {
-    matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::GraniteMoe | Family::Glm4Moe | Family::GptOss)
+    use Family::{Glm4Moe, GptOss, GraniteMoe, Qwen2Moe, Qwen3Moe, Qwen3Next, Qwen35Moe};
+    matches!(family, Qwen2Moe | Qwen3Moe | GraniteMoe | Glm4Moe | GptOss | Qwen35Moe | Qwen3Next)
 }
 
 /// Whether layers behind those that are computed may follow, for guesses at further tokens.
 pub(super) fn may_guess(family: Family) -> bool {
-    family == Family::Glm4Moe
+    family == Family::Glm4Moe || family.is_hybrid()
 }
 
 /// The experts of a GGUF file; `ffn` is its feed-forward's width.
@@ -136,7 +137,9 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
     let shared = match family {
         Family::Glm4Moe => whole("expert_shared_count")?.unwrap_or(0).saturating_mul(width),
         Family::Qwen2Moe => whole("expert_shared_feed_forward_length")?.filter(|w| *w > 0).unwrap_or(ffn),
-        Family::GraniteMoe => whole("expert_shared_feed_forward_length")?.unwrap_or(0),
+        Family::GraniteMoe | Family::Qwen35Moe | Family::Qwen3Next => {
+            whole("expert_shared_feed_forward_length")?.unwrap_or(0)
+        }
         _ => 0,
     };
     let usual = match family {
@@ -208,7 +211,7 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
     };
     let shared = match family {
         Family::Glm4Moe => need(&["n_shared_experts"])?.saturating_mul(width),
-        Family::Qwen2Moe => need(&["shared_expert_intermediate_size"])?,
+        Family::Qwen2Moe | Family::Qwen35Moe | Family::Qwen3Next => need(&["shared_expert_intermediate_size"])?,
         Family::GraniteMoe => whole("shared_intermediate_size")?.unwrap_or(0),
         _ => 0,
     };
@@ -223,7 +226,7 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
         limit: limit(family),
         normalise: match family {
             Family::Qwen2Moe | Family::Qwen3Moe => flag("norm_topk_prob", false)?,
-            Family::Glm4Moe => flag("norm_topk_prob", true)?,
+            Family::Glm4Moe | Family::Qwen35Moe | Family::Qwen3Next => flag("norm_topk_prob", true)?,
             _ => true,
         },
         scale: if glm { cfg.number("routed_scaling_factor")?.unwrap_or(1.0) as f32 } else { 1.0 },

@@ -2,6 +2,7 @@
 
 mod builder;
 mod chatglm;
+mod delta;
 mod encoder;
 mod encoder_config;
 mod error;
@@ -9,6 +10,7 @@ mod experts;
 mod family;
 mod glm4moe;
 mod gptoss;
+mod hybrid;
 pub mod hyper;
 mod layernormed;
 mod llama;
@@ -23,6 +25,7 @@ pub mod weights;
 pub use builder::{
     Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions,
 };
+pub use delta::Delta;
 pub use encoder::Pooling;
 pub use error::{Cached, PlanError};
 pub use family::{Family, HeadNorms, Norms, Rotation};
@@ -58,6 +61,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::GptOss => gptoss::layer(&mut b)?,
             Family::StarCoder2 | Family::StableLm | Family::Cohere2 | Family::CommandR => layernormed::layer(&mut b)?,
             Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
+            Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next => hybrid::layer(&mut b)?,
             Family::Bert | Family::NomicBert => encoder::layer(&mut b)?,
         }
     }

@@ -6,7 +6,7 @@ use super::vector::{place, range, vector};
 use crate::blocks::pack::{self, ROW_BLOCK};
 use crate::formats::Container;
 use crate::ops::exact::flush;
-use crate::record::{BufDecl, Part, Piece, WeightSource};
+use crate::record::{BufDecl, Change, Part, Piece, Role, WeightSource};
 use crate::stop::Stop;
 use anyhow::{Context, bail, ensure};
 use rayon::prelude::*;
@@ -37,6 +37,10 @@ impl<'a> Weights<'a> {
 
 impl WeightSource for Weights<'_> {
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
+        if let Role::Constant(number) = buffer.role {
+            out.fill(number.to_bits());
+            return Ok(());
+        }
         let mut at = 0;
         for p in pieces_of(buffer)? {
             let (words, _) = p.part.words();
@@ -52,10 +56,16 @@ impl WeightSource for Weights<'_> {
             let at_once = (most / block).max(1) * block;
             (0..words).step_by(at_once).map(move |at| at_once.min(words - at))
         };
-        buffer.role.pieces().iter().flat_map(cut).collect()
+        match buffer.role {
+            Role::Constant(_) => vec![buffer.words],
+            _ => buffer.role.pieces().iter().flat_map(cut).collect(),
+        }
     }
 
     fn fill_piece(&mut self, buffer: &BufDecl, first: usize, out: &mut [u32]) -> anyhow::Result<()> {
+        if matches!(buffer.role, Role::Constant(_)) {
+            return self.fill(buffer, out);
+        }
         let mut at = 0;
         for p in pieces_of(buffer)? {
             let (words, block) = p.part.words();
@@ -74,6 +84,11 @@ impl WeightSource for Weights<'_> {
     }
 }
 
+/// What a GGUF file has of a number whose logarithm a directory keeps: -e^x, rounded once.
+pub fn fading(x: f32) -> f32 {
+    -libm::exp(f64::from(x)) as f32
+}
+
 /// What a buffer of weights is made of, one after the other.
 fn pieces_of(buffer: &BufDecl) -> anyhow::Result<&[Piece]> {
     let pieces = buffer.role.pieces();
@@ -88,9 +103,15 @@ impl Weights<'_> {
         let t = &c.tensors[p.tensor];
         let (ty, k, row0, rows) = match p.part {
             Part::Rows { t, k, row0, rows } => (t, k, row0, rows),
-            Part::Vector { first, len, less_one } => {
+            Part::Vector { first, len, change } => {
                 for (w, v) in out.iter_mut().zip(range(c, t, first..first + len)?) {
-                    *w = flush(if less_one { 1.0 + v } else { v }).to_bits();
+                    let v = match change {
+                        Change::None => v,
+                        Change::PlusOne => 1.0 + v,
+                        Change::Fading => fading(v),
+                    };
+                    ensure!(v.is_finite(), "{} holds a number whose exponential is none", place(c, t));
+                    *w = flush(v).to_bits();
                 }
                 (self.progress)(t.bytes / t.elems().max(1) * len as u64);
                 return Ok(());

@@ -215,6 +215,29 @@ fn channels_of_a_c8_cache_are_normal_where_it_counts() {
     STORED.plus(offset).seen().times(scale).seen().canon();
 }
 
+#[test]
+fn a_gated_delta_net_is_normal_where_it_counts() {
+    let share = floats(-50, 1);
+    // the convolution; its result meets canon before silu
+    FILE.times(STORED).seen().sum(2).seen().canon();
+    // softplus: s of 0 or 2^-50 at least, its square, the series by Horner, and what A is multiplied with
+    let s = floats(-50, 0);
+    let z = s.times(s).seen();
+    floats(-4, 0).times(z).seen();
+    // no term of the series is negative, so that nothing cancels
+    let p = floats(-4, 1);
+    s.times(p).seen().plus(STORED).seen();
+    FILE.times(STORED).seen().canon();
+    // the state fades; what it gives for a key, less than which the value is more; the difference along the key
+    STORED.times(share).seen().canon();
+    let given = STORED.times(STORED).seen().sum(7).seen();
+    STORED.plus(given).seen().canon();
+    STORED.times(share).seen().canon();
+    STORED.plus(STORED.times(STORED).seen()).seen().canon();
+    // what the query gives is multiplied with a scale and meets canon
+    given.faded();
+}
+
 /// Four blocks with f32 scales as small as values may be: what is left when they cancel, times an activation's scale, is
 /// subnormal, and it is added to more.
 #[test]

@@ -18,6 +18,8 @@ pub struct At<'a> {
     /// what a step touches of the pool where its tokens are of many sequences, or their chunks lie anywhere; `None`: one
     /// sequence, whose chunks lie in their own order
     pub touches: Option<&'a [Touches; TABLES]>,
+    /// sequences that the step's tokens are of
+    pub strands: u32,
     /// first token (within the step) whose logits are wanted
     pub out_first: u32,
     /// how many of the best logits are wanted; 0: all

@@ -57,6 +57,8 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     let mut put = |key: &str, v: Value| entries.push((key.replace("{a}", arch), v));
     put("general.architecture", Value::Str(arch.into()));
     put("general.type", Value::Str("model".into()));
+    // whose heads of values, and the columns that meet them, lie in another order there
+    ensure!(h.delta.is_none(), "directories of {arch} models are not converted; run the directory itself");
     put("general.name", Value::Str(h.name.clone()));
     put("{a}.context_length", whole(h.context)?);
     put("{a}.embedding_length", whole(h.dim)?);
@@ -259,6 +261,7 @@ mod tests {
             guessing: 0,
             ffn: 8192,
             experts: None,
+            delta: None,
             vocab: 128_256,
             context: 131_072,
             window: None,

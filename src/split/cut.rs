@@ -111,7 +111,7 @@ impl Layers {
 
 /// Whether a buffer's words live as long as the session.
 fn lasts(role: &Role) -> bool {
-    matches!(role, Role::Cache | Role::Recent)
+    matches!(role, Role::Cache | Role::Recent | Role::State)
 }
 
 fn part(plan: &Plan, layers: Range<usize>, range: Range<usize>, last: bool) -> Part {
@@ -128,6 +128,7 @@ fn part(plan: &Plan, layers: Range<usize>, range: Range<usize>, last: bool) -> P
         buffers: bound.iter().map(|&id| plan.buffers[id].clone()).collect(),
         recording: Recording { commands },
         placing: plan.placing.and_then(|p| Some(Placing { buffer: own[p.buffer]?, ..p })),
+        strands: plan.strands.and_then(|id| own[id]),
         logits: plan.logits.filter(|_| last).map(mine),
         selected: plan.selected.filter(|_| last).map(mine),
         ..*plan

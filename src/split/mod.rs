@@ -116,7 +116,9 @@ impl Split {
     fn piece(&self, step: &Step) -> usize {
         let overlap = self.members.len() > 1 && self.members.iter().any(|m| m.device.overlaps());
         let even = step.inputs.iter().all(|(_, words)| words.len().is_multiple_of(step.n_tokens.max(1)));
-        if !overlap || step.scattered.is_some() || !even {
+        // a recurrent layer's words are of the whole step
+        let recurrent = self.parts().any(|p| p.plan.strands.is_some());
+        if !overlap || step.scattered.is_some() || recurrent || !even {
             return step.n_tokens.max(1);
         }
         let piece = step.n_tokens.div_ceil(PIECES * self.members.len()).next_multiple_of(PIECE);
@@ -296,7 +298,7 @@ fn copy_places(to: &mut Option<Scattered>, from: Option<&Scattered>) {
     match (to, from) {
         (Some(to), Some(from)) => {
             to.words.clone_from(&from.words);
-            (to.end, to.touches) = (from.end, from.touches);
+            (to.end, to.touches, to.strands) = (from.end, from.touches, from.strands);
         }
         (to, from) => *to = from.cloned(),
     }

@@ -65,6 +65,7 @@ mod gpu {
             ],
             recording: Recording { commands: vec![adding(dim, vec![0, 2]), adding(dim, vec![1, 2])] },
             placing: None,
+            strands: None,
             logits: Some(2),
             selected: None,
             width: dim,

@@ -67,7 +67,7 @@ mod table {
         assert_eq!(SHADERS.len(), stems.len());
         // what twins share, and the bounds of their magnitudes
         let mut known: HashSet<&str> =
-            HashSet::from(["mod", "bounds", "exact", "packed", "params", "places", "tq3", "types"]);
+            HashSet::from(["mod", "bounds", "exact", "packed", "params", "places", "strands", "tq3", "types"]);
         known.extend(ops.iter().map(|&op| twin(op)));
         for entry in std::fs::read_dir(Path::new(ROOT).join("src/ops")).expect("src/ops is readable") {
             let path = entry.expect("src/ops is readable").path();

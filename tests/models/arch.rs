@@ -83,18 +83,18 @@ pub(super) fn distance(expected: &[Vec<f32>], found: &[Vec<f32>]) -> (f64, usize
 }
 
 /// What transformers makes of a case.
-struct Recorded {
+pub(super) struct Recorded {
     /// the arguments of its checkpoint
-    args: String,
-    tokens: usize,
+    pub args: String,
+    pub tokens: usize,
     /// of how many positions one is recorded
-    every: usize,
-    logits: Vec<Vec<f32>>,
+    pub every: usize,
+    pub logits: Vec<Vec<f32>>,
     /// the best token of every position, where that is recorded
     best: Vec<usize>,
 }
 
-fn recorded(name: &str) -> Recorded {
+pub(super) fn recorded(name: &str) -> Recorded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arch/logits.safetensors");
     let bytes = std::fs::read(path).expect("the reference is there");
     let (_, meta) = safetensors::SafeTensors::read_metadata(&bytes).expect("a header");
@@ -118,7 +118,7 @@ pub(super) fn ids(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| (i * 37 + i * i * 5 + 11) % 262).collect()
 }
 
-fn agrees(name: &str) {
+pub(super) fn agrees(name: &str) {
     let r = recorded(name);
     let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
     let all = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
@@ -320,13 +320,7 @@ fn the_comparison_sees_sinks_and_biases_of_gpt_oss() {
         (".mlp.experts.down_proj_bias", 0.0),
     ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
-        let mut set = 0;
-        for entry in std::fs::read_dir(&path).expect("a directory") {
-            let file = entry.expect("an entry").path();
-            if file.extension().is_some_and(|e| e == "safetensors") {
-                set += set_floats(&file, part, value);
-            }
-        }
+        let set = set_in_directory(&path, part, value);
         assert_eq!(set, 4, "{part}: one tensor of each layer");
         let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
         let found: Vec<Vec<f32>> = found.into_iter().step_by(r.every).collect();
@@ -334,6 +328,12 @@ fn the_comparison_sees_sinks_and_biases_of_gpt_oss() {
         println!("{part}: worst KL {worst:.2e}");
         assert!(worst > 1e-7, "{part}: {worst:e}");
     }
+}
+
+/// [`set_floats`] of every file of a directory.
+pub(super) fn set_in_directory(path: &Path, part: &str, value: f32) -> usize {
+    let files = std::fs::read_dir(path).expect("a directory").map(|e| e.expect("an entry").path());
+    files.filter(|f| f.extension().is_some_and(|e| e == "safetensors")).map(|f| set_floats(&f, part, value)).sum()
 }
 
 /// Sets every element of the F32 tensors whose names end in `part`; how many tensors those are.
@@ -735,7 +735,7 @@ fn cpu(level: Option<Level>, max_binding: Option<u64>) -> Box<dyn Device> {
 }
 
 /// The scalar twins, every SIMD level and every adapter, over the whole script.
-fn same_words_everywhere(args: &str, digits: usize, cache: CacheType, max_binding: Option<u64>) -> Report {
+pub(super) fn same_words_everywhere(args: &str, digits: usize, cache: CacheType, max_binding: Option<u64>) -> Report {
     let (_dir, path) = model(args);
     let (c, mut o) = (open(&path), options(144, digits, cache));
     (o.plan.ubatch, o.plan.max_out) = (16, 1);

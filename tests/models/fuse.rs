@@ -15,7 +15,9 @@ use isobit::internals::ops::add::AddParams;
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::ops::linear::LinearParams;
 use isobit::internals::ops::rms_norm::RmsNormParams;
-use isobit::internals::record::{Args, BufDecl, Command, Device, Op, Part, Piece, Plan, Recording, Role, Rows, Step};
+use isobit::internals::record::{
+    Args, BufDecl, Change, Command, Device, Op, Part, Piece, Plan, Recording, Role, Rows, Step,
+};
 use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
@@ -258,7 +260,7 @@ fn stems(commands: Vec<Command>, limit: usize) -> Vec<&'static str> {
     let matrix = Part::Rows { t: BlockType::Q8_0, k: DIM, row0: 0, rows: DIM };
     let buffers = vec![
         buffer("x", DIM, Role::Scratch),
-        buffer("norm", DIM, weight(0, Part::Vector { first: 0, len: DIM, less_one: false })),
+        buffer("norm", DIM, weight(0, Part::Vector { first: 0, len: DIM, change: Change::None })),
         buffer("normed", DIM, Role::Scratch),
         buffer("act", 37 * 2, Role::Scratch),
         buffer("a", 2 * 34 * DIM, weight(1, matrix)),

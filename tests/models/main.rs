@@ -10,6 +10,7 @@ mod checkpoint;
 mod common;
 mod encoders;
 mod fuse;
+mod hybrid;
 mod many;
 #[path = "../common/program.rs"]
 mod program;

@@ -6,10 +6,10 @@
 
 Each case is a synthetic checkpoint in Hugging Face form, written by examples/synth_model.rs (the test writes the same
 one), loaded with AutoModelForCausalLM in float64 with eager attention. The tables of cos and sin are float32 in
-transformers whatever the model's type. Recorded are the logits, as float32, of every fourth position (or as the case
+transformers whatever the model's type; what else it computes in float32 (ROUNDED) is made float64. Recorded are the logits, as float32, of every fourth position (or as the case
 says), and the best token of every position. Where cases are named, the others stay as they were recorded.
 """
-import json, os, subprocess, sys, tempfile
+import importlib, json, os, subprocess, sys, tempfile
 import torch, transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -57,7 +57,27 @@ CASES = {
     "gpt2": ("--arch gpt2 --tied --kv-heads 4 --ffn 256", 96, 8),
     "falcon": ("--arch falcon --tied --kv-heads 1 --ffn 256", 96, 8),
     "falcon_larger": ("--arch falcon --tied --larger --dim 128 --heads 8 --kv-heads 2", 96, 8),
+    "qwen35": ("--arch qwen35 --layers 4 --head-dim 32 --delta-keys 2 --delta-heads 6", 96, 8),
+    "qwen35_even": ("--arch qwen35 --layers 5 --tied --head-dim 64 --delta-keys 3 --delta-heads 3 --outliers 8", 96, 8),
+    "qwen35moe": ("--arch qwen35moe --layers 4 --head-dim 32 --experts 6 --used 3 --expert-ffn 40 --shared 72", 96, 8),
+    "qwen3next": ("--arch qwen3next --layers 4 --head-dim 32 --experts 6 --used 2 --expert-ffn 40 --shared 56 --delta-heads 6", 96, 8),
 }
+
+
+# transformers computes gated delta nets, and these models' norms and rotation, in float32 whatever the model's type
+ROUNDED = ["qwen3_5", "qwen3_5_moe", "qwen3_next"]
+
+
+def in_float64(name):
+    """Runs a module's source again with every float32 of it made a float64."""
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    text = open(module.__file__).read()
+    assert "torch.float32" in text and ".float()" in text, name
+    exec(compile(text.replace("torch.float32", "torch.float64").replace(".float()", ".double()"), module.__file__, "exec"), module.__dict__)
+
+
+for module in ROUNDED:
+    in_float64(module)
 
 
 def ids(n):

@@ -1,0 +1,166 @@
+//! Cases of recurrent layers: steps of one sequence, and of many whose tokens lie apart.
+
+use super::{Case, Fill, all, bits, case, read, replaced, tokens, written};
+use crate::ops::conv_silu::{ConvSiluParams, KEPT, TAPS};
+use crate::ops::delta_rule::DeltaRuleParams;
+use crate::ops::exact::canon;
+use crate::ops::gdn_gates::GdnGatesParams;
+use crate::ops::strands::{FRESH, STRAND};
+use crate::record::{Args, Op, Scattered, Step};
+
+/// Slots of every state.
+const SLOTS: usize = 6;
+
+/// Tokens of a step by sequence, the slot each reads and the one it writes.
+type Shape = &'static [(&'static [u32], u32, u32)];
+
+// one token; a text's beginning; its continuation; sequences whose tokens lie between each other's
+const SHAPES: [Shape; 5] = [
+    &[(&[0], 1, 0)],
+    &[(&[0], FRESH, 0)],
+    &[(&[0, 1, 2, 3, 4], FRESH, 1)],
+    &[(&[0, 1], 0, 1)],
+    &[(&[3], 2, 3), (&[0, 1, 4, 6], FRESH, 1), (&[2, 5], 4, 5)],
+];
+
+/// The step of a shape, its words, and the slots it writes.
+fn step(shape: Shape) -> (Step, Vec<u32>, Vec<usize>) {
+    let n = shape.iter().map(|(tokens, ..)| tokens.len()).sum();
+    let scattered = Scattered { strands: shape.len(), ..Scattered::default() };
+    let (mut words, mut list) = (vec![], vec![]);
+    for (tokens, source, target) in shape {
+        words.extend([(shape.len() * STRAND + list.len()) as u32, tokens.len() as u32, *source, *target]);
+        list.extend_from_slice(tokens);
+    }
+    words.extend(list);
+    let slots = shape.iter().map(|(_, _, target)| *target as usize).collect();
+    (Step { scattered: Some(scattered), ..tokens(n) }, words, slots)
+}
+
+pub(super) fn conv_silu() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |i: usize, front: usize, channels: usize, u: Fill, w: Fill| {
+        let (step, words, slots) = step(SHAPES[i]);
+        let (n, rows) = (step.n_tokens, KEPT * channels);
+        list.push(case(
+            format!("front={front} channels={channels} shape {i} u={} w={}", u.name(), w.name()),
+            Op::ConvSilu,
+            Args::ConvSilu(ConvSiluParams { n_tokens: 0, strands: 0, front: front as u32, channels: channels as u32 }),
+            step,
+            vec![
+                read("u", bits(&u.make(n * channels))),
+                read("w", bits(&w.make(TAPS * channels))),
+                read("strands", words),
+                replaced(
+                    "state",
+                    bits(&u.make(SLOTS * rows + 1)[1..]),
+                    slots.iter().map(|slot| slot * rows..(slot + 1) * rows).collect(),
+                ),
+                written("qk", n * front, all(n * front)),
+                written("v", n * (channels - front), all(n * (channels - front))),
+            ],
+        ));
+    };
+    for i in 0..SHAPES.len() {
+        for (front, channels) in [(1, 2), (32, 64), (40, 65), (128, 257)] {
+            one(i, front, channels, Fill::Random((i + channels) as u64), Fill::Prime);
+        }
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large, Fill::Sweep] {
+        one(4, 40, 70, fill, Fill::Prime);
+        one(3, 40, 70, fill, Fill::Faint);
+        one(2, 40, 70, Fill::Prime, fill);
+    }
+    one(4, 40, 70, Fill::Prime, Fill::Huge);
+    one(4, 40, 70, Fill::Large, Fill::Huge);
+    list
+}
+
+pub(super) fn gdn_gates() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |heads: usize, group: usize, n: usize, ba: Fill, a: Fill, dt: Fill| {
+        // as files have it, but for what may be anything
+        let a: Vec<f32> = a.make(heads).iter().map(|v| if v.abs() < 100.0 { canon(-v.abs()) } else { *v }).collect();
+        list.push(case(
+            format!("heads={heads} group={group} tokens={n} ba={} a={:?}.. dt={}", ba.name(), a[0], dt.name()),
+            Op::GdnGates,
+            Args::GdnGates(GdnGatesParams { n_tokens: 0, heads: heads as u32, group: group as u32 }),
+            tokens(n),
+            vec![
+                read("ba", bits(&ba.make(2 * n * heads))),
+                read("a", bits(&a)),
+                read("dt", bits(&dt.make(heads))),
+                written("gates", 2 * n * heads, all(2 * n * heads)),
+            ],
+        ));
+    };
+    for (heads, group) in [(1, 1), (32, 32), (32, 2), (48, 3), (65, 65), (130, 2)] {
+        one(heads, group, 1, Fill::Sweep, Fill::Prime, Fill::Prime);
+        one(heads, group, 5, Fill::Random(heads as u64), Fill::Random(group as u64), Fill::Zeros);
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large] {
+        one(96, 2, 7, fill, Fill::Prime, Fill::Zeros);
+        one(96, 96, 7, Fill::Sweep, fill, Fill::Prime);
+        one(96, 96, 7, Fill::Sweep, Fill::Prime, fill);
+    }
+    one(70, 2, 7, Fill::Sweep, Fill::Huge, Fill::Huge);
+    list
+}
+
+pub(super) fn delta_rule() -> Vec<Case> {
+    let mut list = Vec::new();
+    // what the values of a step are, and shares that stay
+    let mut one = |i: usize, [heads, keys, size]: [usize; 3], tiled: bool, x: Fill, g: Fill, m: Fill| {
+        let (step, words, slots) = step(SHAPES[i]);
+        let (n, rows) = (step.n_tokens, heads * size * size);
+        // values of other elements than keys have
+        let values = x.make(n * (2 * keys + heads) * size);
+        let (qk, v) = values.split_at(n * 2 * keys * size);
+        let gates: Vec<f32> = g.make(2 * n * heads).iter().map(|v| if *v > 1.0 { *v } else { v.abs() }).collect();
+        list.push(case(
+            format!(
+                "heads={heads}/{keys} size={size} tiled={tiled} shape {i} x={} gates={} state={}",
+                x.name(),
+                g.name(),
+                m.name()
+            ),
+            Op::DeltaRule,
+            Args::DeltaRule(DeltaRuleParams {
+                n_tokens: 0,
+                strands: 0,
+                heads: heads as u32,
+                key_heads: keys as u32,
+                size: size as u32,
+                tiled: tiled.into(),
+                scale: (1.0 / libm::sqrt(size as f64)) as f32,
+            }),
+            step,
+            vec![
+                read("qk", bits(qk)),
+                read("v", bits(v)),
+                read("gates", bits(&gates)),
+                read("strands", words),
+                replaced(
+                    "state",
+                    bits(&m.make(SLOTS * rows)),
+                    slots.iter().map(|slot| slot * rows..(slot + 1) * rows).collect(),
+                ),
+                written("o", n * heads * size, all(n * heads * size)),
+            ],
+        ));
+    };
+    for i in 0..SHAPES.len() {
+        for (shape, tiled) in [([1, 1, 32], false), ([4, 2, 32], true), ([4, 2, 32], false), ([3, 1, 64], true)] {
+            one(i, shape, tiled, Fill::Outliers, Fill::First(3, 0.75), Fill::Prime);
+            one(i, shape, tiled, Fill::Prime, Fill::Outliers, Fill::Random(i as u64));
+        }
+        one(i, [2, 2, 128], false, Fill::Random(i as u64), Fill::Ones, Fill::Outliers);
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large] {
+        one(4, [2, 1, 32], false, fill, Fill::Ones, Fill::Prime);
+        one(3, [2, 1, 32], false, Fill::Prime, fill, Fill::Outliers);
+        one(3, [2, 1, 32], false, fill, Fill::Faint, fill);
+        one(4, [2, 1, 32], false, Fill::Outliers, Fill::Ones, fill);
+    }
+    list
+}

@@ -1,0 +1,162 @@
+//! What a file says of gated delta nets, the recurrent layers of a hybrid model.
+
+use super::family::Family;
+use crate::formats::Container;
+use crate::formats::json::Fields;
+use crate::formats::meta::Value;
+use crate::ops::conv_silu::TAPS;
+use anyhow::{Context, bail, ensure};
+
+/// One layer in so many is one of attention, where nothing says which.
+const PERIOD: usize = 4;
+
+/// Recurrent layers in the place of attention: of each value head a matrix of keys by values is what is remembered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delta {
+    /// heads of queries and of keys
+    pub key_heads: usize,
+    /// heads of values, each key head's equally many
+    pub heads: usize,
+    /// elements of a head
+    pub size: usize,
+    /// whether value head h goes by key head h mod key_heads; else neighbours share one
+    pub tiled: bool,
+    /// for each layer, whether it is one of these
+    pub layers: Vec<bool>,
+}
+
+impl Delta {
+    /// Elements of all queries of a token, or of all keys.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.size
+    }
+
+    /// Elements of all values of a token.
+    pub fn values(&self) -> usize {
+        self.heads * self.size
+    }
+
+    /// Channels of the convolution: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+
+    /// What no plan may be made of; `layers`: of the model, `head_dim`: elements of a head of attention. Errors: one line.
+    pub(super) fn check(&self, layers: usize, head_dim: usize) -> anyhow::Result<()> {
+        let (size, keys, heads) = (self.size, self.key_heads, self.heads);
+        ensure!(
+            self.layers.len() == layers,
+            "{} layers are said to be recurrent or not, and there are {layers}",
+            self.layers.len()
+        );
+        ensure!(
+            size.is_multiple_of(32) && (32..=256).contains(&size),
+            "recurrent heads of {size} are not supported (supported: multiples of 32, 256 at most)"
+        );
+        ensure!(head_dim.is_multiple_of(32), "heads of {head_dim} are not supported (supported: multiples of 32)");
+        ensure!(
+            keys >= 1 && keys <= heads && heads <= 1024 && heads.is_multiple_of(keys),
+            "{heads} heads of values cannot share {keys} heads of keys evenly"
+        );
+        Ok(())
+    }
+}
+
+/// Those of a GGUF file.
+pub(super) fn of_gguf(c: &Container, family: Family, layers: usize, n_rot: usize) -> anyhow::Result<Option<Delta>> {
+    if !family.is_hybrid() {
+        return Ok(None);
+    }
+    let (m, file, arch) = (&c.meta, c.described_by().display(), family.name());
+    let whole = |key: &str| -> anyhow::Result<Option<usize>> {
+        let key = format!("{arch}.{key}");
+        let v = m.uint(&key).and_then(|v| usize::try_from(v).ok());
+        ensure!(m.get(&key).is_none() || v.is_some(), "{file}: {key} is not a whole number");
+        Ok(v)
+    };
+    let need = |key: &str| whole(key)?.with_context(|| format!("{file}: {arch}.{key} is missing"));
+    let taps = need("ssm.conv_kernel")?;
+    ensure!(taps == TAPS, "{file}: {arch}.ssm.conv_kernel is {taps}, which is not supported (supported: {TAPS})");
+    let (size, heads) = (need("ssm.state_size")?, need("ssm.time_step_rank")?);
+    let inner = need("ssm.inner_size")?;
+    ensure!(
+        size.checked_mul(heads) == Some(inner),
+        "{file}: {arch}.ssm.inner_size is {inner}, expected {heads} heads of {size}"
+    );
+    check_sections(c, family, n_rot)?;
+    let list = format!("{arch}.attention.recurrent_layers");
+    let layers = match m.get(&list) {
+        None => periodic(whole("full_attention_interval")?.unwrap_or(PERIOD), layers),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(truth)
+            .collect::<Option<Vec<bool>>>()
+            .with_context(|| format!("{file}: {arch}.attention.recurrent_layers is no list of true and false"))?,
+        Some(v) => bail!("{file}: {list} is of type {}, expected an array", v.type_name()),
+    };
+    // what converters do to these alone: neighbours share a key head in every directory
+    let tiled = family != Family::Qwen3Next;
+    Ok(Some(Delta { key_heads: need("ssm.group_count")?, heads, size, tiled, layers }))
+}
+
+fn truth(v: &Value) -> Option<bool> {
+    match *v {
+        Value::Bool(b) => Some(b),
+        Value::U32(n) => Some(n != 0),
+        Value::I32(n) => Some(n != 0),
+        Value::U8(n) => Some(n != 0),
+        _ => None,
+    }
+}
+
+/// Whether each of so many layers is recurrent, one in `period` being of attention.
+fn periodic(period: usize, layers: usize) -> Vec<bool> {
+    (1..=layers).map(|l| period == 0 || l % period != 0).collect()
+}
+
+/// Of text all sections of a rotation in several directions are at one position; a pair that belongs to none would not be.
+fn check_sections(c: &Container, family: Family, n_rot: usize) -> anyhow::Result<()> {
+    let key = format!("{}.rope.dimension_sections", family.name());
+    let Some(Value::Array(list)) = c.meta.get(&key) else { return Ok(()) };
+    let section = |i: usize| match list.get(i) {
+        Some(Value::U32(n)) => *n as usize,
+        Some(Value::I32(n)) => usize::try_from(*n).unwrap_or(0),
+        _ => 0,
+    };
+    let covered = |pair: usize| pair < 3 * section(pair % 3);
+    let bare = (0..n_rot / 2).find(|pair| !covered(*pair));
+    ensure!(
+        bare.is_none(),
+        "{}: {key}: no section has rotated pair {}, which is not supported",
+        c.described_by().display(),
+        bare.unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// Those of config.json.
+pub(super) fn of_config(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result<Option<Delta>> {
+    if !family.is_hybrid() {
+        return Ok(None);
+    }
+    let file = cfg.file();
+    let whole = |key: &str, usual: usize| -> anyhow::Result<usize> {
+        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
+        Ok(whole.with_context(|| format!("{file}: {key} is more than this machine counts"))?.unwrap_or(usual))
+    };
+    let taps = whole("linear_conv_kernel_dim", TAPS)?;
+    ensure!(taps == TAPS, "{file}: linear_conv_kernel_dim = {taps} is not supported (supported: {TAPS})");
+    let (size, values) = (whole("linear_key_head_dim", 128)?, whole("linear_value_head_dim", 128)?);
+    ensure!(size == values, "{file}: key heads of {size} and value heads of {values} are not supported");
+    let one = |kind: &serde_json::Value| match kind.as_str() {
+        Some("linear_attention") => Ok(true),
+        Some("full_attention") => Ok(false),
+        _ => bail!("{file}: layer_types has {kind}, expected linear_attention or full_attention"),
+    };
+    let layers = match cfg.list("layer_types")? {
+        Some(list) => list.iter().map(one).collect::<anyhow::Result<Vec<bool>>>()?,
+        None => periodic(whole("full_attention_interval", PERIOD)?, layers),
+    };
+    let (key_heads, heads) = (whole("linear_num_key_heads", 16)?, whole("linear_num_value_heads", 32)?);
+    Ok(Some(Delta { key_heads, heads, size, tiled: false, layers }))
+}
