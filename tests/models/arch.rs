@@ -1112,7 +1112,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
              gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
-             cohere2, command-r, phi2, gpt2, falcon, bert, nomic-bert)",
+             cohere2, command-r, phi2, gpt2, falcon, qwen35, qwen35moe, qwen3next, bert, nomic-bert)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
