@@ -7,7 +7,6 @@
 //! row alone, made while unpacking.
 
 use super::scaled::less;
-use super::tiles::By;
 use super::{ActBlock, LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_minima, sum32};
 use crate::ops::linear::{ACT_BLOCK_WORDS, ROW_BLOCK};
 use crate::simd::lanes::{Bytes, Lanes, Word};
@@ -58,6 +57,17 @@ impl Sums {
 
 /// The activations of one group: of each word those of a tile's tokens.
 type Laid = [[u32; TILE]; LAID];
+
+/// How the codes of a type meet tiles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum By {
+    /// a scale and a minimum for 32 codes, integers
+    Minima,
+    /// an integer scale for so many words of four codes
+    Scales(usize),
+    /// a float for 32 codes
+    Blocks,
+}
 
 /// A weight format that can be unpacked once for many tokens.
 pub(in super::super) trait Panelled: Quantised {

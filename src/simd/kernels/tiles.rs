@@ -10,7 +10,7 @@
 //! sums takes as long. A core looks no further ahead than 500 instructions, so both are written in turns: beside each dot the
 //! sums of four tokens of what was multiplied before.
 
-use super::panel::{Ahead, Panel, Panelled, Place, scale_of};
+use super::panel::{Ahead, By, Panel, Panelled, Place, scale_of};
 use super::{ActBlock, LINE, sum32};
 use crate::ops::linear::{ACT_BLOCK_WORDS, ROW_BLOCK};
 use crate::simd::amx::{self, Shapes, Tiles};
@@ -29,17 +29,6 @@ const WORD: usize = size_of::<Word>();
 
 /// The vectors beside the tiles.
 pub(in super::super) type Vectors = Avx512<true>;
-
-/// How the codes of a type meet tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum By {
-    /// a scale and a minimum for 32 codes, integers
-    Minima,
-    /// an integer scale for so many words of four codes
-    Scales(usize),
-    /// a float for 32 codes
-    Blocks,
-}
 
 /// The activations of one group: those of 32 tokens.
 #[repr(C, align(64))]

@@ -1,9 +1,8 @@
 //! Panels of the types with integer scales ([`Scaled`]) and of those whose codes are numbers of one of 16 values.
 
-use super::{Laid, Panel, Panelled, TILE, add_dots, below, keep, keep_f, scale_of};
+use super::{By, Laid, Panel, Panelled, TILE, add_dots, below, keep, keep_f, scale_of};
 use crate::simd::kernels::scaled::{Codes, Scaled};
 use crate::simd::kernels::sixteen::{FP4, KV, power};
-use crate::simd::kernels::tiles::By;
 use crate::simd::kernels::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, MXFP4, Q3K};
 use crate::simd::lanes::{Bytes, Word};
 use crate::simd::pair::Pair;
