@@ -719,3 +719,14 @@ fn unsafe_outside_its_places_is_named() {
     assert_eq!(planted("src/formats/map.rs", "fn f() { unsafe { g() } }"), Vec::<String>::new());
     assert_eq!(planted("src/lib.rs", "#![deny(unsafe_op_in_unsafe_fn)]"), Vec::<String>::new());
 }
+
+/// A level that differs from another in tiles alone must not fall to the plain kernels where vectors are all there is.
+#[test]
+fn kernels_are_chosen_by_the_vectors_of_a_level() {
+    let bare = |text: &str| text.contains("match level {") || text.contains("match (level,");
+    let of_simd = |path: &str| path.starts_with("src/simd/") && path != "src/simd/peak.rs";
+    let found: Vec<String> = sources().into_iter().filter(|(p, t)| of_simd(p) && bare(t)).map(|(p, _)| p).collect();
+    assert_eq!(found, Vec::<String>::new(), "these ask for a level and not for its vectors");
+    assert!(bare("match level {") && !bare("match level.vectors() {"));
+    assert!(sources().iter().filter(|(p, t)| of_simd(p) && t.contains("match level.vectors() {")).count() > 4);
+}

@@ -170,7 +170,7 @@ pub fn conv_silu(
                 for &t in strand.tokens {
                     let t = t as usize;
                     seen[KEPT][..n].copy_from_slice(&u[t * channels + first..][..n]);
-                    match level {
+                    match level.vectors() {
                         // SAFETY: the level is available, asserted above.
                         #[cfg(target_arch = "x86_64")]
                         Level::Avx2 | Level::AvxVnni => unsafe { conv_avx2(&seen, &taps, &mut y) },
@@ -211,7 +211,7 @@ pub fn gdn_gates(level: Level, p: &GdnGatesParams, ba: &[f32], a: &[f32], dt: &[
             let own = g * group..(g + 1) * group;
             let (scale, dt) = (&a[own.clone()], &dt[own.clone()]);
             let (beta, gamma) = (&mut beta[own.clone()], &mut gamma[own]);
-            match level {
+            match level.vectors() {
                 // SAFETY: the level is available, asserted above.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 | Level::AvxVnni => unsafe { gates_avx2(b, of_a, scale, dt, beta, gamma) },
@@ -273,7 +273,7 @@ fn delta_head(
         let gates = [gates[t * 2 * heads + head], gates[(t * 2 + 1) * heads + head]];
         // SAFETY: as for the state.
         let o = unsafe { o.part(row, size) };
-        match level {
+        match level.vectors() {
             // SAFETY: the level is available, as its caller asserted.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => unsafe { delta_avx2(before, m, qkv, gates, p.scale, o) },

@@ -6,9 +6,9 @@
 //! and scale, 15 bits, the low byte goes to one tile and the high one to another, and the group's sum is that of the low ones
 //! and 256 times that of the high ones. A type with a float for every 32 codes takes four tiles of sums a group.
 //!
-//! A dot of tiles takes 16 cycles in which nothing else is asked of the vector units, and what is left to do with a tile of
-//! sums takes as long. A core looks no further ahead than 500 instructions, so both are written in turns: beside each dot the
-//! sums of four tokens of what was multiplied before.
+//! What is left to do with a tile of sums, by vectors, takes about as long as its dots (`docs/performance.md`, "CPU C"). A core
+//! does both at once only as far as it looks ahead, so they are written in turns: beside each dot the sums of four tokens of
+//! what was multiplied before.
 
 use super::panel::{Ahead, By, Panel, Panelled, Place, scale_of};
 use super::{ActBlock, LINE, sum32};
