@@ -86,6 +86,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
             Value::U32(v) => m.u32(&key(k), v),
             Value::F32(v) => m.f32(&key(k), v),
             Value::Bool(v) => m.bool(&key(k), v),
+            Value::U32Array(v) => m.array(&key(k), 4, &v, |m, v| m.bytes.extend(v.to_le_bytes())),
             other => bail!("{k} is a {}", other.type_name()),
         }
     }

@@ -727,7 +727,14 @@ impl Shape {
             ("ssm.inner_size", d.heads * d.size),
             ("full_attention_interval", 4),
         ];
-        sizes.map(|(key, v)| (key, Value::U32(v))).to_vec()
+        let mut list = sizes.map(|(key, v)| (key, Value::U32(v))).to_vec();
+        if self.arch != Arch::Qwen3Next {
+            // the directions of a rotation in turns, as many pairs of each as there are
+            let pairs = self.arch.n_rot(self.head_dim) / 2;
+            let sections = [(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0];
+            list.push(("rope.dimension_sections", Value::U32Array(sections.to_vec())));
+        }
+        list
     }
 }
 

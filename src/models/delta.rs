@@ -62,8 +62,13 @@ impl Delta {
     }
 }
 
-/// Those of a GGUF file.
-pub(super) fn of_gguf(c: &Container, family: Family, layers: usize, n_rot: usize) -> anyhow::Result<Option<Delta>> {
+/// Those of a GGUF file with so many layers, and so many behind them that guess.
+pub(super) fn of_gguf(
+    c: &Container,
+    family: Family,
+    [layers, guessing]: [usize; 2],
+    n_rot: usize,
+) -> anyhow::Result<Option<Delta>> {
     if !family.is_hybrid() {
         return Ok(None);
     }
@@ -85,28 +90,23 @@ pub(super) fn of_gguf(c: &Container, family: Family, layers: usize, n_rot: usize
     );
     check_sections(c, family, n_rot)?;
     let list = format!("{arch}.attention.recurrent_layers");
-    let layers = match m.get(&list) {
+    let mut listed = match m.get(&list) {
         None => periodic(whole("full_attention_interval")?.unwrap_or(PERIOD), layers),
-        Some(Value::Array(list)) => list
-            .iter()
-            .map(truth)
-            .collect::<Option<Vec<bool>>>()
-            .with_context(|| format!("{file}: {arch}.attention.recurrent_layers is no list of true and false"))?,
-        Some(v) => bail!("{file}: {list} is of type {}, expected an array", v.type_name()),
+        Some(Value::Array(list)) if list.iter().all(|v| matches!(v, Value::Bool(_))) => {
+            list.iter().map(|v| *v == Value::Bool(true)).collect()
+        }
+        Some(v) => match m.uints(&list) {
+            Some(numbers) => numbers.iter().map(|n| *n != 0).collect(),
+            None => bail!("{file}: {list} is of type {}, expected an array of bool", v.type_name()),
+        },
     };
+    // llama.cpp's converter lists the layers that guess, too
+    if listed.len() == layers + guessing {
+        listed.truncate(layers);
+    }
     // what converters do to these alone: neighbours share a key head in every directory
     let tiled = family != Family::Qwen3Next;
-    Ok(Some(Delta { key_heads: need("ssm.group_count")?, heads, size, tiled, layers }))
-}
-
-fn truth(v: &Value) -> Option<bool> {
-    match *v {
-        Value::Bool(b) => Some(b),
-        Value::U32(n) => Some(n != 0),
-        Value::I32(n) => Some(n != 0),
-        Value::U8(n) => Some(n != 0),
-        _ => None,
-    }
+    Ok(Some(Delta { key_heads: need("ssm.group_count")?, heads, size, tiled, layers: listed }))
 }
 
 /// Whether each of so many layers is recurrent, one in `period` being of attention.
@@ -117,18 +117,16 @@ fn periodic(period: usize, layers: usize) -> Vec<bool> {
 /// Of text all sections of a rotation in several directions are at one position; a pair that belongs to none would not be.
 fn check_sections(c: &Container, family: Family, n_rot: usize) -> anyhow::Result<()> {
     let key = format!("{}.rope.dimension_sections", family.name());
-    let Some(Value::Array(list)) = c.meta.get(&key) else { return Ok(()) };
-    let section = |i: usize| match list.get(i) {
-        Some(Value::U32(n)) => *n as usize,
-        Some(Value::I32(n)) => usize::try_from(*n).unwrap_or(0),
-        _ => 0,
-    };
-    let covered = |pair: usize| pair < 3 * section(pair % 3);
+    let file = c.described_by().display();
+    let Some(value) = c.meta.get(&key) else { return Ok(()) };
+    let list = c.meta.uints(&key);
+    let list =
+        list.with_context(|| format!("{file}: {key} is of type {}, expected an array of i32", value.type_name()))?;
+    let covered = |pair: usize| (pair as u64) < list.get(pair % 3).map_or(0, |n| n.saturating_mul(3));
     let bare = (0..n_rot / 2).find(|pair| !covered(*pair));
     ensure!(
         bare.is_none(),
-        "{}: {key}: no section has rotated pair {}, which is not supported",
-        c.described_by().display(),
+        "{file}: {key}: no section has rotated pair {}, which is not supported",
         bare.unwrap_or_default()
     );
     Ok(())

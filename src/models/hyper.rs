@@ -460,7 +460,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         guessing,
         ffn,
         experts: mixture::of_gguf(c, family, ffn)?,
-        delta: delta::of_gguf(c, family, layers.min(MAX_LAYERS), n_rot)?,
+        delta: delta::of_gguf(c, family, [layers, guessing].map(|n| n.min(MAX_LAYERS)), n_rot)?,
         vocab,
         context,
         window,

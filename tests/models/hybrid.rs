@@ -10,7 +10,9 @@ use crate::program;
 use futures::executor::block_on;
 use futures::future::LocalBoxFuture;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
-use isobit::internals::formats::Container;
+use isobit::internals::formats::gguf_write::{self, Entry};
+use isobit::internals::formats::meta::Value;
+use isobit::internals::formats::{Container, Tensor};
 use isobit::internals::fuse::Fuse;
 use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::{Delta, Hyper, PlanOptions};
@@ -18,6 +20,7 @@ use isobit::internals::ops::cache::CacheType;
 use isobit::internals::ops::strands::FRESH;
 use isobit::internals::record::{BufId, Device, DeviceInfo, Op, Plan, Role, Step, WeightSource};
 use isobit::internals::simd::Level;
+use std::path::{Path, PathBuf};
 
 /// Of every form: three value heads to a key head; as many of both, with an attention layer among five; experts.
 const ARGS: [&str; 4] = [
@@ -261,6 +264,92 @@ fn a_directory_with_images_and_guesses_at_further_tokens_runs_as_its_text() {
         std::fs::write(&config, both.to_string()).expect("writes");
         let found = logits(&open(&path), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
         assert!(text.iter().flatten().map(|v| v.to_bits()).eq(found.iter().flatten().map(|v| v.to_bits())), "{args}");
+    }
+}
+
+/// A GGUF file as llama.cpp's converter makes it of a checkpoint with a layer that guesses (`conversion/qwen.py` of v0.5.0):
+/// that layer is counted and stands in the list of recurrent layers; then `change` has its way with the metadata.
+fn with_a_layer_that_guesses(path: &Path, layers: usize, change: impl FnOnce(&mut Vec<(String, Value)>)) -> PathBuf {
+    let c = open(path);
+    let mut meta = c.meta.clone();
+    let arch = c.meta.str("general.architecture").expect("there").to_string();
+    let key = |k: &str| format!("{arch}.{k}");
+    meta.entries.retain(|(k, _)| *k != key("block_count"));
+    let recurrent = (1..=layers + 1).map(|l| Value::Bool(l % 4 != 0 && l <= layers)).collect();
+    meta.entries.extend([
+        (key("block_count"), Value::U32(layers as u32 + 1)),
+        (key("nextn_predict_layers"), Value::U32(1)),
+        (key("attention.recurrent_layers"), Value::Array(recurrent)),
+    ]);
+    change(&mut meta.entries);
+    let mut tensors: Vec<(String, &Tensor)> = c.tensors.iter().map(|t| (t.name.clone(), t)).collect();
+    let behind = |rest: &str| format!("blk.{layers}.{rest}");
+    tensors.extend(c.tensors.iter().filter_map(|t| Some((behind(t.name.strip_prefix("blk.3.")?), t))));
+    let norm = c.tensor("output_norm.weight").expect("there");
+    tensors.extend(
+        ["eh_proj", "enorm", "hnorm", "shared_head_norm"].map(|n| (behind(&format!("nextn.{n}.weight")), norm)),
+    );
+    let entry = |(name, t): &(String, &Tensor)| Entry { name: name.clone(), dtype: t.dtype, shape: t.shape.clone() };
+    let head = gguf_write::head("the file", &meta, &tensors.iter().map(entry).collect::<Vec<_>>()).expect("a head");
+    let mut bytes = head.bytes;
+    bytes.resize(head.file_len as usize, 0);
+    for ((_, t), at) in tensors.iter().zip(&head.offsets) {
+        c.read(t, 0, &mut bytes[*at as usize..(at + t.bytes) as usize]).expect("its bytes");
+    }
+    let made = path.with_file_name("guesses.gguf");
+    std::fs::write(&made, bytes).expect("written");
+    made
+}
+
+#[test]
+fn a_file_with_a_layer_that_guesses_runs_as_without_it() {
+    type Entries = Vec<(String, Value)>;
+    let integers = |list: &mut Entries| {
+        let (_, v) = list.iter_mut().find(|(k, _)| k.ends_with(".recurrent_layers")).expect("there");
+        let Value::Array(bools) = v else { panic!("bools") };
+        *v = Value::I32Array(bools.iter().map(|b| i32::from(*b == Value::Bool(true))).collect());
+    };
+    let unlisted = |list: &mut Entries| list.retain(|(k, _)| !k.ends_with(".recurrent_layers"));
+    let changes: [(&str, &dyn Fn(&mut Entries)); 3] =
+        [("bools", &|_| {}), ("integers", &integers), ("an interval alone", &unlisted)];
+    for (args, layers) in ARGS.into_iter().zip([4, 5, 4, 4]) {
+        let (_dir, path) = model(&format!("{SMALL} {args}"));
+        let plain = logits(&open(&path), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
+        for (what, change) in changes {
+            let made = with_a_layer_that_guesses(&path, layers, change);
+            let found = logits(&open(&made), &ids(20), 64).unwrap_or_else(|e| panic!("{args}, {what}: {e:#}"));
+            let [a, b] = [&plain, &found].map(|l| l.iter().flatten().map(|v| v.to_bits()).collect::<Vec<_>>());
+            assert!(a == b, "{args}, {what}");
+        }
+    }
+}
+
+#[test]
+fn lists_of_a_file_that_fit_no_model_are_refused_by_name() {
+    let (_dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    for (key, value, expected) in [
+        (
+            "attention.recurrent_layers",
+            Value::Array(vec![Value::Bool(true); 3]),
+            "3 layers are said to be recurrent or not",
+        ),
+        (
+            "attention.recurrent_layers",
+            Value::F32Array(vec![1.0; 5]),
+            "is of type array of f32, expected an array of bool",
+        ),
+        ("attention.recurrent_layers", Value::U32(4), "expected an array of bool"),
+        // of four rotated pairs the last belongs to the first section again
+        ("rope.dimension_sections", Value::I32Array(vec![1, 1, 1, 0]), "no section has rotated pair 3"),
+        ("rope.dimension_sections", Value::U32Array(vec![2]), "no section has rotated pair 1"),
+        ("rope.dimension_sections", Value::F32Array(vec![2.0; 4]), "is of type array of f32, expected an array of i32"),
+    ] {
+        let made = with_a_layer_that_guesses(&path, 4, |list| {
+            list.retain(|(k, _)| !k.ends_with(key));
+            list.push((format!("qwen35.{key}"), value));
+        });
+        let error = Hyper::read(&open(&made)).expect_err(key);
+        assert!(format!("{error:#}").contains(expected), "{key}: {error:#}");
     }
 }
 
