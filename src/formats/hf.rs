@@ -354,12 +354,14 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
         } else if let Some(text) = text_part::config(&config) {
             let tensors = text_part::tensors(weights.tensors);
             let (tensors, stacks) = stacks::gather(tensors, &weights.sources)?;
-            let index = super::unique(&tensors, &weights.sources)?;
-            (WeightFiles { tensors, stacks, index, ..weights }, text)
+            let (tensors, sources) = relaid::resolve(&text, tensors, weights.sources)?;
+            let index = super::unique(&tensors, &sources)?;
+            (WeightFiles { tensors, sources, stacks, index, ..weights }, text)
         } else {
             let (tensors, stacks) = stacks::gather(weights.tensors, &weights.sources)?;
-            let index = super::unique(&tensors, &weights.sources)?;
-            (WeightFiles { tensors, stacks, index, ..weights }, config)
+            let (tensors, sources) = relaid::resolve(&config, tensors, weights.sources)?;
+            let index = super::unique(&tensors, &sources)?;
+            (WeightFiles { tensors, sources, stacks, index, ..weights }, config)
         }
     };
     let tokenizer = dir.join("tokenizer.json");

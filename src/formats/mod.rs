@@ -25,6 +25,7 @@ pub mod json;
 pub mod meta;
 pub mod mix;
 pub mod names;
+mod nets;
 pub mod output;
 pub mod packed;
 mod packed_fault;

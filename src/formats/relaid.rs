@@ -1,6 +1,7 @@
 //! Directories whose tensors lie otherwise than the engine has them: GPT-2's matrices, which are transposed, Falcon's queries,
-//! keys and values, which are grouped, StableLM's norms of heads, each a tensor of its own, and gpt-oss's experts, transposed
-//! or of MXFP4 in two tensors, in which rows of gate and of up take turns.
+//! keys and values, which are grouped, StableLM's norms of heads, each a tensor of its own, gpt-oss's experts, transposed
+//! or of MXFP4 in two tensors, in which rows of gate and of up take turns, and the heads of Qwen3.5's and Qwen3-Next's
+//! recurrent layers (`nets`).
 //!
 //! Such a tensor becomes one that lies behind the end of its file, under the name that a llama's has: a read there takes the
 //! bytes from the file and puts them in order. GPT-2's and Falcon's other tensors are renamed alone. What a directory has
@@ -9,6 +10,7 @@
 use super::Tensor;
 use super::dtype::Dtype;
 use super::error::{FormatError, quote};
+use super::nets::Nets;
 use super::source::{Generated, Source};
 use crate::blocks::BlockType;
 use crate::blocks::mxfp4::BlockMXFP4;
@@ -18,7 +20,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// How the bytes of a made tensor come from the file.
-enum Order {
+pub(super) enum Order {
     /// pieces of files, one after the other
     Pieces(Vec<(usize, Range<u64>)>),
     /// matrices of which columns become rows
@@ -27,11 +29,13 @@ enum Order {
     Seconds { at: u64, size: u64 },
     /// rows of MXFP4
     Pairs(Pairs),
+    /// rows of which the columns lie in another order
+    Columns(Blocks),
 }
 
 /// Matrices of `rows` rows of `cols` elements of `size` bytes, of which column `first` and each `step` behind it become rows.
 #[derive(Clone, Copy)]
-struct Columns {
+pub(super) struct Columns {
     at: u64,
     rows: usize,
     cols: usize,
@@ -50,7 +54,7 @@ impl Columns {
 /// Rows of MXFP4 whose scales (a byte for each block) and codes (16 bytes) lie in two tensors: row `first` and each `step`
 /// behind it.
 #[derive(Clone, Copy)]
-struct Pairs {
+pub(super) struct Pairs {
     /// (file, place)
     blocks: (usize, u64),
     scales: (usize, u64),
@@ -58,6 +62,13 @@ struct Pairs {
     row: usize,
     first: u64,
     step: u64,
+}
+
+/// Rows of equally many bytes from `at` on, of which block `order[i]` of `size` bytes becomes block `i`.
+pub(super) struct Blocks {
+    pub at: u64,
+    pub size: usize,
+    pub order: Vec<usize>,
 }
 
 struct Made {
@@ -130,6 +141,16 @@ impl Generated for Lengthened {
                 out.copy_from_slice(&bytes[skip as usize % size..][..out.len()]);
             }
             Order::Pairs(pairs) => self.pairs(pairs, skip as usize, out)?,
+            Order::Columns(blocks) => {
+                let row = blocks.size * blocks.order.len();
+                let (first, within) = (skip / row as u64, (skip % row as u64) as usize);
+                let mut from = vec![0; (within + out.len()).next_multiple_of(row)];
+                file.read_at(blocks.at + first * row as u64, &mut from, &place)?;
+                let block = |row: &'_ [u8], b: usize| row[b * blocks.size..][..blocks.size].to_vec();
+                let in_order = |row: &[u8]| blocks.order.iter().flat_map(|&b| block(row, b)).collect::<Vec<u8>>();
+                let bytes: Vec<u8> = from.chunks_exact(row).flat_map(in_order).collect();
+                out.copy_from_slice(&bytes[within..][..out.len()]);
+            }
         }
         Ok(())
     }
@@ -193,6 +214,8 @@ enum Fate {
     Grouped(String, u64),
     /// of gpt-oss's experts: other tensors, with other rows
     Experts,
+    /// these, of a recurrent layer
+    Anew(Vec<Anew>),
     /// part `n` of a tensor of this name
     Part(String, usize),
     /// what no model is made of
@@ -295,20 +318,20 @@ fn of_gpt_oss(name: &str) -> Fate {
     }
 }
 
-/// A tensor of experts as the engine has it.
-struct Expert {
+/// A tensor as the engine has it.
+pub(super) struct Anew {
     /// what it is made of, with its type
-    like: Tensor,
-    name: String,
-    shape: Vec<u64>,
-    order: Order,
-    bytes: u64,
+    pub like: Tensor,
+    pub name: String,
+    pub shape: Vec<u64>,
+    pub order: Order,
+    pub bytes: u64,
 }
 
 /// What a tensor of gpt-oss's experts becomes: gate's rows, or columns where matrices are transposed, are the first and every
 /// second one from there, up's those between. `scales`: those of MXFP4, by the name before `_scales`. `None`: it has another
 /// form.
-fn of_experts(t: &Tensor, scales: &BTreeMap<String, Tensor>) -> Option<Vec<Expert>> {
+fn of_experts(t: &Tensor, scales: &BTreeMap<String, Tensor>) -> Option<Vec<Anew>> {
     let (stem, what) = t.name.rsplit_once('.')?;
     let names: &[&str] = if what.starts_with("gate_up") { &["gate_proj", "up_proj"] } else { &["down_proj"] };
     let step = names.len() as u64;
@@ -338,7 +361,7 @@ fn of_experts(t: &Tensor, scales: &BTreeMap<String, Tensor>) -> Option<Vec<Exper
             (shape, bytes) = (vec![rows as u64, kept, n], t.bytes / step);
             order = Order::Transposed(Columns { at: t.offset, rows, cols, size, first: i, step: step as usize });
         }
-        Some(Expert { like, name: format!("{stem}.{name}.{suffix}"), shape, order, bytes })
+        Some(Anew { like, name: format!("{stem}.{name}.{suffix}"), shape, order, bytes })
     };
     names.iter().enumerate().map(expert).collect()
 }
@@ -358,8 +381,8 @@ pub(super) fn is_one(config: &Value) -> bool {
     ["gpt2", "falcon", "stablelm", "gpt_oss"].iter().any(|name| config["model_type"] == *name)
 }
 
-/// The tensors of a directory of one of these models as the engine has them, and its files with what was made of them behind
-/// their ends.
+/// The tensors of a directory of one of these models, or of one with recurrent layers, as the engine has them, and its files
+/// with what was made of them behind their ends; of any other as they are.
 ///
 /// Errors: parts of one tensor that differ or are not all there; groups that do not divide the rows.
 pub(super) fn resolve(
@@ -368,7 +391,7 @@ pub(super) fn resolve(
     sources: Vec<Source>,
 ) -> Result<(Vec<Tensor>, Vec<Source>), FormatError> {
     let model = config["model_type"].as_str().unwrap_or("");
-    let groups = falcon_groups(config);
+    let (groups, nets) = (falcon_groups(config), Nets::of(config));
     let head_dim = || config["hidden_size"].as_u64()?.checked_div(config["num_attention_heads"].as_u64()?);
     let mut made: Vec<Vec<Made>> = sources.iter().map(|_| vec![]).collect();
     let mut ends: Vec<u64> = sources.iter().map(Source::len).collect();
@@ -393,7 +416,7 @@ pub(super) fn resolve(
             "falcon" => of_falcon(&t.name, groups),
             "stablelm" => of_stablelm(&t.name),
             "gpt_oss" => of_gpt_oss(&t.name),
-            _ => Fate::Same,
+            _ => nets.and_then(|n| n.anew(&t)).map_or(Fate::Same, Fate::Anew),
         };
         match fate {
             Fate::Same => out.push(t),
@@ -440,6 +463,7 @@ pub(super) fn resolve(
                 };
                 out.extend(made.into_iter().map(|e| add(&e.like, e.name, e.shape, e.order, e.bytes)));
             }
+            Fate::Anew(made) => out.extend(made.into_iter().map(|e| add(&e.like, e.name, e.shape, e.order, e.bytes))),
             Fate::Part(name, n) => {
                 parts.entry(name).or_default().insert(n, t);
             }

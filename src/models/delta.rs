@@ -104,7 +104,7 @@ pub(super) fn of_gguf(
     if listed.len() == layers + guessing {
         listed.truncate(layers);
     }
-    // what converters do to these alone: neighbours share a key head in every directory
+    // what converters do to these alone: in a directory neighbours share a key head
     let tiled = family != Family::Qwen3Next;
     Ok(Some(Delta { key_heads: need("ssm.group_count")?, heads, size, tiled, layers: listed }))
 }
@@ -156,5 +156,6 @@ pub(super) fn of_config(cfg: &Fields, family: Family, layers: usize) -> anyhow::
         None => periodic(whole("full_attention_interval", PERIOD)?, layers),
     };
     let (key_heads, heads) = (whole("linear_num_key_heads", 16)?, whole("linear_num_value_heads", 32)?);
-    Ok(Some(Delta { key_heads, heads, size, tiled: false, layers }))
+    // `formats` has put a directory's heads in the order of a file's
+    Ok(Some(Delta { key_heads, heads, size, tiled: family != Family::Qwen3Next, layers }))
 }

@@ -8,7 +8,8 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
-use crate::models::{Experts, Family, Hyper, Pooling, hyper::RopeScaling, llama3_divisors, output_name};
+use crate::models::{Delta, Experts, Family, Hyper, Pooling, hyper::RopeScaling, llama3_divisors, output_name};
+use crate::ops::conv_silu::TAPS;
 use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
@@ -57,8 +58,6 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     let mut put = |key: &str, v: Value| entries.push((key.replace("{a}", arch), v));
     put("general.architecture", Value::Str(arch.into()));
     put("general.type", Value::Str("model".into()));
-    // whose heads of values, and the columns that meet them, lie in another order there
-    ensure!(h.delta.is_none(), "directories of {arch} models are not converted; run the directory itself");
     put("general.name", Value::Str(h.name.clone()));
     put("{a}.context_length", whole(h.context)?);
     put("{a}.embedding_length", whole(h.dim)?);
@@ -101,6 +100,9 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     }
     if let Some(e) = &h.experts {
         experts(h.family, e, &mut put)?;
+    }
+    if let Some(d) = &h.delta {
+        delta(h, d, &mut put)?;
     }
     if h.family.has_scales() {
         put("{a}.attention.scale", Value::F32(h.attention_scale));
@@ -176,7 +178,8 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
     );
     put("{a}.expert_count", whole(e.count)?);
     put("{a}.expert_used_count", whole(e.used)?);
-    if matches!(family, Family::Qwen2Moe | Family::Qwen3Moe | Family::Glm4Moe | Family::GptOss) {
+    let of_layers = [Family::Qwen2Moe, Family::Qwen3Moe, Family::Glm4Moe, Family::GptOss];
+    if of_layers.contains(&family) || family.is_hybrid() {
         put("{a}.expert_feed_forward_length", whole(e.width)?);
     }
     if family == Family::Glm4Moe {
@@ -193,10 +196,28 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
     Ok(())
 }
 
-/// A norm that a directory keeps less 1, as GGUF has it.
+/// The keys about recurrent layers, and of a rotation in sections that cover all pairs in turns.
+fn delta(h: &Hyper, d: &Delta, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
+    put("{a}.ssm.conv_kernel", whole(TAPS)?);
+    put("{a}.ssm.state_size", whole(d.size)?);
+    put("{a}.ssm.group_count", whole(d.key_heads)?);
+    put("{a}.ssm.time_step_rank", whole(d.heads)?);
+    put("{a}.ssm.inner_size", whole(d.values())?);
+    put("{a}.attention.recurrent_layers", Value::Array(d.layers.iter().map(|r| Value::Bool(*r)).collect()));
+    // for readers that know no list
+    let every = d.layers.iter().position(|r| !r).map_or(0, |first| first + 1);
+    put("{a}.full_attention_interval", whole(every)?);
+    if h.family != Family::Qwen3Next {
+        let pairs = i32::try_from(h.n_rot / 2).context("its rotation")?;
+        put("{a}.rope.dimension_sections", Value::I32Array(vec![(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0]));
+    }
+    Ok(())
+}
+
+/// What a directory keeps in another form than GGUF: a norm less 1, or the logarithm of a decay, which becomes -exp of it.
 ///
 /// Errors: a tensor of another type than floats; what cannot be read; NaN and infinity.
-pub fn whole_norm(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
+pub fn other_form(c: &Container, t: &Tensor, change: fn(f32) -> f32) -> anyhow::Result<Vec<f32>> {
     let place = || format!("{}: tensor {}", c.files[t.file].display(), t.name);
     let ty = t.dtype.block().filter(|ty| ty.is_float() && t.shape.len() == 1);
     let ty = ty.with_context(|| format!("{} is no vector of F32, F16 or BF16", place()))?;
@@ -209,7 +230,7 @@ pub fn whole_norm(c: &Container, t: &Tensor) -> anyhow::Result<Vec<f32>> {
             Damaged::new(format!("{} holds NaN or infinity in element {i}; the model is damaged", place())).into()
         );
     }
-    Ok(values.into_iter().map(|v| 1.0 + v).collect())
+    Ok(values.into_iter().map(change).collect())
 }
 
 /// A number as GGUF keeps sizes.

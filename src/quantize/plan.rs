@@ -15,6 +15,7 @@ use crate::formats::packed::{self, Kind};
 use crate::formats::policy::Policy;
 use crate::formats::{Container, ContainerKind, Dtype, Tensor, hf, names, safetensors};
 use crate::models::hyper::{LONG_FACTORS, SHORT_FACTORS};
+use crate::models::weights::fading;
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -530,8 +531,15 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
                 None
             }
         });
-        let (data, dtype) = if converted.norms_less_one && gguf.ends_with("_norm.weight") {
-            let values = convert::whole_norm(c, t)?;
+        // the norm within a recurrent layer is whole in every directory
+        let less_one =
+            converted.norms_less_one && gguf.ends_with("_norm.weight") && !gguf.ends_with(".ssm_norm.weight");
+        let (gguf, decay) = match gguf.strip_suffix(".ssm_a.weight") {
+            Some(layer) => (format!("{layer}.ssm_a"), true),
+            None => (gguf, false),
+        };
+        let (data, dtype) = if less_one || decay {
+            let values = convert::other_form(c, t, if decay { fading } else { |v| 1.0 + v })?;
             (Data::Bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect()), Dtype::F32)
         } else {
             (Data::Tensor { index, to: None, heads, importances: None }, t.dtype)

@@ -409,6 +409,12 @@ const CASED: &str = concat!(
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
+/// The expression of Qwen3.5's vocabularies, whose words have marks.
+const MARKED: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|",
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
 /// The `tokenizer.ggml.pre` of a byte-level BPE's split rule. Every field that changes what is split is looked at.
 fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
     // the expressions as published with the models
@@ -433,6 +439,15 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
             if whole_words_first { "llama-bpe" } else { "smaug-bpe" }
         }
         [s, l] if split(s, r"\p{N}") && level(l, false) && (plain || nfc) && !whole_words_first => "qwen2",
+        [s, l]
+            if isolates(s)
+                && s["pattern"]["Regex"] == MARKED
+                && level(l, false)
+                && (plain || nfc)
+                && !whole_words_first =>
+        {
+            "qwen35"
+        }
         // its merges, made of the ranks of its tokens, lead to every whole word: the same with whole words first and without
         [s, l] if isolates(s) && s["pattern"]["Regex"] == CASED && level(l, false) && plain => "gpt-4o",
         [l] if level(l, true) && plain && !whole_words_first => "gpt-2",
@@ -657,7 +672,8 @@ mod tests {
             (rules(Json::Null, level(true), false), "gpt-2"),
             (rules(Json::Null, list(split(LLAMA3), level(false)), true), "llama-bpe"),
             (rules(Json::Null, list(split(LLAMA3), level(false)), false), "smaug-bpe"),
-            (rules(nfc, list(split(&qwen), level(false)), false), "qwen2"),
+            (rules(nfc.clone(), list(split(&qwen), level(false)), false), "qwen2"),
+            (rules(nfc, list(split(MARKED), level(false)), false), "qwen35"),
             (rules(Json::Null, list(digits, level(true)), false), "smollm"),
             (rules(Json::Null, list(split(CASED), level(false)), false), "gpt-4o"),
             (rules(Json::Null, list(split(CASED), level(false)), true), "gpt-4o"),
