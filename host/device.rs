@@ -7,9 +7,9 @@ use super::options::{GpuOptions, Tune};
 use super::pipeline_cache::PipelineCache;
 use super::program::{AHEAD, Place, Program, SLOT};
 use super::store::Memory;
-use super::variants::Variant;
+use super::variants::{self, Room, Variant};
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_OWN};
-use crate::record::{Args, Best, BufId, Device, DeviceInfo, Plan, Stats, Step, WeightSource};
+use crate::record::{Args, Best, BufId, Device, DeviceInfo, Op, Plan, Stats, Step, WeightSource};
 use crate::stop::Stop;
 use anyhow::Context;
 use futures::FutureExt;
@@ -64,6 +64,15 @@ impl GpuDevice {
     /// Whether the device has what a variant needs.
     pub fn offers(&self, variant: &Variant) -> bool {
         variant.runs(self.capabilities.optional)
+    }
+
+    /// The name of the variant that a command with these parameters of a step runs with before anything is measured, in a plan
+    /// whose steps have `max_tokens` at most.
+    pub fn starts_with(&self, op: Op, args: &Args, max_tokens: usize) -> &'static str {
+        let room = Room { capabilities: self.capabilities, max_tokens, max_binding: self.max_binding() };
+        let forced = &self.options.variants;
+        let choice = variants::initial(forced, op, args, room);
+        variants::of(op)[variants::taken(op, args, &choice, variants::split_from(forced, op))].name
     }
 
     pub(super) fn new(

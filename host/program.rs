@@ -212,7 +212,7 @@ impl Program {
             });
             let parts = parts.as_ref().filter(|_| words > 0);
             let (bind_group, two) = buffers.bind(device, &plan, i, &kinds[kind].layout, parts);
-            let split_from = if variants::forced(forced, c.op).is_some() { 1 } else { variants::SPLIT_POSITIONS };
+            let split_from = variants::split_from(forced, c.op);
             commands.push(Compiled { kind, bind_group, two, choice, split_from });
         }
         let Buffers { places, arena, arena_bytes, logits_staging, selected_staging } = buffers;
@@ -266,9 +266,7 @@ impl Program {
     /// The variant chosen for a step's command, by the number of tokens and, where it may be split, of positions.
     fn chosen(&self, command: usize, args: &Args) -> usize {
         let c = &self.commands[command];
-        let variant = c.choice[variants::class(args.groups()[1])];
-        let split = variants::of(self.kinds[c.kind].op)[variant].is_split();
-        if split && !variants::splits(args, c.split_from) { 0 } else { variant }
+        variants::taken(self.kinds[c.kind].op, args, &c.choice, c.split_from)
     }
 
     /// Whether a command can run a variant: what it leaves between two passes has a place.

@@ -398,6 +398,17 @@ pub(super) fn initial(list: &[Forced], op: Op, args: &Args, room: Room) -> Choic
     [able.unwrap_or(0); CLASSES.len()]
 }
 
+/// The depth from which an operation's attention is split before it is measured: at once where a variant is forced.
+pub(super) fn split_from(list: &[Forced], op: Op) -> usize {
+    if forced(list, op).is_some() { 1 } else { SPLIT_POSITIONS }
+}
+
+/// The place of the variant that a step's command runs with: by the number of tokens, and, where it may be split, of positions.
+pub(super) fn taken(op: Op, args: &Args, choice: &Choice, split_from: usize) -> usize {
+    let variant = choice[class(args.groups()[1])];
+    if of(op)[variant].is_split() && !splits(args, split_from) { 0 } else { variant }
+}
+
 /// One dispatch of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pass {
@@ -411,9 +422,7 @@ pub struct Pass {
 /// of the step, which holds `max_tokens` at most.
 pub fn unmeasured(op: Op, args: &Args, max_tokens: usize) -> Vec<Pass> {
     let choice = untuned(op, args, unknown(true, max_tokens));
-    let list = of(op);
-    let chosen = &list[choice[class(args.groups()[1])]];
-    let v = if chosen.is_split() && !splits(args, SPLIT_POSITIONS) { &list[0] } else { chosen };
+    let v = &of(op)[taken(op, args, &choice, SPLIT_POSITIONS)];
     let before = v.before().map(|b| Pass { shader: b.stem().into(), groups: v.groups_before(args) });
     before.into_iter().chain([Pass { shader: v.stem(op), groups: v.groups(args) }]).collect()
 }

@@ -132,8 +132,16 @@ impl<'d> Bench<'d> {
     }
 
     /// Makes the f16 copy of recent positions what it was when positions up to `first` were computed for the first time:
-    /// those of the chunk that `first` continues, computed again. Without a copy there is nothing to do.
+    /// those of the chunk that `first` continues, computed again. Without a copy there is nothing to do. What a recurrent model
+    /// remembers is that of its last token: from another the way to `first` begins at the start.
     async fn go_back(&mut self, first: usize, stop: &Stop) -> anyhow::Result<()> {
+        if self.session.is_recurrent() {
+            if self.session.pos() != first {
+                self.session.reset();
+                self.feed(0, first, first, stop).await?;
+            }
+            return Ok(());
+        }
         let begun = first % RECENT_CHUNK;
         if self.session.built().recent_words > 0 && begun > 0 {
             self.feed(first - begun, begun, begun, stop).await?;
@@ -141,10 +149,15 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    /// Feeds the tokens of positions `first..first + n`, at most `batch` at once; the last logits are kept.
+    /// Feeds the tokens of positions `first..first + n`, at most `batch` at once; the last logits are kept. A recurrent model
+    /// must be at `first`.
     async fn feed(&mut self, first: usize, n: usize, batch: usize, stop: &Stop) -> anyhow::Result<()> {
-        self.session.reset();
-        self.session.advance(first);
+        if self.session.is_recurrent() {
+            ensure!(self.session.pos() == first, "position {first} after {} tokens", self.session.pos());
+        } else {
+            self.session.reset();
+            self.session.advance(first);
+        }
         let list = ids(first, n, self.vocab);
         for piece in list.chunks(batch.max(1)) {
             stop.check()?;

@@ -26,6 +26,7 @@ pub mod meta;
 pub mod mix;
 pub mod names;
 mod nets;
+mod order;
 pub mod output;
 pub mod packed;
 mod packed_fault;

@@ -6,7 +6,7 @@
 //! loses a dimension of 1. (`conversion/qwen.py` of v0.5.0.)
 
 use super::Tensor;
-use super::relaid::{Anew, Blocks, Order};
+use super::order::{Anew, Blocks, Order};
 use serde_json::Value;
 use std::ops::Range;
 

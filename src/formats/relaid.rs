@@ -11,65 +11,13 @@ use super::Tensor;
 use super::dtype::Dtype;
 use super::error::{FormatError, quote};
 use super::nets::Nets;
+use super::order::{Anew, Columns, Order, Pairs};
 use super::source::{Generated, Source};
 use crate::blocks::BlockType;
 use crate::blocks::mxfp4::BlockMXFP4;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
-
-/// How the bytes of a made tensor come from the file.
-pub(super) enum Order {
-    /// pieces of files, one after the other
-    Pieces(Vec<(usize, Range<u64>)>),
-    /// matrices of which columns become rows
-    Transposed(Columns),
-    /// every second element of `size` bytes, the first of them at `at`
-    Seconds { at: u64, size: u64 },
-    /// rows of MXFP4
-    Pairs(Pairs),
-    /// rows of which the columns lie in another order
-    Columns(Blocks),
-}
-
-/// Matrices of `rows` rows of `cols` elements of `size` bytes, of which column `first` and each `step` behind it become rows.
-#[derive(Clone, Copy)]
-pub(super) struct Columns {
-    at: u64,
-    rows: usize,
-    cols: usize,
-    size: usize,
-    first: usize,
-    step: usize,
-}
-
-impl Columns {
-    /// Bytes that a matrix becomes.
-    fn bytes(&self) -> usize {
-        self.cols / self.step * self.rows * self.size
-    }
-}
-
-/// Rows of MXFP4 whose scales (a byte for each block) and codes (16 bytes) lie in two tensors: row `first` and each `step`
-/// behind it.
-#[derive(Clone, Copy)]
-pub(super) struct Pairs {
-    /// (file, place)
-    blocks: (usize, u64),
-    scales: (usize, u64),
-    /// blocks in a row
-    row: usize,
-    first: u64,
-    step: u64,
-}
-
-/// Rows of equally many bytes from `at` on, of which block `order[i]` of `size` bytes becomes block `i`.
-pub(super) struct Blocks {
-    pub at: u64,
-    pub size: usize,
-    pub order: Vec<usize>,
-}
 
 struct Made {
     /// where it begins in the lengthened file
@@ -316,16 +264,6 @@ fn of_gpt_oss(name: &str) -> Fate {
         Some("gate_up_proj_scales" | "down_proj_scales") => Fate::Dropped,
         _ => Fate::Same,
     }
-}
-
-/// A tensor as the engine has it.
-pub(super) struct Anew {
-    /// what it is made of, with its type
-    pub like: Tensor,
-    pub name: String,
-    pub shape: Vec<u64>,
-    pub order: Order,
-    pub bytes: u64,
 }
 
 /// What a tensor of gpt-oss's experts becomes: gate's rows, or columns where matrices are transposed, are the first and every

@@ -259,6 +259,7 @@ impl<'d> Session<'d> {
     /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins. After a text of an
     /// encoder the next one begins. Of a recurrent model the tokens are those of one step, and nothing else goes back or ahead.
     pub fn advance(&mut self, n: usize) {
+        debug_assert!(!self.is_recurrent() || n == self.step.n_tokens, "a step of {} tokens", self.step.n_tokens);
         self.turn = (self.turn + 1) % strands::TURNS;
         self.pos += if self.feeds_whole() { 0 } else { n };
     }

@@ -5,7 +5,7 @@ mod gpu {
     use crate::common::kept::Kept;
     use crate::common::{adapters, cpu, golden, gpus_with, none, run, same};
     use futures::executor::block_on;
-    use isobit::internals::cases;
+    use isobit::internals::cases::{self, Batch, Case};
     use isobit::internals::formats::{Container, LoadMode};
     use isobit::internals::fuse::Fuse;
     use isobit::internals::generate::tokenizer::Tokenizer;
@@ -15,7 +15,7 @@ mod gpu {
     use isobit::internals::host::{GpuDevice, GpuOptions, Store, Tune, connect};
     use isobit::internals::models::{Hyper, PlanOptions, Recent};
     use isobit::internals::ops::cache::CacheType;
-    use isobit::internals::record::{Device, Op, Role};
+    use isobit::internals::record::{Command, Device, Op, Role};
     use isobit::internals::simd::Level;
     use serde_json::{Value, json};
     use std::path::Path;
@@ -71,30 +71,51 @@ mod gpu {
         offered
     }
 
-    /// Variants of some names, of every operation that has them, against the twins, over every case, on those of the adapters
-    /// that are `wanted` by their place in the list; says how many these are, and how often one had what a variant needs.
+    /// The cases of an operation that a device forced to a variant computes by it, and a plain one by another: what a plain one
+    /// computes by it is compared in `twins` (`tests/kernels`), and what it cannot run falls to the first variant.
+    fn told_apart(op: Op, name: &str, forced: &GpuDevice, plain: &GpuDevice) -> Vec<Case> {
+        let list = cases::of(op);
+        let (plan, batch) = Batch::new(&list);
+        let most = plan.max_tokens;
+        let apart = |(i, command): (usize, &Command)| {
+            let args = command.args_for(&batch.step(i))?;
+            let by = |gpu: &GpuDevice| gpu.starts_with(op, &args, most);
+            (by(forced) == name && by(plain) != name).then(|| list[i].clone())
+        };
+        plan.recording.commands.iter().enumerate().filter_map(apart).collect()
+    }
+
+    /// Variants of some names, of every operation that has them, against the twins, over every case that they compute where a
+    /// plain device computes it otherwise, on those of the adapters that are `wanted` by their place in the list; says how many
+    /// these are, and how often one had what a variant needs.
     fn variants_against_twins(names: &[&str], wanted: impl Fn(usize) -> bool) -> (usize, usize) {
         assert!(!names.is_empty() && ops().len() >= 15, "{names:?} of {} operations", ops().len());
         let (mut failures, mut adapters, mut offered) = (Vec::new(), 0, 0);
+        let plain: Vec<GpuDevice> = gpus_with(&GpuOptions::default());
         for &name in names {
-            let gpus = gpus_with(&forcing(name)).into_iter().enumerate().filter(|(i, _)| wanted(*i));
+            let gpus = gpus_with(&forcing(name)).into_iter().zip(&plain).enumerate().filter(|(i, _)| wanted(*i));
             adapters = 0;
-            for (_, mut gpu) in gpus {
+            for (_, (mut gpu, plain)) in gpus {
                 adapters += 1;
                 if !offers(&gpu, name) {
                     continue;
                 }
                 offered += 1;
+                let (started, mut compared) = (Instant::now(), 0);
                 for op in ops().into_iter().filter(|&op| forced_on(name, op)) {
-                    let list = cases::of(op);
+                    let list = told_apart(op, name, &gpu, plain);
+                    if list.is_empty() {
+                        continue;
+                    }
                     let expected = run(&mut cpu(Some(Level::detect()), 0), &list);
-                    let started = Instant::now();
                     let found = run(&mut gpu, &list);
-                    println!("{name} {}: {} cases in {:.1?}", op.title(), list.len(), started.elapsed());
                     for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
                         failures.extend(same(case, expected, found).err().map(|e| format!("{name}: {e}")));
                     }
+                    compared += list.len();
                 }
+                println!("{name}: {compared} cases in {:.1?}", started.elapsed());
+                assert!(compared > 0, "{name}: no case is computed by it");
             }
         }
         none(&failures);

@@ -554,3 +554,26 @@ fn a_step_in_vain_changes_nothing_that_follows() {
         assert!(rows.iter().all(|r| *r == rows[0]), "{name}");
     }
 }
+
+/// Whatever is prompt, and however often a test is run, it ends with the logits that follow its tokens: a recurrent model
+/// cannot be told to go on from a position, as `bench` once did before every token.
+#[test]
+fn tests_of_bench_end_with_the_logits_that_follow_their_tokens() {
+    let (_dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    let rows = |more: &[&str]| -> Vec<serde_json::Value> {
+        let ran = program::isobit(["bench", "--device", "cpu", "--no-limits", "-r", "2", "-o", "json"])
+            .args(more)
+            .arg(&path)
+            .output()
+            .expect("it starts");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        serde_json::from_slice(&ran.stdout).expect("rows")
+    };
+    // 11 tokens in six ways: as a prompt, in pieces, token by token, in part generated, and behind some that were there
+    let mut all = rows(&["-p", "11", "-n", "11", "-pg", "6,5"]);
+    all.extend(rows(&["-p", "11", "-n", "0", "-b", "4", "-ub", "3"]));
+    all.extend(rows(&["-p", "4", "-n", "4", "-d", "7"]));
+    let ends: std::collections::BTreeSet<&str> =
+        all.iter().map(|r| r["last_logits"].as_str().expect("a digest")).collect();
+    assert_eq!((all.len(), ends.len()), (6, 1), "{all:#?}");
+}
