@@ -731,7 +731,7 @@ impl Shape {
         if self.arch != Arch::Qwen3Next {
             // the directions of a rotation in turns, as many pairs of each as there are
             let pairs = self.arch.n_rot(self.head_dim) / 2;
-            let sections = [(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0];
+            let sections = [pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3, 0];
             list.push(("rope.dimension_sections", Value::U32Array(sections.to_vec())));
         }
         list

@@ -231,7 +231,8 @@ fn both_file_forms_and_what_quantize_makes_of_a_directory_give_the_same_bits() {
         let (of_generator, of_directory) = (open(&gguf), open(&made));
         let mut names: Vec<&str> = of_directory.tensors.iter().map(|t| &t.name[..]).collect();
         let mut expected: Vec<&str> = of_generator.tensors.iter().map(|t| &t.name[..]).collect();
-        (names.sort(), expected.sort());
+        names.sort();
+        expected.sort();
         assert_eq!(names, expected, "{args}");
         for t in &of_generator.tensors {
             let other = of_directory.tensor(&t.name).expect("there");
@@ -368,8 +369,8 @@ fn a_file_with_a_layer_that_guesses_runs_as_without_it() {
         *v = Value::I32Array(bools.iter().map(|b| i32::from(*b == Value::Bool(true))).collect());
     };
     let unlisted = |list: &mut Entries| list.retain(|(k, _)| !k.ends_with(".recurrent_layers"));
-    let changes: [(&str, &dyn Fn(&mut Entries)); 3] =
-        [("bools", &|_| {}), ("integers", &integers), ("an interval alone", &unlisted)];
+    type Change<'a> = (&'a str, &'a dyn Fn(&mut Entries));
+    let changes: [Change<'_>; 3] = [("bools", &|_| {}), ("integers", &integers), ("an interval alone", &unlisted)];
     for (args, layers) in ARGS.into_iter().zip([4, 5, 4, 4]) {
         let (_dir, path) = model(&format!("{SMALL} {args}"));
         let plain = logits(&open(&path), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
