@@ -324,6 +324,8 @@ impl GpuDevice {
         let of_it = self.begun.iter().position(|(i, _)| *i == command);
         let one = of_it.map_or(&[][..], |at| &self.begun[at..=at]);
         let encoder = self.encode(self.device.create_command_encoder(&Default::default()), one)?;
+        let program = self.program()?;
+        program.note(&program.dispatches(one));
         self.queue.submit([encoder.finish()]);
         Ok(self.wait().await?)
     }

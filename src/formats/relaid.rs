@@ -468,6 +468,40 @@ mod tests {
     }
 
     #[test]
+    fn heads_of_values_are_dealt_out_in_turns_and_another_shape_stays() {
+        // two heads of keys, four of values, one element each
+        let config = serde_json::json!({"model_type": "qwen3_5_text", "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4, "linear_key_head_dim": 1, "linear_value_head_dim": 1});
+        let of = |what: &str, shape: &[u64]| vec![tensor(&format!("model.layers.0.linear_attn.{what}"), shape, 0)];
+        let words = |list| made(config.clone(), list).expect("made").1;
+        assert_eq!(words(of("in_proj_z.weight", &[2, 4])), [0, 1, 4, 5, 2, 3, 6, 7]);
+        assert_eq!(words(of("A_log.weight", &[4])), [0, 2, 1, 3]);
+        // two queries and two keys stay
+        assert_eq!(words(of("in_proj_qkv.weight", &[1, 8])), [0, 1, 2, 3, 4, 6, 5, 7]);
+        assert_eq!(words(of("out_proj.weight", &[4, 2])), [0, 2, 1, 3, 4, 6, 5, 7]);
+        let (tensors, taps) = made(config.clone(), of("conv1d.weight", &[1, 1, 8])).expect("made");
+        assert_eq!((&tensors[0].shape[..], &taps[..]), (&[1, 8][..], &[0, 1, 2, 3, 4, 6, 5, 7][..]));
+        for (what, shape) in [("in_proj_z.weight", &[2, 5][..]), ("out_proj.weight", &[5, 2]), ("norm.weight", &[4])] {
+            let (tensors, found) = made(config.clone(), of(what, shape)).expect("made");
+            assert_eq!((&tensors[0].shape[..], tensors[0].offset), (shape, 0), "{what}");
+            assert!(found.iter().copied().eq(0..shape.iter().product::<u64>() as u32), "{what}");
+        }
+    }
+
+    #[test]
+    fn the_one_projection_of_qwen3_next_is_two() {
+        // of each of two heads of keys a query, a key, two values and two of the gate
+        let config = serde_json::json!({"model_type": "qwen3_next", "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4, "linear_key_head_dim": 1, "linear_value_head_dim": 1});
+        let list = vec![tensor("model.layers.0.linear_attn.in_proj_qkvz.weight", &[1, 12], 0)];
+        let (tensors, words) = made(config, list).expect("made");
+        let names: Vec<_> =
+            tensors.iter().map(|t| (t.name.rsplit_once("linear_attn.").unwrap().1, t.shape[1])).collect();
+        assert_eq!(names, [("in_proj_qkv.weight", 8), ("in_proj_z.weight", 4)]);
+        assert_eq!(words, [0, 6, 1, 7, 2, 3, 8, 9]);
+    }
+
+    #[test]
     fn groups_of_falcon_become_queries_keys_and_values() {
         let config = serde_json::json!({"model_type": "falcon", "new_decoder_architecture": true, "hidden_size": 8,
             "num_attention_heads": 4, "num_kv_heads": 2});

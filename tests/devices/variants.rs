@@ -109,6 +109,8 @@ mod gpu {
                     }
                     let expected = run(&mut cpu(Some(Level::detect()), 0), &list);
                     let found = run(&mut gpu, &list);
+                    // what was meant to run did, and nothing else
+                    assert_eq!(gpu.kernels(), [format!("{}={name}", op.stem())], "{}", op.title());
                     for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
                         failures.extend(same(case, expected, found).err().map(|e| format!("{name}: {e}")));
                     }

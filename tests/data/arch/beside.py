@@ -91,6 +91,11 @@ def guesses(directory):
     index["weight_map"] |= dict.fromkeys(new, "model-mtp.safetensors")
     with open(place, "w") as f:
         json.dump(index, f)
+    config = os.path.join(directory, "config.json")
+    with open(config) as f:
+        fields = json.load(f) | {"mtp_num_hidden_layers": 1}
+    with open(config, "w") as f:
+        json.dump(fields, f)
 
 
 def converter(directory, path):
@@ -139,12 +144,6 @@ def make(name, args, folder):
         subprocess.run(of_directory, check=True, capture_output=True)
         if name in GUESSING:
             guesses(directory)
-        config = os.path.join(directory, "config.json")
-        with open(config) as f:
-            fields = json.load(f)
-        fields |= {"mtp_num_hidden_layers": 1} if name in GUESSING else {}
-        with open(config, "w") as f:
-            json.dump(fields, f)
         converter(directory, path)
         own = os.path.join(folder, "own.gguf")
         subprocess.run([isobit, "quantize", directory, own, "f32"], check=True, capture_output=True)
