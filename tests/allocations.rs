@@ -9,7 +9,9 @@ use isobit::internals::generate::sampling::{Sampler, SamplerOptions};
 use isobit::internals::generate::{Generation, Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions};
 use isobit::internals::ops::cache::CacheType;
+use isobit::{DeviceOptions, Engine, EngineOptions, Guess, Model, Request};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The system's allocator, counting what every thread asks of it.
@@ -118,8 +120,50 @@ fn allocations_of_many(types: (CacheType, CacheType), threads: usize, n: u32) ->
     })
 }
 
+/// What an engine of 8 texts asks for while they grow, beyond the pieces of text that it gives away, of how many: from when
+/// each has its first token to when all have ended, which is before any has a full chunk of the cache.
+fn allocations_of_an_engine(threads: usize, guess: Guess) -> (u64, u64) {
+    const MANY: usize = 8;
+    const TOKENS: usize = 50;
+    let devices = DeviceOptions { threads, ..DeviceOptions::default() };
+    let session = isobit::SessionOptions {
+        context: 64,
+        sequences: MANY,
+        rows: MANY * Guess::ROWS,
+        ..isobit::SessionOptions::default()
+    };
+    let options = EngineOptions { device: "cpu".into(), devices, session, queue: MANY };
+    let engine = Engine::start(&Model::embedded(), options).unwrap();
+    let ask = |i: usize| {
+        let sampling = SamplerOptions { seed: i as u64, ..SamplerOptions::default() };
+        // a prompt that repeats itself, so that there is something to guess
+        let prompt = vec![1, 5 + i as u32, 9, 12, 3, 5 + i as u32, 9, 12];
+        let request = Request { max_tokens: TOKENS, sampling, guess, ignore_end: true, ..Request::new(prompt) };
+        engine.generate(request).unwrap().into_iter()
+    };
+    let mut replies: [_; MANY] = std::array::from_fn(ask);
+    for reply in &mut replies {
+        reply.next().unwrap().unwrap();
+    }
+    let (before, mut texts, mut tokens) = (ASKED.load(Ordering::Relaxed), 0, MANY);
+    for _ in 1..TOKENS {
+        for reply in &mut replies {
+            let piece = reply.next().unwrap().unwrap();
+            texts += u64::from(!piece.text.is_empty());
+            tokens += 1;
+        }
+    }
+    let asked = ASKED.load(Ordering::Relaxed) - before;
+    assert_eq!(tokens, MANY * TOKENS);
+    (asked.saturating_sub(texts), texts)
+}
+
+/// Held by a test that counts.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_token_allocates_nothing_and_the_counter_counts() {
+    let _alone = ALONE.lock();
     let before = ASKED.load(Ordering::Relaxed);
     assert_eq!(std::hint::black_box(vec![1u8; 100]).len(), 100);
     assert!(ASKED.load(Ordering::Relaxed) > before);
@@ -132,6 +176,19 @@ fn a_token_allocates_nothing_and_the_counter_counts() {
             }
             let asked = (0..5).map(|_| allocations_of_many(types, threads, 20)).min();
             assert_eq!(asked, Some(0), "{types:?}, {threads} threads, many sequences");
+        }
+    }
+}
+
+#[test]
+fn an_engines_token_allocates_nothing_but_the_text_it_gives_away() {
+    let _alone = ALONE.lock();
+    for threads in [1, 2] {
+        for guess in [Guess::Off, Guess::Ngram] {
+            let (more, texts) = (0..5).map(|_| allocations_of_an_engine(threads, guess)).min().unwrap();
+            assert!(texts > 200, "{texts} pieces of text");
+            // where this thread is held up a reply's queue grows, twice at most for so many tokens
+            assert!(more <= 16, "{threads} threads, {guess:?}: {more} beside {texts} pieces of text");
         }
     }
 }

@@ -290,7 +290,7 @@ impl Growing {
     /// A text after a prompt, in a context of so many tokens.
     pub fn new(ids: Vec<u32>, context: usize, request: &Request) -> Growing {
         let prompt = ids.len();
-        Growing {
+        let mut growing = Growing {
             decoder: StreamDecoder::continuing(),
             ids,
             prompt,
@@ -298,7 +298,10 @@ impl Growing {
             context,
             ignore_end: request.ignore_end,
             ended: None,
-        }
+        };
+        // once, whatever is to come, with guesses of what comes after it
+        growing.ids.reserve(growing.room() + MOST);
+        growing
     }
 
     /// Tokens that may still come.

@@ -8,6 +8,7 @@
 mod chain;
 mod devices;
 mod error;
+mod events;
 mod fingerprint;
 mod generate;
 mod model;

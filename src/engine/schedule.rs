@@ -16,6 +16,7 @@ use crate::generate::finite;
 use crate::generate::logprobs::Logprobs;
 use crate::generate::pool::{Full, Pool, Sequence};
 use crate::generate::sampling::Sampler;
+use crate::generate::tokenizer::Tokenizer;
 use crate::models::{Head, RECENT_CHUNK as CHUNK};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -74,6 +75,45 @@ impl<S> Text<S> {
     }
 }
 
+impl<S: Sink> Text<S> {
+    /// What a step with `n` of its tokens, guesses among them, has brought up.
+    fn told(&mut self, pool: &mut Pool, tokenizer: Option<&Tokenizer>, n: usize, found: &mut Found) {
+        let Text { sink, growing, rows, next_row, sequence, over, .. } = self;
+        let Found { known, right, drawn, scores, failed } = found;
+        let (first, guessed) = (sequence.len(), growing.ids.len() - *known);
+        let end = first + n - (guessed - *right);
+        pool.written(sequence, &growing.ids[first..end]);
+        growing.ids.truncate(*known);
+        if *next_row < end {
+            *next_row = end;
+        }
+        if let Rows::Tokens { guess: Some(ngram), .. } = rows {
+            ngram.told(guessed, *right);
+        }
+        scores.drain(..).for_each(|l| sink.scored(l));
+        for (id, logprobs, chain) in drawn.drain(..) {
+            let piece = Piece { logprobs, chain, ..growing.piece(tokenizer, id) };
+            let ended = piece.ended;
+            // whoever asked may be gone, which is found out before the next step
+            let _ = sink.piece(piece);
+            if let Some(ended) = ended {
+                *over = Some(Ok(ended));
+                break;
+            }
+        }
+        if over.is_none() && growing.ids.len() == growing.wanted && sequence.len() == growing.ids.len() {
+            if let Rows::Vector(pooled) = rows {
+                sink.vector(pooled.vector());
+            }
+            *over = Some(Ok(Ended::Length));
+        }
+        // of a text that ended before that row nothing is wrong
+        if let (Some(e), None) = (failed.take(), &over) {
+            *over = Some(Err(e));
+        }
+    }
+}
+
 /// A text in a step.
 struct Reading<'a> {
     /// its tokens, and guesses after them
@@ -83,10 +123,10 @@ struct Reading<'a> {
     /// whether another token is wanted after those there are
     goes_on: bool,
     rows: &'a mut Rows,
-    found: Found,
+    found: &'a mut Found,
 }
 
-/// What a step brings up for a text.
+/// What a step brings up for a text. It is used again for another, so that a token takes no memory.
 #[derive(Default)]
 struct Found {
     /// tokens it had
@@ -96,6 +136,16 @@ struct Found {
     drawn: Vec<(u32, Option<Logprobs>, Option<[u8; 32]>)>,
     scores: Vec<Logprobs>,
     failed: Option<Error>,
+}
+
+impl Found {
+    /// For a text of so many tokens.
+    fn begin(&mut self, known: usize) {
+        let Found { drawn, scores, .. } = std::mem::take(self);
+        *self = Found { known, drawn, scores, ..Found::default() };
+        self.drawn.clear();
+        self.scores.clear();
+    }
 }
 
 impl Reading<'_> {
@@ -156,6 +206,24 @@ pub(super) struct Schedule<S> {
     rows: usize,
     /// whether a step has a text whole or not at all
     whole: bool,
+    spare: Spare,
+}
+
+/// What steps are put together in, kept from one to the next.
+#[derive(Default)]
+struct Spare {
+    /// how many tokens each running text has in the step
+    shares: Vec<usize>,
+    parts: Vec<Part<'static>>,
+    readings: Vec<Reading<'static>>,
+    found: Vec<Found>,
+}
+
+/// An empty vector with the memory of another, for elements that borrow from something else.
+fn emptied<A, B>(mut from: Vec<A>) -> Vec<B> {
+    from.clear();
+    // nothing is mapped, and the standard library collects in place what has the same size
+    from.into_iter().map(|_| unreachable!("it was cleared")).collect()
 }
 
 impl<S: Sink> Schedule<S> {
@@ -165,7 +233,8 @@ impl<S: Sink> Schedule<S> {
         // a step has a token of each, and a row of logits, of which a device may bind fewer than were asked for
         let rows = session.inner.built().plan.max_out;
         let (most, whole) = (most.min(tokens).min(rows), session.inner.feeds_whole());
-        Schedule { pool, running: Vec::new(), waiting: VecDeque::new(), most, tokens, rows, whole }
+        let (running, waiting, spare) = (Vec::new(), VecDeque::new(), Spare::default());
+        Schedule { pool, running, waiting, most, tokens, rows, whole, spare }
     }
 
     /// The chunks.
@@ -213,7 +282,8 @@ impl<S: Sink> Schedule<S> {
     }
 
     fn wait(&mut self, sink: S, growing: Growing, rows: Rows, next_row: usize) {
-        let (sequence, guess) = (Sequence::default(), Vec::new());
+        let guesses = matches!(rows, Rows::Tokens { guess: Some(_), .. });
+        let (sequence, guess) = (Sequence::default(), Vec::with_capacity(if guesses { MOST } else { 0 }));
         self.waiting.push_back(Text { sink, growing, rows, next_row, sequence, guess, over: None });
     }
 
@@ -237,36 +307,37 @@ impl<S: Sink> Schedule<S> {
     pub async fn step(&mut self, session: &mut Session) -> Result<usize, Error> {
         self.drop_unwanted();
         self.admit();
-        let mut shares = self.shares();
-        self.guess(&mut shares);
-        self.compute(session, &shares).await?;
+        self.share();
+        self.guess();
+        self.compute(session).await?;
         self.hand_out();
-        Ok(shares.iter().filter(|n| **n > 0).count())
+        Ok(self.spare.shares.iter().filter(|n| **n > 0).count())
     }
 
     fn drop_unwanted(&mut self) {
-        let (running, gone): (Vec<_>, _) =
-            std::mem::take(&mut self.running).into_iter().partition(|t| !t.sink.is_closed());
-        self.running = running;
-        gone.into_iter().for_each(|t: Text<S>| self.pool.end(t.sequence));
-        self.waiting.retain(|t| !t.sink.is_closed());
+        let Schedule { running, waiting, pool, .. } = self;
+        running.extract_if(.., |t| t.sink.is_closed()).for_each(|t| pool.end(t.sequence));
+        waiting.retain(|t| !t.sink.is_closed());
     }
 
     /// Begins, or takes up again, texts for whose tokens so far there are chunks.
     fn admit(&mut self) {
-        let mut later = VecDeque::new();
-        while let Some(mut text) = self.waiting.pop_front() {
-            if self.pool.shares() && self.running.iter().any(|r| is_making(r, &text)) {
-                later.push_back(text);
+        // those before it wait for a text that computes what they begin with
+        let mut at = 0;
+        while let Some(text) = self.waiting.get(at) {
+            if self.pool.shares() && self.running.iter().any(|r| is_making(r, text)) {
+                at += 1;
                 continue;
             }
+            let Some(mut text) = self.waiting.remove(at) else { break };
             let ids = &text.growing.ids;
             // what is wanted of a row is computed, even where its token's chunk is there
             text.sequence = self.pool.begin(&ids[..text.next_row.saturating_add(1).min(ids.len())]);
             let left = text.left();
             if self.pool.hold(&mut text.sequence, left).is_err() {
                 if !self.running.is_empty() {
-                    self.put_back(text);
+                    self.pool.end(std::mem::take(&mut text.sequence));
+                    self.waiting.insert(at, text);
                     break;
                 }
                 // chunks that are kept stand in the way of one that has the pool for itself
@@ -283,19 +354,19 @@ impl<S: Sink> Schedule<S> {
             }
             self.running.push(text);
         }
-        later.append(&mut self.waiting);
-        self.waiting = later;
     }
 
     /// How many tokens each text has in the next step: first one for each that goes on, then slices of prompts. Every text
     /// has chunks for its own.
-    fn shares(&mut self) -> Vec<usize> {
+    fn share(&mut self) {
         loop {
-            let mut shares = vec![0; self.running.len()];
+            let Schedule { running, pool, spare: Spare { shares, .. }, .. } = self;
+            shares.clear();
+            shares.resize(running.len(), 0);
             let (mut tokens, mut rows) = (self.tokens, self.rows);
             let one = |t: &Text<S>| t.left() == 1;
             for wanted in [true, false] {
-                for (share, text) in shares.iter_mut().zip(&self.running).filter(|(_, t)| one(t) == wanted) {
+                for (share, text) in shares.iter_mut().zip(&*running).filter(|(_, t)| one(t) == wanted) {
                     // as many tokens as there are rows for
                     let before = text.next_row.saturating_sub(text.sequence.len());
                     *share = text.left().min(tokens).min(before.saturating_add(rows));
@@ -306,15 +377,14 @@ impl<S: Sink> Schedule<S> {
                     rows -= text.rows_of(*share);
                 }
             }
-            let pool = &mut self.pool;
             let full =
-                self.running.iter_mut().zip(&shares).any(|(text, n)| pool.reserve(&mut text.sequence, *n) == Err(Full));
+                running.iter_mut().zip(shares).any(|(text, n)| pool.reserve(&mut text.sequence, *n) == Err(Full));
             if !full {
-                return shares;
+                return;
             }
             // the youngest makes room; alone it has the pool for itself
-            let alone = self.running.len() == 1;
-            if let Some(text) = self.running.pop() {
+            let alone = running.len() == 1;
+            if let Some(text) = running.pop() {
                 self.put_back(text);
             }
             if alone {
@@ -325,12 +395,12 @@ impl<S: Sink> Schedule<S> {
     }
 
     /// Guesses what follows, as far as the step has room left.
-    fn guess(&mut self, shares: &mut [usize]) {
+    fn guess(&mut self) {
+        let Schedule { running, pool, spare: Spare { shares, .. }, .. } = self;
         let mut tokens = self.tokens - shares.iter().sum::<usize>();
-        let rows: usize = self.running.iter().zip(shares.iter()).map(|(text, n)| text.rows_of(*n)).sum();
+        let rows: usize = running.iter().zip(&*shares).map(|(text, n)| text.rows_of(*n)).sum();
         let mut rows = self.rows - rows;
-        let pool = &mut self.pool;
-        for (text, share) in self.running.iter_mut().zip(shares).filter(|(text, n)| **n == 1 && text.left() == 1) {
+        for (text, share) in running.iter_mut().zip(shares).filter(|(text, n)| **n == 1 && text.left() == 1) {
             let Text { growing, rows: Rows::Tokens { guess: Some(ngram), .. }, guess, sequence, .. } = text else {
                 continue;
             };
@@ -345,17 +415,24 @@ impl<S: Sink> Schedule<S> {
         }
     }
 
-    async fn compute(&mut self, session: &mut Session, shares: &[usize]) -> Result<(), Error> {
-        let (mut parts, mut readings) = (Vec::with_capacity(shares.len()), Vec::with_capacity(shares.len()));
-        for (text, &n) in self.running.iter_mut().zip(shares).filter(|(_, n)| **n > 0) {
+    async fn compute(&mut self, session: &mut Session) -> Result<(), Error> {
+        let Schedule { running, pool, spare, .. } = self;
+        let Spare { shares, found, .. } = spare;
+        let mut parts: Vec<Part<'_>> = emptied(std::mem::take(&mut spare.parts));
+        let mut readings: Vec<Reading<'_>> = emptied(std::mem::take(&mut spare.readings));
+        if found.len() < shares.len() {
+            found.resize_with(shares.len(), || Found { drawn: Vec::with_capacity(Guess::ROWS), ..Found::default() });
+        }
+        for ((text, &n), found) in running.iter_mut().zip(&*shares).zip(&mut *found).filter(|((_, n), _)| **n > 0) {
             let wanted = text.rows_of(n);
             let Text { growing, rows, sequence, guess, .. } = text;
             let (first, known) = (sequence.len(), growing.ids.len());
             let goes_on = known < growing.wanted;
             growing.ids.append(guess);
             let ids = &growing.ids[..];
+            found.begin(known);
             parts.push(Part { sequence, ids: &ids[first..first + n], rows: wanted });
-            readings.push(Reading { ids, first, goes_on, rows, found: Found { known, ..Found::default() } });
+            readings.push(Reading { ids, first, goes_on, rows, found });
         }
         if parts.is_empty() {
             return Ok(());
@@ -365,55 +442,21 @@ impl<S: Sink> Schedule<S> {
             Ok(())
         };
         let done = session.inner.step(&parts, take).await;
-        let found: Vec<Found> = readings.into_iter().map(|r| r.found).collect();
+        (spare.parts, spare.readings) = (emptied(parts), emptied(readings));
         done.map_err(|e| session.state.failed(e))?;
         let model: &Model = session.model();
         let tokenizer = model.tokenizer().ok();
-        let texts = self.running.iter_mut().zip(shares).filter(|(_, n)| **n > 0);
-        for ((text, &n), Found { known, right, drawn, scores, failed }) in texts.zip(found) {
-            let Text { sink, growing, rows, next_row, sequence, over, .. } = text;
-            let (first, guessed) = (sequence.len(), growing.ids.len() - known);
-            let end = first + n - (guessed - right);
-            self.pool.written(sequence, &growing.ids[first..end]);
-            growing.ids.truncate(known);
-            if *next_row < end {
-                *next_row = end;
-            }
-            if let Rows::Tokens { guess: Some(ngram), .. } = rows {
-                ngram.told(guessed, right);
-            }
-            scores.into_iter().for_each(|l| sink.scored(l));
-            for (id, logprobs, chain) in drawn {
-                let piece = Piece { logprobs, chain, ..growing.piece(tokenizer, id) };
-                let ended = piece.ended;
-                // whoever asked may be gone, which is found out before the next step
-                let _ = sink.piece(piece);
-                if let Some(ended) = ended {
-                    *over = Some(Ok(ended));
-                    break;
-                }
-            }
-            if over.is_none() && growing.ids.len() == growing.wanted && sequence.len() == growing.ids.len() {
-                if let Rows::Vector(pooled) = rows {
-                    sink.vector(pooled.vector());
-                }
-                *over = Some(Ok(Ended::Length));
-            }
-            // of a text that ended before that row nothing is wrong
-            if let (Some(e), None) = (failed, &over) {
-                *over = Some(Err(e));
-            }
+        for ((text, &n), found) in running.iter_mut().zip(&*shares).zip(&mut *found).filter(|((_, n), _)| **n > 0) {
+            text.told(pool, tokenizer, n, found);
         }
         Ok(())
     }
 
     /// Ends what is over.
     fn hand_out(&mut self) {
-        let (running, over): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.running).into_iter().partition(|t| t.over.is_none());
-        self.running = running;
-        for text in over {
-            self.pool.end(text.sequence);
+        let Schedule { running, pool, .. } = self;
+        for text in running.extract_if(.., |t| t.over.is_some()) {
+            pool.end(text.sequence);
             let mut prompt = text.growing.ids;
             prompt.truncate(text.growing.prompt);
             match text.over {

@@ -4,6 +4,7 @@
 //! the session's plan takes more sequences than one, takes steps for all of them (`schedule`).
 
 use super::error::Error;
+use super::events::{Events, Taken, events};
 use super::generate::{Advance, Ended, Output, Piece, Prompt, Request};
 use super::options::SessionOptions;
 use super::schedule::{Schedule, Sink, text_of};
@@ -13,7 +14,7 @@ use super::{Device, DeviceOptions, Devices, Model};
 use crate::generate::logprobs::Logprobs;
 use crate::generate::pool::Pool;
 use futures::Stream;
-use futures::channel::{mpsc, oneshot};
+use futures::channel::oneshot;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{Read, Seek, Write};
@@ -107,9 +108,9 @@ struct Facts {
 type OnCache = Box<dyn FnOnce(&mut Session, Option<&mut Pool>) + Send>;
 
 enum Job {
-    Generate(Box<Request>, mpsc::UnboundedSender<Event>),
+    Generate(Box<Request>, Events<Event>),
     Call(Box<dyn FnOnce(&mut Session) + Send>),
-    Embed(Prompt, Pooling, mpsc::UnboundedSender<Event>),
+    Embed(Prompt, Pooling, Events<Event>),
     Cache(OnCache),
     /// the queue is looked at, nothing else
     Wake,
@@ -270,12 +271,12 @@ impl Engine {
     ///
     /// Errors, at once: [`Error::Busy`] where the queue is full, [`Error::Closed`]. All others come from the reply.
     pub fn generate(&self, request: impl Into<Request>) -> Result<Reply, Error> {
-        let (events, reply) = mpsc::unbounded();
+        let (events, reply) = events();
         self.put(Job::Generate(Box::new(request.into()), events))?;
         Ok(self.reply(reply))
     }
 
-    fn reply(&self, events: mpsc::UnboundedReceiver<Event>) -> Reply {
+    fn reply(&self, events: Taken<Event>) -> Reply {
         let shared = self.shared.clone();
         Reply {
             events,
@@ -293,7 +294,7 @@ impl Engine {
     ///
     /// Errors, at once: [`Error::Busy`] where the queue is full, [`Error::Closed`]. All others come with the vector.
     pub fn embed(&self, prompt: impl Into<Prompt>, pooling: Pooling) -> Result<Embedding, Error> {
-        let (events, reply) = mpsc::unbounded();
+        let (events, reply) = events();
         self.put(Job::Embed(prompt.into(), pooling, events))?;
         Ok(Embedding(self.reply(reply)))
     }
@@ -418,8 +419,8 @@ fn tell<T>(send: oneshot::Sender<T>, shared: &Shared, f: impl FnOnce() -> T) {
 /// The thread's side. Outside what may panic, so that nobody hears that a channel closed before it is known why.
 struct Worker {
     session: Option<Session>,
-    in_hand: Option<mpsc::UnboundedSender<Event>>,
-    schedule: Option<Schedule<mpsc::UnboundedSender<Event>>>,
+    in_hand: Option<Events<Event>>,
+    schedule: Option<Schedule<Events<Event>>>,
     waiting: Receiver<Job>,
     /// jobs that have come and have no place yet, where many texts are worked on
     queue: VecDeque<Job>,
@@ -457,7 +458,7 @@ impl Worker {
                     if let Err(e) = done {
                         let last = e.is_final().then(|| e.to_string());
                         // whoever asked may be gone
-                        let _ = events.unbounded_send(Event::Failed(e));
+                        let _ = events.send(Event::Failed(e));
                         if let Some(why) = last {
                             return why;
                         }
@@ -470,42 +471,42 @@ impl Worker {
     }
 }
 
-impl Sink for mpsc::UnboundedSender<Event> {
+impl Sink for Events<Event> {
     fn piece(&self, piece: Piece) -> Result<(), ()> {
-        self.unbounded_send(Event::Piece(piece)).map_err(|_| ())
+        self.send(Event::Piece(piece))
     }
 
     // whoever asked may be gone, here and below
 
     fn scored(&self, logprobs: Logprobs) {
-        let _ = self.unbounded_send(Event::Scored(logprobs));
+        let _ = self.send(Event::Scored(logprobs));
     }
 
     fn vector(&self, vector: Vec<f32>) {
-        let _ = self.unbounded_send(Event::Vector(vector));
+        let _ = self.send(Event::Vector(vector));
     }
 
     fn begun(&self, cached: usize) {
-        let _ = self.unbounded_send(Event::Begun(cached));
+        let _ = self.send(Event::Begun(cached));
     }
 
     fn end(&self, ended: Ended, prompt: Vec<u32>) {
-        let _ = self.unbounded_send(Event::End(ended, prompt));
+        let _ = self.send(Event::End(ended, prompt));
     }
 
     fn failed(&self, e: Error) {
-        let _ = self.unbounded_send(Event::Failed(e));
+        let _ = self.send(Event::Failed(e));
     }
 
     fn is_closed(&self) -> bool {
-        mpsc::UnboundedSender::is_closed(self)
+        Events::is_closed(self)
     }
 }
 
 /// Jobs side by side, a step for all texts at a time; why it ended, `None` where it was closed.
 fn many(
     session: &mut Session,
-    schedule: &mut Schedule<mpsc::UnboundedSender<Event>>,
+    schedule: &mut Schedule<Events<Event>>,
     jobs: &Receiver<Job>,
     queue: &mut VecDeque<Job>,
     shared: &Shared,
@@ -584,7 +585,7 @@ fn taken(shared: &Shared, job: &Job) {
 fn one(
     session: &mut Session,
     job: Job,
-    in_hand: &mut Option<mpsc::UnboundedSender<Event>>,
+    in_hand: &mut Option<Events<Event>>,
     closing: impl Fn() -> bool,
 ) -> Result<(), Error> {
     match job {
@@ -605,7 +606,7 @@ fn one(
 fn generate(
     session: &mut Session,
     request: Request,
-    events: &mpsc::UnboundedSender<Event>,
+    events: &Events<Event>,
     closing: impl Fn() -> bool,
 ) -> Result<(), Error> {
     if events.is_closed() {
@@ -634,7 +635,7 @@ fn generate(
 /// Tokens of a job: a [`Stream`], or by `for` an iterator that blocks. It ends after an error. Dropping it cancels the job
 /// after the step in hand.
 pub struct Reply {
-    events: mpsc::UnboundedReceiver<Event>,
+    events: Taken<Event>,
     shared: Arc<Shared>,
     scores: Vec<Logprobs>,
     vector: Vec<f32>,
