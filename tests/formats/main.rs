@@ -2,6 +2,8 @@
 
 mod block_types;
 mod bump;
+#[path = "../common/busy.rs"]
+mod busy;
 mod golden;
 mod golden_grids;
 mod readers;
