@@ -317,6 +317,8 @@ enum Fill {
     First(usize, f32),
     /// in the first element of every so many the number of 64 such rows before it
     Rising(usize),
+    /// numbers of rows of so many, none but zeros after the first 64 rows
+    Early(usize),
     /// around the smallest magnitude that can be stored
     Faint,
     /// just below the largest magnitude that can be stored, whose products and sums of squares overflow
@@ -414,6 +416,13 @@ impl Fill {
             Fill::Rising(n) => {
                 if i.is_multiple_of(n) {
                     (i / n / 64) as f32
+                } else {
+                    0.0
+                }
+            }
+            Fill::Early(n) => {
+                if i / n < 64 {
+                    ((i * 37 % 251) as f32 - 125.0) * 0.013
                 } else {
                     0.0
                 }
