@@ -75,7 +75,7 @@ pub struct RunArgs {
     #[arg(hide = true)]
     read: String,
     /// Guess tokens ahead: off, ngram; the text stays the same
-    // several are checked in a step: those that followed the last three when they came before
+    // several are checked in a step: those that followed the last ones when they came before
     #[arg(long, default_value = "off", value_name = "HOW", value_parser = ["off", "ngram"], hide_possible_values = true)]
     spec: String,
     /// A smaller model that guesses ahead; the text stays the same

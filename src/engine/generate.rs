@@ -92,7 +92,7 @@ pub enum Guess {
     /// not at all
     #[default]
     Off,
-    /// what followed the last three tokens when they came before: fast where a text repeats itself or its prompt. Needs a
+    /// what followed the last tokens when they came before: fast where a text repeats itself or its prompt. Needs a
     /// session whose steps return several rows ([`SessionOptions::rows`](super::SessionOptions::rows), of which
     /// [`Guess::ROWS`] are used at most for a text)
     Ngram,

@@ -11,8 +11,8 @@ use super::{Out, team};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Tokens from which on a row block is unpacked first.
-pub(super) const TOKENS: usize = 4;
+/// Tokens from which on a row block is unpacked first: fewer meet it in registers, two by two (`QuantisedJob`).
+pub(super) const TOKENS: usize = 5;
 
 /// Tokens from which on tiles are used, where the level has them: those of one tile. Fewer fill it in part, and are no quicker.
 pub(super) const TILED: usize = tiles::TOKENS;

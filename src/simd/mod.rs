@@ -521,7 +521,17 @@ impl QuantisedJob<'_> {
                     (1, 8..) if const { !F::PAIRED && !F::PANELS } && matches!(self.level, Level::Avx512) => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
-                    (1, 4..) => self.tile::<F, 4, 1>(row_block, token, out),
+                    (1, 4..) if const { !F::PANELS } || !matches!(self.level, Level::Avx512) => {
+                        self.tile::<F, 4, 1>(row_block, token, out)
+                    }
+                    // two tokens of few meet what was unpacked for one
+                    #[cfg(target_arch = "x86_64")]
+                    (1, 2..)
+                        if const { F::BOOK.is_none() }
+                            && matches!(self.level, Level::Avx2 | Level::AvxVnni | Level::Avx512) =>
+                    {
+                        self.tile::<F, 2, 1>(row_block, token, out)
+                    }
                     (1, _) => self.tile::<F, 1, 1>(row_block, token, out),
                     (_, 4..) => self.tile::<F, 4, 2>(row_block, token, out),
                     (_, _) => self.tile::<F, 1, 2>(row_block, token, out),
@@ -560,7 +570,7 @@ impl QuantisedJob<'_> {
             },
             // SAFETY: `matvec` asserted that the level is available, and what a codebook needs besides is asked for here.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if const { T == 1 || D == 2 || !F::PANELS } => unsafe {
+            Level::Avx512 if const { T <= 2 || D == 2 || !F::PANELS } => unsafe {
                 match F::BOOK {
                     Some(book) if T == 1 && kernels::books::is_available() => {
                         let y = kernels::books::row_block::<D>(book, self.fetch.ahead, w, act, groups, seg);
