@@ -103,7 +103,7 @@ impl Ngram {
         if n == 0 {
             return;
         }
-        let Some((at, same)) = likest(history) else { return };
+        let Some((at, same)) = most_alike(history) else { return };
         // the longer the likeness, the further it is likely to go
         for i in at..at + n.min(2 * same - 1) {
             // what follows may be the guess itself: a text that goes round
@@ -119,7 +119,7 @@ impl Ngram {
 
 /// Where in a text its end came before: after which token, and how many of the last tokens were the same, [`LONGEST`] at
 /// most. The longest such place, of equals the latest.
-fn likest(history: &[u32]) -> Option<(usize, usize)> {
+fn most_alike(history: &[u32]) -> Option<(usize, usize)> {
     let mut found = None;
     let mut longest = 0;
     for end in (1..history.len()).rev() {
