@@ -357,16 +357,15 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
     one(plain, Fill::Outliers, Fill::Tiny, Fill::Tiny);
     one(plain, Fill::Sweep, Fill::Extremes, Fill::Zeros);
     // maxima that rise by 30 from chunk to chunk, each making what came before 2^-43 times as large
+    let rises = |hd: usize| Fill::First(hd, if hd == 64 { 240.0 } else { 339.4113 });
     for shape in [(64, 2, 1, 0, 256, 230, 2), (64, 2, 1, 0, 256, 190, 40), (128, 2, 1, 0, 256, 255, 1)] {
-        let q = if shape.0 == 64 { 240.0 } else { 339.4113 };
-        one(shape, Fill::First(shape.0, q), Fill::Rising(shape.0), Fill::Faint);
-        one(shape, Fill::First(shape.0, q), Fill::Rising(shape.0), Fill::Prime);
+        one(shape, rises(shape.0), Fill::Rising(shape.0), Fill::Faint);
+        one(shape, rises(shape.0), Fill::Rising(shape.0), Fill::Prime);
     }
     // and a page after whose four chunks the values of the first are 2^-130 as large: smaller than what a float holds whole,
     // and what a device that makes such numbers 0 would leave otherwise in the state, if joins did not
     for shape in [(64, 2, 1, 0, 256, 300, 2), (64, 2, 1, 0, 256, 300, 40), (128, 2, 1, 0, 256, 300, 1)] {
-        let q = if shape.0 == 64 { 240.0 } else { 339.4113 };
-        one(shape, Fill::First(shape.0, q), Fill::Rising(shape.0), Fill::Early(shape.0));
+        one(shape, rises(shape.0), Fill::Rising(shape.0), Fill::Early(shape.0));
     }
     // some positions poisoned, some queries, and scores that overflow: of few tokens and of a tile, where rows see
     // different positions, over chunks and with a state before them

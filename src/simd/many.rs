@@ -7,12 +7,15 @@ use super::kernels::ActBlock;
 use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block};
 use super::kernels::tiles::{self, Laid, Segment, Total};
 use super::lanes::{AHEAD, Word};
-use super::{Out, team};
+use super::{Level, Out, team};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Tokens from which on a row block is unpacked first: fewer meet it in registers, two by two (`QuantisedJob`).
-pub(super) const TOKENS: usize = 5;
+/// Tokens from which on a row block is unpacked first: fewer meet it in registers, two by two (`QuantisedJob`). Each number is
+/// that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of Intel's with AMX.
+pub(super) const fn tokens(level: Level) -> usize {
+    if matches!(level, Level::Amx) { 5 } else { 4 }
+}
 
 /// Tokens from which on tiles are used, where the level has them: those of one tile. Fewer fill it in part, and are no quicker.
 pub(super) const TILED: usize = tiles::TOKENS;

@@ -263,7 +263,7 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             #[cfg(target_arch = "x86_64")]
-            if matches!(level, Level::Avx512 | Level::Amx) && digits == 1 && n_tokens >= many::TOKENS {
+            if matches!(level, Level::Avx512 | Level::Amx) && digits == 1 && n_tokens >= many::tokens(level) {
                 let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
                 let tiled = level == Level::Amx && n_tokens >= many::TILED;
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
