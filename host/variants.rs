@@ -71,14 +71,15 @@ const fn coop(name: &'static str, place: usize) -> Variant {
 }
 
 /// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, four
-/// rows a lane that reads codes where it meets them, the tile of 32 with codes and activations in workgroup memory, and
-/// those on matrix units.
+/// rows a lane that reads codes where it meets them, four rows of a group a lane, the tile of 32 with codes and activations
+/// in workgroup memory, and those on matrix units.
 const LINEAR: &[Variant] = &[
     variant("matvec", "matvec", 1, [1, 0, 0]),
     variant("matvec4", "matvec4", 1, [1, 1, 0]),
     variant("matmul", "matmul", 32, [0, 1, 1]),
     variant("matmul8", "matmul8", 8, [0, 1, 1]),
     variant("lean", "lean", 1, [1, 1, 0]),
+    variant("parallel", "parallel", 1, [1, 0, 0]),
     variant("staged", "staged", 32, [0, 0, 1]),
     coop("coop8", 0),
     coop("coop16", 1),
@@ -86,7 +87,7 @@ const LINEAR: &[Variant] = &[
 
 /// Those of the types that are 32 words of codes with integer scales to a group, of which `matmul8` and `lean` are left out:
 /// a pipeline each of sixteen types. The last needs workgroup memory that a codebook of 4096 bytes leaves no room for.
-const SCALED: &[Variant] = &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[5]];
+const SCALED: &[Variant] = &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[6]];
 
 /// Gate and up rows with what follows them, for short steps; of the types of [`SCALED`] the first two.
 const GATE_UP: &[Variant] = &[
@@ -132,15 +133,15 @@ const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
 /// The variants of an operation, at least one; the first is the shader of the operation's own name.
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
-        // there are no codes to unpack, two types to unpack, and again none
+        // there are no codes to unpack and no groups, two types to unpack, and again no groups
         Op::Matvec(t) if t.is_float() => &LINEAR[..5],
-        Op::MatvecPair(..) => &LINEAR[..5],
+        Op::MatvecPair(..) => &LINEAR[..6],
         Op::Matvec(t) if t.meets_rows() => &LINEAR[..5],
         Op::Matvec(BlockType::Q4_K | BlockType::Q6_K | BlockType::Q8_0 | BlockType::Q8K128) => LINEAR,
         Op::Matvec(BlockType::IQ1_S | BlockType::IQ1_M) => &SCALED[..3],
         Op::Matvec(t) if is_scaled(t) => SCALED,
         // nobody has put their codes into matrices
-        Op::Matvec(_) => &LINEAR[..6],
+        Op::Matvec(_) => &LINEAR[..7],
         Op::GateUp(t) if is_scaled(t) => &GATE_UP[..2],
         Op::GateUp(_) => GATE_UP,
         // its sums over all of k have no frame for many tokens
@@ -586,8 +587,8 @@ mod tests {
             let args = Args::Linear(LinearParams { digits, ..p });
             initial(&[Forced::parse(word).unwrap()], op, &args, room)
         };
-        for (word, place, other) in [("coop8", 6, "coop16"), ("q4k_matvec=coop16", 7, "coop8")] {
-            let has = [place == 6, place == 7];
+        for (word, place, other) in [("coop8", 7, "coop16"), ("q4k_matvec=coop16", 8, "coop8")] {
+            let has = [place == 7, place == 8];
             assert_eq!((start(word, has, 1), start(word, has, 2)), ([place; 3], [0; 3]), "{word}");
             assert_eq!((start(word, [false; 2], 1), start(other, has, 1)), ([0; 3], [0; 3]), "{word}");
             let optional = Optional { matrices: has, ..Optional::default() };
@@ -619,7 +620,7 @@ mod tests {
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
         assert!(Forced::parse("matvec5").unwrap_err().contains(
-            "matvec, matvec4, matmul, matmul8, lean, staged, coop8, coop16, slots, grouped, plain, split, tile, wide, subgroup"
+            "matvec, matvec4, matmul, matmul8, lean, parallel, staged, coop8, coop16, slots, grouped, plain, split, tile, wide, subgroup"
         ));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing

@@ -130,7 +130,8 @@ pub fn ops() -> Vec<Op> {
     );
     list.extend(PAIRS.map(|(a, b, _)| Op::MatvecPair(a, b)));
     list.extend(gate_up::types().map(Op::GateUp));
-    list.extend([Op::Router, Op::ExpertOrder, Op::ExpertBias, Op::ExpertCombine, Op::SigmoidGate, Op::SwigluOai]);
+    list.extend([Op::Router, Op::ExpertOrder, Op::ExpertBias, Op::ExpertScale, Op::ExpertCombine]);
+    list.extend([Op::SigmoidGate, Op::SwigluOai]);
     list.extend([Op::ConvSilu, Op::GdnGates, Op::DeltaRule]);
     list.extend(BlockType::with_kernels().map(Op::ExpertMatvec));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
@@ -174,6 +175,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::ExpertOrder => experts::expert_order(),
         Op::ExpertMatvec(t) => experts::expert_matvec(t),
         Op::ExpertBias => experts::expert_bias(),
+        Op::ExpertScale => experts::expert_scale(),
         Op::ExpertCombine => experts::expert_combine(),
         Op::SigmoidGate => experts::sigmoid_gate(),
         Op::SwigluOai => experts::swiglu_oai(),

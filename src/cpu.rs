@@ -581,6 +581,9 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
         Job::ExpertBias(p) => {
             ops::expert_bias::expert_bias(p, floats(inputs[0]), inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
         }
+        Job::ExpertScale(p) => {
+            ops::expert_scale::expert_scale(p, floats(inputs[0]), inputs[1], bytemuck::cast_slice_mut(&mut out[0]));
+        }
         Job::ExpertCombine(p) => {
             let (y, weights) = (floats(inputs[0]), floats(inputs[1]));
             match level {

@@ -21,6 +21,7 @@ use crate::ops::expert_bias::ExpertBiasParams;
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::ExpertOrderParams;
+use crate::ops::expert_scale::ExpertScaleParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::{self, GateUpParams};
 use crate::ops::gdn_gates::GdnGatesParams;
@@ -313,6 +314,8 @@ operations! {
     ExpertMatvec(t: BlockType) => ExpertLinear(ExpertLinearParams), twins(t).stems.expert;
     /// bias of such a linear
     ExpertBias => ExpertBias(ExpertBiasParams), "expert_bias";
+    /// scale of the matrix of such a linear
+    ExpertScale => ExpertScale(ExpertScaleParams), "expert_scale";
     /// the experts' results times their weights, added up
     ExpertCombine => ExpertCombine(ExpertCombineParams), "expert_combine";
     /// y · sigmoid(gate)
@@ -484,6 +487,8 @@ args! {
     ExpertLinear(ExpertLinearParams),
     /// of `expert_bias`
     ExpertBias(ExpertBiasParams),
+    /// of `expert_scale`
+    ExpertScale(ExpertScaleParams),
     /// of `expert_combine`
     ExpertCombine(ExpertCombineParams),
     /// of `sigmoid_gate`

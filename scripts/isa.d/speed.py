@@ -47,7 +47,7 @@ def is_decode(shader):
     """Whether a shader reads weights, cache or activations in a step of one token."""
     # of a layer's sinks there is one for each head
     attention = shader.startswith("attention") and "tile" not in shader and shader not in ("attention_digits", "attention_sinks")
-    return shader.endswith(("_matvec4", "_gate_up4")) or attention or shader == "norm_quantize"
+    return shader.endswith(("_matvec4", "_gate_up4", "_parallel")) or attention or shader == "norm_quantize"
 
 
 def findings(shader, default, numbers):
@@ -60,7 +60,7 @@ def findings(shader, default, numbers):
     if is_decode(shader):
         # code that awaits no load at all has none under way
         loads, wide = numbers.get("loads in flight", 0), numbers.get("wide in flight", 0)
-        matrix = shader.endswith(("_matvec4", "_gate_up4"))
+        matrix = shader.endswith(("_matvec4", "_gate_up4", "_parallel"))
         under_way = 16 * wide if matrix else numbers.get("bytes in flight", 0)
         if under_way < WANTED:
             seen = f"{loads} loads in flight, {wide} of them of 16 bytes"

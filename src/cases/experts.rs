@@ -8,6 +8,7 @@ use crate::ops::expert_bias::ExpertBiasParams;
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::{ExpertOrderParams, expert_order as twin_order, order_words};
+use crate::ops::expert_scale::ExpertScaleParams;
 use crate::ops::router::{RouterParams, SIGMOID, SOFTMAX, SOFTMAX_CHOSEN};
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::swiglu_oai::SwigluOaiParams;
@@ -210,20 +211,25 @@ pub(super) fn expert_matvec(t: BlockType) -> Vec<Case> {
     list
 }
 
-pub(super) fn expert_bias() -> Vec<Case> {
+/// Cases of an operation on y by a vector of the slot's expert, which is `what` and has `per(dim)` numbers; `args` of the
+/// elements of a slot, the words between two and where the first begins.
+fn by_expert(op: Op, what: &'static str, args: fn(u32, u32, u32) -> Args, per: fn(usize) -> usize) -> Vec<Case> {
     let mut list = Vec::new();
-    let mut one = |experts: usize, used: usize, dim: usize, n: usize, part: bool, b: Fill, y: Fill| {
+    let mut one = |experts: usize, used: usize, dim: usize, n: usize, part: bool, of: Fill, y: Fill| {
         let (stride, offset) = if part { (2 * dim + 3, dim) } else { (dim, 0) };
         let ids = ids(experts, used, n, (dim + n) as u64);
         let ranges = (0..n * used).map(|i| i * stride + offset..i * stride + offset + dim).collect();
-        let args = ExpertBiasParams { n_tokens: 0, dim: dim as u32, y_stride: stride as u32, y_offset: offset as u32 };
         let mut c = case(
-            format!("experts={experts} used={used} dim={dim} tokens={n} part={part} b={} y={}", b.name(), y.name()),
-            Op::ExpertBias,
-            Args::ExpertBias(args),
+            format!(
+                "experts={experts} used={used} dim={dim} tokens={n} part={part} {what}={} y={}",
+                of.name(),
+                y.name()
+            ),
+            op,
+            args(dim as u32, stride as u32, offset as u32),
             tokens(n),
             vec![
-                read("b", bits(&b.make(experts * dim))),
+                read(what, bits(&of.make(experts * per(dim)))),
                 read("ids", ids),
                 replaced("y", bits(&y.make(n * used * stride)), ranges),
             ],
@@ -240,6 +246,16 @@ pub(super) fn expert_bias() -> Vec<Case> {
         one(5, 2, 100, 3, false, Fill::Huge, fill);
     }
     list
+}
+
+pub(super) fn expert_bias() -> Vec<Case> {
+    let args = |dim, y_stride, y_offset| Args::ExpertBias(ExpertBiasParams { n_tokens: 0, dim, y_stride, y_offset });
+    by_expert(Op::ExpertBias, "b", args, |dim| dim)
+}
+
+pub(super) fn expert_scale() -> Vec<Case> {
+    let args = |dim, y_stride, y_offset| Args::ExpertScale(ExpertScaleParams { n_tokens: 0, dim, y_stride, y_offset });
+    by_expert(Op::ExpertScale, "s", args, |_| 1)
 }
 
 pub(super) fn expert_combine() -> Vec<Case> {

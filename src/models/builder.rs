@@ -20,7 +20,7 @@ use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::embed::EmbedParams;
-use crate::ops::exact::SCALE_MIN;
+use crate::ops::exact::{SCALE_MIN, flush};
 use crate::ops::geglu::GegluParams;
 use crate::ops::layer_norm::LayerNormParams;
 use crate::ops::linear::ROW_BLOCK;
@@ -244,6 +244,15 @@ pub(super) enum Input {
     Rows(Activations),
 }
 
+/// What a product is multiplied with before its bias: the number that files with NVFP4 have beside a matrix.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Scale {
+    /// 1 where there is none
+    One(f32),
+    /// of each expert
+    Experts(BufId),
+}
+
 /// A matrix in one or several buffers of whole row blocks.
 #[derive(Clone)]
 pub(super) struct Matrix {
@@ -253,6 +262,8 @@ pub(super) struct Matrix {
     pub k: usize,
     /// of each expert, where it is one for each
     pub rows: usize,
+    /// what the file has every product multiplied with
+    pub scale: Scale,
     /// (buffer, first row of this matrix, rows), or (buffer, first expert, experts)
     pub parts: Vec<(BufId, usize, usize)>,
 }
@@ -476,7 +487,14 @@ impl<'a> Builder<'a> {
             },
             mixture: None,
             hybrid: None,
-            embed: Matrix { ty: BlockType::F32, input: Input::Floats, k: 0, rows: 0, parts: vec![] },
+            embed: Matrix {
+                ty: BlockType::F32,
+                input: Input::Floats,
+                k: 0,
+                rows: 0,
+                scale: Scale::One(1.0),
+                parts: vec![],
+            },
             quantised: HashMap::new(),
             pages: Pages::default(),
             cached,
@@ -497,6 +515,9 @@ impl<'a> Builder<'a> {
         for (w, row0, rows) in b.embed.parts.clone() {
             let p = EmbedParams { n_tokens: 0, dim: h.dim as u32, row0: row0 as u32, rows: rows as u32 };
             b.push("embed", Op::Embed(b.embed.ty), Args::Embed(p), vec![b.work.ids, w, b.work.x]);
+        }
+        if let Scale::One(by) = b.embed.scale {
+            b.scale("token_embd_scale", by, h.dim, b.work.x);
         }
         b.scale("embed_scale", h.embedding_scale, h.dim, b.work.x);
         if h.family.learns_positions() {
@@ -900,7 +921,31 @@ impl<'a> Builder<'a> {
             let role = Role::Weight(vec![Piece { tensor, part: Part::Rows { t, k, row0, rows: n } }]);
             parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
         }
-        Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows: range.len(), parts })
+        let scale = self.scale_of(tensor, None)?;
+        Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows: range.len(), scale, parts })
+    }
+
+    /// What the file has beside a matrix to multiply its products with, as conversions to NVFP4 leave it: `X.scale`, one number,
+    /// or one for each of the `experts`, of `X.weight`. The scale of activations beside that is for their quantising to fp4.
+    pub fn scale_of(&mut self, tensor: usize, experts: Option<usize>) -> anyhow::Result<Scale> {
+        let name = &self.c.tensors[tensor].name;
+        let Some(stem) = name.strip_suffix(".weight").filter(|_| self.spelling == Spelling::Gguf) else {
+            return Ok(Scale::One(1.0));
+        };
+        let (name, input) = (format!("{stem}.scale"), format!("{stem}.input_scale"));
+        if self.c.tensor(&input).is_some() {
+            self.claim(&input, &[experts.unwrap_or(1)])?;
+        }
+        if self.c.tensor(&name).is_none() {
+            return Ok(Scale::One(1.0));
+        }
+        let n = experts.unwrap_or(1);
+        let (tensor, _) = self.claim(&name, &[n])?;
+        if experts.is_none() {
+            return Ok(Scale::One(flush(vector::vector(self.c, &self.c.tensors[tensor])?[0])));
+        }
+        let part = Part::Vector { first: 0, len: n, change: Change::None };
+        Ok(Scale::Experts(self.buffer(&name, n, Role::Weight(vec![Piece { tensor, part }]))?))
     }
 
     /// Rows of `k` elements that one binding holds, whole blocks of them.
@@ -1083,6 +1128,9 @@ impl<'a> Builder<'a> {
                 residual: 0,
             };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
+        }
+        if let Scale::One(by) = m.scale {
+            self.scale(&format!("{label}_scale"), by, m.rows, y);
         }
     }
 

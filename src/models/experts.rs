@@ -4,7 +4,7 @@
 //! such a slot is a row of everything between. Matrices of experts lie in one buffer, expert after expert, each padded to
 //! whole blocks of 32 rows, and in several buffers where one would exceed the binding limit.
 
-use super::builder::{Builder, Input, Matrix, Mixture};
+use super::builder::{Builder, Input, Matrix, Mixture, Scale};
 use super::error::PlanError;
 use super::family::Family;
 use super::mixture::Experts;
@@ -13,6 +13,7 @@ use crate::ops::expert_bias::ExpertBiasParams;
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::{ExpertOrderParams, order_words};
+use crate::ops::expert_scale::ExpertScaleParams;
 use crate::ops::linear::{ROW_BLOCK, act_words};
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::swiglu::SwigluParams;
@@ -206,7 +207,9 @@ impl Builder<'_> {
             let held = words.checked_mul(n).with_context(|| format!("tensor {name} is larger than memory"))?;
             parts.push((self.buffer(&label, held, Role::Weight(pieces))?, first, n));
         }
-        Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows, parts })
+        // of gate and up in one tensor nobody says which rows a scale would be of
+        let scale = if of == 1 { self.scale_of(tensor, Some(e.count))? } else { Scale::One(1.0) };
+        Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows, scale, parts })
     }
 
     /// y = m of the expert of each pair · x; `from` are x and its blocks, `[token]` where `share` slots have a row together,
@@ -241,6 +244,10 @@ impl Builder<'_> {
             };
             let binds = vec![w, input, mixture.ids, mixture.order, y];
             self.push(label, Op::ExpertMatvec(m.ty), Args::ExpertLinear(p), binds);
+        }
+        if let Scale::Experts(scale) = m.scale {
+            let p = ExpertScaleParams { n_tokens: 0, dim: m.rows as u32, y_stride, y_offset };
+            self.push(&format!("{label}_scale"), Op::ExpertScale, Args::ExpertScale(p), vec![scale, mixture.ids, y]);
         }
         self.rows = Rows::Tokens;
     }

@@ -4,7 +4,7 @@
 //! values of all positions. The fourth is a Qwen3 layer of attention whose result goes through a gate of its own, and of
 //! whose heads a quarter is rotated. What a recurrent layer remembers lies in slots of a state (`ops::strands`).
 
-use super::builder::{Builder, Hybrid, Matrix};
+use super::builder::{Builder, Hybrid, Matrix, Scale};
 use super::delta::Delta;
 use super::error::PlanError;
 use crate::blocks::{BlockType, pack};
@@ -71,7 +71,7 @@ fn delta_net(b: &mut Builder, d: &Delta, from: BufId) -> anyhow::Result<()> {
     let mut first = 0;
     for (label, matrix) in [("b", Some(&wb)), ("a", wa.as_ref())] {
         let Some(matrix) = matrix else { continue };
-        into_row(b, label, matrix, [from, w.normed_act, m.ba], 2 * d.heads, first); // [token][b, a][heads]
+        into_row(b, label, matrix, [from, w.normed_act, m.ba], 2 * d.heads, first)?; // [token][b, a][heads]
         first += matrix.rows;
     }
     mix(b, d, &m)?;
@@ -230,11 +230,22 @@ fn gathered(
             n,
         ));
     }
-    Ok(Matrix { ty, input: b.input_of(tensor, ty)?, k, rows, parts: list })
+    Ok(Matrix { ty, input: b.input_of(tensor, ty)?, k, rows, scale: b.scale_of(tensor, None)?, parts: list })
 }
 
 /// y = m · x as a part of a row of `stride` elements, from element `first` of it on.
-fn into_row(b: &mut Builder, label: &str, m: &Matrix, [x, act, y]: [BufId; 3], stride: usize, first: usize) {
+///
+/// Errors: the matrix has a scale of its own, which no conversion leaves here.
+fn into_row(
+    b: &mut Builder,
+    label: &str,
+    m: &Matrix,
+    [x, act, y]: [BufId; 3],
+    stride: usize,
+    first: usize,
+) -> anyhow::Result<()> {
+    let file = b.c.files[0].display();
+    ensure!(m.scale == Scale::One(1.0), "{file}: {label}: a scale of its own is not supported here");
     let input = b.met_by(label, m, x, act);
     for &(w, row0, rows) in &m.parts {
         let p = LinearParams {
@@ -248,6 +259,7 @@ fn into_row(b: &mut Builder, label: &str, m: &Matrix, [x, act, y]: [BufId; 3], s
         };
         b.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
     }
+    Ok(())
 }
 
 /// -exp(A_log), `[heads]`: what a GGUF file has under a name without a suffix.

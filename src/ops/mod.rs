@@ -22,6 +22,7 @@ pub mod expert_bias;
 pub mod expert_combine;
 pub mod expert_linear;
 pub mod expert_order;
+pub mod expert_scale;
 pub mod float_probe;
 pub mod gate_up;
 pub mod gdn_gates;

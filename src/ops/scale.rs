@@ -10,7 +10,7 @@ params! {
         pub n_tokens: u32,
         /// elements in a row
         pub dim: u32,
-        /// the number, of a magnitude between 1e-6 and 1e6
+        /// the number, a finite one
         pub scale: f32,
     }
 }

@@ -737,7 +737,18 @@ fn cpu(level: Option<Level>, max_binding: Option<u64>) -> Box<dyn Device> {
 /// The scalar twins, every SIMD level and every adapter, over the whole script.
 pub(super) fn same_words_everywhere(args: &str, digits: usize, cache: CacheType, max_binding: Option<u64>) -> Report {
     let (_dir, path) = model(args);
-    let (c, mut o) = (open(&path), options(144, digits, cache));
+    same_words_of(&path, args, digits, cache, max_binding)
+}
+
+/// The same of a file, called `args` where something is wrong.
+pub(super) fn same_words_of(
+    path: &Path,
+    args: &str,
+    digits: usize,
+    cache: CacheType,
+    max_binding: Option<u64>,
+) -> Report {
+    let (c, mut o) = (open(path), options(144, digits, cache));
     (o.plan.ubatch, o.plan.max_out) = (16, 1);
     let h = hyper(&c);
     let mut devices = vec![cpu(Some(Level::detect()), max_binding), cpu(None, max_binding)];

@@ -12,6 +12,7 @@ mod encoders;
 mod fuse;
 mod hybrid;
 mod many;
+mod nvfp4;
 #[path = "../common/program.rs"]
 mod program;
 mod reference;
