@@ -600,8 +600,8 @@ mod tests {
         }
         // 64 rows and 32 tokens a workgroup
         let args = Args::Linear(p);
-        assert_eq!((LINEAR[7].groups(&args), LINEAR[2].groups(&args)), ([2, 2, 1], [3, 2, 1]));
-        assert_eq!(of(Op::Matvec(BlockType::Q5_K)).len(), 6);
+        assert_eq!((LINEAR[8].groups(&args), LINEAR[2].groups(&args)), ([2, 2, 1], [3, 2, 1]));
+        assert_eq!(of(Op::Matvec(BlockType::Q5_K)).len(), 7);
         let few = [BlockType::IQ4_XS, BlockType::IQ1_M].map(|t| of(Op::Matvec(t)).last().map(|v| v.name));
         assert_eq!(few, [Some("staged"), Some("matmul")]);
     }

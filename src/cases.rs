@@ -703,7 +703,8 @@ impl Y {
 
 fn matvec(t: BlockType) -> Vec<Case> {
     let float = t.elems() == 1;
-    // one group, a tail, at most 8 groups, 9 groups (segments of two), 18 groups (segments of three, two empty)
+    // one group, a tail, at most 8 groups, 9 groups (segments of two), 18 groups (segments of three, two empty), 66 groups
+    // (segments of nine, the last of three: three rounds of `parallel`)
     let few = has_few(t);
     let ks: &[usize] = match t.elems() {
         32 if few => &[32, 96, 1056],
@@ -711,9 +712,9 @@ fn matvec(t: BlockType) -> Vec<Case> {
         128 if few => &[384, 1152],
         _ if few => &[256, 1280],
         1 => &[1, 31, 127, 128, 129, 301, 1024, 1025, 2304],
-        32 => &[32, 96, 128, 160, 256, 1024, 1056, 2304],
-        128 => &[128, 384, 1024, 1152, 2304],
-        _ => &[256, 512, 1024, 1280, 2304],
+        32 => &[32, 96, 128, 160, 256, 1024, 1056, 2304, 8448],
+        128 => &[128, 384, 1024, 1152, 2304, 8448],
+        _ => &[256, 512, 1024, 1280, 2304, 8448],
     };
     let k = if float { 301 } else { 512 };
     let mut list = Vec::new();

@@ -120,7 +120,7 @@ pub(super) fn matvec_pair(ta: BlockType, tb: BlockType) -> Vec<Case> {
                 ],
             ));
         };
-        for k in [256, 512, 1024, 1280, 2304] {
+        for k in [256, 512, 1024, 1280, 2304, 8448] {
             one((64, 33), k, 2, false, Weights::Raw(k as u64), Fill::Random(k as u64 + 1));
         }
         one((64, 33), 512, 37, true, Weights::Raw(4), Fill::Random(5));

@@ -932,14 +932,13 @@ impl<'a> Builder<'a> {
         let Some(stem) = name.strip_suffix(".weight").filter(|_| self.spelling == Spelling::Gguf) else {
             return Ok(Scale::One(1.0));
         };
-        let (name, input) = (format!("{stem}.scale"), format!("{stem}.input_scale"));
+        let (name, input, n) = (format!("{stem}.scale"), format!("{stem}.input_scale"), experts.unwrap_or(1));
         if self.c.tensor(&input).is_some() {
-            self.claim(&input, &[experts.unwrap_or(1)])?;
+            self.claim(&input, &[n])?;
         }
         if self.c.tensor(&name).is_none() {
             return Ok(Scale::One(1.0));
         }
-        let n = experts.unwrap_or(1);
         let (tensor, _) = self.claim(&name, &[n])?;
         if experts.is_none() {
             return Ok(Scale::One(flush(vector::vector(self.c, &self.c.tensors[tensor])?[0])));

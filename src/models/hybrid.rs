@@ -235,7 +235,7 @@ fn gathered(
 
 /// y = m · x as a part of a row of `stride` elements, from element `first` of it on.
 ///
-/// Errors: the matrix has a scale of its own, which no conversion leaves here.
+/// Errors: the matrix has a scale of its own (NVFP4), which `scale` applies to whole rows alone.
 fn into_row(
     b: &mut Builder,
     label: &str,
@@ -245,7 +245,10 @@ fn into_row(
     first: usize,
 ) -> anyhow::Result<()> {
     let file = b.c.files[0].display();
-    ensure!(m.scale == Scale::One(1.0), "{file}: {label}: a scale of its own is not supported here");
+    ensure!(
+        m.scale == Scale::One(1.0),
+        "{file}: the matrix of the gates {label} has a scale of its own (NVFP4), which is not supported"
+    );
     let input = b.met_by(label, m, x, act);
     for &(w, row0, rows) in &m.parts {
         let p = LinearParams {

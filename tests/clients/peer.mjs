@@ -29,7 +29,10 @@ async function round(clients, one) {
   return { rate: (clients * TOKENS) / seconds, first: firsts.reduce((a, b) => a + b - begun, 0) / clients };
 }
 
-/** A server that is started, its base address and what ends it. */
+const running = [];
+process.on('exit', () => running.forEach((server) => server.kill()));
+
+/** The base address of a server that is started; it ends with this process, and this process with it. */
 async function started(program, args, listening) {
   const server = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   const url = await new Promise((found, lost) => {
@@ -39,10 +42,15 @@ async function started(program, args, listening) {
       const hit = said.match(listening);
       if (hit) found(hit[1]);
     });
-    server.on('exit', (code) => lost(new Error(`${program} ended with ${code}: ${said.slice(-500)}`)));
+    server.on('error', lost);
+    server.on('exit', (code) => {
+      console.error(`${program} ended with ${code}: ${said.slice(-500)}`);
+      process.exit(1);
+    });
+    running.push(server);
   });
   while (!(await fetch(`${url}/health`).catch(() => ({ ok: false }))).ok) await new Promise((r) => setTimeout(r, 100));
-  return { url, end: () => server.kill() };
+  return url;
 }
 
 /** A client of a server: when the first token came. */
@@ -78,7 +86,7 @@ async function binding() {
     if (n !== TOKENS) throw new Error(`${n} tokens`);
     return first;
   };
-  return { one, name: `node-llama-cpp ${JSON.stringify(llama.buildType)} (${llama.cpuMathCores} cores)`, end: () => {} };
+  return { one, name: `node-llama-cpp ${JSON.stringify(llama.buildType)} (${llama.cpuMathCores} cores)` };
 }
 
 /** llama.cpp's own server, with room for as many texts, on a port that is free. */
@@ -90,31 +98,26 @@ async function peerServer() {
     });
   });
   const args = ['-m', file, '-t', threads, '-tb', threads, '-np', '16', '-c', String(16 * 256), '--host', '127.0.0.1', '--port', String(port)];
-  const { url, end } = await started(peer, args, new RegExp(`(http://127.0.0.1:${port})`));
-  return { one: client(url), name: 'llama-server', end };
+  const url = await started(peer, args, new RegExp(`(http://127.0.0.1:${port})`));
+  return { one: client(url), name: 'llama-server' };
 }
 
-const isobit = await started(process.env.ISOBIT ?? 'target/release/isobit',
+const url = await started(process.env.ISOBIT ?? 'target/release/isobit',
   ['serve', file, '--port', '0', '--parallel', '16', '-c', '256', '-t', threads, '--device', 'cpu'],
   /listening on (http:[^\s]+)[^]*texts at once/);
-const ours = client(isobit.url);
-const { one: theirs, name, end } = peer ? await peerServer() : await binding();
+const ours = client(url);
+const { one: theirs, name } = peer ? await peerServer() : await binding();
 
 const median = (list) => list.sort((a, b) => a - b)[list.length >> 1];
 console.log(`isobit serve, and ${name}, ${threads} threads: ${file}`);
 console.log('clients | isobit tokens/s | first token ms | llama.cpp tokens/s | first token ms');
-try {
-  for (const clients of CLIENTS) {
-    const a = [], b = [];
-    for (let i = 0; i < ROUNDS; i++) {
-      a.push(await round(clients, ours));
-      b.push(await round(clients, theirs));
-    }
-    const of = (list, key) => median(list.map((x) => x[key])).toFixed(key === 'rate' ? 1 : 0);
-    console.log(`${clients} | ${of(a, 'rate')} | ${of(a, 'first')} | ${of(b, 'rate')} | ${of(b, 'first')}`);
+for (const clients of CLIENTS) {
+  const a = [], b = [];
+  for (let i = 0; i < ROUNDS; i++) {
+    a.push(await round(clients, ours));
+    b.push(await round(clients, theirs));
   }
-} finally {
-  isobit.end();
-  end();
+  const of = (list, key) => median(list.map((x) => x[key])).toFixed(key === 'rate' ? 1 : 0);
+  console.log(`${clients} | ${of(a, 'rate')} | ${of(a, 'first')} | ${of(b, 'rate')} | ${of(b, 'first')}`);
 }
 process.exit(0);
