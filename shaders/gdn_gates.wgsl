@@ -5,6 +5,8 @@ struct Params {
     n_tokens: u32,
     heads: u32,
     group: u32,
+    b_scale: f32,
+    a_scale: f32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -37,8 +39,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     if h < p.heads {
         let row = wid.y * 2u * p.heads;
         let at = row + h / p.group * 2u * p.group + h % p.group;
-        gates[row + h] = canon(sigmoid(ba[at]));
-        let open = softplus(canon(B(ba[at + p.group] + dt[h])));
+        gates[row + h] = canon(sigmoid(canon(B(ba[at] * p.b_scale))));
+        let open = softplus(canon(B(canon(B(ba[at + p.group] * p.a_scale)) + dt[h])));
         gates[row + p.heads + h] = canon(fexp(canon(B(a[h] * open))));
     }
 }

@@ -78,13 +78,18 @@ pub(super) fn conv_silu() -> Vec<Case> {
 
 pub(super) fn gdn_gates() -> Vec<Case> {
     let mut list = Vec::new();
-    let mut one = |heads: usize, group: usize, n: usize, ba: Fill, a: Fill, dt: Fill| {
+    let mut one = |heads: usize, group: usize, n: usize, [b_scale, a_scale]: [f32; 2], ba: Fill, a: Fill, dt: Fill| {
         // as files have it, but for what may be anything
         let a: Vec<f32> = a.make(heads).iter().map(|v| if v.abs() < 100.0 { canon(-v.abs()) } else { *v }).collect();
         list.push(case(
-            format!("heads={heads} group={group} tokens={n} ba={} a={:?}.. dt={}", ba.name(), a[0], dt.name()),
+            format!(
+                "heads={heads} group={group} tokens={n} scales={b_scale},{a_scale} ba={} a={:?}.. dt={}",
+                ba.name(),
+                a[0],
+                dt.name()
+            ),
             Op::GdnGates,
-            Args::GdnGates(GdnGatesParams { n_tokens: 0, heads: heads as u32, group: group as u32 }),
+            Args::GdnGates(GdnGatesParams { n_tokens: 0, heads: heads as u32, group: group as u32, b_scale, a_scale }),
             tokens(n),
             vec![
                 read("ba", bits(&ba.make(2 * n * heads))),
@@ -95,15 +100,17 @@ pub(super) fn gdn_gates() -> Vec<Case> {
         ));
     };
     for (heads, group) in [(1, 1), (32, 32), (32, 2), (48, 3), (65, 65), (130, 2)] {
-        one(heads, group, 1, Fill::Sweep, Fill::Prime, Fill::Prime);
-        one(heads, group, 5, Fill::Random(heads as u64), Fill::Random(group as u64), Fill::Zeros);
+        one(heads, group, 1, [1.0, 1.0], Fill::Sweep, Fill::Prime, Fill::Prime);
+        one(heads, group, 5, [0.37, 1.9], Fill::Random(heads as u64), Fill::Random(group as u64), Fill::Zeros);
     }
     for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large] {
-        one(96, 2, 7, fill, Fill::Prime, Fill::Zeros);
-        one(96, 96, 7, Fill::Sweep, fill, Fill::Prime);
-        one(96, 96, 7, Fill::Sweep, Fill::Prime, fill);
+        one(96, 2, 7, [1.0, 1.0], fill, Fill::Prime, Fill::Zeros);
+        one(96, 2, 7, [3e-5, 0.7], fill, Fill::Prime, Fill::Prime);
+        one(96, 96, 7, [1.0, 1.0], Fill::Sweep, fill, Fill::Prime);
+        one(96, 96, 7, [1.0, 1.0], Fill::Sweep, Fill::Prime, fill);
     }
-    one(70, 2, 7, Fill::Sweep, Fill::Huge, Fill::Huge);
+    one(70, 2, 7, [1.0, 1.0], Fill::Sweep, Fill::Huge, Fill::Huge);
+    one(70, 2, 7, [1e-15, 3e38], Fill::Sweep, Fill::Prime, Fill::Prime);
     list
 }
 

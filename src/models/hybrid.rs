@@ -4,7 +4,7 @@
 //! values of all positions. The fourth is a Qwen3 layer of attention whose result goes through a gate of its own, and of
 //! whose heads a quarter is rotated. What a recurrent layer remembers lies in slots of a state (`ops::strands`).
 
-use super::builder::{Builder, Hybrid, Matrix, Scale};
+use super::builder::{Builder, Hybrid, Matrix};
 use super::delta::Delta;
 use super::error::PlanError;
 use crate::blocks::{BlockType, pack};
@@ -71,12 +71,13 @@ fn delta_net(b: &mut Builder, d: &Delta, from: BufId) -> anyhow::Result<()> {
     let mut first = 0;
     for (label, matrix) in [("b", Some(&wb)), ("a", wa.as_ref())] {
         let Some(matrix) = matrix else { continue };
-        into_row(b, label, matrix, [from, w.normed_act, m.ba], 2 * d.heads, first)?; // [token][b, a][heads]
+        into_row(b, label, matrix, [from, w.normed_act, m.ba], 2 * d.heads, first); // [token][b, a][heads]
         first += matrix.rows;
     }
+    let (b_scale, a_scale) = (wb.one_scale(), wa.as_ref().unwrap_or(&wb).one_scale());
     mix(b, d, &m)?;
     let (a, dt) = (decay(b, d.heads)?, b.vector("ssm_dt", "bias", d.heads)?);
-    let p = GdnGatesParams { n_tokens: 0, heads: d.heads as u32, group: group as u32 };
+    let p = GdnGatesParams { n_tokens: 0, heads: d.heads as u32, group: group as u32, b_scale, a_scale };
     b.push("gates", Op::GdnGates, Args::GdnGates(p), vec![m.ba, a, dt, m.gates]); // [token][beta, gamma][heads]
     let state = state(b, "memory", d.heads * d.size * d.size)?;
     let p = DeltaRuleParams {
@@ -233,22 +234,8 @@ fn gathered(
     Ok(Matrix { ty, input: b.input_of(tensor, ty)?, k, rows, scale: b.scale_of(tensor, None)?, parts: list })
 }
 
-/// y = m · x as a part of a row of `stride` elements, from element `first` of it on.
-///
-/// Errors: the matrix has a scale of its own (NVFP4), which `scale` applies to whole rows alone.
-fn into_row(
-    b: &mut Builder,
-    label: &str,
-    m: &Matrix,
-    [x, act, y]: [BufId; 3],
-    stride: usize,
-    first: usize,
-) -> anyhow::Result<()> {
-    let file = b.c.files[0].display();
-    ensure!(
-        m.scale == Scale::One(1.0),
-        "{file}: the matrix of the gates {label} has a scale of its own (NVFP4), which is not supported"
-    );
+/// y = m · x as a part of a row of `stride` elements, from element `first` of it on; without the scale of `m`.
+fn into_row(b: &mut Builder, label: &str, m: &Matrix, [x, act, y]: [BufId; 3], stride: usize, first: usize) {
     let input = b.met_by(label, m, x, act);
     for &(w, row0, rows) in &m.parts {
         let p = LinearParams {
@@ -262,7 +249,6 @@ fn into_row(
         };
         b.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
     }
-    Ok(())
 }
 
 /// -exp(A_log), `[heads]`: what a GGUF file has under a name without a suffix.

@@ -13,6 +13,10 @@ params! {
         pub heads: u32,
         /// heads whose b stand side by side in a row, before their a: all of them, or those of one key head
         pub group: u32,
+        /// what every b is multiplied with, a finite number: the scale of the matrix it is from (NVFP4), or 1
+        pub b_scale: f32,
+        /// what every a is multiplied with, likewise
+        pub a_scale: f32,
     }
 }
 
@@ -56,8 +60,9 @@ pub fn gdn_gates(p: &GdnGatesParams, ba: &[f32], a: &[f32], dt: &[f32], gates: &
         let row = t * 2 * heads;
         for h in 0..heads {
             let at = row + h / group * 2 * group + h % group;
-            gates[row + h] = canon(sigmoid(ba[at]));
-            gates[row + heads + h] = canon(fexp(canon(a[h] * softplus(canon(ba[at + group] + dt[h])))));
+            gates[row + h] = canon(sigmoid(canon(ba[at] * p.b_scale)));
+            let open = softplus(canon(canon(ba[at + group] * p.a_scale) + dt[h]));
+            gates[row + heads + h] = canon(fexp(canon(a[h] * open)));
         }
     }
 }

@@ -53,15 +53,16 @@ fn conv_body(seen: &[[f32; WIDE]; TAPS], w: &[[f32; WIDE]; TAPS], y: &mut [f32; 
     }
 }
 
-/// `gdn_gates` of up to all heads of one token, b and a being those of these heads.
+/// `gdn_gates` of up to all heads of one token, b and a being those of these heads, `by` what they are multiplied with.
 #[inline(always)]
-fn gates_body(b: &[f32], a: &[f32], scale: &[f32], dt: &[f32], beta: &mut [f32], gamma: &mut [f32]) {
+fn gates_body(by: [f32; 2], b: &[f32], a: &[f32], scale: &[f32], dt: &[f32], beta: &mut [f32], gamma: &mut [f32]) {
     for (beta, &b) in beta.iter_mut().zip(b) {
+        let b = canon(b * by[0]);
         let s = canon(sigmoid(b));
         *beta = if b.is_nan() { b } else { s };
     }
     for (((gamma, &a), &scale), &dt) in gamma.iter_mut().zip(a).zip(scale).zip(dt) {
-        let x = canon(a + dt);
+        let x = canon(canon(a * by[1]) + dt);
         let e = fexp(-x.abs());
         // no quotient below 2^-120 is left by canon, and none is as great as 1
         let s = canon(e / (2.0 + e));
@@ -135,7 +136,7 @@ fn delta_body(
 for_levels!(conv_body => conv_avx2, conv_avx512: (seen: &[[f32; WIDE]; TAPS], w: &[[f32; WIDE]; TAPS], y: &mut [f32; WIDE]));
 for_levels!(
     gates_body => gates_avx2, gates_avx512:
-        (b: &[f32], a: &[f32], scale: &[f32], dt: &[f32], beta: &mut [f32], gamma: &mut [f32])
+        (by: [f32; 2], b: &[f32], a: &[f32], scale: &[f32], dt: &[f32], beta: &mut [f32], gamma: &mut [f32])
 );
 for_levels!(
     delta_body => delta_avx2, delta_avx512:
@@ -208,7 +209,7 @@ pub fn conv_silu(
 /// `ops::gdn_gates`, buffers as there. Panics when this CPU does not have `level`.
 pub fn gdn_gates(level: Level, p: &GdnGatesParams, ba: &[f32], a: &[f32], dt: &[f32], gates: &mut [f32]) {
     assert!(level.is_available(), "gdn_gates: this CPU does not have {}", level.name());
-    let (heads, group) = (p.heads as usize, p.group as usize);
+    let (heads, group, by) = (p.heads as usize, p.group as usize, [p.b_scale, p.a_scale]);
     let rows = ba.chunks_exact(2 * heads).zip(gates.chunks_exact_mut(2 * heads));
     for (ba, gates) in rows.take(p.n_tokens as usize) {
         let (beta, gamma) = gates.split_at_mut(heads);
@@ -220,12 +221,12 @@ pub fn gdn_gates(level: Level, p: &GdnGatesParams, ba: &[f32], a: &[f32], dt: &[
             match level.vectors() {
                 // SAFETY: the level is available, asserted above.
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 | Level::AvxVnni => unsafe { gates_avx2(b, of_a, scale, dt, beta, gamma) },
+                Level::Avx2 | Level::AvxVnni => unsafe { gates_avx2(by, b, of_a, scale, dt, beta, gamma) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => unsafe { gates_avx512(b, of_a, scale, dt, beta, gamma) },
+                Level::Avx512 => unsafe { gates_avx512(by, b, of_a, scale, dt, beta, gamma) },
                 // as for conv_silu
-                _ => gates_body(b, of_a, scale, dt, beta, gamma),
+                _ => gates_body(by, b, of_a, scale, dt, beta, gamma),
             }
         }
     }

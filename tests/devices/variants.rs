@@ -36,16 +36,22 @@ mod gpu {
         names
     }
 
-    /// Whether a variant is tested on an operation. Keys and values are unpacked apart, and every pair of types is met in
-    /// `twins`: here those of one type. Of types of weights with few variants `twins` meets those that are chosen for few
-    /// tokens and for many.
+    /// Whether a variant is tested on an operation. Keys and values are unpacked apart, and `twins` meets every pair of types, in
+    /// the variants that are chosen for few tokens and for many: here every type in the one that is not chosen unasked, and
+    /// three in the others. Of types of weights with few variants it meets those that are chosen, too.
     fn forced_on(name: &str, op: Op) -> bool {
         let known = variants::of(op).iter().any(|v| v.name == name);
         let weights = matches!(op, Op::Matvec(_) | Op::GateUp(_));
         if weights && variants::of(op).iter().all(|v| v.name != "lean") && ["matvec4", "matmul"].contains(&name) {
             return false;
         }
-        known && !matches!(op, Op::Attention(k, v) if k != v)
+        let met = match op {
+            Op::Attention(k, v) | Op::AttentionQuantize(k, v) => {
+                k == v && (name == "split" || [CacheType::F16, CacheType::TQ3_1, CacheType::C8].contains(&k))
+            }
+            _ => true,
+        };
+        known && met
     }
 
     /// Whether an operation is of the types that stand for all where the whole table would take an hour: a float, blocks of 32,

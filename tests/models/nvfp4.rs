@@ -14,13 +14,15 @@ use isobit::internals::ops::cache::CacheType;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Dense, with the head's matrix and without, and with fused matrices; experts beside one that all tokens meet.
-const ARGS: [&str; 4] = [
+/// Dense, with the head's matrix and without, and with fused matrices; experts beside one that all tokens meet; recurrent layers,
+/// whose two matrices of gates go into one row.
+const ARGS: [&str; 5] = [
     "--arch llama --dim 128 --layers 2 --ffn 192 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32",
     "--arch qwen2 --dim 128 --layers 2 --ffn 192 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32 --tied",
     "--arch phi3 --dim 128 --layers 2 --ffn 192 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --type f32",
     "--arch qwen2moe --dim 128 --layers 2 --ffn 192 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --experts 6 --used 3 \
      --expert-ffn 64 --shared 128 --type f32",
+    "--arch qwen35 --dim 128 --layers 4 --ffn 192 --heads 4 --kv-heads 2 --head-dim 32 --vocab 262 --ctx 256 --type f32",
 ];
 
 /// A synthetic model in NVFP4.
@@ -37,7 +39,7 @@ type ScaleOf = fn(&str, usize) -> f32;
 
 /// Halves and quarters, not the same for all.
 fn powers(stem: &str, i: usize) -> f32 {
-    [0.5, 0.25, 1.0, 2.0][(stem.len() + i) % 4]
+    [0.5, 0.25, 1.0, 2.0][(stem.len() + i + 1) % 4]
 }
 
 /// How many numbers stand beside a matrix.
@@ -111,11 +113,37 @@ fn scales_beside_matrices_mean_what_the_exponents_of_blocks_would() {
 }
 
 #[test]
+fn the_scale_of_each_matrix_of_gates_is_looked_at() {
+    fn but_beta(stem: &str, i: usize) -> f32 {
+        if stem.ends_with("ssm_beta") { 4.0 } else { powers(stem, i) }
+    }
+    fn but_alpha(stem: &str, i: usize) -> f32 {
+        if stem.ends_with("ssm_alpha") { 4.0 } else { powers(stem, i) }
+    }
+    let (_dir, path) = quantised(ARGS[4]);
+    let plain = words(&open(&beside(&path, None, true, |_| {})));
+    for scale in [but_beta as ScaleOf, but_alpha] {
+        let made = beside(&path, Some(scale), true, |_| {});
+        assert!(words(&open(&made)) == plain);
+        // blocks made for other scales
+        let mixed = beside(&path, Some(powers), true, |list| {
+            for (e, bytes) in list.iter_mut().filter(|(e, _)| e.name.ends_with(".scale")) {
+                let stem = e.name.strip_suffix(".scale").expect("asked for");
+                *bytes = scale(stem, 0).to_le_bytes().to_vec();
+            }
+        });
+        assert!(words(&open(&mixed)) != plain);
+    }
+}
+
+#[test]
 fn scales_beside_matrices_have_the_same_words_on_every_device() {
     fn any(stem: &str, i: usize) -> f32 {
         0.4 + 0.1 * (stem.len() as f32 + i as f32) % 1.3
     }
-    for (args, digits, cache) in [(ARGS[0], 1, CacheType::F16), (ARGS[3], 2, CacheType::TQ3_1)] {
+    for (args, digits, cache) in
+        [(ARGS[0], 1, CacheType::F16), (ARGS[3], 2, CacheType::TQ3_1), (ARGS[4], 1, CacheType::F16)]
+    {
         let (_dir, path) = quantised(args);
         same_words_of(&beside(&path, Some(any), false, |_| {}), args, digits, cache, None);
     }
