@@ -15,12 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-mod directories;
-mod mutations;
-mod shards;
-
-pub use mutations::{Random, mutate};
-
 // ---------------------------------------------------------------- memory
 
 /// Counts the bytes each thread holds, so that tests which run side by side do not disturb one another.
@@ -469,6 +463,131 @@ fn errors_can_be_sent_and_boxed_and_hide_no_control_characters() {
     assert!(std::error::Error::source(&e).is_some());
 }
 
+// ---------------------------------------------------------------- shards
+
+const SHARDS: [&str; 3] =
+    ["tiny-split-00001-of-00003.gguf", "tiny-split-00002-of-00003.gguf", "tiny-split-00003-of-00003.gguf"];
+
+/// The three shards in a folder of their own, after `change` had its way with them.
+fn shards(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::TempDir, PathBuf) {
+    let mut files: BTreeMap<String, Vec<u8>> =
+        SHARDS.iter().map(|n| (n.to_string(), bytes(&format!("gguf/{n}")))).collect();
+    change(&mut files);
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        std::fs::write(dir.path().join(name), content).unwrap();
+    }
+    let first = dir.path().join(SHARDS[0]);
+    (dir, first)
+}
+
+fn shard_message(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> String {
+    let (_dir, first) = shards(change);
+    Container::open(&first, LoadMode::Read).unwrap_err().to_string()
+}
+
+/// Overwrites the value of a two-byte key.
+fn set_u16(file: &mut [u8], key: &str, value: u16) {
+    let at = file.windows(key.len()).position(|w| w == key.as_bytes()).unwrap() + key.len() + 4;
+    file[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+#[test]
+fn three_shards_open_as_one_model_in_order() {
+    for mode in [LoadMode::Read, LoadMode::Mmap] {
+        let (dir, first) = shards(|_| ());
+        let c = Container::open(&first, mode).unwrap();
+        let files: Vec<PathBuf> = SHARDS.iter().map(|n| dir.path().join(n)).collect();
+        assert_eq!(c.files, files);
+        let single = open("gguf/tiny-llama-f32-align64.gguf").unwrap();
+        assert_eq!(dims(&c), dims(&single));
+        assert_eq!(c.tensors.iter().map(|t| t.file).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
+        for t in &c.tensors {
+            let file = std::fs::read(&c.files[t.file]).unwrap();
+            let at = t.offset as usize;
+            assert_eq!(whole(&c, t), file[at..at + t.bytes as usize], "{}", t.name);
+        }
+        assert_eq!(c.meta.uint("llama.block_count"), Some(1));
+        // The folder holds one model, so it can be opened too.
+        assert_eq!(Container::open(dir.path(), mode).unwrap().tensors, c.tensors);
+    }
+}
+
+#[test]
+fn a_missing_shard_is_an_error_with_its_name() {
+    let message = shard_message(|f| drop(f.remove(SHARDS[1])));
+    assert!(message.contains(SHARDS[1]), "{message}");
+}
+
+#[test]
+fn swapped_shards_are_refused() {
+    let message = shard_message(|f| {
+        let second = f[SHARDS[1]].clone();
+        let third = f.insert(SHARDS[2].into(), second).unwrap();
+        f.insert(SHARDS[1].into(), third);
+    });
+    assert!(message.contains(SHARDS[1]), "{message}");
+    assert!(message.contains("\"split.no\": a shard that belongs elsewhere: expected 1, found 2"), "{message}");
+}
+
+#[test]
+fn a_shard_of_a_model_with_another_count_is_refused() {
+    let message = shard_message(|f| set_u16(f.get_mut(SHARDS[2]).unwrap(), "split.count", 4));
+    assert!(message.contains("\"split.count\": a shard that belongs elsewhere: expected 3, found 4"), "{message}");
+}
+
+#[test]
+fn a_name_that_disagrees_with_the_number_of_shards_is_refused() {
+    let message = shard_message(|f| set_u16(f.get_mut(SHARDS[0]).unwrap(), "split.count", 4));
+    assert!(message.contains("disagree about the number of shards"), "{message}");
+}
+
+#[test]
+fn a_later_shard_is_not_opened_alone() {
+    let (dir, _) = shards(|_| ());
+    let e = Container::open(&dir.path().join(SHARDS[1]), LoadMode::Read).unwrap_err();
+    assert!(e.to_string().contains("not the first shard"), "{e}");
+    let e = from_vec("x.gguf", bytes("gguf/tiny-split-00001-of-00003.gguf")).unwrap_err();
+    assert!(e.to_string().contains("one shard of 3"), "{e}");
+}
+
+#[test]
+fn a_renamed_first_shard_cannot_find_its_siblings_and_says_so() {
+    let (dir, first) = shards(|_| ());
+    let renamed = dir.path().join("model.gguf");
+    std::fs::rename(first, &renamed).unwrap();
+    let e = Container::open(&renamed, LoadMode::Read).unwrap_err();
+    assert!(e.to_string().contains("cannot be found from this file's name"), "{e}");
+}
+
+#[test]
+fn a_tensor_in_two_shards_is_refused() {
+    let message = shard_message(|f| {
+        let file = f.get_mut(SHARDS[1]).unwrap();
+        // Same length as a name of the first shard.
+        let at = file.windows(19).position(|w| w == b"blk.0.attn_v.weight").unwrap();
+        file[at..at + 19].copy_from_slice(b"blk.0.attn_k.weight");
+    });
+    assert!(message.contains("a tensor that is in two files"), "{message}");
+    assert!(message.contains(SHARDS[0]) && message.contains(SHARDS[1]), "{message}");
+}
+
+#[test]
+fn a_wrong_total_of_tensors_is_refused() {
+    let message = shard_message(|f| set_u16(f.get_mut(SHARDS[0]).unwrap(), "split.tensors.count", 13));
+    assert!(message.contains("\"split.tensors.count\""), "{message}");
+    assert!(message.contains("expected 12, found 13"), "{message}");
+}
+
+#[test]
+fn a_truncated_later_shard_is_refused() {
+    let message = shard_message(|f| {
+        let file = f.get_mut(SHARDS[2]).unwrap();
+        file.truncate(file.len() / 2);
+    });
+    assert!(message.contains(SHARDS[2]) && message.contains("the file ends inside the data"), "{message}");
+}
+
 // ---------------------------------------------------------------- truncation
 
 #[test]
@@ -706,6 +825,425 @@ fn metadata_keys_that_occur_twice_are_refused_and_empty_tensors_come_by_name() {
         let order: Vec<&str> = c.tensors.iter().map(|t| t.name.as_str()).collect();
         assert_eq!(order, ["a", "b", "c"]);
     }
+}
+
+// ---------------------------------------------------------------- mutations
+
+/// Its state is the seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        isobit::internals::random::next(&mut self.0)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+/// Changes `file` once, or in half of the cases up to four times, mostly before byte `head`.
+pub fn mutate(file: &mut Vec<u8>, head: usize, random: &mut Random) {
+    for _ in 0..1 + random.below(2) * random.below(4) {
+        let len = file.len();
+        if len == 0 {
+            return;
+        }
+        let reach = if random.below(8) == 0 { len } else { head.min(len) };
+        let at = random.below(reach);
+        let special = match random.below(9) {
+            0 => 0,
+            1 => 1,
+            2 => u64::MAX,
+            3 => 1 << 31,
+            4 => 1 << 32,
+            5 => 1 << 63,
+            6 => len as u64,
+            7 => 1 << random.below(64),
+            _ => random.next(),
+        };
+        match random.below(8) {
+            0 => file[at] ^= 1 << random.below(8),
+            1 => file[at] = special as u8,
+            2 => {
+                let end = (at + 4).min(len);
+                file[at..end].copy_from_slice(&special.to_le_bytes()[..end - at]);
+            }
+            3 => {
+                let end = (at + 8).min(len);
+                file[at..end].copy_from_slice(&special.to_le_bytes()[..end - at]);
+            }
+            4 => file.truncate(random.below(len)),
+            5 => drop(file.drain(at..(at + 1 + random.below(16)).min(len))),
+            6 => {
+                let end = (at + 1 + random.below(32)).min(len);
+                let copy = file[at..end].to_vec();
+                let to = random.below(reach);
+                file.splice(to..to, copy);
+            }
+            _ => file[at] = b"0123456789,:{}[]\" -.eE\\abc"[random.below(26)],
+        }
+    }
+}
+
+/// Opens one mutated file; the reference's verdict is asked for safetensors.
+fn survive(name: &str, file: Vec<u8>) -> bool {
+    let len = file.len() as i64;
+    let start = Busy::now();
+    let twin = name.ends_with(".safetensors").then(|| file.clone());
+    let (result, peak) = peak_of(|| from_vec(name, file));
+    // The file itself was allocated before, so all of the peak is the reader's.
+    assert!(peak <= ALLOWANCE, "{peak} bytes for a file of {len}");
+    match &result {
+        Ok(c) => {
+            let mut out = Vec::new();
+            for t in &c.tensors {
+                assert!(t.offset + t.bytes <= len as u64, "{t:?} in {len} bytes");
+                out.resize(t.bytes as usize, 0);
+                c.read(t, 0, &mut out).unwrap();
+                assert!(c.read(t, t.bytes, &mut [0]).is_err());
+                assert_eq!(c.tensor(&t.name), Some(t));
+            }
+        }
+        Err(e) => {
+            let text = e.to_string();
+            assert!(text.starts_with(name), "{text}");
+            assert!(!text.contains(|c: char| c.is_control()) && text.len() < 2000, "{text}");
+        }
+    }
+    if let Some(file) = twin {
+        agree_with_reference(&file, &result);
+    }
+    let took = start.elapsed();
+    // milliseconds
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    result.is_ok()
+}
+
+/// What we accept the reference accepts with the same content; what we refuse it refuses, but for our stricter rules.
+fn agree_with_reference(file: &[u8], ours: &Result<Container, FormatError>) {
+    let theirs = safetensors::SafeTensors::deserialize(file);
+    match (ours, &theirs) {
+        (Ok(c), Ok(reference)) => {
+            assert_eq!(c.tensors.len(), reference.len());
+            for t in &c.tensors {
+                let view = reference.tensor(&t.name).unwrap();
+                let shape: Vec<u64> = view.shape().iter().rev().map(|&d| d as u64).collect();
+                assert_eq!((&t.shape, t.dtype.to_string()), (&shape, view.dtype().to_string()));
+                assert_eq!(whole(c, t), view.data());
+            }
+        }
+        (Err(ours), Ok(_)) => {
+            let text = ours.to_string();
+            let stricter = ["occurs twice", "does not begin with an object", "more than 16 dimensions"];
+            assert!(stricter.iter().any(|s| text.contains(s)), "only we refuse: {text}");
+        }
+        (Ok(_), Err(e)) => panic!("only we accept: {e}"),
+        (Err(_), Err(_)) => {}
+    }
+}
+
+/// Runs `cases` mutations over `files` and reports the first that fails so that it can be repeated.
+fn bombard(files: &[(&str, Vec<u8>, usize)], cases: u64, seed: u64) {
+    println!("seed {seed:#x}, {cases} cases");
+    let mut accepted = 0;
+    for case in 0..cases {
+        let mut random = Random(seed ^ case.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let (name, file, head) = &files[random.below(files.len())];
+        let mut file = file.clone();
+        mutate(&mut file, *head, &mut random);
+        let copy = file.clone();
+        match catch_unwind(AssertUnwindSafe(|| survive(name, file))) {
+            Ok(ok) => accepted += u64::from(ok),
+            Err(cause) => {
+                let why = cause
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or(cause.downcast_ref::<&str>().copied())
+                    .unwrap_or("?");
+                let start = &copy[..copy.len().min(400)];
+                panic!("case {case} of seed {seed:#x} ({name}, {} bytes): {why}\n{}", copy.len(), start.escape_ascii());
+            }
+        }
+    }
+    println!("{accepted} of {cases} mutated files were still valid");
+    assert!(accepted > cases / 100, "hardly any file was accepted: {accepted}");
+    assert!(accepted < cases / 2, "hardly any file was refused: {accepted}");
+}
+
+#[test]
+fn fifty_thousand_mutated_gguf_files_are_refused_or_read_within_bounds() {
+    bombard_gguf(1);
+}
+
+#[test]
+fn fifty_thousand_mutated_safetensors_files_are_refused_or_read_as_the_reference_does() {
+    bombard_safetensors(1);
+}
+
+#[test]
+#[ignore = "the long run: a million mutations of each format"]
+fn a_million_mutated_files_of_each_format_are_refused_or_read_within_bounds() {
+    bombard_gguf(20);
+    bombard_safetensors(20);
+}
+
+fn bombard_gguf(times: u64) {
+    let mut files = Vec::new();
+    for path in [
+        "gguf/all-kv-types.gguf",
+        "gguf/tiny-llama-f32-align64.gguf",
+        "gguf/tiny-llama-f32-align64-v2.gguf",
+        "gguf/tiny-qwen2-q40-q80-v3.gguf",
+        "gguf/tiny-split-00002-of-00003.gguf",
+        "gguf_bad/00_ok_minimal.gguf",
+        "gguf_bad/29_name_63_bytes_ok.gguf",
+        "gguf_bad/49_zero_dim.gguf",
+    ] {
+        let mut file = bytes(path);
+        if path.contains("split") {
+            set_u16(&mut file, "split.count", 1);
+        }
+        let head = from_vec(path, file.clone()).unwrap().data_start as usize;
+        files.push((path, file, head));
+    }
+    bombard(&files, times * 45_000, 0x1507_b17a);
+    // The largest costs the most to copy, so it gets fewer.
+    let path = "gguf/tiny-llama-kquant-v3.gguf";
+    let head = open(path).unwrap().data_start as usize;
+    bombard(&[(path, bytes(path), head)], times * 5_000, 0x1507_b17b);
+}
+
+fn bombard_safetensors(times: u64) {
+    let mut files = Vec::new();
+    for (stem, expect) in SAFETENSORS_CASES {
+        if matches!(expect, Accept) {
+            files.push((*stem, bytes(&format!("safetensors_bad/{stem}.safetensors"))));
+        }
+    }
+    files.push(("several", several()));
+    let files: Vec<(String, Vec<u8>, usize)> = files
+        .into_iter()
+        .map(|(stem, file)| {
+            let head = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+            (format!("{stem}.safetensors"), file, head)
+        })
+        .collect();
+    let files: Vec<(&str, Vec<u8>, usize)> = files.iter().map(|(n, f, h)| (n.as_str(), f.clone(), *h)).collect();
+    bombard(&files, times * 50_000, 0x1507_b17c);
+}
+
+// ---------------------------------------------------------------- Hugging Face directories
+
+/// One safetensors file with the given (name, dtype, shape); the data count up from `first`.
+fn weights(tensors: &[(&str, safetensors::Dtype, &[usize])], first: u8) -> Vec<u8> {
+    let mut next = first;
+    let content: Vec<Vec<u8>> = tensors
+        .iter()
+        .map(|(_, dtype, shape)| {
+            (0..shape.iter().product::<usize>() * dtype.bitsize() / 8)
+                .map(|_| {
+                    next = next.wrapping_add(1);
+                    next
+                })
+                .collect()
+        })
+        .collect();
+    let views = tensors.iter().zip(&content).map(|((name, dtype, shape), data)| {
+        (*name, safetensors::tensor::TensorView::new(*dtype, shape.to_vec(), data).unwrap())
+    });
+    safetensors::serialize(views, None).unwrap()
+}
+
+fn several() -> Vec<u8> {
+    use safetensors::Dtype::{BF16, BOOL, F4, F16, F32, I64};
+    weights(
+        &[
+            ("model.embed_tokens.weight", F32, &[5, 3]),
+            ("model.norm.weight", BF16, &[4]),
+            ("model.layers.0.q.weight", F16, &[2, 3]),
+            ("mask", BOOL, &[3]),
+            ("packed", F4, &[2, 4]),
+            ("ids", I64, &[]),
+        ],
+        9,
+    )
+}
+
+type Files = BTreeMap<&'static str, Vec<u8>>;
+
+const ONE: &str = "model-00001-of-00002.safetensors";
+const TWO: &str = "model-00002-of-00002.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+fn index_of(map: &[(&str, &str)]) -> Vec<u8> {
+    let entries: Vec<String> = map.iter().map(|(k, v)| format!("{k:?}:{v:?}")).collect();
+    format!("{{\"metadata\":{{\"total_size\":1}},\"weight_map\":{{{}}}}}", entries.join(",")).into_bytes()
+}
+
+/// A model in two shards, after `change` had its way with the files.
+fn model_dir(change: impl FnOnce(&mut Files)) -> tempfile::TempDir {
+    use safetensors::Dtype::{BF16, F32};
+    let mut files: Files = BTreeMap::from([
+        ("config.json", b"{\"model_type\":\"llama\",\"hidden_size\":4}".to_vec()),
+        ("generation_config.json", b"{\"eos_token_id\":2}".to_vec()),
+        ("tokenizer_config.json", b"{\"add_bos_token\":true}".to_vec()),
+        ("tokenizer.json", b"{\"version\":\"1.0\"}".to_vec()),
+        (ONE, weights(&[("embed", BF16, &[5, 4]), ("norm", F32, &[4])], 1)),
+        (TWO, weights(&[("q", BF16, &[3, 4])], 100)),
+        (INDEX, index_of(&[("embed", ONE), ("norm", ONE), ("q", TWO)])),
+    ]);
+    change(&mut files);
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        std::fs::write(dir.path().join(name), content).unwrap();
+    }
+    dir
+}
+
+fn dir_message(change: impl FnOnce(&mut Files)) -> String {
+    let dir = model_dir(change);
+    let e = Container::open(dir.path(), LoadMode::Read).unwrap_err();
+    e.to_string()
+}
+
+#[test]
+fn a_directory_with_two_shards_and_an_index_opens_as_one_model() {
+    for mode in [LoadMode::Read, LoadMode::Mmap] {
+        let dir = model_dir(|_| ());
+        let c = Container::open(dir.path(), mode).unwrap();
+        assert_eq!((c.kind, c.version), (ContainerKind::HuggingFace, 0));
+        assert_eq!(c.files, [dir.path().join(ONE), dir.path().join(TWO)]);
+        assert_eq!(c.config.as_ref().unwrap()["hidden_size"], 4);
+        assert_eq!(c.generation_config.as_ref().unwrap()["eos_token_id"], 2);
+        assert_eq!(c.tokenizer_config.as_ref().unwrap()["add_bos_token"], true);
+        assert_eq!(c.tokenizer_json.as_deref(), Some(&b"{\"version\":\"1.0\"}"[..]));
+        assert!(c.meta.entries.is_empty());
+        // [out, in] of the file is (in, out) here.
+        assert_eq!(c.tensor("embed").unwrap().shape, [4, 5]);
+        assert_eq!(c.tensor("norm").unwrap().dtype.name(), "F32");
+        let q = c.tensor("q").unwrap();
+        assert_eq!((q.file, q.bytes, q.elems()), (1, 24, 12));
+        assert_eq!(whole(&c, q), (101..125).collect::<Vec<u8>>());
+        assert_eq!(c.total_bytes(), 40 + 16 + 24);
+    }
+}
+
+#[test]
+fn a_directory_with_one_safetensors_file_needs_no_index() {
+    let single = |f: &mut Files| {
+        f.remove(INDEX);
+        f.remove(ONE);
+        f.remove("tokenizer.json");
+        let file = f.remove(TWO).unwrap();
+        f.insert("model.safetensors", file);
+    };
+    let dir = model_dir(single);
+    let c = Container::open(dir.path(), LoadMode::Read).unwrap();
+    assert_eq!(c.files, [dir.path().join("model.safetensors")]);
+    assert_eq!((c.tensors.len(), c.tokenizer_json.is_none()), (1, true));
+    let lone = Container::open(&c.files[0], LoadMode::Read).unwrap();
+    assert_eq!((lone.kind, lone.config.is_none()), (ContainerKind::Safetensors, true));
+}
+
+#[test]
+fn a_missing_file_of_the_index_is_an_error_with_its_name() {
+    let message = dir_message(|f| drop(f.remove(TWO)));
+    assert!(message.contains(TWO), "{message}");
+}
+
+#[test]
+fn an_index_that_leaves_the_directory_is_refused() {
+    for bad in ["../x.safetensors", "/x.safetensors", "a/x.safetensors", "a\\x.safetensors", "x.bin", "..safetensors"] {
+        let message = dir_message(|f| {
+            f.insert(INDEX, index_of(&[("embed", ONE), ("norm", ONE), ("q", bad)]));
+        });
+        assert!(message.contains(INDEX) && message.contains("could leave the directory"), "{message}");
+        assert!(message.contains("\"q\""), "{message}");
+    }
+}
+
+#[test]
+fn a_tensor_in_two_files_is_refused() {
+    use safetensors::Dtype::BF16;
+    let message = dir_message(|f| drop(f.insert(TWO, weights(&[("q", BF16, &[3, 4]), ("embed", BF16, &[1])], 0))));
+    assert!(message.contains("\"embed\"") && message.contains("in two files"), "{message}");
+    assert!(message.contains(ONE) && message.contains(TWO), "{message}");
+}
+
+#[test]
+fn an_index_that_is_wrong_about_a_tensor_is_refused() {
+    let message = dir_message(|f| {
+        f.insert(INDEX, index_of(&[("embed", ONE), ("norm", TWO), ("q", TWO)]));
+    });
+    assert!(message.contains("\"norm\"") && message.contains("not where the index says"), "{message}");
+    let message = dir_message(|f| {
+        f.insert(INDEX, index_of(&[("embed", ONE), ("k", ONE), ("q", TWO)]));
+    });
+    assert!(message.contains("\"k\"") && message.contains("none of the files"), "{message}");
+    let message = dir_message(|f| {
+        f.insert(INDEX, index_of(&[("embed", ONE), ("q", TWO), ("embed", ONE)]));
+    });
+    assert!(message.contains("occurs twice"), "{message}");
+}
+
+#[test]
+fn broken_json_beside_the_weights_is_an_error_with_its_file() {
+    for name in ["config.json", "generation_config.json", "tokenizer_config.json", INDEX] {
+        let message = dir_message(|f| drop(f.insert(name, b"{\"a\":".to_vec())));
+        assert!(message.contains(name) && message.contains("line 1"), "{message}");
+        let message = dir_message(|f| drop(f.insert(name, vec![b'['; 100_000])));
+        assert!(message.contains(name), "{message}");
+    }
+    let message = dir_message(|f| drop(f.insert("config.json", b"0,".repeat(500_000))));
+    assert!(message.contains("too many values"), "{message}");
+    let message = dir_message(|f| drop(f.insert("config.json", vec![b' '; 17 << 20])));
+    assert!(message.contains("longer than this reader allows"), "{message}");
+}
+
+#[test]
+fn json_that_would_swell_in_memory_stays_within_the_allowance() {
+    let list = |item: &str, n: usize| format!("[{}0]", item.repeat(n)).into_bytes();
+    let map = |n: usize| {
+        let entries: String = (0..n).map(|i| format!("\"{i}\":0,")).collect();
+        format!("{{{}\"x\":0}}", entries).into_bytes()
+    };
+    let cases = [
+        (list("0,", 300_000), true),
+        (list("0,", 340_000), false),
+        (list("{\"\":0},", 49_000), true),
+        (list("{\"\":0},", 60_000), false),
+        (list("[],", 200_000), true),
+        (map(180_000), true),
+        (map(300_000), false),
+        (format!("\"{}\"", "x".repeat(15 << 20)).into_bytes(), true),
+    ];
+    for (i, (json, accepted)) in cases.into_iter().enumerate() {
+        let len = json.len() as i64;
+        let dir = model_dir(|f| drop(f.insert("config.json", json)));
+        let (result, peak) = peak_of(|| Container::open(dir.path(), LoadMode::Read));
+        assert_eq!(result.is_ok(), accepted, "case {i}: {:?}", result.err());
+        assert!(peak <= len + ALLOWANCE, "case {i}: {peak} bytes for {len}");
+        println!("case {i}: {peak} bytes of memory for {len}");
+    }
+}
+
+#[test]
+fn a_directory_without_a_model_or_with_several_is_an_error_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let e = Container::open(dir.path(), LoadMode::Read).unwrap_err().to_string();
+    assert!(e.contains("no model in it"), "{e}");
+    let file = bytes("gguf_bad/00_ok_minimal.gguf");
+    std::fs::write(dir.path().join("a.gguf"), &file).unwrap();
+    let c = Container::open(dir.path(), LoadMode::Read).unwrap();
+    assert_eq!(c.files, [dir.path().join("a.gguf")]);
+    std::fs::write(dir.path().join("b.gguf"), &file).unwrap();
+    let e = Container::open(dir.path(), LoadMode::Read).unwrap_err().to_string();
+    assert!(e.contains("several models") && e.contains("\"b.gguf\""), "{e}");
+    let message = dir_message(|f| f.retain(|n, _| !n.starts_with("model")));
+    assert!(message.contains("config.json without weights"), "{message}");
+    let message = dir_message(|f| drop(f.remove(INDEX)));
+    assert!(message.contains("several safetensors files and no index"), "{message}");
 }
 
 // ---------------------------------------------------------------- types of keys
