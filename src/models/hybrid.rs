@@ -11,7 +11,7 @@ use crate::blocks::{BlockType, pack};
 use crate::ops::conv_silu::{ConvSiluParams, KEPT, TAPS};
 use crate::ops::delta_rule::DeltaRuleParams;
 use crate::ops::gdn_gates::GdnGatesParams;
-use crate::ops::linear::{LinearParams, ROW_BLOCK, act_words};
+use crate::ops::linear::{ROW_BLOCK, act_words};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::strands;
@@ -71,7 +71,7 @@ fn delta_net(b: &mut Builder, d: &Delta, from: BufId) -> anyhow::Result<()> {
     let mut first = 0;
     for (label, matrix) in [("b", Some(&wb)), ("a", wa.as_ref())] {
         let Some(matrix) = matrix else { continue };
-        into_row(b, label, matrix, [from, w.normed_act, m.ba], 2 * d.heads, first); // [token][b, a][heads]
+        b.linear_into(label, matrix, [from, w.normed_act, m.ba], 2 * d.heads, first); // [token][b, a][heads]
         first += matrix.rows;
     }
     let (b_scale, a_scale) = (wb.one_scale(), wa.as_ref().unwrap_or(&wb).one_scale());
@@ -232,23 +232,6 @@ fn gathered(
         ));
     }
     Ok(Matrix { ty, input: b.input_of(tensor, ty)?, k, rows, scale: b.scale_of(tensor, None)?, parts: list })
-}
-
-/// y = m · x as a part of a row of `stride` elements, from element `first` of it on; without the scale of `m`.
-fn into_row(b: &mut Builder, label: &str, m: &Matrix, [x, act, y]: [BufId; 3], stride: usize, first: usize) {
-    let input = b.met_by(label, m, x, act);
-    for &(w, row0, rows) in &m.parts {
-        let p = LinearParams {
-            n_tokens: 0,
-            k: m.k as u32,
-            rows: rows as u32,
-            digits: b.digits_of(m),
-            y_stride: stride as u32,
-            y_offset: (first + row0) as u32,
-            residual: 0,
-        };
-        b.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
-    }
 }
 
 /// -exp(A_log), `[heads]`: what a GGUF file has under a name without a suffix.

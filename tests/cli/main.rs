@@ -24,3 +24,5 @@ mod serve;
 mod slim;
 mod split;
 mod study;
+#[path = "../common/whole.rs"]
+mod whole;

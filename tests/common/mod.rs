@@ -6,6 +6,7 @@ pub mod golden;
 #[cfg(feature = "gpu")]
 pub mod kept;
 pub mod rows;
+pub mod whole;
 
 use futures::executor::block_on;
 use isobit::internals::cases::{Access, Batch, Case};

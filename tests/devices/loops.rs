@@ -88,6 +88,7 @@ fn a_loop_without_an_end_is_named() {
 }
 
 mod gpu {
+    use crate::common::whole::taking;
     use crate::common::{cpu, gpus_with, none, run, same};
     use isobit::internals::blocks::BlockType;
     use isobit::internals::cases;
@@ -100,7 +101,7 @@ mod gpu {
         let counted = GpuOptions { loops: Loops::Counted, ..GpuOptions::default() };
         let mut failures = Vec::new();
         // GLSL has no counters; and what differs is how a loop ends, not what it computes: a case of each operation, a cache's
-        // types once, and of those of weights a type with a pattern of loops of its own each
+        // types once, and of those of weights a type with a pattern of loops of its own each, or all where that is asked for
         for gpu in gpus_with(&counted).iter_mut().take(1) {
             let of_two_types = |op: &Op| match op {
                 Op::Attention(k, v) | Op::AttentionQuantize(k, v) | Op::RopeCacheWrite(k, v) => k != v,
@@ -108,7 +109,7 @@ mod gpu {
             };
             let alike = |op: &Op| match op {
                 Op::Embed(t) | Op::Matvec(t) | Op::GateUp(t) | Op::ExpertMatvec(t) => {
-                    ![BlockType::F16, BlockType::Q8_0, BlockType::Q4_K, BlockType::IQ2_S].contains(t)
+                    taking(![BlockType::F16, BlockType::Q8_0, BlockType::Q4_K, BlockType::IQ2_S].contains(t), false)
                 }
                 _ => false,
             };

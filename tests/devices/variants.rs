@@ -3,6 +3,7 @@
 
 mod gpu {
     use crate::common::kept::Kept;
+    use crate::common::whole::taking;
     use crate::common::{adapters, cpu, golden, gpus_with, none, run, same};
     use futures::executor::block_on;
     use isobit::internals::blocks::BlockType;
@@ -38,7 +39,8 @@ mod gpu {
 
     /// Whether a variant is tested on an operation. Keys and values are unpacked apart, and `twins` meets every pair of types, in
     /// the variants that are chosen for few tokens and for many: here every type in the one that is not chosen unasked, and
-    /// three in the others. Of types of weights with few variants it meets those that are chosen, too.
+    /// three in the others, or pairs with f16 as well where all is asked for. Of types of weights with few variants it meets
+    /// those that are chosen, too.
     fn forced_on(name: &str, op: Op) -> bool {
         let known = variants::of(op).iter().any(|v| v.name == name);
         let weights = matches!(op, Op::Matvec(_) | Op::GateUp(_));
@@ -46,26 +48,28 @@ mod gpu {
             return false;
         }
         let met = match op {
-            Op::Attention(k, v) | Op::AttentionQuantize(k, v) => {
-                k == v && (name == "split" || [CacheType::F16, CacheType::TQ3_1, CacheType::C8].contains(&k))
-            }
+            Op::Attention(k, v) | Op::AttentionQuantize(k, v) => taking(
+                k == v && (name == "split" || [CacheType::F16, CacheType::TQ3_1, CacheType::C8].contains(&k)),
+                k == v || [k, v].contains(&CacheType::F16) || !["tile", "wide"].contains(&name),
+            ),
             _ => true,
         };
         known && met
     }
 
-    /// Whether an operation is of the types that stand for all where the whole table would take an hour: a float, blocks of 32,
-    /// a codebook, a pair of superblocks; keys and values that are rotated, and in codes of channels.
+    /// Whether an operation is of the types that stand for all, or all is asked for: a float, blocks of 32, a codebook, a pair of
+    /// superblocks; keys and values that are rotated, and in codes of channels.
     fn stands_for_others(op: &Op) -> bool {
         use BlockType::{F16, IQ2_S, Q4_K, Q6_K, Q8_0};
-        match op {
+        let stands = match op {
             Op::Matvec(t) | Op::GateUp(t) | Op::ExpertMatvec(t) => [F16, Q8_0, IQ2_S].contains(t),
             Op::MatvecPair(a, b) => (*a, *b) == (Q4_K, Q6_K),
             Op::Attention(k, v) | Op::AttentionQuantize(k, v) => {
                 k == v && [CacheType::TQ3_1, CacheType::C8].contains(k)
             }
             _ => true,
-        }
+        };
+        taking(stands, true)
     }
 
     fn forcing(names: &[&str]) -> GpuOptions {
@@ -154,16 +158,9 @@ mod gpu {
     }
 
     #[test]
-    fn every_variant_of_the_types_that_stand_for_others_leaves_them_on_the_other_adapters_too() {
+    fn every_variant_leaves_them_on_the_other_adapters_too() {
         let names: Vec<&str> = names().into_iter().filter(|n| !on_matrices(n)).collect();
         println!("{} more adapters", variants_against_twins(&names, stands_for_others, |i| i > 0).0);
-    }
-
-    #[test]
-    #[ignore = "twenty minutes of GL compiling the types that the test above leaves out: .ci/cross runs it"]
-    fn every_variant_of_every_operation_leaves_them_on_the_other_adapters_too() {
-        let names: Vec<&str> = names().into_iter().filter(|n| !on_matrices(n)).collect();
-        println!("{} more adapters", variants_against_twins(&names, |_| true, |i| i > 0).0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! alone.
 
 use crate::checkpoint::model;
+use crate::common::whole::taking;
 use crate::common::{boxed_gpus, cpu, levels};
 use futures::executor::block_on;
 use isobit::internals::formats::{Container, LoadMode};
@@ -249,7 +250,7 @@ fn of_as_alone(
 
 #[test]
 fn many_sequences_on_the_cpu_give_what_each_gives_alone_with_a_cache_of_f16() {
-    all_as_alone(vec![Box::new(cpu(Some(Level::detect()), 0))], CacheType::F16, 1000, &[1, 2]);
+    all_as_alone(vec![Box::new(cpu(Some(Level::detect()), 0))], CacheType::F16, 1000, taking(&[1, 2][..], &[1, 2, 3]));
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn many_sequences_of_models_with_windows_give_what_each_gives_alone() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_of_models_with_windows_give_it_on_every_adapter() {
-    windowed(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, 80, &[19]));
+    windowed(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, taking(80, 120), &[19]));
 }
 
 /// A small model with recurrent layers, as many of its states as texts at once.
@@ -325,7 +326,7 @@ fn many_sequences_of_a_recurrent_model_give_what_each_gives_alone() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_of_a_recurrent_model_give_it_on_every_adapter() {
-    recurrent(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, 80, &[23]));
+    recurrent(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, taking(80, 120), &[23]));
 }
 
 #[test]
@@ -356,17 +357,17 @@ fn a_sequence_holds_of_a_window_what_its_queries_still_see() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_f16() {
-    all_as_alone(boxed_gpus(None), CacheType::F16, 60, &[9, 10]);
+    all_as_alone(boxed_gpus(None), CacheType::F16, taking(60, 100), &[9, 10]);
 }
 
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_q8_0() {
-    all_as_alone(boxed_gpus(None), CacheType::Q8_0, 60, &[12]);
+    all_as_alone(boxed_gpus(None), CacheType::Q8_0, taking(60, 100), &[12]);
 }
 
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_copy_of_recent_positions() {
-    all_as_alone(boxed_gpus(None), CacheType::TQ3_1, 60, &[14, 15]);
+    all_as_alone(boxed_gpus(None), CacheType::TQ3_1, taking(60, 100), &[14, 15]);
 }

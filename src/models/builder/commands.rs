@@ -176,6 +176,12 @@ impl Builder<'_> {
     /// y = m · x, from x itself or from its blocks `act`, as the weights ask for. Where these were made in another way for
     /// the reader before, they are made anew.
     pub fn linear(&mut self, label: &str, m: &Matrix, x: BufId, act: BufId, y: BufId) {
+        self.linear_into(label, m, [x, act, y], m.rows, 0);
+        self.scale(&format!("{label}_scale"), m.one_scale(), m.rows, y);
+    }
+
+    /// `linear` as a part of a row of `stride` elements, from element `first` of it on, and without the scale of `m`.
+    pub fn linear_into(&mut self, label: &str, m: &Matrix, [x, act, y]: [BufId; 3], stride: usize, first: usize) {
         let input = self.met_by(label, m, x, act);
         for &(w, row0, rows) in &m.parts {
             let p = LinearParams {
@@ -183,13 +189,12 @@ impl Builder<'_> {
                 k: m.k as u32,
                 rows: rows as u32,
                 digits: self.digits_of(m),
-                y_stride: m.rows as u32,
-                y_offset: row0 as u32,
+                y_stride: stride as u32,
+                y_offset: (first + row0) as u32,
                 residual: 0,
             };
             self.push(label, Op::Matvec(m.ty), Args::Linear(p), vec![w, input, y]);
         }
-        self.scale(&format!("{label}_scale"), m.one_scale(), m.rows, y);
     }
 
     /// Digits of the activations that `m` is multiplied with.
