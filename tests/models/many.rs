@@ -301,7 +301,7 @@ fn many_sequences_of_models_with_windows_give_what_each_gives_alone() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_of_models_with_windows_give_it_on_every_adapter() {
-    windowed(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, taking(80, 120), &[19]));
+    windowed(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, 120, &[19]));
 }
 
 /// A small model with recurrent layers, as many of its states as texts at once.
@@ -326,7 +326,7 @@ fn many_sequences_of_a_recurrent_model_give_what_each_gives_alone() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_of_a_recurrent_model_give_it_on_every_adapter() {
-    recurrent(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, taking(80, 120), &[23]));
+    recurrent(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, 120, &[23]));
 }
 
 #[test]
@@ -357,17 +357,17 @@ fn a_sequence_holds_of_a_window_what_its_queries_still_see() {
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_f16() {
-    all_as_alone(boxed_gpus(None), CacheType::F16, taking(60, 100), &[9, 10]);
+    all_as_alone(boxed_gpus(None), CacheType::F16, 100, &[9, 10]);
 }
 
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_cache_of_q8_0() {
-    all_as_alone(boxed_gpus(None), CacheType::Q8_0, taking(60, 100), &[12]);
+    all_as_alone(boxed_gpus(None), CacheType::Q8_0, 100, &[12]);
 }
 
 #[cfg(feature = "gpu")]
 #[test]
 fn many_sequences_on_every_adapter_give_what_each_gives_alone_with_a_copy_of_recent_positions() {
-    all_as_alone(boxed_gpus(None), CacheType::TQ3_1, taking(60, 100), &[14, 15]);
+    all_as_alone(boxed_gpus(None), CacheType::TQ3_1, 100, &[14, 15]);
 }
