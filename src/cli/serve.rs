@@ -13,11 +13,12 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use limit::Limit;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// Requests that may wait beside those at work.
 const QUEUE: usize = 1024;
@@ -103,6 +104,8 @@ impl ServeArgs {
         Ok(key)
     }
 
+    /// Listens, of a runtime's thread. The queue of connections that wait to be taken is as long as there may be connections:
+    /// one that finds it full is dropped by the system, which the client is not told.
     fn listen(&self, key: bool) -> anyhow::Result<TcpListener> {
         use std::net::ToSocketAddrs;
         let place = || format!("--host {} --port {}", self.host, self.port);
@@ -114,9 +117,21 @@ impl ServeArgs {
             "--host {} lets others in: give them a key (--api-key-file), or say --insecure",
             self.host
         );
-        let listener = TcpListener::bind(&addresses[..]).with_context(place)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
+        let bind = |address: &SocketAddr| {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // as the standard library has it: elsewhere this lets a server begin where one has just ended
+            socket.set_reuseaddr(cfg!(not(windows)))?;
+            socket.bind(*address)?;
+            socket.listen(server::CONNECTIONS as u32)
+        };
+        let mut failed = None;
+        for address in &addresses {
+            match bind(address) {
+                Ok(listener) => return Ok(listener),
+                Err(e) => failed = Some(e),
+            }
+        }
+        Err(failed.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())).with_context(place)
     }
 
     /// Names that requests may use for this server.
@@ -169,8 +184,9 @@ impl ServeArgs {
 
 pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     let key = a.key()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // before the model is loaded, which may take minutes
-    let listener = a.listen(key.is_some())?;
+    let listener = runtime.block_on(async { a.listen(key.is_some()) })?;
     let model = a.model.model()?;
     let options = a.options(&model, key)?;
     let hold = interrupt::hold();
@@ -181,7 +197,6 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
     let measured = limit.clone();
     let options = Options { limit: Some(Arc::new(move || measured.measure())), ..options };
     let app = App::new(model, options, Box::new(move || limit.start()));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let served = runtime.block_on(serve(app, listener, a.json));
     // what waits for a thread that is busy for minutes waits no longer
     runtime.shutdown_background();
@@ -191,7 +206,6 @@ pub fn run(a: ServeArgs) -> anyhow::Result<ExitCode> {
 
 /// Serves until it is asked to end.
 async fn serve(app: Arc<App>, listener: TcpListener, json: bool) -> anyhow::Result<ExitCode> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
     let shown = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
     let shown = if shown.contains(':') { format!("[{shown}]") } else { shown };

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Connections at once.
-const CONNECTIONS: usize = 4096;
+pub const CONNECTIONS: usize = 4096;
 /// How long a client may take for its headers, counted from the connection or from the answer before.
 const HEADERS: Duration = Duration::from_secs(10);
 /// How long a client may take to read something that is sent to it.

@@ -23,7 +23,7 @@ mod runs;
 mod tell;
 
 pub use app::{App, Options, Start};
-pub use listen::{Phase, serve};
+pub use listen::{CONNECTIONS, Phase, serve};
 
 use app::SMALL;
 use axum::Router;

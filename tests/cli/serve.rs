@@ -188,6 +188,32 @@ fn a_server_that_is_told_to_end_lets_answers_end_and_a_second_signal_does_not_wa
     assert!(code == Some(130) && took.as_secs() < 2, "{code:?} {took:?}");
 }
 
+/// Clients that come all at once, before any of them is taken: the system keeps them all, and each is answered. Of more than
+/// its queue holds Linux lets a client believe that it is connected, and forgets it.
+#[cfg(target_os = "linux")]
+#[test]
+fn hundreds_of_connections_wait_to_be_taken() {
+    use std::net::SocketAddr;
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("there");
+    let n = 600.min(most.trim().parse::<usize>().expect("a number"));
+    let server = Server::start(&["-d", "cpu"]);
+    server.signal("STOP");
+    let address = SocketAddr::from(([127, 0, 0, 1], server.port));
+    let begun = Instant::now();
+    let all: Vec<_> = (0..n).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(800))).collect();
+    let took = begun.elapsed();
+    server.signal("CONT");
+    let kept = all.iter().filter(|c| c.is_ok()).count();
+    assert_eq!(kept, n, "in {took:?}");
+    for mut stream in all.into_iter().flatten() {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(status(&text), 200, "{text}");
+    }
+}
+
 #[test]
 fn what_strangers_send_makes_no_line_of_the_log_and_no_prompt_is_in_it() {
     let mut server = Server::start_logging(&[], "trace,wgpu_hal=off,wgpu_core=off,naga=off");

@@ -161,9 +161,10 @@ def half_open():
             c.send(head[:i % len(head)])
             drip = asyncio.create_task(dripped(c)) if i % 2 else None
             try:
-                while await c.reader.read(65536):
-                    pass
-            except OSError:
+                async with asyncio.timeout(30):
+                    while await c.reader.read(65536):
+                        pass
+            except (OSError, TimeoutError):
                 pass
             if drip:
                 drip.cancel()
