@@ -23,7 +23,7 @@
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
 //! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied --larger`, by
-//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe), and by
+//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe, lfm2moe), and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
@@ -48,6 +48,8 @@ mod hf;
 mod hybrid;
 #[path = "synth_model/layernormed.rs"]
 mod layernormed;
+#[path = "synth_model/lfm2.rs"]
+mod lfm2;
 #[path = "synth_model/vocabulary.rs"]
 mod vocabulary;
 

@@ -639,6 +639,15 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 None => ops::delta_rule::delta_rule(p, qk, v, gates, strands, state, o),
             }
         }
+        Job::ShortConv(p) => {
+            let [state, y] = out else { unreachable!("short_conv writes two buffers") };
+            let (x, w, strands) = (floats(inputs[0]), floats(inputs[1]), Strands::new(inputs[2]));
+            let (state, y) = (bytemuck::cast_slice_mut(state), bytemuck::cast_slice_mut(y));
+            match level {
+                Some(level) => simd::short_conv(level, p, x, w, strands, state, y),
+                None => ops::short_conv::short_conv(p, x, w, strands, state, y),
+            }
+        }
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }
 }

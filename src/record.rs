@@ -40,6 +40,7 @@ use crate::ops::router::RouterParams;
 use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::select_rows::SelectRowsParams;
+use crate::ops::short_conv::ShortConvParams;
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::softcap::SoftcapParams;
 use crate::ops::swiglu::SwigluParams;
@@ -328,6 +329,8 @@ operations! {
     GdnGates => GdnGates(GdnGatesParams), "gdn_gates";
     /// the gated delta rule
     DeltaRule => DeltaRule(DeltaRuleParams), "delta_rule";
+    /// causal convolution of each channel over a sequence between two gates
+    ShortConv => ShortConv(ShortConvParams), "short_conv";
 }
 
 impl Op {
@@ -501,6 +504,8 @@ args! {
     GdnGates(GdnGatesParams),
     /// of `delta_rule`
     DeltaRule(DeltaRuleParams),
+    /// of `short_conv`
+    ShortConv(ShortConvParams),
 }
 
 /// What a command's number of rows follows.

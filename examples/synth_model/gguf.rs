@@ -72,7 +72,12 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.u32(&key("embedding_length"), s.dim);
     m.u32(&key("feed_forward_length"), s.ffn);
     m.u32(&key("attention.head_count"), s.heads);
-    m.u32(&key("attention.head_count_kv"), s.kv_heads);
+    match s.kv_heads_value() {
+        Value::I32Array(list) => {
+            m.array(&key("attention.head_count_kv"), 5, &list, |m, v| m.bytes.extend(v.to_le_bytes()))
+        }
+        _ => m.u32(&key("attention.head_count_kv"), s.kv_heads),
+    }
     m.f32(&key("rope.freq_base"), s.arch.made_up_base());
     if s.arch == Arch::Gemma3 {
         m.f32(&key("rope.freq_base_swa"), 10000.0);
@@ -123,6 +128,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         Arch::Glm4 | Arch::Glm4Moe => "glm4",
         Arch::GptOss => "gpt-4o",
         Arch::SmolLm3 => "llama-bpe",
+        Arch::Lfm2 | Arch::Lfm2Moe => "lfm2",
         Arch::Olmo2 => "dbrx",
         Arch::Exaone4 => "exaone4",
         Arch::Granite | Arch::GraniteMoe => "refact",

@@ -2,7 +2,7 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, hybrid, layernormed, write_tensor};
+use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, hybrid, layernormed, lfm2, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
 use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
             return Some(match what {
                 "token_embd" => format!("model.embed_tokens.{suffix}"),
                 "output_norm" => format!("model.norm.{suffix}"),
+                "token_embd_norm" => format!("model.embedding_norm.{suffix}"),
                 "output" => format!("lm_head.{suffix}"),
                 _ => return None,
             });
@@ -28,6 +29,10 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         Some(part) => part,
     };
     let (layer, what) = part.split_once('.')?;
+    if arch.is_lfm2() {
+        let end = if what == "exp_probs_b" { "_bias".to_string() } else { format!(".{suffix}") };
+        return Some(format!("model.layers.{layer}.{}{end}", lfm2::name_of(what)?));
+    }
     let own = match what {
         "attn_norm" => "input_layernorm",
         "attn_q" => "self_attn.q_proj",
@@ -142,6 +147,7 @@ fn wholes(named: Vec<(String, Tensor)>) -> Vec<Whole> {
         }
         let dims = match (t.is_vector(), t.stack) {
             (true, _) => vec![t.cols],
+            (false, 1) if name.ends_with("conv.conv.weight") => vec![t.rows, 1, t.cols],
             (false, 1) => vec![t.rows, t.cols],
             (false, n) => vec![n, rows, t.cols],
         };
@@ -215,9 +221,9 @@ fn own_config(model: &Model) -> Value {
     })
 }
 
-fn config(model: &Model) -> Value {
-    let (s, v) = (&model.shape, vocabulary(model.shape.arch, model.shape.vocab as usize));
-    let class = match model.shape.arch {
+/// What transformers calls it.
+fn class(s: &Shape) -> &'static str {
+    match s.arch {
         Arch::Llama if s.experts.count > 0 => "MixtralForCausalLM",
         Arch::Llama => "LlamaForCausalLM",
         Arch::Phi3 => "Phi3ForCausalLM",
@@ -245,16 +251,22 @@ fn config(model: &Model) -> Value {
         Arch::Phi2 => "PhiForCausalLM",
         Arch::Gpt2 => "GPT2LMHeadModel",
         Arch::Falcon => "FalconForCausalLM",
+        // which `lfm2` says
+        Arch::Lfm2 | Arch::Lfm2Moe => "",
         // which `hybrid` says
         Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => "",
-    };
+    }
+}
+
+fn config(model: &Model) -> Value {
+    let (s, v) = (&model.shape, vocabulary(model.shape.arch, model.shape.vocab as usize));
     let dtype = match model.mix {
         Mix::F16 => "float16",
         Mix::Bf16 => "bfloat16",
         _ => "float32",
     };
     let mut c = json!({
-        "architectures": [class], "model_type": model.shape.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
+        "architectures": [class(s)], "model_type": model.shape.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
         "hidden_size": s.dim, "intermediate_size": s.ffn, "num_hidden_layers": s.layers,
         "num_attention_heads": s.heads, "num_key_value_heads": s.kv_heads, "vocab_size": s.vocab,
         "max_position_embeddings": s.ctx, "rms_norm_eps": 1e-5, "rope_theta": s.arch.made_up_base(), "rope_scaling": null,
@@ -336,6 +348,9 @@ fn config(model: &Model) -> Value {
     if s.arch.is_hybrid() {
         hybrid::config(model, &mut c);
     }
+    if s.arch.is_lfm2() {
+        lfm2::config(s, &mut c);
+    }
     c
 }
 
@@ -352,6 +367,7 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
         Arch::Qwen3Moe => "qwen3_moe",
         Arch::Glm4Moe => "glm4_moe",
         Arch::GptOss => "gpt_oss",
+        Arch::Lfm2Moe => "lfm2_moe",
         other => other.name(),
     };
     c["model_type"] = model_type.into();
@@ -380,6 +396,12 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
             c["norm_topk_prob"] = false.into();
         }
         Arch::Qwen3Moe => c["norm_topk_prob"] = true.into(),
+        Arch::Lfm2Moe => {
+            c["norm_topk_prob"] = true.into();
+            c["use_expert_bias"] = true.into();
+            c["num_dense_layers"] = e.dense.into();
+            c["routed_scaling_factor"] = 1.0.into();
+        }
         Arch::Glm4Moe => {
             c["norm_topk_prob"] = true.into();
             c["n_shared_experts"] = (e.shared / e.width).into();

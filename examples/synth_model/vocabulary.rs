@@ -64,6 +64,7 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         }
         Arch::GptOss => byte_level(n, &["<|startoftext|>", "<|return|>", "<|endoftext|>"]),
         Arch::SmolLm3 => byte_level(n, &["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"]),
+        Arch::Lfm2 | Arch::Lfm2Moe => byte_level(n, &["<|startoftext|>", "<|im_start|>", "<|im_end|>"]),
         Arch::Exaone4 => byte_level(n, &["[BOS]", "[|user|]", "[|endofturn|]"]),
         Arch::Cohere2 | Arch::CommandR => {
             byte_level(n, &["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"])
@@ -188,7 +189,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     };
     let model = json!({"type": "BPE", "dropout": null, "unk_token": if is_bpe { Value::Null } else { "<unk>".into() },
         "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !is_bpe, "byte_fallback": !is_bpe,
-        "ignore_merges": arch == Arch::SmolLm3, "vocab": ids, "merges": merges});
+        "ignore_merges": arch == Arch::SmolLm3 || arch.is_lfm2(), "vocab": ids, "merges": merges});
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let space = SPACE.to_string();
     let rules = if is_bpe {

@@ -5,6 +5,7 @@ use crate::ops::conv_silu::{ConvSiluParams, KEPT, TAPS};
 use crate::ops::delta_rule::DeltaRuleParams;
 use crate::ops::exact::canon;
 use crate::ops::gdn_gates::GdnGatesParams;
+use crate::ops::short_conv::{self, ShortConvParams};
 use crate::ops::strands::{FRESH, STRAND};
 use crate::record::{Args, Op, Scattered, Step};
 
@@ -169,5 +170,44 @@ pub(super) fn delta_rule() -> Vec<Case> {
         one(3, [2, 1, 32], false, fill, Fill::Faint, fill);
         one(4, [2, 1, 32], false, Fill::Outliers, Fill::Ones, fill);
     }
+    list
+}
+
+pub(super) fn short_conv() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |i: usize, dim: usize, x: Fill, w: Fill, state: Fill| {
+        let (step, words, slots) = step(SHAPES[i]);
+        let (n, rows) = (step.n_tokens, short_conv::KEPT * dim);
+        list.push(case(
+            format!("dim={dim} shape {i} x={} w={} state={}", x.name(), w.name(), state.name()),
+            Op::ShortConv,
+            Args::ShortConv(ShortConvParams { n_tokens: 0, strands: 0, dim: dim as u32 }),
+            step,
+            vec![
+                read("x", bits(&x.make(3 * n * dim))),
+                read("w", bits(&w.make(short_conv::TAPS * dim))),
+                read("strands", words),
+                replaced(
+                    "state",
+                    bits(&state.make(SLOTS * rows)),
+                    slots.iter().map(|slot| slot * rows..(slot + 1) * rows).collect(),
+                ),
+                written("y", n * dim, all(n * dim)),
+            ],
+        ));
+    };
+    for i in 0..SHAPES.len() {
+        for dim in [1, 64, 65, 257] {
+            one(i, dim, Fill::Random((i + dim) as u64), Fill::Prime, Fill::Outliers);
+        }
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large, Fill::Sweep] {
+        one(4, 70, fill, Fill::Prime, Fill::Prime);
+        one(3, 70, fill, Fill::Faint, fill);
+        one(2, 70, Fill::Prime, fill, Fill::Zeros);
+        one(4, 70, Fill::Outliers, Fill::Prime, fill);
+    }
+    one(4, 70, Fill::Prime, Fill::Huge, Fill::Prime);
+    one(4, 70, Fill::Large, Fill::Huge, Fill::Large);
     list
 }

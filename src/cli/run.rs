@@ -145,7 +145,7 @@ pub fn run(a: RunArgs) -> anyhow::Result<ExitCode> {
     let draft = draft.map(Model::open).transpose()?;
     let (c, h, o) = (model.container(), model.hyper(), &a.engine);
     ensure!(
-        a.prompt_cache.is_none() || h.delta.is_none(),
+        a.prompt_cache.is_none() || !h.has_states(),
         "--prompt-cache: sequences of a recurrent model are not saved: its states are no positions"
     );
     let n_ctx = o.n_ctx(h);

@@ -54,7 +54,7 @@ const NORMS_AFTER: [(&[&str], Names); 7] = [
 
 /// Names that only architectures with experts have, or with gated delta nets, and those of them that mean something else elsewhere; they go before
 /// [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 6] = [
+const EXPERTS: [(&[&str], Names); 8] = [
     (
         &["qwen35", "qwen35moe", "qwen3next"],
         &[
@@ -72,6 +72,33 @@ const EXPERTS: [(&[&str], Names); 6] = [
             ("linear_attn.A_log", "ssm_a"),
             ("linear_attn.norm", "ssm_norm"),
             ("linear_attn.out_proj", "ssm_out"),
+        ],
+    ),
+    (
+        &["lfm2", "lfm2moe"],
+        &[
+            ("operator_norm", "attn_norm"),
+            ("self_attn.out_proj", "attn_output"),
+            ("self_attn.q_layernorm", "attn_q_norm"),
+            ("self_attn.k_layernorm", "attn_k_norm"),
+            ("conv.in_proj", "shortconv.in_proj"),
+            ("conv.conv", "shortconv.conv"),
+            ("conv.out_proj", "shortconv.out_proj"),
+            ("ffn_norm", "ffn_norm"),
+            ("feed_forward.w1", "ffn_gate"),
+            ("feed_forward.w3", "ffn_up"),
+            ("feed_forward.w2", "ffn_down"),
+        ],
+    ),
+    (
+        &["lfm2moe"],
+        &[
+            ("feed_forward.gate", "ffn_gate_inp"),
+            // as `stacks` calls them
+            ("feed_forward.expert", "exp_probs_b"),
+            ("feed_forward.experts.gate_proj", "ffn_gate_exps"),
+            ("feed_forward.experts.up_proj", "ffn_up_exps"),
+            ("feed_forward.experts.down_proj", "ffn_down_exps"),
         ],
     ),
     (
@@ -134,9 +161,11 @@ const EXPERTS: [(&[&str], Names); 6] = [
 ];
 
 /// As [`GLOBAL`], of some architectures alone; they go before those of all.
-const OWN_GLOBAL: [(&str, &str, &str); 7] = [
+const OWN_GLOBAL: [(&str, &str, &str); 9] = [
     ("phi2", "model.final_layernorm", "output_norm"),
     ("gpt2", "model.embed_positions", "position_embd"),
+    ("lfm2", "model.embedding_norm", "token_embd_norm"),
+    ("lfm2moe", "model.embedding_norm", "token_embd_norm"),
     ("bert", "model.embed_positions", "position_embd"),
     ("bert", "model.embed_types", "token_types"),
     ("bert", "model.embed_norm", "token_embd_norm"),
@@ -311,6 +340,8 @@ mod tests {
             "qwen35",
             "qwen35moe",
             "qwen3next",
+            "lfm2",
+            "lfm2moe",
         ] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {

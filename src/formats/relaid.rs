@@ -1,7 +1,7 @@
 //! Directories whose tensors lie otherwise than the engine has them: GPT-2's matrices, which are transposed, Falcon's queries,
 //! keys and values, which are grouped, StableLM's norms of heads, each a tensor of its own, gpt-oss's experts, transposed
-//! or of MXFP4 in two tensors, in which rows of gate and of up take turns, and the heads of Qwen3.5's and Qwen3-Next's
-//! recurrent layers (`nets`).
+//! or of MXFP4 in two tensors, in which rows of gate and of up take turns, the heads of Qwen3.5's and Qwen3-Next's
+//! recurrent layers (`nets`), and LFM2's convolutions, which have a dimension more.
 //!
 //! Such a tensor becomes one that lies behind the end of its file, under the name that a llama's has: a read there takes the
 //! bytes from the file and puts them in order. GPT-2's and Falcon's other tensors are renamed alone. What a directory has
@@ -162,6 +162,8 @@ enum Fate {
     Grouped(String, u64),
     /// of gpt-oss's experts: other tensors, with other rows
     Experts,
+    /// its bytes have another shape
+    Shaped(Vec<u64>),
     /// these, of a recurrent layer
     Anew(Vec<Anew>),
     /// part `n` of a tensor of this name
@@ -248,6 +250,14 @@ fn of_stablelm(name: &str) -> Fate {
         }
     }
     Fate::Same
+}
+
+/// A convolution's elements, three for each channel, which have one more dimension in a directory.
+fn of_lfm2(t: &Tensor) -> Fate {
+    match t.shape[..] {
+        [taps, 1, channels] if t.name.ends_with(".conv.conv.weight") => Fate::Shaped(vec![taps, channels]),
+        _ => Fate::Same,
+    }
 }
 
 fn of_gpt_oss(name: &str) -> Fate {
@@ -354,11 +364,13 @@ pub(super) fn resolve(
             "falcon" => of_falcon(&t.name, groups),
             "stablelm" => of_stablelm(&t.name),
             "gpt_oss" => of_gpt_oss(&t.name),
+            "lfm2" | "lfm2_moe" => of_lfm2(&t),
             _ => nets.and_then(|n| n.anew(&t)).map_or(Fate::Same, Fate::Anew),
         };
         match fate {
             Fate::Same => out.push(t),
             Fate::Dropped => {}
+            Fate::Shaped(shape) => out.push(Tensor { shape, ..t }),
             Fate::Renamed(name) => out.push(Tensor { name, ..t }),
             Fate::Turned(name) => {
                 let size = t.dtype.block().filter(|b| b.is_float()).map(|b| b.bytes());

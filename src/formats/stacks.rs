@@ -4,8 +4,9 @@
 //! tensor (`mlp.experts.gate_up_proj`, Granite's `block_sparse_moe.input_linear`). Either becomes a tensor for each kind of
 //! matrix, whose bytes lie in several places. So does Granite's shared expert (`shared_mlp.input_linear`).
 //!
-//! Nothing is read here, and of whatever is not of these forms nothing changes but four names, for which GGUF's have a
-//! suffix: `mlp.experts.down_proj` gets its `.weight`, and `mlp.gate.e_score_correction_bias` a dot before `bias`; of a gated
+//! Nothing is read here, and of whatever is not of these forms nothing changes but five names, for which GGUF's have a
+//! suffix: `mlp.experts.down_proj` gets its `.weight`, and `mlp.gate.e_score_correction_bias` and
+//! `feed_forward.expert_bias` a dot before `bias`; of a gated
 //! delta net `linear_attn.dt_bias` gets such a dot, and `linear_attn.A_log` a `.weight`.
 
 use super::Tensor;
@@ -19,6 +20,10 @@ pub(super) type Stacks = BTreeMap<String, Vec<Tensor>>;
 /// What stands before the number of an expert in its matrices' names.
 const EXPERTS: &str = ".experts.";
 
+/// What LFM2 calls the matrices of an expert, and what the others do, as it does where gate and up are one.
+const LFM2: [(&str, &str); 3] =
+    [("w1.weight", "gate_proj.weight"), ("w3.weight", "up_proj.weight"), ("w2.weight", "down_proj.weight")];
+
 /// Names of fused matrices: what they end with, and the two names that take its place, gate's in front.
 const FUSED: [(&str, [&str; 2]); 4] = [
     (".experts.gate_up_proj", [".experts.gate_proj.weight", ".experts.up_proj.weight"]),
@@ -31,9 +36,10 @@ const FUSED: [(&str, [&str; 2]); 4] = [
 ];
 
 /// Names that get a suffix as others have it.
-const RENAMED: [(&str, &str); 4] = [
+const RENAMED: [(&str, &str); 5] = [
     (".experts.down_proj", ".experts.down_proj.weight"),
     (".mlp.gate.e_score_correction_bias", ".mlp.gate.e_score_correction.bias"),
+    (".feed_forward.expert_bias", ".feed_forward.expert.bias"),
     (".linear_attn.dt_bias", ".linear_attn.dt.bias"),
     (".linear_attn.A_log", ".linear_attn.A_log.weight"),
 ];
@@ -44,6 +50,8 @@ fn of_expert(name: &str) -> Option<(String, usize)> {
     let (number, rest) = rest.split_once('.')?;
     let n: usize = number.parse().ok()?;
     // the number as it would be written again
+    let own = LFM2.iter().find(|(name, _)| before.ends_with(".feed_forward") && *name == rest);
+    let rest = own.map_or(rest, |(_, name)| name);
     (n.to_string() == number && rest.ends_with(".weight")).then(|| (format!("{before}{EXPERTS}{rest}"), n))
 }
 

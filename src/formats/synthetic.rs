@@ -73,11 +73,15 @@ pub enum Arch {
     Qwen35Moe,
     /// the same, its heads of values in another order
     Qwen3Next,
+    /// as Qwen3; two layers in three are short convolutions
+    Lfm2,
+    /// the same with experts
+    Lfm2Moe,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 27] = [
+    pub const ALL: [Arch; 29] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -105,6 +109,8 @@ impl Arch {
         Arch::Qwen35,
         Arch::Qwen35Moe,
         Arch::Qwen3Next,
+        Arch::Lfm2,
+        Arch::Lfm2Moe,
     ];
 
     /// GGUF's architecture.
@@ -137,6 +143,8 @@ impl Arch {
             Arch::Qwen35 => "qwen35",
             Arch::Qwen35Moe => "qwen35moe",
             Arch::Qwen3Next => "qwen3next",
+            Arch::Lfm2 => "lfm2",
+            Arch::Lfm2Moe => "lfm2moe",
         }
     }
 
@@ -158,6 +166,11 @@ impl Arch {
     /// Whether three layers in four are recurrent.
     pub fn is_hybrid(self) -> bool {
         matches!(self, Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next)
+    }
+
+    /// Whether two layers in three are short convolutions.
+    pub fn is_lfm2(self) -> bool {
+        matches!(self, Arch::Lfm2 | Arch::Lfm2Moe)
     }
 
     /// Rotated elements of a head.
@@ -214,6 +227,7 @@ impl Arch {
     pub fn made_up_base(self) -> f32 {
         match self {
             Arch::Gemma3 => 1e6,
+            Arch::Lfm2 | Arch::Lfm2Moe => 1e6,
             // which transformers takes for the layers with a window whatever the config says
             Arch::Olmo2 => 5e5,
             _ => 1e4,
@@ -341,9 +355,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 41] = [
+pub const SHAPES: [Shape; 44] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -425,6 +439,9 @@ pub const SHAPES: [Shape; 41] = [
         256,
         [16, 32, 128],
     ),
+    shape("lfm2-tiny", Arch::Lfm2, [256, 3, 512, 4, 2, 512, 512], true),
+    shape("lfm2-1.2b", Arch::Lfm2, [2048, 16, 8192, 32, 8, 65_536, 128_000], true),
+    mixture(shape("lfm2moe-8b", Arch::Lfm2Moe, [2048, 24, 7168, 32, 8, 65_536, 128_000], true), [32, 4, 1792, 0, 2]),
 ];
 
 /// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
@@ -501,7 +518,12 @@ impl Tensor {
 impl Shape {
     /// Whether a layer is recurrent.
     pub fn is_recurrent(&self, layer: u32) -> bool {
-        self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4)
+        self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4) || self.is_convolution(layer)
+    }
+
+    /// Whether a layer is a short convolution; of one layer alone it is none.
+    pub fn is_convolution(&self, layer: u32) -> bool {
+        self.arch.is_lfm2() && layer % 3 != 2 && self.layers > 2
     }
 
     /// Every tensor in the order of a GGUF file.
@@ -534,7 +556,7 @@ impl Shape {
                 add(b("attn_norm_2.bias"), 1, dim, 0.2, Role::Bias);
             }
             if self.is_recurrent(i) {
-                self.delta_tensors(i, &mut add);
+                self.recurrent_tensors(i, &mut add);
             } else if self.arch.has_fused_qkv() {
                 add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
@@ -561,7 +583,7 @@ impl Shape {
             let normed = match self.arch {
                 Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
                 Arch::Olmo2 => Some((q, kv)),
-                arch if arch.is_hybrid() && !self.is_recurrent(i) => Some((head, head)),
+                arch if (arch.is_hybrid() || arch.is_lfm2()) && !self.is_recurrent(i) => Some((head, head)),
                 _ => None,
             };
             if let Some((q, k)) = normed {
@@ -614,7 +636,8 @@ impl Shape {
                 add(b("post_ffw_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
         }
-        add("output_norm.weight".into(), 1, dim, 0.1, Role::Norm);
+        let last = if self.arch.is_lfm2() { "token_embd_norm.weight" } else { "output_norm.weight" };
+        add(last.into(), 1, dim, 0.1, Role::Norm);
         if self.arch.has_norm_bias() {
             add("output_norm.bias".into(), 1, dim, 0.2, Role::Bias);
         }
@@ -630,12 +653,20 @@ impl Shape {
         list
     }
 
-    /// A recurrent layer's projections, convolution, gates, norm and output. `add` as for [`Shape::expert_tensors`].
-    fn delta_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+    /// What a recurrent layer has in the place of attention: a short convolution, or a delta net's projections, convolution,
+    /// gates, norm and output. `add` as for [`Shape::expert_tensors`].
+    fn recurrent_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let [dim, keys, heads, size] =
             [self.dim, self.delta.key_heads, self.delta.heads, self.delta.size].map(u64::from);
         let root = |n: u64| 1.0 / (n as f64).sqrt();
         let b = |part: &str| format!("blk.{i}.{part}");
+        if self.arch.is_lfm2() {
+            let residual = root(2 * u64::from(self.layers));
+            add(b("shortconv.in_proj.weight"), 3 * dim, dim, root(dim), Role::Plain);
+            add(b("shortconv.conv.weight"), dim, 3, 0.6, Role::Router);
+            add(b("shortconv.out_proj.weight"), dim, dim, residual * root(dim), Role::Plain);
+            return;
+        }
         let (channels, values) = ((2 * keys + heads) * size, heads * size);
         add(b("attn_qkv.weight"), channels, dim, root(dim), Role::Raised(i));
         add(b("attn_gate.weight"), values, dim, root(dim), Role::Plain);
@@ -663,7 +694,7 @@ impl Shape {
         // weights of experts: those of `count` one below the other
         let [n, width, shared] = [count, width, shared].map(u64::from);
         add(b("ffn_gate_inp.weight"), n, dim, 1.5 * root(dim), Role::Router);
-        if self.arch == Arch::Glm4Moe {
+        if matches!(self.arch, Arch::Glm4Moe | Arch::Lfm2Moe) {
             add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
         }
         // of gpt-oss such that some are clamped
@@ -705,6 +736,9 @@ impl Shape {
             list.push(("expert_weights_norm", Value::Bool(true)));
             list.push(("expert_weights_scale", Value::F32(GLM_SCALE)));
             list.push(("expert_gating_func", Value::U32(2)));
+        } else if self.arch == Arch::Lfm2Moe {
+            list.push(("leading_dense_block_count", Value::U32(e.dense)));
+            list.push(("expert_gating_func", Value::U32(2)));
         } else if e.shared > 0 {
             list.push(("expert_shared_feed_forward_length", Value::U32(e.shared)));
         }
@@ -713,8 +747,20 @@ impl Shape {
 }
 
 impl Shape {
+    /// GGUF's value of key-value heads: of LFM2 a list, in which convolutions have 0.
+    pub fn kv_heads_value(&self) -> Value {
+        if !self.arch.is_lfm2() {
+            return Value::U32(self.kv_heads);
+        }
+        let n = self.kv_heads as i32;
+        Value::I32Array((0..self.layers).map(|l| if self.is_convolution(l) { 0 } else { n }).collect())
+    }
+
     /// GGUF's keys about recurrent layers, without the architecture.
     pub fn delta_keys(&self) -> Vec<(&'static str, Value)> {
+        if self.arch.is_lfm2() {
+            return vec![("shortconv.l_cache", Value::U32(3))];
+        }
         let d = self.delta;
         if d.key_heads == 0 {
             return vec![];
@@ -858,7 +904,6 @@ impl Synthetic {
             ("embedding_length", s.dim),
             ("feed_forward_length", s.ffn),
             ("attention.head_count", s.heads),
-            ("attention.head_count_kv", s.kv_heads),
             ("rope.dimension_count", s.arch.n_rot(s.head_dim)),
             ("vocab_size", s.vocab),
         ];
@@ -878,6 +923,7 @@ impl Synthetic {
             Arch::CommandR => (8e6, 1e-5),
             Arch::StableLm | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => (1e4, 1e-5),
             Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => (1e7, 1e-6),
+            Arch::Lfm2 | Arch::Lfm2Moe => (1e6, 1e-5),
         };
         let arch = s.arch.name();
         let mut m = Meta::default();
@@ -885,6 +931,7 @@ impl Synthetic {
         put("general.architecture", Value::Str(arch.into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
         sizes.iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
+        put(&format!("{arch}.attention.head_count_kv"), s.kv_heads_value());
         if s.head_dim * s.heads != s.dim {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));

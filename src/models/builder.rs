@@ -7,6 +7,7 @@
 use super::error::{Cached, PlanError};
 use super::family::{Family, HeadNorms};
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
+use super::lfm2::Gated;
 use super::vector;
 use crate::blocks::BlockType;
 use crate::formats::names::{self, Spelling};
@@ -46,6 +47,7 @@ fn tensor_name(spelling: Spelling, arch: &str, what: &str, layer: Option<usize>,
     let what = match (what, arch) {
         ("ffn_gate_up", _) => "ffn_up",
         // the one norm there, before the feed-forward
+        ("output_norm", "lfm2" | "lfm2moe") => "token_embd_norm",
         ("ffn_norm", "glm4moe" | "gpt-oss" | "qwen35" | "qwen35moe" | "qwen3next") => "post_attention_norm",
         _ => what,
     };
@@ -258,6 +260,8 @@ pub(super) struct Builder<'a> {
     pub mixture: Option<Mixture>,
     /// buffers of hybrid layers, from the first on
     pub hybrid: Option<Hybrid>,
+    /// those of short convolutions
+    pub gated: Option<Gated>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -320,6 +324,7 @@ impl<'a> Builder<'a> {
             },
             mixture: None,
             hybrid: None,
+            gated: None,
             embed: Matrix {
                 ty: BlockType::F32,
                 input: Input::Floats,
@@ -377,7 +382,7 @@ impl<'a> Builder<'a> {
         if h.family.is_encoder() {
             self.work.seen = self.buffer("seen", t * TOKEN + tables, Role::Input)?;
         }
-        if h.delta.is_some() {
+        if h.has_states() {
             self.work.strands = self.buffer("strands", strands::words(t, o.sequences), Role::Input)?;
         }
         self.work.x = self.scratch("x", t * h.dim)?;
@@ -432,7 +437,7 @@ impl<'a> Builder<'a> {
             self.pages.channels[i] = self.channels(what, cached, ty)?;
         }
         (self.pages.keys, self.pages.values) = (vec![], vec![]);
-        if self.h.delta_of(l).is_some() {
+        if self.h.is_recurrent(l) {
             self.layers.push(LayerCache::default());
             return Ok(());
         }
@@ -523,7 +528,7 @@ impl<'a> Builder<'a> {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
             placing: Some(Placing { buffer: self.work.places, ring: self.pages.ring / CHUNK }),
-            strands: h.delta.as_ref().map(|_| self.work.strands),
+            strands: h.has_states().then_some(self.work.strands),
             logits: Some(rows),
             selected,
             width,
@@ -613,6 +618,15 @@ impl<'a> Builder<'a> {
     /// An intermediate buffer.
     pub fn scratch(&mut self, name: &str, words: usize) -> anyhow::Result<BufId> {
         self.buffer(name, words, Role::Scratch)
+    }
+
+    /// A state of this layer, in slots of `words`.
+    pub fn state(&mut self, what: &str, words: usize) -> anyhow::Result<BufId> {
+        let (slots, limit) = (strands::slots(self.o.sequences), self.o.max_binding_words);
+        let (l, all) = (self.layer.unwrap_or_default(), words.saturating_mul(slots));
+        let what_is = || format!("the states of {} sequences", self.o.sequences);
+        ensure!(all <= limit, PlanError::Binding { what: what_is(), limit: limit * 4 });
+        self.buffer(&format!("layer {l} {what}"), all, Role::State)
     }
 
     /// A tensor nobody asked for means the model is not what the config says.

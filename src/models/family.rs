@@ -57,6 +57,10 @@ pub enum Family {
     Qwen35Moe,
     /// Qwen3-Next
     Qwen3Next,
+    /// LFM2
+    Lfm2,
+    /// LFM2, of experts
+    Lfm2Moe,
     /// BERT: bge, MiniLM, e5
     Bert,
     /// nomic-embed-text
@@ -101,7 +105,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 29] = [
+    pub const ALL: [Family; 31] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -129,6 +133,8 @@ impl Family {
         Family::Qwen35,
         Family::Qwen35Moe,
         Family::Qwen3Next,
+        Family::Lfm2,
+        Family::Lfm2Moe,
         Family::Bert,
         Family::NomicBert,
     ];
@@ -163,6 +169,8 @@ impl Family {
             Family::Qwen35 => "qwen35",
             Family::Qwen35Moe => "qwen35moe",
             Family::Qwen3Next => "qwen3next",
+            Family::Lfm2 => "lfm2",
+            Family::Lfm2Moe => "lfm2moe",
             Family::Bert => "bert",
             Family::NomicBert => "nomic-bert",
         }
@@ -188,6 +196,7 @@ impl Family {
             "qwen3_5_text" => Some(Family::Qwen35),
             "qwen3_5_moe_text" => Some(Family::Qwen35Moe),
             "qwen3_next" => Some(Family::Qwen3Next),
+            "lfm2_moe" => Some(Family::Lfm2Moe),
             "nomic_bert" => Some(Family::NomicBert),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
@@ -213,7 +222,7 @@ impl Family {
     pub fn head_norms(self) -> HeadNorms {
         match self {
             Family::Qwen3 | Family::Qwen3Moe | Family::Glm4Moe | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
-            family if family.is_hybrid() => HeadNorms::Each,
+            family if family.is_hybrid() || family.is_lfm2() => HeadNorms::Each,
             Family::Olmo2 => HeadNorms::Whole,
             _ => HeadNorms::None,
         }
@@ -222,6 +231,11 @@ impl Family {
     /// Whether some of its layers are recurrent, gated delta nets, and the others of attention behind a gate.
     pub fn is_hybrid(self) -> bool {
         matches!(self, Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next)
+    }
+
+    /// Whether it is an LFM2, most of whose layers are short convolutions.
+    pub fn is_lfm2(self) -> bool {
+        matches!(self, Family::Lfm2 | Family::Lfm2Moe)
     }
 
     /// Whether it is one of Gemma's.
@@ -305,6 +319,7 @@ impl Family {
             (Family::Falcon, "num_key_value_heads") => "num_kv_heads",
             (Family::StarCoder2, "rms_norm_eps") => "norm_epsilon",
             (Family::Gpt2 | Family::Falcon, "rms_norm_eps") => "layer_norm_epsilon",
+            (family, "rms_norm_eps") if family.is_lfm2() => "norm_eps",
             (family, "rms_norm_eps") if family.has_layer_norm() => "layer_norm_eps",
             (_, key) => key,
         }
@@ -327,6 +342,7 @@ impl Family {
             ],
             Family::Falcon => &[("alibi", false, false)],
             family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
+            family if family.is_lfm2() => &[("conv_bias", false, false)],
             _ => &[],
         }
     }

@@ -14,7 +14,6 @@ use crate::ops::gdn_gates::GdnGatesParams;
 use crate::ops::linear::{ROW_BLOCK, act_words};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::sigmoid_gate::SigmoidGateParams;
-use crate::ops::strands;
 use crate::ops::swiglu::SwigluParams;
 use crate::record::{Args, BufId, Change, Op, Part, Piece, Role};
 use anyhow::ensure;
@@ -79,7 +78,7 @@ fn delta_net(b: &mut Builder, d: &Delta, from: BufId) -> anyhow::Result<()> {
     let (a, dt) = (decay(b, d.heads)?, b.vector("ssm_dt", "bias", d.heads)?);
     let p = GdnGatesParams { n_tokens: 0, heads: d.heads as u32, group: group as u32, b_scale, a_scale };
     b.push("gates", Op::GdnGates, Args::GdnGates(p), vec![m.ba, a, dt, m.gates]); // [token][beta, gamma][heads]
-    let state = state(b, "memory", d.heads * d.size * d.size)?;
+    let state = b.state("memory", d.heads * d.size * d.size)?;
     let p = DeltaRuleParams {
         n_tokens: 0,
         strands: 0,
@@ -113,7 +112,7 @@ fn mix(b: &mut Builder, d: &Delta, m: &Hybrid) -> anyhow::Result<()> {
     let len = TAPS * d.channels();
     let part = Part::Vector { first: 0, len, change: Change::None };
     let taps = b.buffer(&name, len, Role::Weight(vec![Piece { tensor, part }]))?;
-    let kept = state(b, "kept", KEPT * d.channels())?;
+    let kept = b.state("kept", KEPT * d.channels())?;
     let (front, channels) = (2 * d.keys() as u32, d.channels() as u32);
     let p = ConvSiluParams { n_tokens: 0, strands: 0, front, channels };
     let binds = vec![m.mixed, taps, b.work.strands, kept, m.qk, m.v];
@@ -149,15 +148,6 @@ fn buffers(b: &mut Builder) -> anyhow::Result<Hybrid> {
     };
     b.hybrid = Some(m);
     Ok(m)
-}
-
-/// A state of this layer, in slots of `words`.
-fn state(b: &mut Builder, what: &str, words: usize) -> anyhow::Result<BufId> {
-    let (slots, limit) = (strands::slots(b.o.sequences), b.o.max_binding_words);
-    let (l, all) = (b.layer.unwrap_or_default(), words.saturating_mul(slots));
-    let what_is = || format!("the states of {} sequences", b.o.sequences);
-    ensure!(all <= limit, PlanError::Binding { what: what_is(), limit: limit * 4 });
-    b.buffer(&format!("layer {l} {what}"), all, Role::State)
 }
 
 /// Matrices of queries, keys and values, and of z: two tensors, or one whose rows are those of one key head after the other.

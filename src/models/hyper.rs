@@ -7,11 +7,13 @@ use super::delta::{self, Delta};
 use super::encoder_config;
 use super::family::{Family, Rotation};
 use super::mixture::{self, Experts};
+use super::short_conv::{self, ShortConv};
 use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind, names};
 use crate::ops::places::CHUNK;
+use crate::ops::short_conv::TAPS;
 use anyhow::{Context, bail, ensure};
 
 /// Layers a model may have.
@@ -106,6 +108,8 @@ pub struct Hyper {
     pub experts: Option<Experts>,
     /// what some layers have in the place of attention
     pub delta: Option<Delta>,
+    /// the same of LFM2
+    pub conv: Option<ShortConv>,
     /// logits
     pub vocab: usize,
     /// positions the model was trained for
@@ -176,6 +180,7 @@ impl Hyper {
         within("the number of layers", self.layers, MAX_LAYERS)?;
         self.experts.as_ref().map_or(Ok(()), Experts::check)?;
         self.delta.as_ref().map_or(Ok(()), |d| d.check(self.layers, self.head_dim))?;
+        self.conv.as_ref().map_or(Ok(()), |c| c.check(self.layers))?;
         within("the embedding length", self.dim, 1 << 20)?;
         within("the number of heads", self.heads, 4096)?;
         within("the number of key-value heads", self.kv_heads, self.heads)?;
@@ -316,6 +321,16 @@ impl Hyper {
         self.delta.as_ref().filter(|d| d.layers.get(layer) == Some(&true))
     }
 
+    /// Whether this layer remembers a state in the place of keys and values.
+    pub fn is_recurrent(&self, layer: usize) -> bool {
+        self.delta_of(layer).is_some() || self.conv.as_ref().is_some_and(|c| c.layers.get(layer) == Some(&true))
+    }
+
+    /// Whether some layers remember states, which are not positions of a cache.
+    pub fn has_states(&self) -> bool {
+        self.delta.is_some() || self.conv.is_some()
+    }
+
     /// The greatest width of a feed-forward that every token goes through; 1 where there is none.
     pub fn plain_ffn(&self) -> usize {
         match &self.experts {
@@ -369,6 +384,10 @@ impl Hyper {
 
     /// The recurrent layers, for tables: `3 of 4 layers, 2 heads of keys and 6 of values, of 32`, or nothing.
     pub fn recurrent_text(&self) -> Option<String> {
+        if let Some(c) = &self.conv {
+            let n = c.layers.iter().filter(|r| **r).count();
+            return Some(format!("{n} of {} layers, convolutions over {TAPS} tokens", self.layers));
+        }
         let d = self.delta.as_ref()?;
         let n = d.layers.iter().filter(|r| **r).count();
         let (layers, keys, heads, size) = (self.layers, d.key_heads, d.heads, d.size);
@@ -385,7 +404,7 @@ impl Hyper {
 
     /// Cached bytes of one position for the given words per head.
     pub fn cache_bytes(&self, k_words: usize, v_words: usize) -> usize {
-        let cached = (0..self.layers).filter(|l| self.delta_of(*l).is_none()).count();
+        let cached = (0..self.layers).filter(|l| !self.is_recurrent(*l)).count();
         (k_words + v_words) * 4 * self.kv_heads * cached
     }
 }
@@ -448,19 +467,24 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     );
     let rope_base = float("rope.freq_base")?.unwrap_or(10000.0);
     let scales = gguf_scales(c, family, [layers, dim, heads, head_dim])?;
+    let (conv, kv_heads) = match short_conv::of_gguf(c, family, layers.min(MAX_LAYERS))? {
+        Some((conv, heads)) => (Some(conv), heads),
+        None => (None, opt("attention.head_count_kv", heads)?),
+    };
     let h = Hyper {
         family,
         name: text("general.name")?.unwrap_or(arch).to_string(),
         layers,
         dim,
         heads,
-        kv_heads: opt("attention.head_count_kv", heads)?,
+        kv_heads,
         head_dim,
         n_rot,
         guessing,
         ffn,
         experts: mixture::of_gguf(c, family, ffn)?,
         delta: delta::of_gguf(c, family, [layers, guessing].map(|n| n.min(MAX_LAYERS)), n_rot)?,
+        conv,
         vocab,
         context,
         window,
@@ -514,6 +538,7 @@ fn usual_eps(family: Family, model_type: &str) -> f64 {
         family if family.has_layer_norm() => 1e-5,
         Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe | Family::GptOss => 1e-5,
         Family::Llama if model_type == "mixtral" => 1e-5,
+        family if family.is_lfm2() => 1e-5,
         Family::ChatGlm | Family::Glm4 => 1.5625e-7,
         _ => 1e-6,
     }
@@ -729,7 +754,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let family = Family::of_config(model_type).with_context(|| {
         format!(
             "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3, qwen2_moe, qwen3_moe, \
-             granitemoeshared, glm4_moe, gpt_oss, qwen3_5_text, qwen3_5_moe_text, qwen3_next, nomic_bert)",
+             granitemoeshared, glm4_moe, gpt_oss, qwen3_5_text, qwen3_5_moe_text, qwen3_next, lfm2_moe, nomic_bert)",
             cut(model_type),
             Family::known()
         )
@@ -769,12 +794,16 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let partial = config_partial(cfg, &scaling, family)?;
     let layers = need("num_hidden_layers")?;
-    let ffn = match opt("intermediate_size")? {
+    // which goes before the other
+    let older = if family == Family::Lfm2 { opt("block_ff_dim")? } else { None };
+    let ffn = match older.map_or_else(|| opt("intermediate_size"), |n| Ok(Some(n)))? {
         None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
         // whose layers all have experts
         None if [Family::Qwen35Moe, Family::Qwen3Next].contains(&family) => 1,
-        _ => need("intermediate_size")?,
+        Some(n) => n,
+        None => need("intermediate_size")?,
     };
+    let ffn = short_conv::feed_forward(cfg, family, ffn)?;
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
     let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
     let rotations = match rotated {
@@ -820,6 +849,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         ffn,
         experts: mixture::of_config(cfg, family, ffn)?,
         delta: delta::of_config(cfg, family, layers.min(MAX_LAYERS))?,
+        conv: short_conv::of_config(cfg, family, layers.min(MAX_LAYERS))?,
         vocab: usual("vocab_size", if newer { 262_208 } else { 256_000 })?,
         context,
         window,
@@ -837,7 +867,10 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         rotations,
         half_split: family.half_split(false),
         qkv_bias: config_bias(cfg, family)?,
-        tied: cfg.flag("tie_word_embeddings")?,
+        tied: match family {
+            family if family.is_lfm2() => cfg.flag("tie_embedding")?.or(cfg.flag("tie_word_embeddings")?),
+            _ => cfg.flag("tie_word_embeddings")?,
+        },
     })
 }
 
@@ -903,6 +936,7 @@ fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> a
         Family::Olmo2 if cfg.text("model_type")? == Some("olmo3") => 5e5,
         Family::Llama if cfg.text("model_type")? == Some("mixtral") => 1e6,
         Family::CommandR => 5e5,
+        family if family.is_lfm2() => 1e6,
         _ => 10000.0,
     })))
 }
@@ -956,7 +990,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     let may_have = match family {
         Family::ChatGlm | Family::Glm4 | Family::Glm4Moe => false,
         // whose `layer_types` say something else
-        family if family.is_hybrid() => return Ok((None, vec![])),
+        family if family.is_hybrid() || family.is_lfm2() => return Ok((None, vec![])),
         family if family.has_layer_norm() => matches!(family, Family::StarCoder2 | Family::Cohere2),
         _ if family.has_scales() => false,
         Family::Olmo2 => cfg.text("model_type")? == Some("olmo3"),
@@ -1062,6 +1096,7 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         ffn: need("ffn_hidden_size")?,
         experts: None,
         delta: None,
+        conv: None,
         vocab: match opt("padded_vocab_size")? {
             Some(n) => n,
             None => need("vocab_size")?,
@@ -1103,6 +1138,7 @@ fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
         ffn: s.ffn,
         experts: None,
         delta: None,
+        conv: None,
         vocab: s.vocab,
         context: s.context,
         window: None,

@@ -96,8 +96,8 @@ fn limit(family: Family) -> f32 {
 
 /// Whether a family is one of experts, whatever its files say.
 fn always(family: Family) -> bool {
-    use Family::{Glm4Moe, GptOss, GraniteMoe, Qwen2Moe, Qwen3Moe, Qwen3Next, Qwen35Moe};
-    matches!(family, Qwen2Moe | Qwen3Moe | GraniteMoe | Glm4Moe | GptOss | Qwen35Moe | Qwen3Next)
+    use Family::{Glm4Moe, GptOss, GraniteMoe, Lfm2Moe, Qwen2Moe, Qwen3Moe, Qwen3Next, Qwen35Moe};
+    matches!(family, Qwen2Moe | Qwen3Moe | GraniteMoe | Glm4Moe | GptOss | Qwen35Moe | Qwen3Next | Lfm2Moe)
 }
 
 /// Whether layers behind those that are computed may follow, for guesses at further tokens.
@@ -143,7 +143,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         _ => 0,
     };
     let usual = match family {
-        Family::Glm4Moe => 2,
+        Family::Glm4Moe | Family::Lfm2Moe => 2,
         Family::GptOss => 3,
         _ => 1,
     };
@@ -204,7 +204,7 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
         );
     }
     let flag = |key: &str, usual: bool| anyhow::Ok(cfg.flag(key)?.unwrap_or(usual));
-    let glm = family == Family::Glm4Moe;
+    let (glm, lfm) = (family == Family::Glm4Moe, family == Family::Lfm2Moe);
     let width = match family {
         Family::Llama | Family::GraniteMoe | Family::GptOss => ffn,
         _ => need(&["moe_intermediate_size"])?,
@@ -221,17 +221,21 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
         used: need(&["num_experts_per_tok", "experts_per_token"])?,
         width,
         shared,
-        sigmoid: glm,
+        sigmoid: glm || lfm,
         chosen: family == Family::GptOss,
         limit: limit(family),
         normalise: match family {
             Family::Qwen2Moe | Family::Qwen3Moe => flag("norm_topk_prob", false)?,
-            Family::Glm4Moe | Family::Qwen35Moe | Family::Qwen3Next => flag("norm_topk_prob", true)?,
+            Family::Glm4Moe | Family::Qwen35Moe | Family::Qwen3Next | Family::Lfm2Moe => flag("norm_topk_prob", true)?,
             _ => true,
         },
-        scale: if glm { cfg.number("routed_scaling_factor")?.unwrap_or(1.0) as f32 } else { 1.0 },
+        scale: if glm || lfm { cfg.number("routed_scaling_factor")?.unwrap_or(1.0) as f32 } else { 1.0 },
         groups: if groups > 1 { (groups, need(&["topk_group"])?) } else { (1, 1) },
-        dense: if glm { need(&["first_k_dense_replace"])? } else { 0 },
+        dense: match family {
+            Family::Glm4Moe => need(&["first_k_dense_replace"])?,
+            Family::Lfm2Moe => whole("num_dense_layers")?.unwrap_or(2),
+            _ => 0,
+        },
     };
     Ok(Some(experts))
 }

@@ -13,12 +13,14 @@ mod gptoss;
 mod hybrid;
 pub mod hyper;
 mod layernormed;
+mod lfm2;
 mod llama;
 mod mixture;
 mod normed;
 mod phi3;
 mod qwen;
 mod rope;
+mod short_conv;
 mod vector;
 pub mod weights;
 
@@ -32,6 +34,7 @@ pub use family::{Family, HeadNorms, Norms, Rotation};
 pub use hyper::Hyper;
 pub use mixture::Experts;
 pub use rope::{RopeTable, llama3_divisors};
+pub use short_conv::ShortConv;
 pub use weights::{Weights, rope_table, rope_tables};
 
 use crate::formats::Container;
@@ -62,6 +65,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::StarCoder2 | Family::StableLm | Family::Cohere2 | Family::CommandR => layernormed::layer(&mut b)?,
             Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
             Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next => hybrid::layer(&mut b)?,
+            Family::Lfm2 | Family::Lfm2Moe => lfm2::layer(&mut b)?,
             Family::Bert | Family::NomicBert => encoder::layer(&mut b)?,
         }
     }

@@ -9,6 +9,13 @@ use super::family::Family;
 
 /// One layer: x += attention(norm(x)), x += feed_forward(norm(x)); x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
+    attention(b)?;
+    let h = b.h;
+    b.feed_forward(|b| Ok([b.matrix("ffn_gate", h.dim, h.ffn)?, b.matrix("ffn_up", h.dim, h.ffn)?]))
+}
+
+/// x += attention(norm(x)); x `[token][dim]`.
+pub(super) fn attention(b: &mut Builder) -> anyhow::Result<()> {
     let (h, w) = (b.h, b.work);
     let (dim, width, kv_width) = (h.dim, h.heads * h.head_dim, h.kv_heads * h.head_dim);
     b.norm("attn_norm", w.x, w.normed)?;
@@ -30,6 +37,5 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     b.rope("q_rope", h.heads, w.q_normed);
     b.rope("k_rope", h.kv_heads, w.k_normed);
     b.attend(w.q_normed, w.k_normed, w.v); //             attended [token][heads][head_dim]
-    b.attention_output()?;
-    b.feed_forward(|b| Ok([b.matrix("ffn_gate", dim, h.ffn)?, b.matrix("ffn_up", dim, h.ffn)?]))
+    b.attention_output()
 }

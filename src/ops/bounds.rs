@@ -238,6 +238,14 @@ fn a_gated_delta_net_is_normal_where_it_counts() {
     given.faded();
 }
 
+#[test]
+fn a_short_convolution_is_normal_where_it_counts() {
+    STORED.times(STORED).seen().canon();
+    // a sum of three products with what is stored; it meets canon before the gate, and the result again
+    FILE.times(STORED).seen().sum(2).seen().canon();
+    STORED.times(STORED).seen().canon();
+}
+
 /// Four blocks with f32 scales as small as values may be: what is left when they cancel, times an activation's scale, is
 /// subnormal, and it is added to more.
 #[test]

@@ -43,6 +43,7 @@ pub mod router;
 pub mod row_quantize;
 pub mod scale;
 pub mod select_rows;
+pub mod short_conv;
 pub mod sigmoid_gate;
 pub mod softcap;
 pub mod strands;

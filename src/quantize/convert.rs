@@ -10,6 +10,7 @@ use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
 use crate::models::{Delta, Experts, Family, Hyper, Pooling, hyper::RopeScaling, llama3_divisors, output_name};
 use crate::ops::conv_silu::TAPS;
+use crate::ops::short_conv;
 use anyhow::{Context, ensure};
 
 /// What a directory becomes besides its weights.
@@ -64,7 +65,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     put("{a}.block_count", whole(h.layers)?);
     put("{a}.feed_forward_length", whole(h.ffn)?);
     put("{a}.attention.head_count", whole(h.heads)?);
-    put("{a}.attention.head_count_kv", whole(h.kv_heads)?);
+    put("{a}.attention.head_count_kv", kv_heads(h)?);
     let follows = [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen2Moe, Family::ChatGlm].contains(&h.family);
     if h.head_dim * h.heads != h.dim || !follows {
         put("{a}.attention.key_length", whole(h.head_dim)?);
@@ -103,6 +104,9 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     }
     if let Some(d) = &h.delta {
         delta(h, d, &mut put)?;
+    }
+    if h.conv.is_some() {
+        put("{a}.shortconv.l_cache", whole(short_conv::TAPS)?);
     }
     if h.family.has_scales() {
         put("{a}.attention.scale", Value::F32(h.attention_scale));
@@ -168,6 +172,13 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     })
 }
 
+/// Key-value heads; where some layers have a convolution in their place, of each layer, 0 for those.
+fn kv_heads(h: &Hyper) -> anyhow::Result<Value> {
+    let Some(conv) = &h.conv else { return whole(h.kv_heads) };
+    let n = i32::try_from(h.kv_heads).context("its key-value heads")?;
+    Ok(Value::I32Array(conv.layers.iter().map(|c| if *c { 0 } else { n }).collect()))
+}
+
 /// The keys about experts.
 fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
     ensure!(
@@ -178,7 +189,7 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
     );
     put("{a}.expert_count", whole(e.count)?);
     put("{a}.expert_used_count", whole(e.used)?);
-    let of_layers = [Family::Qwen2Moe, Family::Qwen3Moe, Family::Glm4Moe, Family::GptOss];
+    let of_layers = [Family::Qwen2Moe, Family::Qwen3Moe, Family::Glm4Moe, Family::GptOss, Family::Lfm2Moe];
     if of_layers.contains(&family) || family.is_hybrid() {
         put("{a}.expert_feed_forward_length", whole(e.width)?);
     }
@@ -190,6 +201,9 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
         put("{a}.expert_gating_func", Value::U32(2));
         put("{a}.expert_group_count", whole(e.groups.0)?);
         put("{a}.expert_group_used_count", whole(e.groups.1)?);
+    } else if family == Family::Lfm2Moe {
+        put("{a}.leading_dense_block_count", whole(e.dense)?);
+        put("{a}.expert_gating_func", Value::U32(2));
     } else if e.shared > 0 {
         put("{a}.expert_shared_feed_forward_length", whole(e.shared)?);
     }
@@ -283,6 +297,7 @@ mod tests {
             ffn: 8192,
             experts: None,
             delta: None,
+            conv: None,
             vocab: 128_256,
             context: 131_072,
             window: None,

@@ -467,9 +467,10 @@ fn asked_for(c: &Container, o: &Options, mix: Mix, model: &Model, item: &Item) -
     if mix == Mix::Copy {
         return Ok(Asked::AsItIs);
     }
-    // four elements for each channel are no matrix
+    // the few elements for each channel are no matrix
     let stays = item.gguf.ends_with("_norm.weight")
         || item.gguf.ends_with("ssm_conv1d.weight")
+        || item.gguf.ends_with("shortconv.conv.weight")
         || ["position_embd.weight", "token_types.weight"].contains(&item.gguf.as_str());
     if item.shape.len() < 2 || stays || !item.gguf.ends_with(".weight") {
         // norms, biases and factors of a directory become F32; a GGUF file has them as it should

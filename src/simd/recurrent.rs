@@ -1,4 +1,5 @@
-//! What recurrent layers do, per instruction set, bit-equal to `ops::conv_silu`, `ops::gdn_gates` and `ops::delta_rule`.
+//! What recurrent layers do, per instruction set, bit-equal to `ops::conv_silu`, `ops::gdn_gates`, `ops::delta_rule`
+//! and `ops::short_conv`.
 //!
 //! Lanes are channels, or columns of a head's matrix; each keeps its own sums in the twin's order. Tasks are runs of channels,
 //! and heads. The arithmetic stands once, compiled once per level.
@@ -10,6 +11,7 @@ use crate::ops::conv_silu::{ConvSiluParams, KEPT, TAPS};
 use crate::ops::delta_rule::{DeltaRuleParams, PARTS};
 use crate::ops::exact::canon;
 use crate::ops::gdn_gates::{GdnGatesParams, SERIES};
+use crate::ops::short_conv::{self, ShortConvParams};
 use crate::ops::strands::{Strand, Strands};
 
 /// Channels of a task, and columns whose sums are under way.
@@ -50,6 +52,25 @@ fn conv_body(seen: &[[f32; WIDE]; TAPS], w: &[[f32; WIDE]; TAPS], y: &mut [f32; 
         let x = canon(acc);
         // whatever the sigmoid is for a NaN, the product with it is one
         y[l] = canon(x * sigmoid(x));
+    }
+}
+
+/// One token of up to [`WIDE`] channels of a short convolution: `seen` has the products of the two tokens before, and takes
+/// that of this one.
+#[inline(always)]
+fn short_body(
+    seen: &mut [[f32; WIDE]; short_conv::TAPS],
+    w: &[[f32; WIDE]; short_conv::TAPS],
+    [b, c, u]: &[[f32; WIDE]; 3],
+    y: &mut [f32; WIDE],
+) {
+    for l in 0..WIDE {
+        seen[short_conv::KEPT][l] = canon(b[l] * u[l]);
+        let mut acc = 0.0;
+        for j in 0..short_conv::TAPS {
+            acc += w[j][l] * seen[j][l];
+        }
+        y[l] = canon(c[l] * canon(acc));
     }
 }
 
@@ -134,6 +155,15 @@ fn delta_body(
 }
 
 for_levels!(conv_body => conv_avx2, conv_avx512: (seen: &[[f32; WIDE]; TAPS], w: &[[f32; WIDE]; TAPS], y: &mut [f32; WIDE]));
+for_levels!(
+    short_body => short_avx2, short_avx512:
+        (
+            seen: &mut [[f32; WIDE]; short_conv::TAPS],
+            w: &[[f32; WIDE]; short_conv::TAPS],
+            x: &[[f32; WIDE]; 3],
+            y: &mut [f32; WIDE]
+        )
+);
 for_levels!(
     gates_body => gates_avx2, gates_avx512:
         (by: [f32; 2], b: &[f32], a: &[f32], scale: &[f32], dt: &[f32], beta: &mut [f32], gamma: &mut [f32])
@@ -291,5 +321,61 @@ fn delta_head(
             _ => delta_body(before, m, qkv, gates, p.scale, o),
         }
         before = None;
+    }
+}
+
+/// `ops::short_conv`, buffers as there. Panics when this CPU does not have `level`.
+pub fn short_conv(
+    level: Level,
+    p: &ShortConvParams,
+    x: &[f32],
+    w: &[f32],
+    strands: Strands,
+    state: &mut [f32],
+    y: &mut [f32],
+) {
+    assert!(level.is_available(), "short_conv: this CPU does not have {}", level.name());
+    let dim = p.dim as usize;
+    let (state, y) = (Rest::new(state), Rest::new(y));
+    for strand in strands.take(p.strands) {
+        team::ranges(dim.div_ceil(WIDE), 4, |runs| {
+            for first in runs.map(|run| run * WIDE) {
+                let n = WIDE.min(dim - first);
+                let mut taps = [[0f32; WIDE]; short_conv::TAPS];
+                for l in 0..n {
+                    for (j, tap) in taps.iter_mut().enumerate() {
+                        tap[l] = w[(first + l) * short_conv::TAPS + j];
+                    }
+                }
+                // SAFETY: a run of channels belongs to one task, and so do its words of both slots and of every row.
+                let kept =
+                    |slot: usize, row: usize| unsafe { state.part((slot * short_conv::KEPT + row) * dim + first, n) };
+                let mut seen = [[0f32; WIDE]; short_conv::TAPS];
+                if let Some(slot) = strand.source {
+                    (0..short_conv::KEPT).for_each(|row| seen[row][..n].copy_from_slice(kept(slot, row)));
+                }
+                let (mut parts, mut given) = ([[0f32; WIDE]; 3], [0f32; WIDE]);
+                for &t in strand.tokens {
+                    let t = t as usize;
+                    for (i, part) in parts.iter_mut().enumerate() {
+                        part[..n].copy_from_slice(&x[(3 * t + i) * dim + first..][..n]);
+                    }
+                    match level.vectors() {
+                        // SAFETY: the level is available, asserted above.
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx2 | Level::AvxVnni => unsafe { short_avx2(&mut seen, &taps, &parts, &mut given) },
+                        // SAFETY: as above.
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx512 => unsafe { short_avx512(&mut seen, &taps, &parts, &mut given) },
+                        // as for conv_silu
+                        _ => short_body(&mut seen, &taps, &parts, &mut given),
+                    }
+                    // SAFETY: as for the state.
+                    unsafe { y.part(t * dim + first, n).copy_from_slice(&given[..n]) };
+                    seen.rotate_left(1);
+                }
+                (0..short_conv::KEPT).for_each(|row| kept(strand.target, row).copy_from_slice(&seen[row][..n]));
+            }
+        });
     }
 }

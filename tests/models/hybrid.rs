@@ -1,4 +1,4 @@
-//! Hybrid models, whose layers are mostly gated delta nets: logits against Hugging Face transformers, planted errors, equal
+//! Hybrid models, whose layers are mostly gated delta nets, or short convolutions: logits against Hugging Face transformers, planted errors, equal
 //! words everywhere and in every batch, and what a recurrent state refuses.
 //!
 //! The checkpoints are synthetic; `tests/data/arch` holds what transformers makes of the same ones, in float64.
@@ -22,12 +22,23 @@ use isobit::internals::record::{BufId, Device, DeviceInfo, Op, Plan, Role, Step,
 use isobit::internals::simd::Level;
 use std::path::{Path, PathBuf};
 
-/// Of every form: three value heads to a key head; as many of both, with an attention layer among five; experts.
-const ARGS: [&str; 4] = [
+/// Gated delta nets of every form: three value heads to a key head; as many of both, with an attention layer among five;
+/// experts.
+const NETS: [&str; 4] = [
     "--arch qwen35 --layers 4 --head-dim 32 --delta-keys 2 --delta-heads 6",
     "--arch qwen35 --layers 5 --tied --head-dim 64 --delta-keys 3 --delta-heads 3",
     "--arch qwen35moe --layers 4 --head-dim 32 --experts 6 --used 3 --expert-ffn 40 --shared 72",
     "--arch qwen3next --layers 4 --head-dim 32 --experts 6 --used 2 --expert-ffn 40 --shared 56 --delta-heads 6",
+];
+
+/// All that remember states: these, and short convolutions, dense and of experts.
+const ARGS: [&str; 6] = [
+    NETS[0],
+    NETS[1],
+    NETS[2],
+    NETS[3],
+    "--arch lfm2 --layers 5 --tied",
+    "--arch lfm2moe --layers 4 --experts 6 --used 2 --expert-ffn 40 --dense 1",
 ];
 
 #[test]
@@ -47,7 +58,7 @@ fn qwen3next_agrees_with_transformers() {
 }
 
 /// How far logits are from the recorded ones.
-fn divergence(name: &str, found: Vec<Vec<f32>>) -> f64 {
+pub(super) fn divergence(name: &str, found: Vec<Vec<f32>>) -> f64 {
     let r = recorded(name);
     let found: Vec<Vec<f32>> = found.into_iter().step_by(r.every).collect();
     distance(&r.logits, &found).0
@@ -101,7 +112,7 @@ fn the_comparison_sees_every_tensor_of_a_recurrent_layer() {
 }
 
 /// Logits of every position on a device whose plan and steps are changed.
-fn logits_as(
+pub(super) fn logits_as(
     c: &Container,
     h: &Hyper,
     ids: &[u32],
@@ -248,7 +259,7 @@ fn both_file_forms_and_what_quantize_makes_of_a_directory_give_the_same_bits() {
 /// The first files of Qwen3-Next had one tensor of queries, keys, values and gate, as a directory has.
 #[test]
 fn a_file_with_one_projection_for_all_runs_the_same() {
-    let args = ARGS[3];
+    let args = NETS[3];
     let (_a, gguf) = model(&format!("{SMALL} {args}"));
     let plain = logits(&open(&gguf), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
     let c = open(&gguf);
@@ -297,7 +308,7 @@ fn a_file_with_one_projection_for_all_runs_the_same() {
 #[test]
 fn a_directory_with_images_and_guesses_at_further_tokens_runs_as_its_text() {
     use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
-    for (args, whole) in [(ARGS[0], "qwen3_5"), (ARGS[2], "qwen3_5_moe")] {
+    for (args, whole) in [(NETS[0], "qwen3_5"), (NETS[2], "qwen3_5_moe")] {
         let (_dir, path) = model(&format!("{SMALL} --format hf --shards 1 {args}"));
         let text = logits(&open(&path), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
         let file = path.join("model.safetensors");
@@ -371,7 +382,7 @@ fn a_file_with_a_layer_that_guesses_runs_as_without_it() {
     let unlisted = |list: &mut Entries| list.retain(|(k, _)| !k.ends_with(".recurrent_layers"));
     type Change<'a> = (&'a str, &'a dyn Fn(&mut Entries));
     let changes: [Change<'_>; 3] = [("bools", &|_| {}), ("integers", &integers), ("an interval alone", &unlisted)];
-    for (args, layers) in ARGS.into_iter().zip([4, 5, 4, 4]) {
+    for (args, layers) in NETS.into_iter().zip([4, 5, 4, 4]) {
         let (_dir, path) = model(&format!("{SMALL} {args}"));
         let plain = logits(&open(&path), &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
         for (what, change) in changes {
@@ -385,7 +396,7 @@ fn a_file_with_a_layer_that_guesses_runs_as_without_it() {
 
 #[test]
 fn lists_of_a_file_that_fit_no_model_are_refused_by_name() {
-    let (_dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    let (_dir, path) = model(&format!("{SMALL} {}", NETS[0]));
     for (key, value, expected) in [
         (
             "attention.recurrent_layers",
@@ -414,7 +425,7 @@ fn lists_of_a_file_that_fit_no_model_are_refused_by_name() {
 
 #[test]
 fn a_file_is_quantised_but_for_its_convolutions() {
-    let (dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    let (dir, path) = model(&format!("{SMALL} {}", NETS[0]));
     let made = dir.path().join("made.gguf");
     let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -437,7 +448,7 @@ fn a_file_is_quantised_but_for_its_convolutions() {
 
 #[test]
 fn files_that_are_no_models_are_refused_by_name() {
-    let (_dir, path) = model(&format!("{SMALL} --format hf {}", ARGS[0]));
+    let (_dir, path) = model(&format!("{SMALL} --format hf {}", NETS[0]));
     let kept: serde_json::Value =
         serde_json::from_slice(&std::fs::read(path.join("config.json")).expect("there")).expect("json");
     for (key, value, expected) in [
@@ -511,12 +522,13 @@ fn every_device_has_the_same_words() {
     }
     same_words_everywhere("--preset tiny --arch qwen35 --layers 4 --head-dim 64 --type q8_0", 2, CacheType::Q8_0, None);
     same_words_everywhere("--preset tiny --arch qwen35 --layers 4 --head-dim 64", 1, CacheType::TQ3_1, None);
+    same_words_everywhere("--preset tiny --arch lfm2 --layers 3", 1, CacheType::TQ3_1, None);
 }
 
 /// A step that was begun ahead and thrown away leaves the states that were before it.
 #[test]
 fn a_step_in_vain_changes_nothing_that_follows() {
-    let (_dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    let (_dir, path) = model(&format!("{SMALL} {}", NETS[0]));
     let c = open(&path);
     let h = hyper(&c);
     let cpus = levels().into_iter().map(|l| Box::new(cpu(Some(l), 0)) as Box<dyn Device>);
@@ -560,7 +572,7 @@ fn a_step_in_vain_changes_nothing_that_follows() {
 /// cannot be told to go on from a position, as `bench` once did before every token.
 #[test]
 fn tests_of_bench_end_with_the_logits_that_follow_their_tokens() {
-    let (_dir, path) = model(&format!("{SMALL} {}", ARGS[0]));
+    let (_dir, path) = model(&format!("{SMALL} {}", NETS[0]));
     let rows = |more: &[&str]| -> Vec<serde_json::Value> {
         let ran = program::isobit(["bench", "--device", "cpu", "--no-limits", "-r", "2", "-o", "json"])
             .args(more)

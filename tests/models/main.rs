@@ -11,6 +11,7 @@ mod common;
 mod encoders;
 mod fuse;
 mod hybrid;
+mod lfm2;
 mod many;
 mod nvfp4;
 #[path = "../common/program.rs"]

@@ -60,6 +60,8 @@ CASES = {
     "qwen35": ("--arch qwen35 --layers 4 --head-dim 32 --delta-keys 2 --delta-heads 6", 96, 8),
     "qwen35_even": ("--arch qwen35 --layers 5 --tied --head-dim 64 --delta-keys 3 --delta-heads 3 --outliers 8", 96, 8),
     "qwen35moe": ("--arch qwen35moe --layers 4 --head-dim 32 --experts 6 --used 3 --expert-ffn 40 --shared 72", 96, 8),
+    "lfm2": ("--arch lfm2 --layers 6 --tied", 96, 8),
+    "lfm2moe": ("--arch lfm2moe --layers 4 --experts 6 --used 2 --expert-ffn 40 --dense 1 --tied", 96, 8),
     "qwen3next": ("--arch qwen3next --layers 4 --head-dim 32 --experts 6 --used 2 --expert-ffn 40 --shared 56 --delta-heads 6", 96, 8),
 }
 
