@@ -39,4 +39,6 @@ pub fn config(s: &Shape, c: &mut Value) {
     c["conv_L_cache"] = 3.into();
     c["conv_bias"] = false.into();
     c["block_auto_adjust_ff_dim"] = false.into();
+    c["block_ffn_dim_multiplier"] = 1.0.into();
+    c["block_multiple_of"] = 256.into();
 }
