@@ -7,7 +7,6 @@
 use super::error::{Cached, PlanError};
 use super::family::{Family, HeadNorms};
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
-use super::lfm2::Gated;
 use super::vector;
 use crate::blocks::BlockType;
 use crate::formats::names::{self, Spelling};
@@ -203,6 +202,17 @@ pub struct Mixture {
     pub shared: BufId,
     /// how much of it is taken, `[token]`
     pub share: BufId,
+}
+
+/// The buffers of short convolutions; each is `[token][width]`, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Gated {
+    /// b, c and u: three times the model's width
+    pub parts: BufId,
+    /// the model's width
+    pub mid: BufId,
+    /// its blocks
+    pub mid_act: BufId,
 }
 
 /// Buffers of a step that hybrid layers alone have, `[token][width]` each, the width beside it.

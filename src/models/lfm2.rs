@@ -4,22 +4,11 @@
 //! causal convolution over three tokens, and the result is multiplied with the third. The others are Qwen3's attention.
 //! What a convolution remembers, two rows of its width, lies in slots of a state (`ops::strands`).
 
-use super::builder::Builder;
+use super::builder::{Builder, Gated};
 use super::qwen;
 use crate::ops::linear::act_words;
 use crate::ops::short_conv::{KEPT, ShortConvParams, TAPS};
 use crate::record::{Args, BufId, Change, Op, Part, Piece, Role};
-
-/// The buffers of convolutions; each is `[token][width]`, the width beside it.
-#[derive(Clone, Copy)]
-pub(super) struct Gated {
-    /// b, c and u: three times the model's width
-    parts: BufId,
-    /// the model's width
-    mid: BufId,
-    /// its blocks
-    mid_act: BufId,
-}
 
 /// One layer: x += attention or convolution of norm(x), x += feed_forward(norm(x)); x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
