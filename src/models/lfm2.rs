@@ -8,7 +8,7 @@ use super::builder::{Builder, Gated};
 use super::qwen;
 use crate::ops::linear::act_words;
 use crate::ops::short_conv::{KEPT, ShortConvParams, TAPS};
-use crate::record::{Args, BufId, Change, Op, Part, Piece, Role};
+use crate::record::{Args, Change, Op, Part, Piece, Role};
 
 /// One layer: x += attention or convolution of norm(x), x += feed_forward(norm(x)); x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
