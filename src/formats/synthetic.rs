@@ -521,7 +521,7 @@ impl Shape {
         self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4) || self.is_convolution(layer)
     }
 
-    /// Whether a layer is a short convolution; of one layer alone it is none.
+    /// Whether a layer is a short convolution; of two layers or one none is.
     pub fn is_convolution(&self, layer: u32) -> bool {
         self.arch.is_lfm2() && layer % 3 != 2 && self.layers > 2
     }

@@ -108,7 +108,7 @@ pub struct Hyper {
     pub experts: Option<Experts>,
     /// what some layers have in the place of attention
     pub delta: Option<Delta>,
-    /// the same of LFM2
+    /// layers with a short convolution in the place of attention
     pub conv: Option<ShortConv>,
     /// logits
     pub vocab: usize,
@@ -753,8 +753,8 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let model_type = cfg.text("model_type")?.unwrap_or("");
     let family = Family::of_config(model_type).with_context(|| {
         format!(
-            "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3, qwen2_moe, qwen3_moe, \
-             granitemoeshared, glm4_moe, gpt_oss, qwen3_5_text, qwen3_5_moe_text, qwen3_next, lfm2_moe, nomic_bert)",
+            "{file}: model_type {:?} is not supported (supported: {}, mistral, mixtral, glm, olmo3; also by \
+             transformers' names of these)",
             cut(model_type),
             Family::known()
         )

@@ -183,8 +183,10 @@ fn kv_heads(h: &Hyper) -> anyhow::Result<Value> {
 fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
     ensure!(
         e.usual_in(family),
-        "norm_topk_prob is {}, and no key of a {} model in a GGUF file says so; run the directory itself",
+        "norm_topk_prob is {} and the scale of experts' weights {}, and no key of a {} model in a GGUF file says so; run the \
+         directory itself",
         e.normalise,
+        e.scale,
         family.name()
     );
     put("{a}.expert_count", whole(e.count)?);

@@ -692,7 +692,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         });
         if let Err(e) = &made {
             let line = format!("{e:#}");
-            assert!(line.lines().count() == 1 && line.len() < 600, "{what}: {line}");
+            assert!(line.lines().count() == 1 && line.len() < 500, "{what}: {line}");
         }
         made.is_err()
     };

@@ -1,5 +1,6 @@
-//! Hybrid models, whose layers are mostly gated delta nets, or short convolutions: logits against Hugging Face transformers, planted errors, equal
-//! words everywhere and in every batch, and what a recurrent state refuses.
+//! Hybrid models, whose layers are mostly gated delta nets or short convolutions: logits against Hugging Face transformers,
+//! planted errors (of short convolutions in `lfm2`), equal words everywhere and in every batch, and what a recurrent
+//! state refuses.
 //!
 //! The checkpoints are synthetic; `tests/data/arch` holds what transformers makes of the same ones, in float64.
 

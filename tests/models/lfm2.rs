@@ -44,7 +44,7 @@ fn the_comparison_sees_every_tensor_of_a_convolution_and_a_state_that_is_lost() 
     let (h, ids, mut strands) = (hyper(&c), ids(r.tokens), None);
     let right = divergence("lfm2", logits_as(&c, &h, &ids, |p| strands = p.strands, |_| {}));
     assert!(strands.is_some() && right < 1e-9, "{right:e}");
-    // the second step, at a position of which a row is recorded, begins with nothing before it
+    // every step, the second one too, begins with nothing before it
     let lost = logits_as(
         &c,
         &h,
