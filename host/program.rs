@@ -12,7 +12,6 @@ use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
 use crate::record::{Args, BufId, Command, Op, Plan, Role};
 use crate::stop::Stop;
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -201,13 +200,13 @@ impl Program {
             log::info!("what attention leaves between two passes takes {parts_bytes} bytes");
             buffer(device, "parts of attention", parts_bytes, wgpu::BufferUsages::STORAGE)
         });
-        let mut kinds = Vec::new();
-        // of one operation, parameters may ask for further constants, which are the same wherever there are some
-        let mut by_op: HashMap<(Op, usize), usize> = HashMap::new();
+        let mut kinds: Vec<Kind> = Vec::new();
         let mut commands = Vec::with_capacity(plan.recording.commands.len());
         for ((i, c), (choice, words)) in plan.recording.commands.iter().enumerate().zip(choices) {
-            let kind = *by_op.entry((c.op, c.args.constants().len())).or_insert_with(|| {
-                kinds.push(Kind::new(device, c.op, c.args.constants()));
+            let constants = [c.op.constants(), c.args.constants()].concat();
+            let known = kinds.iter().position(|k| k.op == c.op && k.constants == constants);
+            let kind = known.unwrap_or_else(|| {
+                kinds.push(Kind::new(device, c.op, constants));
                 kinds.len() - 1
             });
             let parts = parts.as_ref().filter(|_| words > 0);
@@ -370,7 +369,7 @@ fn shader(op: Op, variant: &Variant, pass: Pass) -> &'static Shader {
 }
 
 impl Kind {
-    fn new(device: &wgpu::Device, op: Op, of_args: &'static [(&'static str, f64)]) -> Kind {
+    fn new(device: &wgpu::Device, op: Op, constants: Vec<(&'static str, f64)>) -> Kind {
         let shader = shader(op, &variants::of(op)[0], Pass::Last);
         let entries: Vec<wgpu::BindGroupLayoutEntry> = (0u32..)
             .zip(shader.bindings)
@@ -397,7 +396,6 @@ impl Kind {
             immediate_size: 0,
         });
         let pipelines = variants::of(op).iter().map(|_| [OnceLock::new(), OnceLock::new()]).collect();
-        let constants = [&op.constants()[..], of_args].concat();
         Kind { op, constants, layout, pipeline_layout, pipelines, ran: AtomicU32::new(0) }
     }
 
@@ -413,13 +411,16 @@ impl Kind {
         self.pipelines[variant][pass as usize].get_or_init(|| {
             let shader = shader(self.op, &variants::of(self.op)[variant], pass);
             let module = module::create(device, shader, loops);
+            // the passes and variants of an operation do not all have every constant
+            let declared = |(name, _): &&(&str, f64)| shader.overrides.contains(name);
+            let constants: Vec<(&str, f64)> = self.constants.iter().filter(declared).copied().collect();
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&self.op.title()),
                 layout: Some(&self.pipeline_layout),
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    constants: &self.constants,
+                    constants: &constants,
                     // no shader reads what it has not written; the zeros, element by element in GLSL, take GL drivers
                     // half a minute to compile
                     zero_initialize_workgroup_memory: false,

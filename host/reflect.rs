@@ -14,8 +14,8 @@ struct Needs {
     matrices: bool,
 }
 
-/// One row of the table: name, source, workgroup size, bindings in order, fields of the parameter struct, whether
-/// subgroups and matrices are needed. Errors: where in the sources, and what is wrong, in one line.
+/// One row of the table: name, source, workgroup size, bindings in order, fields of the parameter struct, names of the
+/// override constants, whether subgroups and matrices are needed. Errors: where in the sources, and what is wrong, in one line.
 pub fn row(shader: &Expanded) -> Result<String, (Place, String)> {
     let here = |what: String| (shader.declared.clone(), what);
     let mut needs = Needs::default();
@@ -112,9 +112,10 @@ fn describe(shader: &Expanded, module: &Module, needs: Needs) -> Result<String, 
         return Err(format!("{} storage buffers, at most 8", bindings.len() - 1));
     }
     let kinds: Vec<&str> = bindings.iter().map(|(_, k)| *k).collect();
+    let overrides: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
     Ok(format!(
         "Shader {{ name: {:?}, source: {:?}, workgroup_size: {:?}, bindings: &[{}], params: &[{fields}], \
-         subgroups: {}, matrices: {} }},\n",
+         overrides: &{overrides:?}, subgroups: {}, matrices: {} }},\n",
         shader.name,
         shader.text,
         entry.workgroup_size,

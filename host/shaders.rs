@@ -24,6 +24,8 @@ pub struct Shader {
     pub bindings: &'static [Binding],
     /// fields of the parameter struct: name, byte offset, `u32` or `f32`
     pub params: &'static [(&'static str, u32, &'static str)],
+    /// names of its `override` constants
+    pub overrides: &'static [&'static str],
     /// it needs subgroups: for other readers of WGSL than naga, `enable subgroups;` goes before the source
     pub subgroups: bool,
     /// it needs matrices, and f16 for what they take, which its source enables

@@ -4,10 +4,11 @@
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
 use super::capabilities::{Capabilities, Needs, Optional};
+use super::shaders;
 use crate::blocks::BlockType;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OWN, unit_heads};
 use crate::ops::cache::CacheType;
-use crate::record::{Args, Command, Op, Plan, Rows};
+use crate::record::{ASKED, Args, Command, Op, Plan, Rows};
 
 /// One shader of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,9 +183,6 @@ const fn is_scaled(t: BlockType) -> bool {
 /// Values of a shader's overrides, by name; empty for one without overrides.
 pub type Overrides = Vec<(&'static str, f64)>;
 
-/// What attention with a cap of scores has besides (`Args::constants`).
-pub const CAPPED: [(&str, f64); 1] = [("capped", 1.0)];
-
 /// Every set of override values that the shader of a stem is compiled with, at least one.
 pub fn override_sets(stem: &str) -> Vec<Overrides> {
     let mut ops: Vec<Op> = CacheType::ALL.iter().flat_map(|&t| [Op::CacheWriteK(t), Op::CacheWriteV(t)]).collect();
@@ -195,19 +193,21 @@ pub fn override_sets(stem: &str) -> Vec<Overrides> {
     let mut sets: Vec<Overrides> = Vec::new();
     for op in ops {
         let serves = |v: &Variant| v.stem(op) == stem || v.before.is_some_and(|b| b.stem() == stem);
-        let mut new = vec![op.constants()];
-        if matches!(op, Op::Attention(..) | Op::AttentionQuantize(..)) {
-            new.push([&new[0][..], &CAPPED[..]].concat());
-        }
-        if of(op).iter().any(serves) {
-            for set in new {
-                if !sets.contains(&set) {
-                    sets.push(set);
-                }
-            }
+        let set = op.constants();
+        if of(op).iter().any(serves) && !sets.contains(&set) {
+            sets.push(set);
         }
     }
-    if sets.is_empty() { vec![Vec::new()] } else { sets }
+    if sets.is_empty() {
+        sets.push(Vec::new());
+    }
+    // what parameters ask for besides
+    let declared = shaders::find(stem).map_or(&[][..], |s| s.overrides);
+    for constant in ASKED.into_iter().filter(|(name, _)| declared.contains(name)) {
+        let with = |set: &Overrides| [&set[..], &[constant]].concat();
+        sets.extend(sets.iter().map(with).collect::<Vec<_>>());
+    }
+    sets
 }
 
 /// A few of the sets in which every value of every override occurs, those first that give all overrides the same value:

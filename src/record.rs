@@ -657,19 +657,32 @@ impl Command {
     }
 }
 
+/// The `override` constants that parameters ask for, each with its one value other than the shader's own: attention that
+/// caps its scores, and activations of two digits.
+pub const ASKED: [(&str, f64); 2] = [("capped", 1.0), ("act_digits", 2.0)];
+
 impl Args {
-    /// Values of the shader's `override` constants that its parameters have: one that attention with a cap of scores has, and
-    /// that is 0 elsewhere, so that what it asks for is no part of the kernels without.
-    pub fn constants(&self) -> &'static [(&'static str, f64)] {
-        match self {
-            Args::Attention(AttentionParams { softcap, .. })
-            | Args::AttentionQuantize(AttentionQuantizeParams { softcap, .. })
-                if *softcap != 0.0 =>
-            {
-                &[("capped", 1.0)]
-            }
-            _ => &[],
-        }
+    /// Values of `override` constants that parameters ask for beside those of the types ([`ASKED`]). What a kernel does not do
+    /// is no part of it then.
+    pub fn constants(&self) -> Vec<(&'static str, f64)> {
+        let softcap = match self {
+            Args::Attention(p) => p.softcap,
+            Args::AttentionQuantize(p) => p.softcap,
+            _ => 0.0,
+        };
+        let digits = match self {
+            Args::Linear(p) => p.digits,
+            Args::LinearPair(p) => p.digits,
+            Args::GateUp(p) => p.digits,
+            Args::ExpertLinear(p) => p.digits,
+            Args::ActQuantize(p) => p.digits,
+            Args::NormQuantize(p) => p.digits,
+            Args::SwigluQuantize(p) => p.digits,
+            Args::AttentionQuantize(p) => p.digits,
+            _ => 1,
+        };
+        let asked = [softcap != 0.0, digits == 2];
+        ASKED.iter().zip(asked).filter(|(_, asked)| *asked).map(|(constant, _)| *constant).collect()
     }
 
     /// First position of the cache page that attention reads; `None` for other operations and for the f16 copy.

@@ -1,8 +1,7 @@
 //! What kernels share that uses subgroups, apart from the kernels: exact whatever lanes a driver puts into a subgroup.
 
 mod gpu {
-    use futures::executor::block_on;
-    use wgpu::util::DeviceExt;
+    use crate::alone;
 
     const LANES: usize = 256;
 
@@ -51,61 +50,16 @@ fn main(@builtin(local_invocation_index) i: u32) {
     }
 
     /// Both halves of what the frame writes.
-    fn run(device: &wgpu::Device, queue: &wgpu::Queue, text: &str, x: &[f32], wide: usize) -> Vec<f32> {
-        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label: None,
-            source: wgpu::ShaderSource::Wgsl([text, FRAME].concat().into()),
-        });
-        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: None,
-            layout: None,
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: wgpu::PipelineCompilationOptions {
-                constants: &[("wide", wide as f64)],
-                zero_initialize_workgroup_memory: false,
-            },
-            cache: None,
-        });
-        let input = device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
-            label: None,
-            contents: bytemuck::cast_slice(x),
-            usage: wgpu::BufferUsages::STORAGE,
-        });
-        let size = 2 * LANES as u64 * 4;
-        let buffer = |usage| {
-            device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
-        };
-        let output = buffer(wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC);
-        let staging = buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
-        let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &pipeline.get_bind_group_layout(0),
-            entries: &[
-                wgpu::BindGroupEntry { binding: 0, resource: input.as_entire_binding() },
-                wgpu::BindGroupEntry { binding: 1, resource: output.as_entire_binding() },
-            ],
-        });
-        let mut encoder = device.create_command_encoder(&Default::default());
-        {
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            pass.set_pipeline(&pipeline);
-            pass.set_bind_group(0, &group, &[]);
-            pass.dispatch_workgroups(1, 1, 1);
-        }
-        encoder.copy_buffer_to_buffer(&output, 0, &staging, 0, size);
-        queue.submit([encoder.finish()]);
-        staging.slice(..).map_async(wgpu::MapMode::Read, |r| r.expect("the buffer is mapped"));
-        device.poll(wgpu::PollType::wait_indefinitely()).expect("the device answers");
-        bytemuck::pod_collect_to_vec(&staging.slice(..).get_mapped_range().expect("mapped"))
+    fn run(device: &(wgpu::Device, wgpu::Queue), text: &str, x: &[f32], wide: usize) -> Vec<f32> {
+        let pipeline = alone::compile(&device.0, &[text, FRAME].concat(), &[("wide", wide as f64)]);
+        let words = alone::run(device, &pipeline, bytemuck::cast_slice(x), 2 * LANES, 1);
+        words.into_iter().map(f32::from_bits).collect()
     }
 
     #[test]
     fn maxima_are_exact_however_lanes_are_shared_out() {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
-        let list = block_on(instance.enumerate_adapters(wgpu::Backends::all()));
         let mut with_subgroups = 0;
-        for adapter in list {
+        for adapter in alone::adapters() {
             let has = adapter.features().contains(wgpu::Features::SUBGROUP);
             // naga has subgroups and refuses the line that asks for them
             let texts = [
@@ -113,11 +67,7 @@ fn main(@builtin(local_invocation_index) i: u32) {
                 include_str!("../../shaders/shared/quantize/max_subgroup.wgsl").replace("enable subgroups;\n", ""),
             ];
             with_subgroups += usize::from(has);
-            let (device, queue) = block_on(adapter.request_device(&wgpu::DeviceDescriptor {
-                required_features: adapter.features() & wgpu::Features::SUBGROUP,
-                ..Default::default()
-            }))
-            .expect("the adapter opens");
+            let device = alone::open(&adapter, wgpu::Features::SUBGROUP);
             println!("{:?}, subgroups {has}", adapter.get_info().name);
             for text in &texts[..1 + usize::from(has)] {
                 for (wide, seed) in [1, 2, 4, 8, 16, 32].into_iter().zip(1..) {
@@ -125,7 +75,7 @@ fn main(@builtin(local_invocation_index) i: u32) {
                     let of = |s| (0..LANES).filter(|&i| slot(i, wide) == s).map(|i| x[i]).fold(0.0, f32::max);
                     let expected: Vec<f32> = (0..LANES).map(|i| of(slot(i, wide))).collect();
                     let doubled: Vec<f32> = expected.iter().map(|m| 2.0 * m).collect();
-                    let found = run(&device, &queue, text, &x, wide);
+                    let found = run(&device, text, &x, wide);
                     assert!(found == [doubled, expected].concat(), "{} lanes side by side: {}", wide, &text[..60]);
                 }
             }

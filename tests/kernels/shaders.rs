@@ -16,7 +16,7 @@ mod table {
     use isobit::internals::host::variants;
     use isobit::internals::models::{self, Hyper, PlanOptions};
     use isobit::internals::ops::linear;
-    use isobit::internals::record::{Op, Plan, Step};
+    use isobit::internals::record::{ASKED, Op, Plan, Step};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     use sha2::Digest;
     use std::collections::{HashMap, HashSet};
@@ -111,10 +111,10 @@ mod table {
                 let shader = shaders::find(&stem).expect("checked above");
                 let module = naga::front::wgsl::parse_str(shader.source).expect("the build parsed it");
                 let mut declared: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
+                assert_eq!(shader.overrides, declared, "{stem}");
                 let mut given: Vec<&str> = op.constants().iter().map(|(name, _)| *name).collect();
-                if matches!(op, Op::Attention(..) | Op::AttentionQuantize(..)) {
-                    given.extend(variants::CAPPED.map(|(name, _)| name));
-                }
+                // what parameters ask for is given to those that have it
+                declared.retain(|name| ASKED.iter().all(|(asked, _)| asked != name));
                 declared.sort();
                 given.sort();
                 assert_eq!(declared, given, "{stem} of {}", op.title());
@@ -131,10 +131,9 @@ mod table {
             declared.sort();
             for set in &sets {
                 let mut given: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
-                if declared.contains(&"capped") && !given.contains(&"capped") {
-                    // what is left out is 0
-                    given.push("capped");
-                }
+                // what is left out is the shader's own value
+                let left_out = |name: &&str| declared.contains(name) && !given.contains(name);
+                given.extend(ASKED.map(|(name, _)| name).iter().filter(|n| left_out(n)).collect::<Vec<_>>());
                 given.sort();
                 assert_eq!(declared, given, "{}", s.name);
             }

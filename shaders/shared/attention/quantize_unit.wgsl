@@ -1,5 +1,6 @@
 // The outputs of a unit of heads, as attend leaves them in row, to its groups of Q8K128 blocks.
 #import quantize
+#import act_digits
 
 fn quantize_unit(thread: u32, unit: u32, token: u32) {
     let per_unit = unit_heads() * p.head_dim / 128u;
@@ -13,5 +14,5 @@ fn quantize_unit(thread: u32, unit: u32, token: u32) {
         }
     }
     let group = token * (p.heads * p.head_dim / 128u) + unit * per_unit + slot;
-    quantize(slot, lane, x, group * p.digits * ACT_BLOCK_WORDS, live);
+    quantize(slot, lane, x, group * act_digits * ACT_BLOCK_WORDS, live);
 }

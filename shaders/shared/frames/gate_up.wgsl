@@ -8,6 +8,7 @@
 @group(0) @binding(3) var<storage, read_write> blocks: array<u32>; // (tokens, groups of dim, digits, 37)
 #import silu
 #import quantize
+#import act_digits
 
 // 128 gate values, then the up values beside them; later the results
 var<workgroup> values: array<f32, 256>;
@@ -21,7 +22,7 @@ fn row_dot(row: u32, token: u32) -> f32 {
         let end = min(first + seg, groups);
         var acc = B(0.0);
         for (var g = first; g < end; g++) {
-            let a = (token * groups + g) * p.digits * ACT_BLOCK_WORDS;
+            let a = (token * groups + g) * act_digits * ACT_BLOCK_WORDS;
             acc = B(acc + B(bitcast<f32>(act[a]) * group_value(row, g, a)));
         }
         total = B(total + acc);
@@ -50,5 +51,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let at = lid.x * 4u;
     let v = vec4<f32>(values[at], values[at + 1u], values[at + 2u], values[at + 3u]);
     let groups = (p.dim + 127u) / 128u;
-    quantize(lid.y, lid.x, v, (wid.y * groups + wid.x) * p.digits * ACT_BLOCK_WORDS, lid.y == 0u);
+    quantize(lid.y, lid.x, v, (wid.y * groups + wid.x) * act_digits * ACT_BLOCK_WORDS, lid.y == 0u);
 }

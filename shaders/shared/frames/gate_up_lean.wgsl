@@ -7,6 +7,7 @@ const T = 1u;
 @group(0) @binding(3) var<storage, read_write> blocks: array<u32>; // (tokens, groups of dim, digits, 37)
 #import silu
 #import quantize
+#import act_digits
 
 // 128 gate values, then the up values beside them; later the results
 var<workgroup> values: array<f32, 256>;
@@ -44,5 +45,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let at = lane * 4u;
     let v = vec4<f32>(values[at], values[at + 1u], values[at + 2u], values[at + 3u]);
     let groups_out = (p.dim + 127u) / 128u;
-    quantize(me >> 5u, lane, v, (wid.y * groups_out + wid.x) * p.digits * ACT_BLOCK_WORDS, me < 32u);
+    quantize(me >> 5u, lane, v, (wid.y * groups_out + wid.x) * act_digits * ACT_BLOCK_WORDS, me < 32u);
 }

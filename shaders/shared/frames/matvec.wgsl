@@ -7,6 +7,7 @@
 #import linear_params
 #import matvec_io
 #import segments
+#import act_digits
 
 @compute @workgroup_size(32, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
@@ -18,7 +19,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let end = min((lid.y + 1u) * seg, groups);
     var acc = B(0.0);
     for (var g = lid.y * seg; g < end; g++) {
-        let a = (wid.y * groups + g) * p.digits * ACT_BLOCK_WORDS;
+        let a = (wid.y * groups + g) * act_digits * ACT_BLOCK_WORDS;
         acc = B(acc + B(bitcast<f32>(act[a]) * group_value(row, g, a)));
     }
     join_segments(wid.x, lid.x, lid.y, wid.y, acc);

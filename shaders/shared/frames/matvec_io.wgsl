@@ -7,7 +7,7 @@
 
 // The value of an integer sum taken with each digit of the activations.
 fn digits_value(low: i32, high: i32) -> f32 {
-    if p.digits == 1u {
+    if act_digits == 1u {
         return i2f(low);
     }
     return B(B(i2f(high) * 128.0) + i2f(low));
@@ -16,3 +16,4 @@ fn digits_value(low: i32, high: i32) -> f32 {
 #import act_word
 #import act_sums
 #import act_layout
+#import act_digits

@@ -8,6 +8,7 @@
 #import pair_params
 #import matvec_io
 #import segments
+#import act_digits
 
 @compute @workgroup_size(32, 8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
@@ -20,13 +21,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     if wid.x < border {
         let row = wid.x * first_words() * 32u + lid.x;
         for (var g = lid.y * seg; g < end; g++) {
-            let a = (wid.y * groups + g) * p.digits * ACT_BLOCK_WORDS;
+            let a = (wid.y * groups + g) * act_digits * ACT_BLOCK_WORDS;
             acc = B(acc + B(bitcast<f32>(act[a]) * first_value(row, g, a)));
         }
     } else {
         let row = (border * first_words() + (wid.x - border) * second_words()) * 32u + lid.x;
         for (var g = lid.y * seg; g < end; g++) {
-            let a = (wid.y * groups + g) * p.digits * ACT_BLOCK_WORDS;
+            let a = (wid.y * groups + g) * act_digits * ACT_BLOCK_WORDS;
             acc = B(acc + B(bitcast<f32>(act[a]) * second_value(row, g, a)));
         }
     }

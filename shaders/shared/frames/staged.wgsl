@@ -8,6 +8,7 @@ const T = 4u;
 #import linear_params
 #import tile
 #import tile_store
+#import act_digits
 
 var<workgroup> code_words: array<vec4<u32>, 256>;  // (32 words, 8 lanes)
 var<workgroup> act_words: array<u32, 32u * 2u * ACT_BLOCK_WORDS>; // (32 tokens, 2 digits, 37)
@@ -24,7 +25,7 @@ fn staged(n: u32) -> Codes {
 
 // Activations of the group at hand: block of token t of the thread.
 fn act_at(t: u32, g: u32) -> u32 {
-    return (tokens * T + t) * p.digits * ACT_BLOCK_WORDS;
+    return (tokens * T + t) * act_digits * ACT_BLOCK_WORDS;
 }
 
 fn act_word(i: u32) -> u32 {
@@ -41,7 +42,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let groups = (p.k + 127u) / 128u;
     let seg = (groups + 7u) / 8u;
     let row = wid.x * row_words() * 8u + lane;
-    let words = p.digits * ACT_BLOCK_WORDS;
+    let words = act_digits * ACT_BLOCK_WORDS;
     var total: array<vec4<f32>, T>;
     for (var t = 0u; t < T; t++) {
         total[t] = B4(vec4<f32>());

@@ -1,4 +1,5 @@
 // The kernel of act_quantize; the importing shader gives `quantize`.
+#import act_digits
 
 struct Params {
     n_tokens: u32,
@@ -21,5 +22,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             v[i] = x[wid.y * p.k + first + i];
         }
     }
-    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * p.digits * ACT_BLOCK_WORDS, true);
+    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * act_digits * ACT_BLOCK_WORDS, true);
 }

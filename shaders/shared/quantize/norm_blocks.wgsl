@@ -1,5 +1,6 @@
 // The kernel of norm_quantize; the importing shader gives `quantize`.
 #import norm
+#import act_digits
 
 struct Params {
     n_tokens: u32,
@@ -43,6 +44,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         for (var i = 0u; i < 4u; i++) {
             v[i] = select(0.0, normed(four[0][i], s, four[1][i]), first + i < p.dim);
         }
-        quantize(slot, lane, v, (wid.y * groups + done + slot) * p.digits * ACT_BLOCK_WORDS, done + slot < groups);
+        quantize(slot, lane, v, (wid.y * groups + done + slot) * act_digits * ACT_BLOCK_WORDS, done + slot < groups);
     }
 }

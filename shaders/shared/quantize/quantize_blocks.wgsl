@@ -4,6 +4,7 @@
 #import exact
 #import act_layout
 #import pack_codes
+#import act_digits
 
 var<workgroup> lane_sum: array<vec2<i32>, 256>;
 
@@ -13,7 +14,7 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
     let me = slot * 32u + lane;
     // magnitudes in the order of their bits, infinities and NaN above the numbers
     let m = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
-    let top = select(16256, 127, p.digits == 1u);
+    let top = select(16256, 127, act_digits == 1u);
     // its workgroup memory is written again only after the barrier below
     var d = fdiv(bitcast<f32>(group_max(slot, lane, max(max(m.x, m.y), max(m.z, m.w)))), f32(top));
     // the scale of such a group is POISON and its codes are 0
@@ -30,7 +31,7 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
     for (var i = 0u; i < 4u; i++) {
         low[i] = clamp(round_away(B(x[i] * inv)), -top, top);
     }
-    if p.digits == 2u {
+    if act_digits == 2u {
         high = (low + 64) >> vec4<u32>(7u, 7u, 7u, 7u);
         low = low - 128 * high;
     }
@@ -40,12 +41,12 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
         return;
     }
     blocks[block + 1u + lane] = pack_codes(low);
-    if p.digits == 2u {
+    if act_digits == 2u {
         blocks[block + (ACT_BLOCK_WORDS + 1u) + lane] = pack_codes(high);
     }
     if lane == 0u {
         blocks[block] = bitcast<u32>(d);
-        if p.digits == 2u {
+        if act_digits == 2u {
             blocks[block + ACT_BLOCK_WORDS] = bitcast<u32>(d);
         }
     }
@@ -58,7 +59,7 @@ fn quantize(slot: u32, lane: u32, v: vec4<f32>, block: u32, live: bool) {
             odd += lane_sum[slot * 32u + 8u * lane + 4u + i];
         }
         blocks[block + ACT_SUMS + lane] = (bitcast<u32>(even.x) & 0xffffu) | (bitcast<u32>(odd.x) << 16u);
-        if p.digits == 2u {
+        if act_digits == 2u {
             blocks[block + (ACT_BLOCK_WORDS + ACT_SUMS) + lane] = (bitcast<u32>(even.y) & 0xffffu) | (bitcast<u32>(odd.y) << 16u);
         }
     }

@@ -1,5 +1,6 @@
 // The kernel of swiglu_quantize; the importing shader gives `quantize`.
 #import silu
+#import act_digits
 
 struct Params {
     n_tokens: u32,
@@ -23,5 +24,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
             v[i] = silu_times(gate_up[row + first + i], gate_up[row + p.dim + first + i]);
         }
     }
-    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * p.digits * ACT_BLOCK_WORDS, true);
+    quantize(0u, lid.x, v, (wid.y * groups + wid.x) * act_digits * ACT_BLOCK_WORDS, true);
 }

@@ -5,6 +5,7 @@
 #import tile
 #import one_token
 #import fetched_group
+#import act_digits
 
 // v(S) of the block at hand, of four rows.
 var<private> block_value: array<vec4<f32>, T>;
@@ -12,8 +13,8 @@ var<private> block_value: array<vec4<f32>, T>;
 // v of the sum of the activations of 32-block b, as in sum_value, without a branch.
 fn sum_value(a: u32, b: u32) -> f32 {
     let low = f32(sum32(a, b));
-    let high = f32(sum32(a + (p.digits - 1u) * ACT_BLOCK_WORDS, b));
-    return select(B(B(high * 128.0) + low), low, p.digits == 1u);
+    let high = f32(sum32(a + (act_digits - 1u) * ACT_BLOCK_WORDS, b));
+    return select(B(B(high * 128.0) + low), low, act_digits == 1u);
 }
 
 fn row_words() -> u32 {
@@ -38,7 +39,7 @@ fn block_sum(group: u32, b: u32, a: u32) -> vec4<i32> {
 fn add_two(group: u32, g: u32, b: u32) {
     var v: vec4<f32>;
     var next: vec4<f32>;
-    for (var digit = 0u; digit < p.digits; digit++) {
+    for (var digit = 0u; digit < digits_end(); digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         v = join_digit(digit, vec4<f32>(block_sum(group, b, a)), v);
         next = join_digit(digit, vec4<f32>(block_sum(group, b + 1u, a)), next);

@@ -9,6 +9,7 @@
 #import tile
 #import group_word
 #import sum_value
+#import act_digits
 
 // v(S) of the block at hand, of four rows, for each token of the thread.
 var<private> block_value: array<vec4<f32>, T>;
@@ -23,7 +24,7 @@ fn group_values(row: u32, g: u32) {
         value[t] = B4(vec4<f32>());
     }
     for (var b = 0u; b < 4u; b++) {
-        for (var digit = 0u; digit < p.digits; digit++) {
+        for (var digit = 0u; digit < digits_end(); digit++) {
             var s: array<vec4<i32>, T>;
             if SHIFTED {
                 for (var t = 0u; t < T; t++) {

@@ -1,4 +1,6 @@
 // Scales (x) and minima (y), four bytes each, of sub-blocks 4·half .. 4·half + 3 of a Q4_K or Q5_K superblock.
+#import act_digits
+
 fn k_scales(row: u32, half: u32) -> vec2<u32> {
     let u0 = w[row + 32u];
     let u1 = w[row + 64u];
@@ -17,7 +19,7 @@ fn k_group_value(row: u32, g: u32, a: u32) -> f32 {
     let half = g & 1u;
     let low = k_sums(row, half, a);
     var high = vec2<i32>(0, 0);
-    if p.digits == 2u {
+    if act_digits == 2u {
         high = k_sums(row, half, a + ACT_BLOCK_WORDS);
     }
     let dw = w[row];

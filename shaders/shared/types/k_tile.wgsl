@@ -5,6 +5,7 @@
 #import tile
 #import k_bytes
 #import k_words
+#import act_digits
 
 fn k_values(rows: u32, g: u32) {
     let row = rows + (g >> 1u) * (BLOCK * 8u);
@@ -24,7 +25,7 @@ fn k_values(rows: u32, g: u32) {
     let minima_above = sum_start(minima, SUM_ABOVE);
     var vs: array<vec4<f32>, T>;
     var vm: array<vec4<f32>, T>;
-    for (var digit = 0u; digit < p.digits; digit++) {
+    for (var digit = 0u; digit < digits_end(); digit++) {
         var s: array<vec4<i32>, T>;
         var m: array<vec4<i32>, T>;
         for (var t = 0u; t < T; t++) {

@@ -1,6 +1,7 @@
 // Rows packed in Q4_1: words of a row, and the value of one group (docs/exactness.md section 4).
 #import nibble_sum
 #import sum_value
+#import act_digits
 
 const GROUP = 20u; // words of a group
 
@@ -14,7 +15,7 @@ fn group_value(row: u32, g: u32, a: u32) -> f32 {
     for (var b = 0u; b < 4u; b++) {
         let low = nibble_sum(group + 4u * 32u, b, a);
         var high = 0;
-        if p.digits == 2u {
+        if act_digits == 2u {
             high = nibble_sum(group + 4u * 32u, b, a + ACT_BLOCK_WORDS);
         }
         let head = w[group + b * 32u];

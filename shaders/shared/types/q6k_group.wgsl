@@ -1,4 +1,5 @@
 // Rows packed in Q6_K: words of a row, and the value of one group (docs/exactness.md section 4).
+#import act_digits
 
 const Q6K_BLOCK = 53u; // words of a superblock
 
@@ -31,7 +32,7 @@ fn q6k_value(row: u32, g: u32, a: u32) -> f32 {
     let block = row + (g >> 1u) * (Q6K_BLOCK * 32u);
     let low = sixteenths(block, g & 1u, a);
     var high = 0;
-    if p.digits == 2u {
+    if act_digits == 2u {
         high = sixteenths(block, g & 1u, a + ACT_BLOCK_WORDS);
     }
     return B(f16_to_f32(w[block] & 0xffffu) * digits_value(low, high));

@@ -10,6 +10,7 @@ const SCALE_ABOVE = 0x80808080u; // of four scales, a byte each
 #import tile
 #import q6k_bytes
 #import q6k_words
+#import act_digits
 
 // The first product: scale `part` of four that are 128 above their value, and a sum above its own.
 fn product(scales_above: vec4<u32>, part: u32, x: vec4<i32>) -> vec4<i32> {
@@ -26,7 +27,7 @@ fn q6k_values(rows: u32, g: u32) {
     let high_above = scales_high ^ vec4<u32>(SCALE_ABOVE);
     let start = (dots(scales_low, 0x01010101u) + dots(scales_high, 0x01010101u)) * -X_ABOVE;
     var v: array<vec4<f32>, T>;
-    for (var digit = 0u; digit < p.digits; digit++) {
+    for (var digit = 0u; digit < digits_end(); digit++) {
         var s: array<vec4<i32>, T>;
         for (var t = 0u; t < T; t++) {
             s[t] = start;

@@ -3,6 +3,7 @@
 #import tile
 #import one_token
 #import fetched_group
+#import act_digits
 
 const GROUP = 33u; // words of a group
 const HEAD = 1u;
@@ -24,7 +25,7 @@ fn group_values(row: u32, g: u32) {
     let group = row + g * (GROUP * 8u);
     fetch_head(group);
     var v: vec4<f32>;
-    for (var digit = 0u; digit < p.digits; digit++) {
+    for (var digit = 0u; digit < digits_end(); digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         fetch_codes(group, 0u);
         var s = half_sum(group, 0u, a);

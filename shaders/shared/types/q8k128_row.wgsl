@@ -1,4 +1,5 @@
 // Rows packed in Q8K128: words of a row, and the value of one group (docs/exactness.md section 4).
+#import act_digits
 
 const GROUP = 33u; // words of a group
 
@@ -18,7 +19,7 @@ fn group_value(row: u32, g: u32, a: u32) -> f32 {
     let block = row + g * (GROUP * 32u);
     let low = codes(block, a);
     var high = 0;
-    if p.digits == 2u {
+    if act_digits == 2u {
         high = codes(block, a + ACT_BLOCK_WORDS);
     }
     return B(bitcast<f32>(w[block]) * digits_value(low, high));

@@ -2,6 +2,7 @@
 //   fn codes(group: u32, n: u32) -> Codes              pair n (0..16) of the group: words n and n + 16
 #import tile
 #import group_word
+#import act_digits
 
 const GROUP = 33u; // words of a group
 
@@ -12,7 +13,7 @@ fn row_words() -> u32 {
 fn group_values(row: u32, g: u32) {
     let block = row + g * (GROUP * 8u);
     var v: array<vec4<f32>, T>;
-    for (var digit = 0u; digit < p.digits; digit++) {
+    for (var digit = 0u; digit < digits_end(); digit++) {
         var s: array<vec4<i32>, T>;
         for (var n = 0u; n < 16u; n++) {
             let c = codes(block, n);

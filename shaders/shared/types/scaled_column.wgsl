@@ -5,6 +5,7 @@
 #import one_token
 #import scaled
 #import sum_float
+#import act_digits
 
 // Words of the group at hand. Every index is known when a shader is compiled, so that they are registers.
 var<private> head: array<vec4<u32>, HEAD>;
@@ -78,7 +79,7 @@ fn group_values(row: u32, g: u32) {
     }
     let s = scales(block, half);
     var minima: vec4<f32>;
-    for (var digit = 0u; digit < p.digits; digit++) {
+    for (var digit = 0u; digit < digits_end(); digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         add_part_digit(block, half, s, 0u, digit, a);
         if PARTS > 1u {

@@ -3,6 +3,7 @@
 #import dots
 #import scaled
 #import scaled_lane
+#import act_digits
 
 fn width() -> u32 {
     return p.k;
@@ -32,14 +33,14 @@ fn group_value(row: u32, g: u32, a: u32) -> f32 {
     for (var part = 0u; part < PARTS; part++) {
         let low = part_sum(block, half, s, part, a);
         var high = 0;
-        if p.digits == 2u {
+        if act_digits == 2u {
             high = part_sum(block, half, s, part, a + ACT_BLOCK_WORDS);
         }
         var u = B(part_scale(block, half, part).x * digits_value(low, high));
         if MINIMA {
             let minima = minima_sum(block, half, a).x;
             var minima_high = 0;
-            if p.digits == 2u {
+            if act_digits == 2u {
                 minima_high = minima_sum(block, half, a + ACT_BLOCK_WORDS).x;
             }
             u = B(u - B(minima_scale(block, half).x * digits_value(minima, minima_high)));

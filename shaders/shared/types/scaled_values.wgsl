@@ -4,6 +4,7 @@
 #import scaled
 #import scaled_words
 #import sum_float
+#import act_digits
 
 fn group_values(row: u32, g: u32) {
     let block = row + words_before(g) * 8u;
@@ -16,7 +17,7 @@ fn group_values(row: u32, g: u32) {
     for (var part = 0u; part < PARTS; part++) {
         var v: array<vec4<f32>, T>;
         var minima: array<vec4<f32>, T>;
-        for (var digit = 0u; digit < p.digits; digit++) {
+        for (var digit = 0u; digit < digits_end(); digit++) {
             var sum: array<vec4<i32>, T>;
             for (var t = 0u; t < T; t++) {
                 sum[t] = start;
