@@ -113,8 +113,13 @@ mod table {
                 let mut declared: Vec<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
                 assert_eq!(shader.overrides, declared, "{stem}");
                 let mut given: Vec<&str> = op.constants().iter().map(|(name, _)| *name).collect();
-                // what parameters ask for is given to those that have it
-                declared.retain(|name| ASKED.iter().all(|(asked, _)| asked != name));
+                if matches!(op, Op::Attention(..) | Op::AttentionQuantize(..)) {
+                    given.push("capped");
+                }
+                // floats have no digits, and matrices are given one digit alone
+                let has_digits = shader.params.iter().any(|(name, ..)| *name == "digits");
+                let one = shader.matrices || matches!(op, Op::Matvec(t) | Op::ExpertMatvec(t) if t.is_float());
+                given.extend((has_digits && !one).then_some("act_digits"));
                 declared.sort();
                 given.sort();
                 assert_eq!(declared, given, "{stem} of {}", op.title());
