@@ -39,7 +39,7 @@ fn block_sum(group: u32, b: u32, a: u32) -> vec4<i32> {
 fn add_two(group: u32, g: u32, b: u32) {
     var v: vec4<f32>;
     var next: vec4<f32>;
-    for (var digit = 0u; digit < digits_end(); digit++) {
+    for (var digit = 0u; digit < act_digits; digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         v = join_digit(digit, vec4<f32>(block_sum(group, b, a)), v);
         next = join_digit(digit, vec4<f32>(block_sum(group, b + 1u, a)), next);

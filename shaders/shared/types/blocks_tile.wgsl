@@ -9,7 +9,7 @@
 #import tile
 #import group_word
 #import sum_value
-#import act_digits
+#import digits_end
 
 // v(S) of the block at hand, of four rows, for each token of the thread.
 var<private> block_value: array<vec4<f32>, T>;

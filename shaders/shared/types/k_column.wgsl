@@ -66,7 +66,7 @@ fn k_values(rows: u32, g: u32) {
     let minima_above = sum_start(minima, SUM_ABOVE);
     var vs: vec4<f32>;
     var vm: vec4<f32>;
-    for (var digit = 0u; digit < digits_end(); digit++) {
+    for (var digit = 0u; digit < act_digits; digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         if !AT_ONCE {
             fetch(row, half, 0u, 8u);

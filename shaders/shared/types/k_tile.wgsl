@@ -5,7 +5,7 @@
 #import tile
 #import k_bytes
 #import k_words
-#import act_digits
+#import digits_end
 
 fn k_values(rows: u32, g: u32) {
     let row = rows + (g >> 1u) * (BLOCK * 8u);

@@ -51,7 +51,7 @@ fn q6k_values(rows: u32, g: u32) {
         bits[i] = w[row + (37u + 8u * half + i) * 8u];
     }
     var v: vec4<f32>;
-    for (var digit = 0u; digit < digits_end(); digit++) {
+    for (var digit = 0u; digit < act_digits; digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         fetch_nibbles(row, half, 0u);
         var s = scaled_part(row, half, 0u, 0u, a, scales);

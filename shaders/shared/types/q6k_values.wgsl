@@ -10,7 +10,7 @@ const SCALE_ABOVE = 0x80808080u; // of four scales, a byte each
 #import tile
 #import q6k_bytes
 #import q6k_words
-#import act_digits
+#import digits_end
 
 // The first product: scale `part` of four that are 128 above their value, and a sum above its own.
 fn product(scales_above: vec4<u32>, part: u32, x: vec4<i32>) -> vec4<i32> {

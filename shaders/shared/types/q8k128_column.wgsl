@@ -25,7 +25,7 @@ fn group_values(row: u32, g: u32) {
     let group = row + g * (GROUP * 8u);
     fetch_head(group);
     var v: vec4<f32>;
-    for (var digit = 0u; digit < digits_end(); digit++) {
+    for (var digit = 0u; digit < act_digits; digit++) {
         let a = act_at(0u, g) + digit * ACT_BLOCK_WORDS;
         fetch_codes(group, 0u);
         var s = half_sum(group, 0u, a);

@@ -2,7 +2,7 @@
 //   fn codes(group: u32, n: u32) -> Codes              pair n (0..16) of the group: words n and n + 16
 #import tile
 #import group_word
-#import act_digits
+#import digits_end
 
 const GROUP = 33u; // words of a group
 

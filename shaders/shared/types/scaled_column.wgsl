@@ -5,7 +5,7 @@
 #import one_token
 #import scaled
 #import sum_float
-#import act_digits
+#import digits_end
 
 // Words of the group at hand. Every index is known when a shader is compiled, so that they are registers.
 var<private> head: array<vec4<u32>, HEAD>;

@@ -4,7 +4,7 @@
 #import scaled
 #import scaled_words
 #import sum_float
-#import act_digits
+#import digits_end
 
 fn group_values(row: u32, g: u32) {
     let block = row + words_before(g) * 8u;
