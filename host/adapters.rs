@@ -1,6 +1,6 @@
 //! Finding adapters, describing them, and opening devices.
 
-use super::capabilities::{Capabilities, Optional};
+use super::capabilities::{Capabilities, Optional, Registers};
 use super::device::GpuDevice;
 use super::faults::{Faults, HostError, one_line};
 use super::matrices;
@@ -153,9 +153,16 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
 }
 
-/// A GPU of Qualcomm's, by its vendor's number or, where a backend has none, its name.
-fn is_adreno(info: &wgpu::AdapterInfo) -> bool {
-    info.vendor == 0x5143 || info.name.to_lowercase().contains("adreno")
+/// How much a GPU's lanes hold, by its vendor's number or, where a backend has none, its name.
+fn registers(info: &wgpu::AdapterInfo) -> Registers {
+    let name = info.name.to_lowercase();
+    match info.vendor {
+        0x5143 => Registers::Few,
+        0x8086 => Registers::Half,
+        _ if name.contains("adreno") => Registers::Few,
+        _ if name.contains("apple") || name.contains("intel") => Registers::Half,
+        _ => Registers::Many,
+    }
 }
 
 /// Opens a device with everything the adapter allows (of optional features, mapping what lies in main memory,
@@ -209,8 +216,8 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
     let loops = options.loops;
     let optional = Optional { subgroups, ..Optional::default() };
-    let few_registers = is_adreno(&info);
-    let capabilities = Capabilities { in_place, parallel, hardware, few_registers, optional, loops };
+    let registers = registers(&info);
+    let capabilities = Capabilities { in_place, parallel, hardware, registers, optional, loops };
     let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let remembered = gpu.memory.exact() && options.tune == Tune::Auto && loops == Loops::default();

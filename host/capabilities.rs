@@ -38,11 +38,21 @@ pub(super) struct Capabilities {
     pub parallel: bool,
     /// not a rasteriser on the CPU, so that a few workgroups leave most of it idle
     pub hardware: bool,
-    /// has not the registers for the codes of four blocks fetched ahead: Adreno, whose compiler spills them
-    /// (docs/isa-stats.tsv)
-    pub few_registers: bool,
+    /// how much its lanes hold
+    pub registers: Registers,
     /// what shaders may use of what not every device has
     pub optional: Optional,
     /// how the loops of its shaders are made
     pub loops: Loops,
+}
+
+/// How much a lane of a device holds, by what vendors' compilers spill (docs/isa-stats.tsv).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Registers {
+    /// AMD, NVIDIA, and what nobody has asked a compiler about
+    Many,
+    /// the sums of four rows and two tokens of superblocks, not of four tokens: Intel, Apple
+    Half,
+    /// not the codes of four blocks fetched ahead either: Adreno
+    Few,
 }

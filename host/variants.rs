@@ -3,7 +3,7 @@
 //!
 //! Nothing here runs anything: `tune` measures, `program` compiles.
 
-use super::capabilities::{Capabilities, Needs, Optional};
+use super::capabilities::{Capabilities, Needs, Optional, Registers};
 use super::shaders;
 use crate::blocks::BlockType;
 use crate::ops::attention::{AttentionParams, CHUNK, SCOPE_ALL, SCOPE_OWN, unit_heads};
@@ -72,8 +72,8 @@ const fn coop(name: &'static str, place: usize) -> Variant {
 }
 
 /// The linear operations: a lane for a row and a segment, four rows a lane, tiles of 32 rows by 32 and by 8 tokens, four
-/// rows a lane that reads codes where it meets them, four rows of a group a lane, the tile of 32 with codes and activations
-/// in workgroup memory, and those on matrix units.
+/// rows a lane that reads codes where it meets them, four rows of a group a lane, a tile of 16 tokens, the tile of 32 with
+/// codes and activations in workgroup memory, and those on matrix units.
 const LINEAR: &[Variant] = &[
     variant("matvec", "matvec", 1, [1, 0, 0]),
     variant("matvec4", "matvec4", 1, [1, 1, 0]),
@@ -81,14 +81,15 @@ const LINEAR: &[Variant] = &[
     variant("matmul8", "matmul8", 8, [0, 1, 1]),
     variant("lean", "lean", 1, [1, 1, 0]),
     variant("parallel", "parallel", 1, [1, 0, 0]),
+    variant("matmul16", "matmul16", 16, [0, 0, 1]),
     variant("staged", "staged", 32, [0, 0, 1]),
     coop("coop8", 0),
     coop("coop16", 1),
 ];
 
-/// Those of the types that are 32 words of codes with integer scales to a group, of which `matmul8` and `lean` are left out:
-/// a pipeline each of sixteen types. The last needs workgroup memory that a codebook of 4096 bytes leaves no room for.
-const SCALED: &[Variant] = &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[6]];
+/// Those of the types that are 32 words of codes with integer scales to a group, of which small tiles and `lean` are left
+/// out: a pipeline each of sixteen types. The last needs workgroup memory that a codebook of 4096 bytes leaves no room for.
+const SCALED: &[Variant] = &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[7]];
 
 /// Gate and up rows with what follows them, for short steps; of the types of [`SCALED`] the first two.
 const GATE_UP: &[Variant] = &[
@@ -136,13 +137,13 @@ pub fn of(op: Op) -> &'static [Variant] {
     match op {
         // there are no codes to unpack and no groups, two types to unpack, and again no groups
         Op::Matvec(t) if t.is_float() => &LINEAR[..5],
-        Op::MatvecPair(..) => &LINEAR[..6],
+        Op::MatvecPair(..) => &LINEAR[..7],
         Op::Matvec(t) if t.meets_rows() => &LINEAR[..5],
         Op::Matvec(BlockType::Q4_K | BlockType::Q6_K | BlockType::Q8_0 | BlockType::Q8K128) => LINEAR,
         Op::Matvec(BlockType::IQ1_S | BlockType::IQ1_M) => &SCALED[..3],
         Op::Matvec(t) if is_scaled(t) => SCALED,
         // nobody has put their codes into matrices
-        Op::Matvec(_) => &LINEAR[..7],
+        Op::Matvec(_) => &LINEAR[..8],
         Op::GateUp(t) if is_scaled(t) => &GATE_UP[..2],
         Op::GateUp(_) => GATE_UP,
         // its sums over all of k have no frame for many tokens
@@ -360,23 +361,30 @@ pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize>
 /// A variant for each class, by its place in [`of`].
 pub(super) type Choice = [usize; CLASSES.len()];
 
+/// Superblocks whose sub-blocks have scales of their own beside the sums of each token.
+const fn is_k(t: BlockType) -> bool {
+    matches!(t, BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K)
+}
+
 /// Whether codes of a type are fetched ahead for one token: where memory is waited for and there are registers for them.
 fn fetches_ahead(t: BlockType, room: Room) -> bool {
     let four_blocks = !t.is_float() && t.elems() == 32;
-    room.capabilities.hardware && !(four_blocks && room.capabilities.few_registers)
+    room.capabilities.hardware && !(four_blocks && room.capabilities.registers == Registers::Few)
 }
 
 /// Before anything is measured: four rows a lane for one token (see [`fetches_ahead`]), small tiles for a few and tiles for
 /// many, of types that have no small tiles a token at a time for a few; of attention tiles for many, and split for few where the device has more cores than a token has heads (see
 /// [`splits`] for the depth).
 fn untuned(op: Op, args: &Args, room: Room) -> Choice {
-    let one_row = usize::from(!room.capabilities.few_registers);
+    let one_row = usize::from(room.capabilities.registers != Registers::Few);
+    // sums of four tokens and their sub-blocks are more than some lanes hold
+    let tile = |t: BlockType| if room.capabilities.registers == Registers::Half && is_k(t) { 6 } else { 2 };
     match op {
         // the words of a group are more than few registers hold
         Op::Matvec(t) if is_scaled(t) => [one_row, one_row, 2],
         Op::GateUp(t) if is_scaled(t) => [one_row; CLASSES.len()],
-        Op::Matvec(t) => [if fetches_ahead(t, room) { 1 } else { 4 }, 3, 2],
-        Op::MatvecPair(..) => [if room.capabilities.hardware { 1 } else { 4 }, 3, 2],
+        Op::Matvec(t) => [if fetches_ahead(t, room) { 1 } else { 4 }, 3, tile(t)],
+        Op::MatvecPair(t, _) => [if room.capabilities.hardware { 1 } else { 4 }, 3, tile(t)],
         Op::GateUp(t) => [if fetches_ahead(t, room) { 1 } else { 2 }; CLASSES.len()],
         Op::ExpertMatvec(t) => [0, 0, usize::from(!t.meets_rows())],
         _ => {
@@ -422,7 +430,7 @@ pub struct Pass {
 /// The dispatches of a command in a step, on a GPU that has measured nothing and of which nothing is forced; `args` are those
 /// of the step, which holds `max_tokens` at most.
 pub fn unmeasured(op: Op, args: &Args, max_tokens: usize) -> Vec<Pass> {
-    let choice = untuned(op, args, unknown(true, max_tokens));
+    let choice = untuned(op, args, unknown(true, Registers::Many, max_tokens));
     let v = &of(op)[taken(op, args, &choice, SPLIT_POSITIONS)];
     let before = v.before().map(|b| Pass { shader: b.stem().into(), groups: v.groups_before(args) });
     before.into_iter().chain([Pass { shader: v.stem(op), groups: v.groups(args) }]).collect()
@@ -435,7 +443,8 @@ pub fn defaults(op: Op) -> Vec<String> {
         return Vec::new();
     }
     let mut stems = Vec::new();
-    for (hardware, head_dim) in [(true, 128), (true, 256), (false, 128), (false, 256)] {
+    let devices = [(true, Registers::Many), (true, Registers::Half), (true, Registers::Few), (false, Registers::Many)];
+    for ((hardware, registers), head_dim) in devices.into_iter().flat_map(|d| [(d, 128), (d, 256)]) {
         // of operations but attention the choice asks no parameters
         let args = Args::Attention(AttentionParams {
             n_tokens: 1,
@@ -454,7 +463,7 @@ pub fn defaults(op: Op) -> Vec<String> {
             inv_softcap: 0.0,
             sinks: 0,
         });
-        for place in untuned(op, &args, unknown(hardware, 1)) {
+        for place in untuned(op, &args, unknown(hardware, registers, 1)) {
             let v = &of(op)[place];
             stems.extend(v.before().map(|b| b.stem().to_string()));
             stems.push(v.stem(op));
@@ -465,12 +474,11 @@ pub fn defaults(op: Op) -> Vec<String> {
     stems
 }
 
-/// What a device is taken for of which nothing is known but whether it is more than a rasteriser.
-fn unknown(hardware: bool, max_tokens: usize) -> Room {
+/// What a device is taken for of which nothing is known but whether it is more than a rasteriser, and how much lanes hold.
+fn unknown(hardware: bool, registers: Registers, max_tokens: usize) -> Room {
     let loops = Default::default();
     let optional = Optional { subgroups: true, ..Optional::default() };
-    let capabilities =
-        Capabilities { in_place: false, parallel: true, hardware, few_registers: false, optional, loops };
+    let capabilities = Capabilities { in_place: false, parallel: true, hardware, registers, optional, loops };
     Room { capabilities, max_tokens, max_binding: u64::MAX }
 }
 
@@ -553,7 +561,7 @@ mod tests {
         let loops = Default::default();
         let optional = Optional { subgroups, ..Optional::default() };
         let capabilities =
-            Capabilities { in_place: false, parallel: true, hardware, few_registers: false, optional, loops };
+            Capabilities { in_place: false, parallel: true, hardware, registers: Registers::Many, optional, loops };
         Room { capabilities, max_tokens: 100, max_binding: 1 << 27 }
     }
 
@@ -587,8 +595,8 @@ mod tests {
             let args = Args::Linear(LinearParams { digits, ..p });
             initial(&[Forced::parse(word).unwrap()], op, &args, room)
         };
-        for (word, place, other) in [("coop8", 7, "coop16"), ("q4k_matvec=coop16", 8, "coop8")] {
-            let has = [place == 7, place == 8];
+        for (word, place, other) in [("coop8", 8, "coop16"), ("q4k_matvec=coop16", 9, "coop8")] {
+            let has = [place == 8, place == 9];
             assert_eq!((start(word, has, 1), start(word, has, 2)), ([place; 3], [0; 3]), "{word}");
             assert_eq!((start(word, [false; 2], 1), start(other, has, 1)), ([0; 3], [0; 3]), "{word}");
             let optional = Optional { matrices: has, ..Optional::default() };
@@ -600,8 +608,8 @@ mod tests {
         }
         // 64 rows and 32 tokens a workgroup
         let args = Args::Linear(p);
-        assert_eq!((LINEAR[8].groups(&args), LINEAR[2].groups(&args)), ([2, 2, 1], [3, 2, 1]));
-        assert_eq!(of(Op::Matvec(BlockType::Q5_K)).len(), 7);
+        assert_eq!(([9, 2, 6].map(|place| LINEAR[place].groups(&args))), [[2, 2, 1], [3, 2, 1], [3, 3, 1]]);
+        assert_eq!(of(Op::Matvec(BlockType::Q5_K)).len(), 8);
         let few = [BlockType::IQ4_XS, BlockType::IQ1_M].map(|t| of(Op::Matvec(t)).last().map(|v| v.name));
         assert_eq!(few, [Some("staged"), Some("matmul")]);
     }
@@ -620,7 +628,7 @@ mod tests {
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
         assert!(Forced::parse("matvec5").unwrap_err().contains(
-            "matvec, matvec4, matmul, matmul8, lean, parallel, staged, coop8, coop16, slots, grouped, plain, split, tile, wide, subgroup"
+            "matvec, matvec4, matmul, matmul8, lean, parallel, matmul16, staged, coop8, coop16, slots, grouped, plain, split, tile, wide, subgroup"
         ));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
@@ -646,13 +654,23 @@ mod tests {
         assert_eq!(names(Op::GateUp(BlockType::Q4_K), false), ["lean"; 3]);
         // four blocks of 32 are more than few registers hold
         let mut few = room(true, false);
-        few.capabilities.few_registers = true;
+        few.capabilities.registers = Registers::Few;
         let first = |op| of(op)[untuned(op, &args, few)[0]].name;
         for (t, name) in [(BlockType::Q8_0, "lean"), (BlockType::Q4_K, "matvec4"), (BlockType::F16, "matvec4")] {
             assert_eq!(first(Op::Matvec(t)), name, "{t:?}");
         }
         assert_eq!([BlockType::Q3_K, BlockType::IQ1_S].map(|t| first(Op::Matvec(t))), ["matvec"; 2]);
         assert_eq!([BlockType::Q4_1, BlockType::Q6_K].map(|t| first(Op::GateUp(t))), ["lean", "matvec4"]);
+        // sums of four tokens of superblocks are more than half as many hold
+        let mut half = room(true, false);
+        half.capabilities.registers = Registers::Half;
+        let many = |op| untuned(op, &args, half).map(|place| of(op)[place].name);
+        let pair = Op::MatvecPair(BlockType::Q4_K, BlockType::Q6_K);
+        for op in [Op::Matvec(BlockType::Q4_K), Op::Matvec(BlockType::Q6_K), pair] {
+            assert_eq!(many(op), ["matvec4", "matmul8", "matmul16"], "{op:?}");
+        }
+        assert_eq!(many(Op::Matvec(BlockType::Q8_0))[2], "matmul");
+        assert_eq!(many(Op::Matvec(BlockType::F32))[2], "matmul");
     }
 
     #[test]

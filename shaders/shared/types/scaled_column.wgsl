@@ -24,6 +24,11 @@ var<private> part_value: array<vec4<f32>, PARTS>;
 
 const RUNS_OF_PART = RUNS / PARTS;
 
+// Of types that look up sixteen words of nibbles compilers would bring all look-ups of a group forward, to where its words
+// are asked for, and need 250 registers and more. A part stands behind a condition there, which is always true and which
+// they do not know. Q3_K, whose sixteen words are unpacked without a table, is better off without (docs/isa.md).
+const HELD_BACK = WORDS == 16u && RUNS_OF_PART < 8u;
+
 // What a run adds to the sum of its part, the block of activations at a.
 fn run_sum(block: u32, half: u32, s: Scales, run: u32, a: u32) -> vec4<i32> {
     var dot = vec4<i32>(DOT_ABOVE);
@@ -56,7 +61,9 @@ fn part_sum(block: u32, half: u32, s: Scales, part: u32, a: u32) -> vec4<i32> {
 }
 
 fn add_part_digit(block: u32, half: u32, s: Scales, part: u32, digit: u32, a: u32) {
-    part_value[part] = join_digit(digit, sum_float(part_sum(block, half, s, part, a)), part_value[part]);
+    if !HELD_BACK || p.digits != 0u {
+        part_value[part] = join_digit(digit, sum_float(part_sum(block, half, s, part, a)), part_value[part]);
+    }
 }
 
 // Adds u of a part to value; of types with minima a group is one part.
