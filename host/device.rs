@@ -319,14 +319,21 @@ impl GpuDevice {
         Ok(())
     }
 
-    async fn run_command(&mut self, command: usize) -> anyhow::Result<()> {
+    /// Submits those of these commands that the step that was begun has. Returns how many dispatches they are.
+    fn submit_range(&mut self, commands: Range<usize>) -> Result<usize, HostError> {
         self.program()?;
-        let of_it = self.begun.iter().position(|(i, _)| *i == command);
-        let one = of_it.map_or(&[][..], |at| &self.begun[at..=at]);
-        let encoder = self.encode(self.device.create_command_encoder(&Default::default()), one)?;
+        let place = |command: usize| self.begun.partition_point(|(i, _)| *i < command);
+        let some = &self.begun[place(commands.start)..place(commands.end)];
+        let encoder = self.encode(self.device.create_command_encoder(&Default::default()), some)?;
         let program = self.program()?;
-        program.note(&program.dispatches(one));
+        let dispatches = program.dispatches(some);
+        program.note(&dispatches);
         self.queue.submit([encoder.finish()]);
+        Ok(dispatches.len())
+    }
+
+    async fn run_command(&mut self, command: usize) -> anyhow::Result<()> {
+        self.submit_range(command..command + 1)?;
         Ok(self.wait().await?)
     }
 
@@ -484,6 +491,14 @@ impl Device for GpuDevice {
 
     fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
         self.run_command(command).boxed_local()
+    }
+
+    fn run_range(&mut self, commands: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        let started = Instant::now();
+        let submitted = self.submit_range(commands);
+        self.stats.host += started.elapsed();
+        self.stats.commands += submitted.as_ref().map_or(0, |n| *n as u64);
+        futures::future::ready(submitted.map(drop).map_err(Into::into)).boxed_local()
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {

@@ -38,7 +38,11 @@ pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
 pub(super) fn offered(adapter: &wgpu::Adapter) -> [bool; 2] {
     use wgpu::{CooperativeScalarType as Scalar, Features};
     let needed = Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16 | Features::SUBGROUP;
-    if !adapter.features().contains(needed) || adapter.get_info().subgroup_max_size > LANES {
+    let info = adapter.get_info();
+    // Mesa 26's llvmpipe names matrices with vectors of 128 and of 512 bits too: with 4 lanes it has no such feature, for which
+    // wgpu ends the process, and with 16 its compiler does
+    let lanes = if info.device_type == wgpu::DeviceType::Cpu { 8..=8 } else { 8..=LANES };
+    if !adapter.features().contains(needed) || !lanes.contains(&info.subgroup_max_size) {
         return [false; 2];
     }
     let all = adapter.cooperative_matrix_properties();

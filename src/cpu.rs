@@ -800,8 +800,12 @@ impl Device for CpuDevice {
     }
 
     fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        self.run_range(command..command + 1)
+    }
+
+    fn run_range(&mut self, commands: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<()>> {
         let step = std::mem::take(&mut self.begun);
-        let done = self.commands(command..command + 1, &step);
+        let done = self.commands(commands, &step);
         self.begun = step;
         match done {
             Ok(()) => Box::pin(Done),

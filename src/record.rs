@@ -856,6 +856,17 @@ pub trait Device {
     /// Runs one command of the recording for the step that was begun last; any command, in any order, as often as wanted.
     fn run_one(&mut self, command: usize) -> LocalBoxFuture<'_, anyhow::Result<()>>;
 
+    /// Runs commands of the recording one after the other for the step that was begun last, and may return before they are
+    /// done: what is asked of the device next waits for them.
+    fn run_range(&mut self, commands: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        Box::pin(async move {
+            for command in commands {
+                self.run_one(command).await?;
+            }
+            Ok(())
+        })
+    }
+
     /// All words of a buffer (for `verify` and tests).
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>>;
 

@@ -33,7 +33,8 @@ use Takes::{Nothing, Switch, Value};
 const NO_CHAT: &str = "this command continues the prompt as it is: `isobit chat` talks to a model by its template, or write the whole \
      prompt with -p or -f, the model's own control tokens in it, and add --special";
 const NO_URLS: &str = "isobit fetches models of the hub alone, by name: -hf user/model, or `isobit pull user/model`";
-const ONE_DEVICE: &str = "a model lies on one device as a whole: choose it with --device (`isobit devices` lists them)";
+const ONE_DEVICE: &str =
+    "--devices A,B, --split N,M and --cpu-moe say which device has what (`isobit devices` lists them)";
 const SAMPLERS: &str = "the samplers are always in llama.cpp's default order: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature; \
      each is off until its flag is given";
 const NO_ADAPTERS: &str =
@@ -84,7 +85,9 @@ const FLAGS: &[(&[&str], Means)] = &[
     (&["--no-escape"], Idle("escapes are replaced with -e alone", Nothing)),
     (&["-mg", "--main-gpu"], Answer(ONE_DEVICE)),
     (&["-sm", "--split-mode", "-ts", "--tensor-split", "-ot", "--override-tensor"], Answer(ONE_DEVICE)),
-    (&["-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe", "--rpc"], Answer(ONE_DEVICE)),
+    (&["-cmoe"], Ours("--cpu-moe")),
+    (&["-ncmoe"], Ours("--n-cpu-moe")),
+    (&["--rpc"], Answer(ONE_DEVICE)),
     (&["-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"], Answer(NO_CHAT)),
     (&["-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-r", "--reverse-prompt"], Answer(NO_CHAT)),
     (&["--jinja", "--chat-template", "--chat-template-file", "--chat-template-kwargs"], Answer(NO_CHAT)),

@@ -239,6 +239,12 @@ pub struct EngineArgs {
     /// Layers of each of several devices [default: by memory]
     #[arg(long, value_name = "N,M", value_parser = counts)]
     pub split: Option<Counts>,
+    /// The experts of a mixture are the CPU's, in main memory; the rest is the device's
+    #[arg(long, conflicts_with = "n_cpu_moe")]
+    pub cpu_moe: bool,
+    /// The same of the first N layers that have experts
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub n_cpu_moe: usize,
     /// The kernels
     #[command(flatten)]
     pub kernels: KernelArgs,
@@ -351,6 +357,7 @@ impl EngineArgs {
         engine::DeviceOptions {
             threads: self.threads,
             max_binding: self.max_binding,
+            cpu_experts: if self.cpu_moe { usize::MAX } else { self.n_cpu_moe },
             stop: interrupt::stop().clone(),
             tune: self.kernels.tune(),
             store: self.kernels.store(),

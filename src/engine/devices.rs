@@ -22,6 +22,9 @@ pub struct DeviceOptions {
     pub threads: usize,
     /// pretend that devices bind at most this many bytes
     pub max_binding: Option<u64>,
+    /// the CPU has the experts of so many layers, from the first on, of a mixture whose layers are on adapters; where nothing
+    /// is on an adapter this changes nothing
+    pub cpu_experts: usize,
     /// a flag that ends loading and steps early, wherever they are, with [`Error::Interrupted`]
     pub stop: Stop,
     /// whether the CPU measures how steps run best when a plan is loaded; by default it does not
@@ -150,12 +153,22 @@ impl Devices {
         if names.len() > 1 || counts.is_some() {
             return self.split(&names, counts);
         }
-        if lower == "auto" {
+        let one = self.one(&lower)?;
+        // without one it is the CPU
+        if self.options.cpu_experts == 0 || one.about.is_none() {
+            return Ok(one);
+        }
+        let about = one.about.clone();
+        Ok(Device { about, ..self.joined(vec![one], None)? })
+    }
+
+    fn one(&self, word: &str) -> Result<Device, Error> {
+        if word == "auto" {
             return self.auto();
         }
-        match self.cpu(&lower)? {
+        match self.cpu(word)? {
             Some(cpu) => Ok(cpu),
-            None => self.gpu(&lower),
+            None => self.gpu(word),
         }
     }
 
@@ -173,12 +186,24 @@ impl Devices {
         if let Some(counts) = &counts {
             crate::split::well_formed(counts, names.len()).map_err(at(Place::Options))?;
         }
-        let opened = names.iter().map(|name| self.open(name)).collect::<Result<Vec<Device>, Error>>()?;
+        self.joined(names.iter().map(|name| self.one(name)).collect::<Result<Vec<Device>, Error>>()?, counts)
+    }
+
+    /// These as one, and the CPU for experts where that was asked for and some of them are adapters.
+    fn joined(&self, mut opened: Vec<Device>, counts: Option<Vec<usize>>) -> Result<Device, Error> {
+        let layers = self.options.cpu_experts;
+        let apart = layers > 0 && opened.iter().any(|d| d.about.is_some());
+        if apart {
+            opened.push(self.one("cpu")?);
+        }
         let share = Devices::share_of_memory(&opened);
         let (main_memory, software) = (opened.iter().all(|d| d.main_memory), opened.iter().any(|d| d.software));
         let instead = opened.iter().find_map(|d| d.instead.clone());
         let member = |d: Device| Member { memory: share.filter(|_| d.main_memory), device: d.inner };
-        let split = Split::new(opened.into_iter().map(member).collect(), counts).map_err(at(Place::Options))?;
+        let mut members: Vec<Member> = opened.into_iter().map(member).collect();
+        let experts = members.pop_if(|_| apart);
+        let split = Split::new(members, counts).map_err(at(Place::Options))?;
+        let split = experts.into_iter().fold(split, |split, member| split.with_experts(member, layers));
         Ok(Device { software, instead, ..Device::custom(Box::new(split), main_memory) })
     }
 

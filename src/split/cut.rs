@@ -27,16 +27,34 @@ pub struct Handed {
 /// What one device runs.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// its layers
+    /// its layers, or those whose experts it has
     pub layers: Range<usize>,
-    /// its commands in the whole plan
-    pub commands: Range<usize>,
     /// its own plan
     pub plan: Plan,
     /// by buffer of the whole plan, its own
     pub own: Vec<Option<BufId>>,
-    /// what it goes on from
+}
+
+/// Commands that follow each other, all of one part.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// whose they are
+    pub part: usize,
+    /// in the whole plan
+    pub commands: Range<usize>,
+    /// the first of them in the part's own plan
+    pub first: usize,
+    /// what they go on from
     pub handed: Vec<Handed>,
+}
+
+/// A plan for several devices.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// what each device has, in order; the experts that were asked for are the last
+    pub parts: Vec<Part>,
+    /// who runs what, in the order of the plan: of layers alone a turn for each part
+    pub turns: Vec<Turn>,
 }
 
 impl Layers {
@@ -67,27 +85,43 @@ impl Layers {
         self.starts.len()
     }
 
-    /// Bytes of weights and of the cache that come with each. What two of them bind counts for both.
-    pub fn loads(&self, plan: &Plan) -> Loads {
-        let bytes = |commands: &[Command]| -> u64 {
-            let bound: BTreeSet<BufId> = commands.iter().flat_map(|c| c.binds.iter().copied()).collect();
+    /// Bytes of weights and of the cache that come with each, without those of commands in `apart`. What two of them bind
+    /// counts for both.
+    pub fn loads(&self, plan: &Plan, apart: &[Range<usize>]) -> Loads {
+        let bytes = |range: Range<usize>| -> u64 {
+            let here = range.filter(|i| !apart.iter().any(|r| r.contains(i)));
+            let bound: BTreeSet<BufId> = here.flat_map(|i| plan.recording.commands[i].binds.iter().copied()).collect();
             let kept = bound.into_iter().map(|id| &plan.buffers[id]).filter(|b| b.role.is_loaded() || lasts(&b.role));
             kept.map(|b| b.words as u64 * 4).sum()
         };
-        let commands = &plan.recording.commands;
         let ends = self.starts[1..].iter().chain([&self.end]);
         Loads {
-            before: bytes(&commands[..self.starts[0]]),
-            layers: self.starts.iter().zip(ends).map(|(&a, &b)| bytes(&commands[a..b])).collect(),
-            after: bytes(&commands[self.end..]),
+            before: bytes(0..self.starts[0]),
+            layers: self.starts.iter().zip(ends).map(|(&a, &b)| bytes(a..b)).collect(),
+            after: bytes(self.end..plan.recording.commands.len()),
         }
     }
 
-    /// The parts of a plan, of so many layers each, which are all of them.
+    /// The commands of experts in each of the first `layers` that have some: from the order of their slots, which nobody else
+    /// reads, to the sum of what they give.
+    pub fn experts(&self, plan: &Plan, layers: usize) -> Vec<Range<usize>> {
+        let ends = self.starts.iter().skip(1).chain([&self.end]);
+        let of_layer = |(&start, &end): (&usize, &usize)| {
+            let theirs = |i: &usize| {
+                let args = &plan.recording.commands[*i].args;
+                matches!(args, Args::ExpertOrder(_) | Args::ExpertLinear(_) | Args::ExpertCombine(_))
+            };
+            Some((start..end).find(theirs)?..(start..end).rfind(theirs)? + 1)
+        };
+        self.starts.iter().zip(ends).filter_map(of_layer).take(layers).collect()
+    }
+
+    /// The parts of a plan: of so many layers each, which are all of them, and where there are `apart` these commands, which
+    /// lie within layers, as the last.
     ///
     /// Errors: two parts keep something in one buffer.
-    pub fn cut(&self, plan: &Plan, counts: &[usize]) -> Result<Vec<Part>, SplitError> {
-        let mut parts = Vec::with_capacity(counts.len());
+    pub fn cut(&self, plan: &Plan, counts: &[usize], apart: &[Range<usize>]) -> Result<Cut, SplitError> {
+        let mut layered = Vec::with_capacity(counts.len());
         let mut first = 0;
         for (i, n) in counts.iter().enumerate() {
             let layers = first..first + n;
@@ -95,8 +129,26 @@ impl Layers {
             let last = layers.end == self.count();
             let end = if last { plan.recording.commands.len() } else { self.starts[layers.end] };
             first = layers.end;
-            parts.push(part(plan, layers, start..end, last));
+            layered.push((layers, start..end));
         }
+        // whose each run of commands is
+        let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
+        for (p, (_, range)) in layered.iter().enumerate() {
+            let mut at = range.start;
+            for theirs in apart.iter().filter(|r| range.contains(&r.start)) {
+                runs.push((p, at..theirs.start));
+                runs.push((layered.len(), theirs.clone()));
+                at = theirs.end;
+            }
+            runs.push((p, at..range.end));
+        }
+        runs.retain(|(_, r)| !r.is_empty());
+        let layers = layered.iter().map(|(layers, _)| layers.clone());
+        let layer_of = |command: usize| self.starts.partition_point(|&start| start <= command);
+        let theirs = apart.first().map(|a| layer_of(a.start) - 1..layer_of(apart[apart.len() - 1].start));
+        let of = |p: usize| runs.iter().filter(move |(part, _)| *part == p).map(|(_, r)| r.clone());
+        let parts: Vec<Part> =
+            layers.chain(theirs).enumerate().map(|(p, layers)| part(plan, layers, of(p).collect())).collect();
         let mut kept = BTreeMap::new();
         for (i, p) in parts.iter().enumerate() {
             for (id, b) in plan.buffers.iter().enumerate().filter(|(id, b)| lasts(&b.role) && p.own[*id].is_some()) {
@@ -105,7 +157,15 @@ impl Layers {
                 }
             }
         }
-        Ok(parts)
+        let mut done = vec![0; parts.len()];
+        let turns = runs.into_iter().map(|(part, commands)| {
+            let first = done[part];
+            done[part] += commands.len();
+            let handed = if commands.start == 0 { Vec::new() } else { handed(plan, &commands) };
+            Turn { part, commands, first, handed }
+        });
+        let turns = turns.collect();
+        Ok(Cut { parts, turns })
     }
 }
 
@@ -114,16 +174,19 @@ fn lasts(role: &Role) -> bool {
     matches!(role, Role::Cache | Role::Recent | Role::State)
 }
 
-fn part(plan: &Plan, layers: Range<usize>, range: Range<usize>, last: bool) -> Part {
-    let commands = &plan.recording.commands[range.clone()];
+/// The commands of some runs, and the buffers they bind.
+fn part(plan: &Plan, layers: Range<usize>, runs: Vec<Range<usize>>) -> Part {
+    let commands: Vec<&Command> = runs.iter().flat_map(|r| &plan.recording.commands[r.clone()]).collect();
+    let last = runs.last().is_some_and(|r| r.end == plan.recording.commands.len());
     let given_back = [plan.logits, plan.selected].into_iter().flatten().filter(|_| last);
     let bound: BTreeSet<BufId> = commands.iter().flat_map(|c| c.binds.iter().copied()).chain(given_back).collect();
     let mut own = vec![None; plan.buffers.len()];
     bound.iter().enumerate().for_each(|(i, &id)| own[id] = Some(i));
     let mine = |id: BufId| own[id].expect("every buffer that is bound has a place");
-    let commands: Vec<Command> =
-        commands.iter().map(|c| Command { binds: c.binds.iter().map(|&id| mine(id)).collect(), ..c.clone() }).collect();
-    let handed = if range.start == 0 { Vec::new() } else { handed(plan, &range) };
+    let commands: Vec<Command> = commands
+        .into_iter()
+        .map(|c| Command { binds: c.binds.iter().map(|&id| mine(id)).collect(), ..c.clone() })
+        .collect();
     let plan = Plan {
         buffers: bound.iter().map(|&id| plan.buffers[id].clone()).collect(),
         recording: Recording { commands },
@@ -133,7 +196,7 @@ fn part(plan: &Plan, layers: Range<usize>, range: Range<usize>, last: bool) -> P
         selected: plan.selected.filter(|_| last).map(mine),
         ..*plan
     };
-    Part { layers, commands: range, plan, own, handed }
+    Part { layers, plan, own }
 }
 
 /// What commands of a range read before they have written it, in a step of any length: what those before them leave.
@@ -165,9 +228,31 @@ fn handed(plan: &Plan, range: &Range<usize>) -> Vec<Handed> {
         }
     }
     let written = |id: &BufId| commands[..range.start].iter().any(|c| c.outputs().contains(id));
+    live.into_iter().filter(written).map(|buffer| Handed { buffer, row: row(plan, buffer) }).collect()
+}
+
+/// Words of a token of a buffer in which those of the first token lie first, then those of the next; `None`: nothing says that
+/// they do. There may be fewer, never more.
+fn row(plan: &Plan, id: BufId) -> Option<usize> {
+    let commands = &plan.recording.commands;
+    let words = plan.buffers[id].words;
     let dim = commands.iter().find_map(|c| if let Args::Embed(p) = &c.args { Some(p.dim as usize) } else { None });
-    let row = |id: BufId| dim.filter(|dim| plan.buffers[id].words == plan.max_tokens * dim);
-    live.into_iter().filter(written).map(|buffer| Handed { buffer, row: row(buffer) }).collect()
+    // blocks of activations, and who is to work on each token
+    let by_token = |c: &Command| {
+        let of_rows = matches!(
+            c.args,
+            Args::ActQuantize(_)
+                | Args::NormQuantize(_)
+                | Args::SwigluQuantize(_)
+                | Args::AttentionQuantize(_)
+                | Args::RmsNorm(_)
+                | Args::Router(_)
+        );
+        of_rows && matches!(c.rows, Rows::Tokens | Rows::TokensUpTo(_) | Rows::TokensAbove(_))
+    };
+    let writers = || commands.iter().filter(|c| c.outputs().contains(&id));
+    let rows = dim.is_some_and(|dim| words == plan.max_tokens * dim) || writers().all(by_token);
+    (rows && words.is_multiple_of(plan.max_tokens)).then(|| words / plan.max_tokens)
 }
 
 /// Whether a command that writes a part of a buffer begins its life all the same, and others write the rest: what attention

@@ -1,17 +1,18 @@
 //! Several devices as one: each has layers of its own, and the hidden state goes from one to the next as words.
 //!
 //! [`Split`] is a [`Device`] that is given the plan of a whole model. It runs the commands of that plan and no other, each
-//! on the device that its layer was dealt to, so the words of every buffer are those that one device would write.
+//! on the device that its layer was dealt to, or its layer's experts, so the words of every buffer are those that one device
+//! would write.
 
 mod cut;
 mod deal;
 mod error;
 
-pub use cut::{Handed, Layers, Part};
+pub use cut::{Cut, Handed, Layers, Part, Turn};
 pub use deal::{Loads, well_formed};
 pub use error::SplitError;
 
-use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Role, Scattered, Stats, Step, WeightSource};
+use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Scattered, Stats, Step, WeightSource};
 use crate::stop::Stop;
 use anyhow::Context;
 use futures::FutureExt;
@@ -36,18 +37,38 @@ pub struct Member {
 pub struct Split {
     members: Vec<Member>,
     counts: Option<Vec<usize>>,
+    /// how many layers' experts the last member has, where it has experts and no layers
+    experts: Option<usize>,
     parts: Vec<Running>,
-    /// the part whose command was run last
-    current: usize,
+    turns: Vec<Handing>,
+    /// by buffer of the whole plan, the parts that have all its words as they were written last, one bit each
+    having: Vec<u64>,
     rows: Vec<f32>,
+    /// what a step taken by turns has selected, until it is collected
+    selected: Option<Vec<u32>>,
+    /// steps taken by turns since it was asked
+    steps: u64,
 }
 
 /// A part of the plan that a member has loaded, and what it is given in a step.
 struct Running {
     part: Part,
     step: Step,
-    /// by what is handed to it, the words
+    /// by buffer of its own plan, that of the whole plan
+    whole: Vec<BufId>,
+}
+
+/// A turn, and by what is handed over before it the words.
+struct Handing {
+    turn: Turn,
     words: Vec<Vec<u32>>,
+}
+
+impl Handing {
+    /// Its commands in its part's own plan.
+    fn own(&self) -> Range<usize> {
+        self.turn.first..self.turn.first + self.turn.commands.len()
+    }
 }
 
 /// What is wanted of the last device.
@@ -59,31 +80,51 @@ enum Give<'a> {
 impl Split {
     /// Over these devices in order; `counts`: layers of each, or by memory.
     ///
-    /// Errors: not a count for each device, or a count of 0.
+    /// Errors: not a count for each device, a count of 0.
     pub fn new(members: Vec<Member>, counts: Option<Vec<usize>>) -> Result<Split, SplitError> {
         if let Some(counts) = &counts {
             well_formed(counts, members.len())?;
         }
-        Ok(Split { members, counts, parts: Vec::new(), current: 0, rows: Vec::new() })
+        let (parts, turns, having, rows) = Default::default();
+        Ok(Split { members, counts, experts: None, parts, turns, having, rows, selected: None, steps: 0 })
     }
 
-    /// What each device has of the loaded plan, in order; nothing before one is loaded.
+    /// The same, with the experts of the first `layers` that have some on another device, whose memory holds them: they are
+    /// most of such a model, and a token needs few of them.
+    pub fn with_experts(mut self, member: Member, layers: usize) -> Split {
+        self.members.push(member);
+        self.experts = Some(layers);
+        self
+    }
+
+    /// What each device has of the loaded plan, in order; nothing before one is loaded. A device without layers and experts,
+    /// as of a model that has no experts, has no part.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().map(|r| &r.part)
     }
 
-    fn deal(&self, plan: &Plan) -> Result<Vec<Part>, SplitError> {
+    /// Who runs what of the loaded plan, in its order.
+    pub fn turns(&self) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().map(|h| &h.turn)
+    }
+
+    fn deal(&self, plan: &Plan) -> Result<Cut, SplitError> {
+        if self.members.len() > u64::BITS as usize {
+            return Err(SplitError::Plan(format!("{} devices are more than {}", self.members.len(), u64::BITS)));
+        }
         let layers = Layers::of(plan)?;
+        let apart = self.experts.map_or_else(Vec::new, |n| layers.experts(plan, n));
+        let layered = &self.members[..self.members.len() - usize::from(self.experts.is_some())];
         let counts = match &self.counts {
-            Some(counts) => deal::asked(counts, self.members.len(), layers.count())?,
+            Some(counts) => deal::asked(counts, layered.len(), layers.count())?,
             None => {
-                let memory: Vec<Option<u64>> = self.members.iter().map(|m| m.memory).collect();
-                deal::by_memory(&layers.loads(plan), &memory)?
+                let memory: Vec<Option<u64>> = layered.iter().map(|m| m.memory).collect();
+                deal::by_memory(&layers.loads(plan, &apart), &memory)?
             }
         };
-        let parts = layers.cut(plan, &counts)?;
-        self.check_memory(&parts)?;
-        Ok(parts)
+        let cut = layers.cut(plan, &counts, &apart)?;
+        self.check_memory(&cut.parts)?;
+        Ok(cut)
     }
 
     /// Before anything is allocated.
@@ -101,15 +142,31 @@ impl Split {
 
     async fn load_parts(&mut self, plan: Plan, weights: &mut dyn WeightSource) -> anyhow::Result<()> {
         self.parts.clear();
-        self.current = 0;
-        for (i, part) in self.deal(&plan)?.into_iter().enumerate() {
+        self.turns.clear();
+        let cut = self.deal(&plan)?;
+        let layered = self.members.len() - usize::from(self.experts.is_some());
+        if self.experts.is_some() && cut.parts.len() == layered {
+            log::warn!("the model has no experts: {} does nothing", self.members[layered].device.info().name);
+        }
+        for (i, part) in cut.parts.into_iter().enumerate() {
             let device = &mut self.members[i].device;
             device.load(part.plan.clone(), &mut *weights).await?;
-            log::info!("layers {} to {} on {}", part.layers.start, part.layers.end - 1, device.info().name);
-            let words = vec![Vec::new(); part.handed.len()];
-            self.parts.push(Running { part, step: Step::default(), words });
+            let what = if i < layered { "" } else { "experts of " };
+            let (first, last) = (part.layers.start, part.layers.end - 1);
+            log::info!("{what}layers {first} to {last} on {}", device.info().name);
+            let whole = (0..part.own.len()).filter(|&id| part.own[id].is_some()).collect();
+            self.parts.push(Running { part, step: Step::default(), whole });
         }
+        let handing = |turn: Turn| Handing { words: vec![Vec::new(); turn.handed.len()], turn };
+        self.turns = cut.turns.into_iter().map(handing).collect();
+        // nothing is in any of them
+        self.having = vec![u64::MAX; plan.buffers.len()];
         Ok(())
+    }
+
+    /// Whether some part has more turns than one: the others wait then.
+    fn takes_turns(&self) -> bool {
+        self.turns.len() > self.parts.len()
     }
 
     /// The tokens of a piece of a step. Those of one sequence in order may be cut anywhere.
@@ -118,7 +175,7 @@ impl Split {
         let even = step.inputs.iter().all(|(_, words)| words.len().is_multiple_of(step.n_tokens.max(1)));
         // a recurrent layer's words are of the whole step
         let recurrent = self.parts().any(|p| p.plan.strands.is_some());
-        if !overlap || step.scattered.is_some() || recurrent || !even {
+        if !overlap || step.scattered.is_some() || recurrent || !even || self.takes_turns() {
             return step.n_tokens.max(1);
         }
         let piece = step.n_tokens.div_ceil(PIECES * self.members.len()).next_multiple_of(PIECE);
@@ -130,8 +187,11 @@ impl Split {
     /// Runs a step piece by piece. In each round every device has a piece of its own, the one after that of the device that
     /// comes after it; those that return before they are done begin first.
     async fn pass(&mut self, step: &Step, mut give: Give<'_>) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.parts.is_empty(), "no plan is loaded");
+        if self.takes_turns() {
+            return self.take_turns(step, give).await;
+        }
         let (n, parts) = (self.piece(step), self.parts.len());
-        anyhow::ensure!(parts > 0, "no plan is loaded");
         let pieces = step.n_tokens.div_ceil(n).max(1);
         if let Give::Rows(rows) = &mut give {
             rows.clear();
@@ -149,17 +209,26 @@ impl Split {
                         continue;
                     }
                     self.parts[p].prepare(step, tokens, last);
-                    self.hand_over(p).await?;
+                    for i in 0..self.turns[p].turn.handed.len() {
+                        self.hand_over(p, i).await?;
+                    }
                     self.run_part(p, waits, &mut give, pieces > 1).await?;
+                    self.written(p, self.turns[p].own());
                 }
             }
             for p in 0..parts - 1 {
-                if at(p).is_some() {
-                    self.take_from(p + 1).await?;
+                if at(p).is_none() {
+                    continue;
+                }
+                for i in 0..self.turns[p + 1].turn.handed.len() {
+                    // who is at another piece has written it since
+                    let buffer = self.turns[p + 1].turn.handed[i].buffer;
+                    let mut before = (0..=p).rev();
+                    let found = before.find_map(|q| Some((q, self.parts[q].part.own[buffer]?)));
+                    self.take(p + 1, i, found.context("what a part goes on from has been written before it")?).await?;
                 }
             }
         }
-        self.current = parts - 1;
         Ok(())
     }
 
@@ -178,79 +247,119 @@ impl Split {
         }
     }
 
-    /// Reads back what a part goes on from, from the parts before it.
-    async fn take_from(&mut self, p: usize) -> anyhow::Result<()> {
-        for i in 0..self.parts[p].part.handed.len() {
-            let handed = self.parts[p].part.handed[i];
-            let before = self.parts[..p].iter().enumerate().rev();
-            let found = before.filter_map(|(q, r)| Some((q, r.part.own[handed.buffer]?))).next();
-            let (q, own) = found.context("what a part goes on from has been written before it")?;
-            let words = match handed.row {
-                Some(row) => row * self.parts[q].step.n_tokens,
-                None => self.parts[q].part.plan.buffers[own].words,
-            };
-            self.parts[p].words[i] = self.members[q].device.read_part(own, 0..words).await?;
+    /// Runs a step turn by turn, all of its tokens at once.
+    async fn take_turns(&mut self, step: &Step, mut give: Give<'_>) -> anyhow::Result<()> {
+        self.begin_parts(step).await?;
+        self.steps += 1;
+        for t in 0..self.turns.len() {
+            let p = self.turns[t].turn.part;
+            for i in 0..self.turns[t].turn.handed.len() {
+                let handed = self.turns[t].turn.handed[i];
+                if !self.has(p, handed.buffer) {
+                    self.take(t, i, self.holder(handed.buffer)?).await?;
+                    self.hand_over(t, i).await?;
+                }
+            }
+            let range = self.turns[t].own();
+            self.members[p].device.run_range(range.clone()).await?;
+            self.written(p, range);
         }
-        Ok(())
-    }
-
-    /// Writes what was read back for a part.
-    async fn hand_over(&mut self, p: usize) -> anyhow::Result<()> {
-        let Running { part, words, .. } = &self.parts[p];
-        for (handed, words) in part.handed.iter().zip(words) {
-            let own = part.own[handed.buffer].context("a part has what it goes on from")?;
-            self.members[p].device.write_part(own, 0, words).await?;
-        }
-        Ok(())
-    }
-
-    async fn begin_parts(&mut self, step: &Step) -> anyhow::Result<()> {
-        let last = self.parts.len().saturating_sub(1);
-        for (p, running) in self.parts.iter_mut().enumerate() {
-            running.prepare(step, 0..step.n_tokens, p == last);
-            self.members[p].device.begin(&running.step).await?;
-        }
-        self.current = 0;
-        Ok(())
-    }
-
-    async fn run_command(&mut self, command: usize) -> anyhow::Result<()> {
-        let p = self.parts.iter().position(|r| r.part.commands.contains(&command)).context("no such command")?;
-        let start = self.parts[p].part.commands.start;
-        if command == start {
-            self.take_all(p).await?;
-        }
-        self.current = p;
-        self.members[p].device.run_one(command - start).await
-    }
-
-    /// Gives a part what the others have left in the buffers that it shares with them, to the last word: whoever runs
-    /// commands one by one compares also those that no command of the step has written.
-    async fn take_all(&mut self, p: usize) -> anyhow::Result<()> {
-        let n = self.parts.len();
-        let others: Vec<usize> = (1..n).map(|back| (p + n - back) % n).collect();
-        for id in 0..self.parts[p].part.own.len() {
-            let Some(own) = self.parts[p].part.own[id] else { continue };
-            let scratch = self.parts[p].part.plan.buffers[own].role == Role::Scratch;
-            let from = others.iter().find_map(|&q| Some((q, self.parts[q].part.own[id]?)));
-            if let (true, Some((q, theirs))) = (scratch, from) {
-                let words = self.members[q].device.read(theirs).await?;
-                self.members[p].device.write(own, &words).await?;
+        let last = self.last();
+        let (plan, device) = (&self.parts[last].part.plan, &mut self.members[last].device);
+        match &mut give {
+            Give::Rows(rows) => {
+                rows.clear();
+                if let (Some(logits), true) = (plan.logits, step.n_out > 0) {
+                    let words = device.read_part(logits, 0..step.n_out * plan.width).await?;
+                    rows.extend(words.into_iter().map(f32::from_bits));
+                }
+            }
+            Give::Selection => {
+                let selected = plan.selected.context("the plan does not select")?;
+                self.selected = Some(device.read_part(selected, 0..step.select * Best::WORDS).await?);
             }
         }
         Ok(())
     }
 
-    /// Where the words of a buffer are: on the device that ran last, if it has it, else on the last that has it.
+    /// The part whose commands are the last.
+    fn last(&self) -> usize {
+        self.turns.last().map_or(0, |h| h.turn.part)
+    }
+
+    /// Whether a part has all words of a buffer as they were written last.
+    fn has(&self, p: usize, buffer: BufId) -> bool {
+        self.having[buffer] & (1 << p) != 0
+    }
+
+    /// Notes what commands of a part's own plan have written in the step that was prepared for it: nobody else has that.
+    fn written(&mut self, p: usize, own: Range<usize>) {
+        let Running { part, step, whole } = &self.parts[p];
+        let active = part.plan.recording.commands[own].iter().filter(|c| c.args_for(step).is_some());
+        for &output in active.flat_map(|c| c.outputs()) {
+            self.having[whole[output]] = 1 << p;
+        }
+    }
+
+    /// Reads back what a turn goes on from, of the tokens that there are, from part `q`, whose buffer is `own`.
+    async fn take(&mut self, t: usize, i: usize, (q, own): (usize, BufId)) -> anyhow::Result<()> {
+        let handed = self.turns[t].turn.handed[i];
+        let words = match handed.row {
+            Some(row) => row * self.parts[q].step.n_tokens,
+            None => self.parts[q].part.plan.buffers[own].words,
+        };
+        self.turns[t].words[i] = self.members[q].device.read_part(own, 0..words).await?;
+        Ok(())
+    }
+
+    /// Writes what was read back for a turn.
+    async fn hand_over(&mut self, t: usize, i: usize) -> anyhow::Result<()> {
+        let Handing { turn, words } = &self.turns[t];
+        let own = self.parts[turn.part].part.own[turn.handed[i].buffer].context("a part has what it goes on from")?;
+        self.members[turn.part].device.write_part(own, 0, &words[i]).await
+    }
+
+    async fn begin_parts(&mut self, step: &Step) -> anyhow::Result<()> {
+        let last = self.last();
+        for (p, running) in self.parts.iter_mut().enumerate() {
+            running.prepare(step, 0..step.n_tokens, p == last);
+            self.members[p].device.begin(&running.step).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command where it belongs, which is first given what others have written of all that it binds, to the last word:
+    /// whoever runs commands one by one compares also those that no command of the step has written.
+    async fn run_command(&mut self, command: usize) -> anyhow::Result<()> {
+        let turn = self.turns().find(|t| t.commands.contains(&command)).context("no such command")?;
+        let (p, own) = (turn.part, turn.first + command - turn.commands.start);
+        for i in 0..self.parts[p].part.plan.recording.commands[own].binds.len() {
+            let mine = self.parts[p].part.plan.recording.commands[own].binds[i];
+            let id = self.parts[p].whole[mine];
+            if !self.has(p, id) {
+                let (q, theirs) = self.holder(id)?;
+                let words = self.members[q].device.read(theirs).await?;
+                self.members[p].device.write(mine, &words).await?;
+                self.having[id] |= 1 << p;
+            }
+        }
+        self.members[p].device.run_one(own).await?;
+        self.written(p, own..own + 1);
+        Ok(())
+    }
+
+    /// A part that has all words of a buffer, and what it calls it.
     fn holder(&self, buffer: BufId) -> anyhow::Result<(usize, BufId)> {
-        let all = (0..self.parts.len()).rev();
-        let mut having = [self.current].into_iter().chain(all).filter(|p| *p < self.parts.len());
+        let mut having = (0..self.parts.len()).rev().filter(|&p| self.has(p, buffer));
         let found = having.find_map(|p| Some((p, self.parts[p].part.own[buffer]?)));
         found.with_context(|| format!("buffer {buffer} is on no device"))
     }
 
     async fn write_all(&mut self, buffer: BufId, first: usize, words: &[u32]) -> anyhow::Result<()> {
-        self.holder(buffer)?;
+        let (p, own) = self.holder(buffer)?;
+        if words.len() == self.parts[p].part.plan.buffers[own].words {
+            self.having[buffer] = u64::MAX;
+        }
         for (m, running) in self.members.iter_mut().zip(&self.parts) {
             if let Some(own) = running.part.own[buffer] {
                 m.device.write_part(own, first, words).await?;
@@ -307,8 +416,10 @@ fn copy_places(to: &mut Option<Scattered>, from: Option<&Scattered>) {
 impl Device for Split {
     fn info(&self) -> DeviceInfo {
         let all = || self.members.iter().map(|m| m.device.info());
+        let mut names: Vec<String> = all().map(|i| i.name).collect();
+        let experts = names.pop_if(|_| self.experts.is_some()).map(|name| format!(", experts on {name}"));
         DeviceInfo {
-            name: all().map(|i| i.name).collect::<Vec<_>>().join(" + "),
+            name: names.join(" + ") + &experts.unwrap_or_default(),
             max_binding_words: all().map(|i| i.max_binding_words).min().unwrap_or(usize::MAX / 8),
         }
     }
@@ -340,7 +451,7 @@ impl Device for Split {
 
     fn ahead(&self) -> usize {
         // the id that a second step would begin with is on the last device, and the embedding on the first
-        let last = if self.parts.is_empty() { None } else { self.members.last() };
+        let last = if self.parts.is_empty() { None } else { self.members.get(self.last()) };
         last.map_or(0, |m| m.device.ahead().min(1))
     }
 
@@ -349,7 +460,13 @@ impl Device for Split {
     }
 
     fn collect<'a>(&'a mut self, best: &'a mut Vec<Best>) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        match self.members.last_mut() {
+        let last = self.last();
+        if let Some(words) = self.selected.take() {
+            best.clear();
+            best.extend(Best::read(&words));
+            return futures::future::ready(Ok(())).boxed_local();
+        }
+        match self.members.get_mut(last) {
             Some(m) => m.device.collect(best),
             None => futures::future::ready(Err(anyhow::anyhow!("no step is under way"))).boxed_local(),
         }
@@ -382,10 +499,10 @@ impl Device for Split {
     fn take_stats(&mut self) -> Stats {
         let all: Vec<Stats> = self.members.iter_mut().map(|m| m.device.take_stats()).collect();
         Stats {
-            steps: all.last().map_or(0, |s| s.steps),
+            steps: all.get(self.last()).map_or(0, |s| s.steps) + std::mem::take(&mut self.steps),
             commands: all.iter().map(|s| s.commands).sum(),
             read_back: all.iter().map(|s| s.read_back).sum(),
-            encoded_ahead: all.last().map_or(0, |s| s.encoded_ahead),
+            encoded_ahead: all.get(self.last()).map_or(0, |s| s.encoded_ahead),
             host: all.iter().map(|s| s.host).sum(),
         }
     }

@@ -103,3 +103,20 @@ fn a_split_that_cannot_be_is_one_line() {
         assert!(err.contains(words), "{bad}: {err}");
     }
 }
+
+#[test]
+fn experts_on_the_cpu_are_asked_for_by_flags() {
+    // where all of a model is on the CPU its experts are there anyway
+    let run = |more: &[&str]| json(&[&["run", "-p", "Once", "-n", "5", "-d", "cpu", "--json"], more].concat());
+    let one = run(&[]);
+    for more in [&["--cpu-moe"][..], &["-cmoe"], &["--n-cpu-moe", "3"], &["-ncmoe", "3"]] {
+        let got = run(more);
+        assert_eq!((&got["ids"], &got["device"]), (&one["ids"], &one["device"]), "{more:?}");
+    }
+    let said = |args: &[&str]| isobit(&[&["run", "-p", "Once", "-n", "1"], args].concat());
+    for args in [&["--cpu-moe", "--n-cpu-moe", "3"][..], &["--n-cpu-moe", "all"], &["--n-cpu-moe"]] {
+        let o = said(args);
+        let err = String::from_utf8_lossy(&o.stderr);
+        assert!(!o.status.success() && err.contains("--n-cpu-moe"), "{args:?}: {err}");
+    }
+}

@@ -104,7 +104,8 @@ fn cut_everywhere(args: &str, cache: CacheType, pairs: &[&dyn Fn() -> Vec<Box<dy
             assert!(got == want, "{args}: {n} layers of {} on the first of {name}", read.1.layers);
             let parts: Vec<_> = both.parts().collect();
             assert_eq!((parts[0].layers.clone(), parts[1].layers.clone()), (0..n, n..read.1.layers));
-            let [x] = parts[1].handed[..] else { panic!("{args}: {:?} go to the second", parts[1].handed) };
+            let turns: Vec<_> = both.turns().collect();
+            let [x] = turns[1].handed[..] else { panic!("{args}: {:?} go to the second", turns[1].handed) };
             assert_eq!(x.row, Some(read.1.dim), "the hidden state by rows");
         }
         println!("{args}: {} cuts of {}", read.1.layers - 1, split(devices(), &[1, 1]).info().name);
@@ -156,16 +157,146 @@ fn of_every_architecture_the_hidden_state_alone_is_handed_over() {
             let o = SessionOptions { fuse, ..options(cache, 48) };
             let mut two = split(vec![best(), portable()], &[1, read.1.layers - 1]);
             assert!(logits(&mut two, &read, o) == logits(best().as_mut(), &read, o), "{args}");
-            let handed = &two.parts().nth(1).expect("two parts").handed;
+            let handed = &two.turns().nth(1).expect("two turns").handed;
             let [x] = handed[..] else { panic!("{args}, {fuse:?}: {handed:?} are handed over") };
             assert_eq!(x.row, Some(read.1.dim), "{args}");
         }
     }
 }
 
+/// Mixtures of every kind: with one that all tokens meet, dense first layers, biases, convolutions and delta nets between.
+const MIXTURES: [&str; 6] = [
+    QWEN3MOE,
+    "--preset tiny --arch qwen2moe --layers 3 --experts 6 --used 3 --expert-ffn 96 --shared 160",
+    "--preset tiny --arch glm4moe --layers 4 --experts 6 --used 2 --expert-ffn 96 --shared 96 --dense 1 --type q8_0",
+    "--preset tiny --arch gpt-oss --layers 4 --window 20 --experts 6 --used 3 --expert-ffn 96",
+    "--preset tiny --arch lfm2moe --layers 4 --experts 6 --used 2 --expert-ffn 40 --dense 1 --type f16",
+    "--preset tiny --arch qwen35moe --layers 4 --head-dim 32 --experts 6 --used 3 --expert-ffn 40 --shared 72",
+];
+
+/// Layers of these devices, and the experts of the first `layers` on another.
+fn apart(devices: Vec<Box<dyn Runs>>, counts: &[usize], experts: Box<dyn Runs>, layers: usize) -> Split {
+    split(devices, counts).with_experts(Member { device: experts, memory: None }, layers)
+}
+
+/// Layers of a model that have experts, by its tensors.
+fn with_experts(c: &Container) -> usize {
+    c.tensors.iter().filter(|t| t.name.contains("ffn_down_exps")).count()
+}
+
+/// The names of weights in a plan that are of experts.
+fn experts_in(plan: &Plan) -> Vec<&str> {
+    let names = plan.buffers.iter().filter(|b| matches!(b.role, Role::Weight(_))).map(|b| b.name.as_str());
+    names.filter(|name| name.contains("_exps")).collect()
+}
+
+#[test]
+fn experts_on_another_device_change_nothing() {
+    for args in MIXTURES {
+        let (_dir, path) = model(args);
+        let (read, layers) = (open(&path), with_experts(&open(&path).0));
+        for (fuse, cache, n) in [(Fuse::On, CacheType::F16, usize::MAX), (Fuse::Off, CacheType::Q8_0, 1)] {
+            let o = SessionOptions { fuse, ..options(cache, 48) };
+            let want = logits(best().as_mut(), &read, o);
+            let mut two = apart(vec![best()], &[read.1.layers], portable(), n);
+            assert!(logits(&mut two, &read, o) == want, "{args}, {fuse:?}");
+            let parts: Vec<_> = two.parts().collect();
+            let (on, off) = (experts_in(&parts[1].plan), experts_in(&parts[0].plan));
+            let has = |names: &[&str]| names.iter().filter(|name| name.contains("ffn_down_exps")).count();
+            assert_eq!((has(&on), has(&off)), (n.min(layers), layers - n.min(layers)), "{args}: {on:?}, {off:?}");
+            assert!(parts[1].plan.buffers.iter().all(|b| !matches!(b.role, Role::Cache | Role::State)), "{args}");
+            assert_eq!(two.turns().count(), 2 * n.min(layers) + 1, "{args}");
+            // what goes over is of the tokens that there are
+            for h in two.turns().flat_map(|t| &t.handed) {
+                assert!(h.row.is_some(), "{args}: all of buffer {} is handed over", h.buffer);
+            }
+        }
+        println!("{args}: {layers} layers with experts");
+    }
+}
+
+#[test]
+fn experts_of_several_devices_and_of_many_sequences_change_nothing() {
+    let (_dir, path) = model(QWEN3MOE);
+    let (read, o) = (open(&path), options(CacheType::F16, 48));
+    let want = logits(best().as_mut(), &read, o);
+    for (counts, n) in [([1, 3], usize::MAX), ([3, 1], 2), ([2, 2], 3)] {
+        let mut three = apart(vec![best(), portable()], &counts, scalar(), n);
+        assert!(logits(&mut three, &read, o) == want, "{counts:?}, {n}");
+    }
+    // of a model without any, the device has nothing to do
+    let (_dir, path) = model(QWEN2);
+    let read = open(&path);
+    let mut none = apart(vec![best()], &[read.1.layers], portable(), usize::MAX);
+    assert!(logits(&mut none, &read, o) == logits(best().as_mut(), &read, o));
+    assert_eq!(none.parts().count(), 1);
+}
+
+#[test]
+fn a_wrong_word_of_experts_is_seen_and_verify_compares_each_command() {
+    let (_dir, path) = model(QWEN3MOE);
+    let (read, o) = (open(&path), options(CacheType::F16, 48));
+    let want = logits(best().as_mut(), &read, o);
+    let with = |fault| {
+        let experts = Told { fault, ..Told::new(portable()) };
+        logits(&mut apart(vec![best()], &[4], Box::new(experts), usize::MAX), &read, o)
+    };
+    assert!(with(None) == want);
+    for n in [0, 5, 21] {
+        assert!(with(Some(n)) != want, "the signs of hand-over {n}");
+    }
+    let file = Model::open(&path).unwrap_or_else(|e| panic!("{e}"));
+    let plain = || Device::custom(portable(), true);
+    let experts = || Device::custom(Box::new(apart(vec![best()], &[4], portable(), 3)), true);
+    let session = FrontOptions { context: 128, ..FrontOptions::default() };
+    let alone = file.verify(vec![plain(), Device::custom(best(), true)], session.clone(), 40, 3).unwrap();
+    let two = file.verify(vec![plain(), experts()], session, 40, 3).unwrap();
+    assert!(two.ok(), "{:?}", two.first);
+    assert_eq!((alone.words, alone.commands, alone.digest), (two.words, two.commands, two.digest));
+}
+
 #[cfg(feature = "gpu")]
 mod gpu {
     use super::*;
+
+    #[test]
+    fn experts_on_the_cpu_and_the_rest_on_an_adapter_change_nothing() {
+        for backend in ["Vulkan", "Gl"] {
+            if adapter(backend).is_none() {
+                continue;
+            }
+            for args in [MIXTURES[0], MIXTURES[3], MIXTURES[5]] {
+                let (_dir, path) = model(args);
+                let (read, o) = (open(&path), options(CacheType::F16, 48));
+                let rest = adapter(backend).expect("it was there");
+                let mut two = apart(vec![rest], &[read.1.layers], best(), usize::MAX);
+                assert!(logits(&mut two, &read, o) == logits(best().as_mut(), &read, o), "{args}, {backend}");
+            }
+        }
+    }
+
+    #[test]
+    fn devices_keep_experts_in_main_memory_where_asked() {
+        if adapter("Vulkan").is_none() {
+            return;
+        }
+        let (_dir, path) = model(QWEN3MOE);
+        let file = Model::open(&path).unwrap_or_else(|e| panic!("{e}"));
+        let of = |word: &str, cpu_experts| {
+            let devices = Devices::new(DeviceOptions { threads: 2, cpu_experts, ..DeviceOptions::default() });
+            let device = devices.open(word).unwrap_or_else(|e| panic!("{e}"));
+            let adapter = device.adapter().is_some();
+            let mut s = file.session(device, FrontOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+            let r = Request { max_tokens: 9, ignore_end: true, ..Request::new("a dragon") };
+            (s.device().to_string(), adapter, ids(&mut s, &r))
+        };
+        let (one, two) = (of("cpu", usize::MAX), of("vulkan", 3));
+        assert!(!one.0.contains("experts") && !one.1, "{}: all of it is on the CPU anyway", one.0);
+        assert!(two.0.contains("[Vulkan], experts on CPU (") && two.1, "{}", two.0);
+        let three = of("vulkan+cpu@3+1", 2);
+        assert!(three.0.contains("[Vulkan] + CPU (") && three.0.contains(", experts on CPU ("), "{}", three.0);
+        assert!(one.2 == two.2 && one.2 == three.2);
+    }
 
     /// Adapters by how their name ends, each opened anew.
     fn adapter(backend: &str) -> Option<Box<dyn Runs>> {
@@ -216,7 +347,7 @@ fn three_devices_give_what_one_gives() {
     let small = PlanOptions { max_binding_words: 1 << 14, ..o.plan };
     let mut paged = split(vec![best(), scalar()], &[3, 4]);
     assert!(logits(&mut paged, &read, SessionOptions { plan: small, ..o }) == want);
-    assert_eq!(paged.parts().nth(1).expect("two parts").handed.len(), 1, "pages hand nothing over besides");
+    assert_eq!(paged.turns().nth(1).expect("two turns").handed.len(), 1, "pages hand nothing over besides");
 }
 
 /// Bytes by tensor and part of it of all that a plan loads, and bytes of its cache.
