@@ -1,6 +1,6 @@
 //! The vector operations with AVX2 and F16C: eight rows to a register.
 
-use super::lanes::{AHEAD, Lanes, Word};
+use super::lanes::{AHEAD, Bytes, Lanes, Word};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::asm;
@@ -219,5 +219,26 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
     fn store(self, a: __m256, to: &mut [f32; ROW_BLOCK], part: usize) {
         let to = &mut to[part * 8..part * 8 + 8];
         intrinsics!(_mm256_storeu_ps(to.as_mut_ptr(), a))
+    }
+}
+
+impl<const NEAR: bool> Bytes for Avx2<NEAR> {
+    #[inline(always)]
+    fn values(self, (magnitudes, signs): (__m256i, __m256i)) -> __m256i {
+        intrinsics!(_mm256_sign_epi8(magnitudes, signs))
+    }
+    #[inline(always)]
+    fn dot_above(self, acc: __m256i, a: u32, w: __m256i) -> __m256i {
+        let zero = intrinsics!(_mm256_setzero_si256());
+        self.join(acc, self.pairs(zero, intrinsics!(_mm256_set1_epi32(a as i32)), w))
+    }
+    const HALVES: bool = true;
+    #[inline(always)]
+    fn pairs(self, halves: __m256i, u: __m256i, s: __m256i) -> __m256i {
+        intrinsics!(_mm256_add_epi16(halves, _mm256_maddubs_epi16(u, s)))
+    }
+    #[inline(always)]
+    fn join(self, acc: __m256i, halves: __m256i) -> __m256i {
+        intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(halves, _mm256_set1_epi16(1))))
     }
 }

@@ -363,6 +363,15 @@ impl<const NEAR: bool> Bytes for Avx512<NEAR> {
     fn dot_above(self, acc: __m512i, a: u32, w: __m512i) -> __m512i {
         intrinsics!(_mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), w))
     }
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn pairs(self, halves: __m512i, u: __m512i, s: __m512i) -> __m512i {
+        intrinsics!(_mm512_add_epi16(halves, _mm512_maddubs_epi16(u, s)))
+    }
+    #[inline(always)]
+    fn join(self, acc: __m512i, halves: __m512i) -> __m512i {
+        intrinsics!(_mm512_add_epi32(acc, _mm512_madd_epi16(halves, _mm512_set1_epi16(1))))
+    }
 }
 
 impl<const NEAR: bool> Amax for Avx512<NEAR> {

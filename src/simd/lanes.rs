@@ -206,8 +206,15 @@ fn raised<V: Lanes>(v: V, bytes: V::I, by: u8) -> V::I {
 pub(super) trait Bytes: Lanes {
     /// The signed bytes that were made ready for [`Lanes::dot_signed`].
     fn values(self, s: Self::S) -> Self::I;
-    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`.
+    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`. Where [`Bytes::HALVES`], two of them have to
+    /// fit a half.
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
+    /// Whether a dot of four bytes takes several instructions, so that sums in halves save some of them.
+    const HALVES: bool;
+    /// Halves, and in each besides the two products of unsigned bytes of `u` and signed ones of `s`; all have to fit.
+    fn pairs(self, halves: Self::I, u: Self::I, s: Self::I) -> Self::I;
+    /// acc + both halves of a lane.
+    fn join(self, acc: Self::I, halves: Self::I) -> Self::I;
 }
 
 /// How a level finds the greatest magnitude of a group.

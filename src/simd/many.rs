@@ -1,12 +1,14 @@
-//! Matrices with quantised weights that meet many tokens at once, at the level that has panels (`kernels::panel`): what is
-//! laid out for whom, and how the work is dealt. Must not know a weight format.
+//! Matrices with quantised weights that meet many tokens at once, at the levels of x86-64 (`kernels::panel`): what is laid
+//! out for whom, and how the work is dealt. Must not know a weight format.
 
 use super::amx::Tiles;
+use super::avx2::Avx2;
 use super::avx512::Avx512;
+use super::avxvnni::AvxVnni;
 use super::kernels::ActBlock;
-use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block};
+use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block, run};
 use super::kernels::tiles::{self, Laid, Segment, Total};
-use super::lanes::{AHEAD, Word};
+use super::lanes::{AHEAD, Bytes, Word};
 use super::{Level, Out, team};
 use std::cell::Cell;
 use std::ops::Range;
@@ -35,6 +37,8 @@ const ROWS: usize = 8;
 
 /// A matrix and its activations of one digit.
 pub(super) struct Job<'a> {
+    /// one of x86-64
+    pub(super) level: Level,
     pub(super) w: &'a [Word],
     /// `[token][group]`
     pub(super) act: &'a [ActBlock],
@@ -61,11 +65,20 @@ thread_local! {
 }
 
 impl Job<'_> {
-    /// Every row by every token, on the current team.
+    /// Whether the level is quicker so with a type.
+    pub(super) fn takes<F: Panelled>(&self) -> bool {
+        match self.level {
+            Level::Avx2 => const { run::<F>() > 1 },
+            Level::AvxVnni | Level::Avx512 | Level::Amx => true,
+            _ => false,
+        }
+    }
+
+    /// Every row by every token, on the current team, of a type that is taken.
     ///
     /// # Safety
     ///
-    /// This CPU has AVX-512 F, BW, VL, DQ and VNNI. All rows of all tokens lie within what `out` writes, tokens not
+    /// This CPU has the level. All rows of all tokens lie within what `out` writes, tokens not
     /// overlapping, and nobody else accesses them.
     pub(super) unsafe fn run<F: Panelled>(&self, out: &Out) {
         let (tiles, tile_words) = (self.n_tokens.div_ceil(TILE), self.groups * LAID);
@@ -74,14 +87,25 @@ impl Job<'_> {
                 team::chunks_mut(laid, tile_words, 1, |first, laid| {
                     let act = &self.act[first * TILE * self.groups..];
                     // SAFETY: the caller's promise.
-                    unsafe { lay_avx512::<F>(act, self.groups, laid) }
+                    unsafe {
+                        match self.level {
+                            Level::Avx2 | Level::AvxVnni => lay_avx2::<F>(act, self.groups, laid),
+                            _ => lay_avx512::<F>(act, self.groups, laid),
+                        }
+                    }
                 });
                 let near = NEAR / (tile_words * size_of::<[u32; TILE]>());
                 self.deal((tiles, near.clamp(1, MOST / TILE)), |rows, tiles| {
                     let act = &laid[tiles.start * tile_words..tiles.end * tile_words];
                     let tokens = tiles.start * TILE..self.n_tokens.min(tiles.end * TILE);
                     // SAFETY: the caller's promise; every row block meets every token in one task.
-                    unsafe { self.rows_avx512::<F>(rows, tokens, act, out) }
+                    unsafe {
+                        match self.level {
+                            Level::Avx2 => self.rows_avx2::<F>(rows, tokens, act, out),
+                            Level::AvxVnni => self.rows_avxvnni::<F>(rows, tokens, act, out),
+                            _ => self.rows_avx512::<F>(rows, tokens, act, out),
+                        }
+                    }
                 });
             });
         });
@@ -124,11 +148,11 @@ impl Job<'_> {
         });
     }
 
-    /// Some row blocks by some tokens, whose activations are `act`.
+    /// [`Job::rows`] with AVX-512.
     ///
     /// # Safety
     ///
-    /// That of [`Out::put`], for these rows and tokens.
+    /// As there.
     #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     unsafe fn rows_avx512<F: Panelled>(
         &self,
@@ -137,14 +161,60 @@ impl Job<'_> {
         act: &[[u32; TILE]],
         out: &Out,
     ) {
-        // SAFETY: this function's own target features.
-        let v = unsafe { Avx512::<true>::asking(AHEAD) };
+        // SAFETY: this function's own target features, and the caller's promise.
+        unsafe { self.rows::<_, F, 2, 2>(Avx512::<true>::asking(AHEAD), rows, tokens, act, out) }
+    }
+
+    /// [`Job::rows`] with AVX-VNNI.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[target_feature(enable = "avx2,f16c,avxvnni")]
+    unsafe fn rows_avxvnni<F: Panelled>(
+        &self,
+        rows: Range<usize>,
+        tokens: Range<usize>,
+        act: &[[u32; TILE]],
+        out: &Out,
+    ) {
+        // SAFETY: this function's own target features, and the caller's promise.
+        unsafe { self.rows::<_, F, 1, 4>(AvxVnni::<true>::asking(AHEAD), rows, tokens, act, out) }
+    }
+
+    /// [`Job::rows`] with AVX2.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn rows_avx2<F: Panelled>(&self, rows: Range<usize>, tokens: Range<usize>, act: &[[u32; TILE]], out: &Out) {
+        if const { run::<F>() > 0 } {
+            // SAFETY: this function's own target features, and the caller's promise.
+            unsafe { self.rows::<_, F, 1, 4>(Avx2::<true>::asking(AHEAD), rows, tokens, act, out) }
+        }
+    }
+
+    /// Some row blocks by some tokens, whose activations are `act`.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Out::put`], for these rows and tokens.
+    #[inline(always)]
+    unsafe fn rows<V: Bytes, F: Panelled, const P: usize, const ALL: usize>(
+        &self,
+        v: V,
+        rows: Range<usize>,
+        tokens: Range<usize>,
+        act: &[[u32; TILE]],
+        out: &Out,
+    ) {
         let per_row = self.groups.div_ceil(F::GROUPS) * F::WORDS;
         let mut sums = [Sums::ZERO; MOST];
         let sums = &mut sums[..tokens.len().next_multiple_of(TILE)];
         for b in rows {
             let w = &self.w[b * per_row..][..per_row];
-            row_block::<_, F, 2>(v, w, act, (self.groups, self.seg_groups), sums);
+            row_block::<_, F, P, ALL>(v, w, act, (self.groups, self.seg_groups), sums);
             for (token, sums) in tokens.clone().zip(&*sums) {
                 // SAFETY: the caller's promise.
                 unsafe { out.put(token, b, &sums.total) }
@@ -183,9 +253,19 @@ impl Job<'_> {
     }
 }
 
-/// [`lay`] of tiles one after the other.
+#[target_feature(enable = "avx2")]
+fn lay_avx2<F: Panelled>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
+    lay_tiles::<F>(act, groups, out);
+}
+
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn lay_avx512<F: Panelled>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
+    lay_tiles::<F>(act, groups, out);
+}
+
+/// [`lay`] of tiles one after the other.
+#[inline(always)]
+fn lay_tiles<F: Panelled>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
     for (tile, out) in out.chunks_exact_mut(groups * LAID).enumerate() {
         let act = &act[(tile * TILE * groups).min(act.len())..];
         let act = &act[..act.len().min(TILE * groups)];

@@ -263,14 +263,18 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             #[cfg(target_arch = "x86_64")]
-            if matches!(level, Level::Avx512 | Level::Amx) && digits == 1 && n_tokens >= many::tokens(level) {
-                let job = many::Job { w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
+            if digits == 1 && n_tokens >= many::tokens(level) {
+                let job =
+                    many::Job { level, w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
                 let tiled = level == Level::Amx && n_tokens >= many::TILED;
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
                 let done = unsafe {
-                    kernels::with_panels!(t, F => if tiled { job.run_tiled::<F>(&out) } else { job.run::<F>(&out) })
+                    kernels::with_panels!(t, F => match (tiled, job.takes::<F>()) {
+                        (true, _) => { job.run_tiled::<F>(&out); true }
+                        (_, taken) => { if taken { job.run::<F>(&out); } taken }
+                    })
                 };
-                if done.is_some() {
+                if done == Some(true) {
                     return;
                 }
             }

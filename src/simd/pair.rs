@@ -166,4 +166,13 @@ impl<V: Bytes> Bytes for Pair<V> {
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I {
         (self.0.dot_above(acc.0, a, w.0), self.0.dot_above(acc.1, a, w.1))
     }
+    const HALVES: bool = V::HALVES;
+    #[inline(always)]
+    fn pairs(self, halves: Self::I, u: Self::I, s: Self::I) -> Self::I {
+        (self.0.pairs(halves.0, u.0, s.0), self.0.pairs(halves.1, u.1, s.1))
+    }
+    #[inline(always)]
+    fn join(self, acc: Self::I, halves: Self::I) -> Self::I {
+        (self.0.join(acc.0, halves.0), self.0.join(acc.1, halves.1))
+    }
 }

@@ -73,14 +73,29 @@ pub(in super::super) enum By {
 pub(in super::super) trait Panelled: Quantised {
     /// Whether codes of activations are taken as unsigned, 128 above their value, and those of weights as signed.
     const ABOVE: bool;
+    /// The greatest magnitude of a code, as it lies in a panel.
+    const MOST: usize;
     /// How it meets tiles, at the level that has them.
     const BY: By;
 
     /// Unpacks group `half` of a block. `P` parts of V::N lanes make 32.
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel);
 
-    /// t(g) for all rows and every token of a tile.
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE];
+    /// t(g) of parts `part .. part + P` of the rows for every token of a tile.
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE];
+}
+
+/// Words of codes whose products fit halves with 16 bits when they are summed there, 8 at most; 0: not even those of one.
+/// A half has two products of a word.
+pub(in super::super) const fn run<F: Panelled>() -> usize {
+    let activation = if F::ABOVE { 255 } else { 127 };
+    match i16::MAX as usize / (2 * activation * F::MOST) {
+        0 => 0,
+        1 => 1,
+        2..4 => 2,
+        4..8 => 4,
+        _ => 8,
+    }
 }
 
 /// Lays out the blocks of up to [`TILE`] tokens, `groups` a token, for a type whose activations are taken above or not.
@@ -109,16 +124,18 @@ pub(in super::super) fn lay<const ABOVE: bool>(act: &[ActBlock], groups: usize, 
 }
 
 /// 32 rows by all tokens of `out`, whose number is a multiple of [`TILE`]: `w` the words of the row block, `act` the laid
-/// out activations, tile after tile. What was in `out` is of no account.
+/// out activations, tile after tile. What was in `out` is of no account. `ALL` parts of V::N lanes make 32, and `P` of them
+/// are in registers at a time.
 #[inline(always)]
-pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize>(
+pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize, const ALL: usize>(
     v: V,
     w: &[Word],
     act: &[[u32; TILE]],
     (groups, seg_groups): (usize, usize),
     out: &mut [Sums],
 ) {
-    assert!(P * V::N == ROW_BLOCK && out.len().is_multiple_of(TILE) && act.len() == out.len() / TILE * groups * LAID);
+    const { assert!(ALL * V::N == ROW_BLOCK && ALL.is_multiple_of(P) && (!V::HALVES || run::<F>() > 0)) }
+    assert!(out.len().is_multiple_of(TILE) && act.len() == out.len() / TILE * groups * LAID);
     let mut panels = [Panel::ZERO; SLICE];
     let mut first = 0;
     while first < groups {
@@ -128,11 +145,11 @@ pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize>(
         for (g, panel) in (first..end).zip(&mut panels) {
             ahead.ask(v);
             let block = &w[g / F::GROUPS * <F as Quantised>::WORDS..][..<F as Quantised>::WORDS];
-            F::unpack::<V, P>(v, block, g % F::GROUPS, panel);
+            F::unpack::<V, ALL>(v, block, g % F::GROUPS, panel);
         }
         for (tile, out) in out.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
             let act = &act[(tile * groups + first) * LAID..][..(end - first) * LAID];
-            slice::<V, F, P>(v, &panels[..end - first], act, place, &mut ahead, out);
+            slice::<V, F, P, ALL>(v, &panels[..end - first], act, place, &mut ahead, out);
         }
         first = end;
     }
@@ -216,7 +233,7 @@ impl Place {
 
 /// One tile and the panels of one slice.
 #[inline(always)]
-fn slice<V: Bytes, F: Panelled, const P: usize>(
+fn slice<V: Bytes, F: Panelled, const P: usize, const ALL: usize>(
     v: V,
     panels: &[Panel],
     act: &[[u32; TILE]],
@@ -224,29 +241,33 @@ fn slice<V: Bytes, F: Panelled, const P: usize>(
     ahead: &mut Ahead,
     out: &mut [Sums; TILE],
 ) {
-    let mut acc = [[v.float(0.0); P]; TILE];
-    if !place.begins {
-        for t in 0..TILE {
-            for p in 0..P {
-                acc[t][p] = load_f(v, &out[t].segment, p);
+    for part in (0..ALL).step_by(P) {
+        let mut acc = [[v.float(0.0); P]; TILE];
+        if !place.begins {
+            for t in 0..TILE {
+                for p in 0..P {
+                    acc[t][p] = load_f(v, &out[t].segment, part + p);
+                }
             }
         }
-    }
-    for (panel, a) in panels.iter().zip(act.as_chunks::<LAID>().0) {
-        ahead.ask(v);
-        let terms = F::terms::<V, P>(v, panel, a);
-        for t in 0..TILE {
-            let da = v.float(f32::from_bits(a[0][t]));
-            for p in 0..P {
-                acc[t][p] = v.add_f(acc[t][p], v.mul_f(da, terms[t][p]));
+        for (panel, a) in panels.iter().zip(act.as_chunks::<LAID>().0) {
+            if part == 0 {
+                ahead.ask(v);
+            }
+            let terms = F::terms::<V, P>(v, panel, a, part);
+            for t in 0..TILE {
+                let da = v.float(f32::from_bits(a[0][t]));
+                for p in 0..P {
+                    acc[t][p] = v.add_f(acc[t][p], v.mul_f(da, terms[t][p]));
+                }
             }
         }
-    }
-    for t in 0..TILE {
-        for p in 0..P {
-            match place.ends {
-                true => place.add(v, acc[t][p], &mut out[t].total, p),
-                false => v.store(acc[t][p], &mut out[t].segment, p),
+        for t in 0..TILE {
+            for p in 0..P {
+                match place.ends {
+                    true => place.add(v, acc[t][p], &mut out[t].total, part + p),
+                    false => v.store(acc[t][p], &mut out[t].segment, part + p),
+                }
             }
         }
     }
@@ -269,25 +290,60 @@ fn keep_f<V: Lanes>(v: V, x: V::F, to: &mut Word, part: usize) {
 
 /// Dots of words `at .. at + n` of the codes with every token, added to `dots`.
 #[inline(always)]
-fn add_dots<V: Bytes, const ABOVE: bool, const P: usize>(
+fn add_dots<V: Bytes, F: Panelled, const P: usize>(
     v: V,
     panel: &Panel,
     a: &Laid,
     (at, n): (usize, usize),
+    part: usize,
     dots: &mut [[V::I; P]; TILE],
 ) {
+    if V::HALVES {
+        return add_in_halves::<V, F, P>(v, panel, a, (at, n), part, dots);
+    }
     for i in at..at + n {
         let mut q = [v.int(0); P];
         for p in 0..P {
-            q[p] = v.load(&panel.codes[i], p);
+            q[p] = v.load(&panel.codes[i], part + p);
         }
         for t in 0..TILE {
             for p in 0..P {
-                dots[t][p] = if ABOVE {
+                dots[t][p] = if F::ABOVE {
                     v.dot_above(dots[t][p], a[1 + i][t], q[p])
                 } else {
                     v.dot_unsigned(dots[t][p], q[p], a[1 + i][t])
                 };
+            }
+        }
+    }
+}
+
+/// The same, products summed in halves as far as they fit.
+#[inline(always)]
+fn add_in_halves<V: Bytes, F: Panelled, const P: usize>(
+    v: V,
+    panel: &Panel,
+    a: &Laid,
+    (at, n): (usize, usize),
+    part: usize,
+    dots: &mut [[V::I; P]; TILE],
+) {
+    let run = run::<F>().clamp(1, n);
+    for first in (at..at + n).step_by(run) {
+        let mut halves = [[v.int(0); P]; TILE];
+        for i in first..first + run {
+            for p in 0..P {
+                let q = v.load(&panel.codes[i], part + p);
+                for t in 0..TILE {
+                    let x = v.int(a[1 + i][t] as i32);
+                    let (u, s) = if F::ABOVE { (x, q) } else { (q, x) };
+                    halves[t][p] = v.pairs(halves[t][p], u, s);
+                }
+            }
+        }
+        for t in 0..TILE {
+            for p in 0..P {
+                dots[t][p] = v.join(dots[t][p], halves[t][p]);
             }
         }
     }
@@ -322,13 +378,13 @@ fn unpack_scales<V: Bytes>(v: V, block: &[Word], half: usize, to: &mut Panel, pa
 
 /// t(g) of Q4_K and Q5_K.
 #[inline(always)]
-fn least_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+fn least_terms<V: Bytes, F: Panelled, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
     let mut s = [[v.int(0); P]; TILE];
     for j in 0..4 {
         let mut dots = [[v.int(0); P]; TILE];
-        add_dots::<V, false, P>(v, panel, a, (8 * j, 8), &mut dots);
+        add_dots::<V, F, P>(v, panel, a, (8 * j, 8), part, &mut dots);
         for p in 0..P {
-            let sc = v.load(&panel.rest[j], p);
+            let sc = v.load(&panel.rest[j], part + p);
             for t in 0..TILE {
                 s[t][p] = v.add(s[t][p], v.mul(sc, dots[t][p]));
             }
@@ -336,8 +392,8 @@ fn least_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::
     }
     let mut out = [[v.float(0.0); P]; TILE];
     for p in 0..P {
-        let (even, odd) = (v.load(&panel.rest[4], p), v.load(&panel.rest[5], p));
-        let (d, dmin) = (v.as_f(v.load(&panel.rest[6], p)), v.as_f(v.load(&panel.rest[7], p)));
+        let (even, odd) = (v.load(&panel.rest[4], part + p), v.load(&panel.rest[5], part + p));
+        let (d, dmin) = (v.as_f(v.load(&panel.rest[6], part + p)), v.as_f(v.load(&panel.rest[7], part + p)));
         for t in 0..TILE {
             let m = v.dot_halves(v.dot_halves(v.int(0), even, a[33][t]), odd, a[34][t]);
             out[t][p] = v.sub_f(v.mul_f(d, v.to_f(s[t][p])), v.mul_f(dmin, v.to_f(m)));
@@ -348,6 +404,7 @@ fn least_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::
 
 impl Panelled for Q4K {
     const ABOVE: bool = false;
+    const MOST: usize = 15;
     const BY: By = By::Minima;
 
     #[inline(always)]
@@ -364,13 +421,14 @@ impl Panelled for Q4K {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        least_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        least_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
 impl Panelled for Q5K {
     const ABOVE: bool = false;
+    const MOST: usize = 31;
     const BY: By = By::Minima;
 
     #[inline(always)]
@@ -392,8 +450,8 @@ impl Panelled for Q5K {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        least_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        least_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
@@ -408,6 +466,7 @@ pub(super) fn scale_of<V: Lanes>(v: V, words: [V::I; 2], n: usize) -> V::I {
 
 impl Panelled for Q6K {
     const ABOVE: bool = true;
+    const MOST: usize = 32;
     const BY: By = By::Scales(4);
 
     #[inline(always)]
@@ -438,8 +497,8 @@ impl Panelled for Q6K {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        scaled_terms::<V, 4, P>(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        scaled_terms::<V, Self, 4, P>(v, panel, a, part)
     }
 }
 
@@ -458,19 +517,19 @@ fn finish_blocks<V: Bytes>(v: V, block: &[Word], to: &mut Panel, part: usize) {
 
 /// t(g) of types with a scale for each block and none but symmetric codes.
 #[inline(always)]
-fn block_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+fn block_terms<V: Bytes, F: Panelled, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
     let mut out = [[v.float(0.0); P]; TILE];
     for b in 0..4 {
         let mut dots = [[v.int(0); P]; TILE];
         for p in 0..P {
-            let start = v.load(&panel.rest[4 + b], p);
+            let start = v.load(&panel.rest[4 + b], part + p);
             for t in 0..TILE {
                 dots[t][p] = start;
             }
         }
-        add_dots::<V, true, P>(v, panel, a, (8 * b, 8), &mut dots);
+        add_dots::<V, F, P>(v, panel, a, (8 * b, 8), part, &mut dots);
         for p in 0..P {
-            let d = v.as_f(v.load(&panel.rest[b], p));
+            let d = v.as_f(v.load(&panel.rest[b], part + p));
             for t in 0..TILE {
                 let u = v.mul_f(d, v.to_f(dots[t][p]));
                 out[t][p] = if b == 0 { u } else { v.add_f(out[t][p], u) };
@@ -482,6 +541,7 @@ fn block_terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::
 
 impl Panelled for Q8_0 {
     const ABOVE: bool = true;
+    const MOST: usize = 128;
     const BY: By = By::Blocks;
 
     #[inline(always)]
@@ -494,13 +554,14 @@ impl Panelled for Q8_0 {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        block_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
 impl Panelled for Q4_0 {
     const ABOVE: bool = true;
+    const MOST: usize = 8;
     const BY: By = By::Blocks;
 
     #[inline(always)]
@@ -517,13 +578,14 @@ impl Panelled for Q4_0 {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        block_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
 impl Panelled for Q5_0 {
     const ABOVE: bool = true;
+    const MOST: usize = 16;
     const BY: By = By::Blocks;
 
     #[inline(always)]
@@ -543,8 +605,8 @@ impl Panelled for Q5_0 {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        block_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 

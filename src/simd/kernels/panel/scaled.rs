@@ -50,23 +50,24 @@ fn unpack_quarters<V: Bytes, F: Scaled, const P: usize>(v: V, block: &[Word], ha
 
 /// t(g) of a type with integer scales, each for `N` words of codes: 4 or 8.
 #[inline(always)]
-pub(super) fn scaled_terms<V: Bytes, const N: usize, const P: usize>(
+pub(super) fn scaled_terms<V: Bytes, F: Panelled, const N: usize, const P: usize>(
     v: V,
     panel: &Panel,
     a: &Laid,
+    part: usize,
 ) -> [[V::F; P]; TILE] {
     let mut s = [[v.int(0); P]; TILE];
     for t in 0..TILE {
         for p in 0..P {
-            s[t][p] = v.load(&panel.rest[0], p);
+            s[t][p] = v.load(&panel.rest[0], part + p);
         }
     }
     // unrolled, these take a fifth longer
     for n in 0..32 / N {
         let mut dots = [[v.int(0); P]; TILE];
-        add_dots::<V, true, P>(v, panel, a, (N * n, N), &mut dots);
+        add_dots::<V, F, P>(v, panel, a, (N * n, N), part, &mut dots);
         for p in 0..P {
-            let words = [v.load(&panel.rest[2], p), v.load(&panel.rest[3], p)];
+            let words = [v.load(&panel.rest[2], part + p), v.load(&panel.rest[3], part + p)];
             let sc = scale_of(v, words, n * N / 4);
             for t in 0..TILE {
                 s[t][p] = v.add(s[t][p], v.mul(sc, dots[t][p]));
@@ -75,7 +76,7 @@ pub(super) fn scaled_terms<V: Bytes, const N: usize, const P: usize>(
     }
     let mut out = [[v.float(0.0); P]; TILE];
     for p in 0..P {
-        let d = v.as_f(v.load(&panel.rest[1], p));
+        let d = v.as_f(v.load(&panel.rest[1], part + p));
         for t in 0..TILE {
             out[t][p] = v.mul_f(d, v.to_f(s[t][p]));
         }
@@ -84,30 +85,45 @@ pub(super) fn scaled_terms<V: Bytes, const N: usize, const P: usize>(
 }
 
 macro_rules! panelled_by_scales {
-    ($($name:ident),*) => { $(
+    ($($name:ident = $most:expr),*) => { $(
         impl Panelled for $name {
             const ABOVE: bool = true;
+            const MOST: usize = $most;
             const BY: By = By::Scales(if <$name as Scaled>::SIXTEENTHS { 4 } else { 8 });
 
             #[inline(always)]
             fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel) {
-                const { assert!(P == 2) }
-                // all rows at once: a look-up in a codebook takes twice as many at the price of one
-                unpack_quarters::<Pair<V>, $name, 1>(Pair(v), block, half, to);
+                if const { P == 2 } {
+                    // all rows at once: a look-up in a codebook takes twice as many at the price of one
+                    unpack_quarters::<Pair<V>, $name, 1>(Pair(v), block, half, to);
+                } else {
+                    unpack_quarters::<V, $name, P>(v, block, half, to);
+                }
             }
 
             #[inline(always)]
-            fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
+            fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
                 match <$name as Scaled>::SIXTEENTHS {
-                    true => scaled_terms::<V, 4, P>(v, panel, a),
-                    false => scaled_terms::<V, 8, P>(v, panel, a),
+                    true => scaled_terms::<V, Self, 4, P>(v, panel, a, part),
+                    false => scaled_terms::<V, Self, 8, P>(v, panel, a, part),
                 }
             }
         }
     )* };
 }
 
-panelled_by_scales!(Q3K, IQ4XS, IQ3S, IQ3XXS, IQ2S, IQ2XS, IQ2XXS, IQ1S, IQ1M);
+// of codebooks what a byte holds, since no level that sums in halves takes them
+panelled_by_scales!(
+    Q3K = 4,
+    IQ4XS = 127,
+    IQ3S = 127,
+    IQ3XXS = 127,
+    IQ2S = 127,
+    IQ2XS = 127,
+    IQ2XXS = 127,
+    IQ1S = 127,
+    IQ1M = 127
+);
 
 // ---------------------------------------------------------------- four blocks of 32, codes by a table
 // rest: as of the other types with four blocks
@@ -127,6 +143,7 @@ fn unpack_nibbles<V: Bytes, const P: usize>(v: V, table: &'static [i8; 16], nibb
 
 impl Panelled for IQ4NL {
     const ABOVE: bool = true;
+    const MOST: usize = 127;
     const BY: By = By::Blocks;
 
     #[inline(always)]
@@ -138,13 +155,14 @@ impl Panelled for IQ4NL {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        super::block_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        super::block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
 impl Panelled for MXFP4 {
     const ABOVE: bool = true;
+    const MOST: usize = 12;
     const BY: By = By::Blocks;
 
     #[inline(always)]
@@ -159,7 +177,7 @@ impl Panelled for MXFP4 {
     }
 
     #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid) -> [[V::F; P]; TILE] {
-        super::block_terms(v, panel, a)
+    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
+        super::block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
