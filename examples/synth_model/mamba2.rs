@@ -38,7 +38,7 @@ pub fn config(model: &Model, dtype: &str) -> Value {
         "hidden_size": s.dim, "num_hidden_layers": s.layers, "vocab_size": s.vocab, "head_dim": s.head_dim,
         "num_heads": s.delta.heads, "n_groups": s.delta.key_heads, "state_size": s.delta.size, "conv_kernel": 4,
         "expand": s.delta.heads * s.head_dim / s.dim, "chunk_size": 32, "use_bias": false, "use_conv_bias": true,
-        "layer_norm_epsilon": 1e-5, "time_step_limit": [0.0, most], "residual_in_fp32": true,
+        "layer_norm_epsilon": 1e-5, "pad_vocab_size_multiple": 1, "time_step_limit": [0.0, most], "residual_in_fp32": true,
         "tie_word_embeddings": s.tied, "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     })
 }
