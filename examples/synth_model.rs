@@ -705,6 +705,8 @@ mod tests {
             outliers: 1.0,
             rotary: 1.0,
             norms: Norms::AsTheyAre,
+            logarithms: false,
+            most_step: None,
             shape,
         }
     }

@@ -141,7 +141,10 @@ fn a_model_without_attention_has_no_cache_and_takes_any_type_of_it() {
         assert_eq!(h.state_bytes(), 3 * 4 * (128 * 32 + 3 * 256));
         let ops: Vec<Op> = built.plan.recording.commands.iter().map(|c| c.op).collect();
         assert!(ops.iter().filter(|op| **op == Op::SsmScan).count() == 3);
-        assert!(!ops.iter().any(|op| matches!(op, Op::Attention(..) | Op::Rope | Op::CacheWrite(..))));
+        assert!(
+            !ops.iter()
+                .any(|op| matches!(op, Op::Attention(..) | Op::Rope | Op::CacheWriteK(_) | Op::RopeCacheWrite(..)))
+        );
     }
 }
 
