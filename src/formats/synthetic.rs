@@ -945,7 +945,7 @@ impl Synthetic {
         let mut parsed = gguf::parse(&source, 0)?;
         for (tensor, t) in parsed.tensors.iter_mut().zip(&list) {
             tensor.dtype = dtype_of(type_of(t))?;
-            tensor.shape[0] = t.cols;
+            tensor.shape = dims(self.shape.arch, &t.name, t.is_vector() || t.rows == 1, [t.rows, t.stack, t.cols]);
         }
         Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
     }

@@ -170,7 +170,7 @@ fn programs_run_a_model_without_attention() {
     assert!(good, "{err}");
     let json: serde_json::Value = serde_json::from_str(&out).expect("json");
     assert_eq!((&json["cache_bytes_per_token"]["f16"], &json["recent_bytes"]), (&0.into(), &serde_json::Value::Null));
-    let (good, _, err) = ran("verify", &["--device", "cpu"]);
+    let (good, _, err) = ran("verify", &["--devices", "cpu", "--batches"]);
     assert!(good, "{err}");
     let one = ["--device", "cpu", "-n", "5", "-p", "so it is", "-m"];
     let (good, out, err) = ran("run", &one);
