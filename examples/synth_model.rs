@@ -50,6 +50,8 @@ mod hybrid;
 mod layernormed;
 #[path = "synth_model/lfm2.rs"]
 mod lfm2;
+#[path = "synth_model/mamba2.rs"]
+mod mamba2;
 #[path = "synth_model/vocabulary.rs"]
 mod vocabulary;
 
@@ -145,15 +147,18 @@ struct Args {
     /// Layers in front that have no experts
     #[arg(long, default_value_t = 0)]
     dense: u32,
-    /// Heads of keys of recurrent layers (of an architecture that has some)
+    /// Heads of keys of recurrent layers (of an architecture that has some); groups of heads of state spaces
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     delta_keys: u32,
-    /// Heads of values of recurrent layers
+    /// Heads of values of recurrent layers; heads of state spaces, of --head-dim channels
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     delta_heads: u32,
-    /// Width of a head of recurrent layers
+    /// Width of a head of recurrent layers; elements of a channel's state of state spaces
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(32..=256))]
     delta_size: u32,
+    /// The greatest step of state spaces; only a directory says so
+    #[arg(long)]
+    most_step: Option<f64>,
     /// The form of the family's larger models (stablelm, command-r, falcon)
     #[arg(long)]
     larger: bool,
@@ -238,6 +243,10 @@ struct Model {
     original: u32,
     outliers: f32,
     norms: Norms,
+    /// how fast states fade is written as its logarithm
+    logarithms: bool,
+    /// the greatest step of state spaces
+    most_step: Option<f64>,
 }
 
 /// What is written of norms.
@@ -325,7 +334,7 @@ impl Args {
             tied: self.tied.unwrap_or(base.tied),
             experts: Experts::NONE,
             delta: match self.arch {
-                Some(arch) if arch.is_hybrid() => {
+                Some(arch) if arch.is_hybrid() || arch == Arch::Mamba2 => {
                     Delta { key_heads: self.delta_keys, heads: self.delta_heads, size: self.delta_size }
                 }
                 _ => Delta::NONE,
@@ -345,6 +354,10 @@ impl Args {
             dense: self.dense,
         };
         let shape = if self.experts > 0 { Shape { experts, ..shape } } else { shape };
+        if shape.arch == Arch::Mamba2 {
+            let (inner, dim) = (shape.delta.heads * head_dim, shape.dim);
+            ensure!(inner.is_multiple_of(dim), "{inner} channels of all heads are not a multiple of --dim {dim}");
+        }
         ensure!(
             heads.is_multiple_of(shape.kv_heads),
             "--heads {heads} is not a multiple of --kv-heads {}",
@@ -375,6 +388,11 @@ impl Args {
         let shape = self.shape()?;
         let (arch, rotary) = (shape.arch, self.rotary(shape.arch));
         ensure!(self.format != Format::Chatglm || arch == Arch::ChatGlm, "--format chatglm is for --arch chatglm");
+        let bounded = self.most_step.is_some();
+        ensure!(
+            !bounded || arch == Arch::Mamba2 && self.format == Format::Hf,
+            "--most-step is mamba2's, of a directory"
+        );
         let mix = self.mix.unwrap_or(match (self.format, self.preset) {
             (Format::Hf | Format::Chatglm, _) => Mix::Bf16,
             (_, Preset::Odd) => Mix::Q80,
@@ -404,7 +422,19 @@ impl Args {
             (arch, _) if arch.is_hybrid() => Norms::LessOne,
             _ => Norms::AsTheyAre,
         };
-        Ok(Model { name, shape, rotary, mix, seed: self.seed, rope, original, outliers: self.outliers, norms })
+        Ok(Model {
+            name,
+            shape,
+            rotary,
+            mix,
+            seed: self.seed,
+            rope,
+            original,
+            outliers: self.outliers,
+            norms,
+            logarithms: self.format != Format::Gguf,
+            most_step: self.most_step,
+        })
     }
 }
 
@@ -503,7 +533,7 @@ impl Model {
             let (rows, stack, cols) = (t.rows as usize, t.stack as usize, t.cols as usize);
             // a directory has the logarithm of what a GGUF file has
             let log = |i: usize| synthetic::Noise::new(self.seed, &t.name, -1.5, 0.7).at(i as u64);
-            let of = |log: f32| if self.norms == Norms::PlusOne { -libm::exp(f64::from(log)) as f32 } else { log };
+            let of = |log: f32| if self.logarithms { log } else { -libm::exp(f64::from(log)) as f32 };
             let values = (t.role == Role::Decay).then(|| (0..cols).map(|i| of(log(i))).collect());
             Tensor {
                 name: t.name,
@@ -675,6 +705,8 @@ mod tests {
             outliers: 1.0,
             rotary: 1.0,
             norms: Norms::AsTheyAre,
+            logarithms: false,
+            most_step: None,
             shape,
         }
     }

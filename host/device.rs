@@ -432,6 +432,7 @@ pub(super) fn work_of(args: &Args) -> u64 {
         Args::AttentionQuantize(p) => work_of_attention(&p.attention()),
         // token after token, and more is done with each product than to add it up
         Args::DeltaRule(p) => 16 * u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.size).pow(2),
+        Args::SsmScan(p) => 8 * u64::from(p.n_tokens) * u64::from(p.heads) * u64::from(p.head_dim) * u64::from(p.state),
         _ => 1 << 16,
     }
 }

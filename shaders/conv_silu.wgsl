@@ -6,11 +6,12 @@ struct Params {
     strands: u32,
     front: u32,
     channels: u32,
+    biased: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> u: array<f32>;           // (tokens, channels)
-@group(0) @binding(2) var<storage, read> w: array<f32>;           // (channels, 4)
+@group(0) @binding(2) var<storage, read> w: array<f32>;           // (channels, 4), and (channels) where it is biased
 @group(0) @binding(3) var<storage, read> strands: array<u32>;     // (strands, 4), tokens
 @group(0) @binding(4) var<storage, read_write> kept: array<f32>;  // (slots, 3, channels)
 @group(0) @binding(5) var<storage, read_write> qk: array<f32>;    // (tokens, front)
@@ -42,6 +43,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         acc = B(acc + B(w[4u * c + 1u] * seen.y));
         acc = B(acc + B(w[4u * c + 2u] * seen.z));
         acc = B(acc + B(w[4u * c + 3u] * own));
+        if p.biased == 1u {
+            acc = B(acc + w[4u * p.channels + c]);
+        }
         let x = canon(acc);
         let y = canon(B(x * sigmoid(x)));
         if c < p.front {

@@ -1,5 +1,6 @@
 // How much a gated delta net takes of what is new, and what share of its state stays.
 #import exact
+#import softplus
 
 struct Params {
     n_tokens: u32,
@@ -14,23 +15,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> a: array<f32>;           // (heads)
 @group(0) @binding(3) var<storage, read> dt: array<f32>;          // (heads)
 @group(0) @binding(4) var<storage, read_write> gates: array<f32>; // (tokens, 2, heads)
-
-// ln(1 + e^x): max(x, 0) and 2 artanh(s), s = e / (2 + e), e = e^-|x|.
-fn softplus(x: f32) -> f32 {
-    let bits = bitcast<u32>(x);
-    let e = fexp(bitcast<f32>(bits | 0x80000000u));
-    let s = canon(fdiv(e, B(2.0 + e)));
-    let z = B(s * s);
-    var sum = 0.0769230769;
-    sum = B(B(sum * z) + 0.0909090909);
-    sum = B(B(sum * z) + 0.111111111);
-    sum = B(B(sum * z) + 0.142857143);
-    sum = B(B(sum * z) + 0.2);
-    sum = B(B(sum * z) + 0.333333333);
-    sum = B(B(sum * z) + 1.0);
-    let least = bitcast<f32>(select(bits, 0u, (bits >> 31u) == 1u));
-    return canon(B(least + B(2.0 * B(s * sum))));
-}
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {

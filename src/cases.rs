@@ -132,7 +132,7 @@ pub fn ops() -> Vec<Op> {
     list.extend(gate_up::types().map(Op::GateUp));
     list.extend([Op::Router, Op::ExpertOrder, Op::ExpertBias, Op::ExpertScale, Op::ExpertCombine]);
     list.extend([Op::SigmoidGate, Op::SwigluOai]);
-    list.extend([Op::ConvSilu, Op::GdnGates, Op::DeltaRule, Op::ShortConv]);
+    list.extend([Op::ConvSilu, Op::GdnGates, Op::DeltaRule, Op::ShortConv, Op::SsmDiscretize, Op::SsmScan]);
     list.extend(BlockType::with_kernels().map(Op::ExpertMatvec));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
     list
@@ -183,6 +183,8 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::GdnGates => recurrent::gdn_gates(),
         Op::DeltaRule => recurrent::delta_rule(),
         Op::ShortConv => recurrent::short_conv(),
+        Op::SsmDiscretize => recurrent::ssm_discretize(),
+        Op::SsmScan => recurrent::ssm_scan(),
     }
 }
 

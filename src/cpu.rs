@@ -648,6 +648,22 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 None => ops::short_conv::short_conv(p, x, w, strands, state, y),
             }
         }
+        Job::SsmDiscretize(p) => {
+            let ([x, a, bias], gates) = ([0, 1, 2].map(|i| floats(inputs[i])), bytemuck::cast_slice_mut(&mut out[0]));
+            match level {
+                Some(level) => simd::ssm_discretize(level, p, x, a, bias, gates),
+                None => ops::ssm_discretize::ssm_discretize(p, x, a, bias, gates),
+            }
+        }
+        Job::SsmScan(p) => {
+            let [memory, y] = out else { unreachable!("ssm_scan writes two buffers") };
+            let ([x, bc, gates, d], strands) = ([0, 1, 2, 3].map(|i| floats(inputs[i])), Strands::new(inputs[4]));
+            let (memory, y) = (bytemuck::cast_slice_mut(memory), bytemuck::cast_slice_mut(y));
+            match level {
+                Some(level) => simd::ssm_scan(level, p, x, bc, gates, d, strands, memory, y),
+                None => ops::ssm_scan::ssm_scan(p, x, bc, gates, d, strands, memory, y),
+            }
+        }
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }
 }

@@ -43,6 +43,8 @@ use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::short_conv::ShortConvParams;
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::softcap::SoftcapParams;
+use crate::ops::ssm_discretize::SsmDiscretizeParams;
+use crate::ops::ssm_scan::SsmScanParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_oai::SwigluOaiParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
@@ -331,6 +333,10 @@ operations! {
     DeltaRule => DeltaRule(DeltaRuleParams), "delta_rule";
     /// causal convolution of each channel over a sequence between two gates
     ShortConv => ShortConv(ShortConvParams), "short_conv";
+    /// step sizes of a state space layer, and what it keeps over them
+    SsmDiscretize => SsmDiscretize(SsmDiscretizeParams), "ssm_discretize";
+    /// the recurrence of a state space layer
+    SsmScan => SsmScan(SsmScanParams), "ssm_scan";
 }
 
 impl Op {
@@ -506,6 +512,10 @@ args! {
     DeltaRule(DeltaRuleParams),
     /// of `short_conv`
     ShortConv(ShortConvParams),
+    /// of `ssm_discretize`
+    SsmDiscretize(SsmDiscretizeParams),
+    /// of `ssm_scan`
+    SsmScan(SsmScanParams),
 }
 
 /// What a command's number of rows follows.

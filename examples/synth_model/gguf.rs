@@ -5,7 +5,7 @@ use super::{Arch, Model, Rope, Summary, write_tensor};
 use anyhow::{Result, bail};
 use isobit::internals::blocks::BlockType;
 use isobit::internals::formats::meta::Value;
-use isobit::internals::formats::synthetic::epsilon_key;
+use isobit::internals::formats::synthetic::{dims, epsilon_key};
 use std::io::Write;
 
 /// Tensors start at multiples of this; the format's default.
@@ -70,15 +70,20 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.u32(&key("block_count"), s.layers);
     m.u32(&key("context_length"), s.ctx);
     m.u32(&key("embedding_length"), s.dim);
-    m.u32(&key("feed_forward_length"), s.ffn);
-    m.u32(&key("attention.head_count"), s.heads);
+    let attends = s.arch != Arch::Mamba2;
+    m.u32(&key("feed_forward_length"), if attends { s.ffn } else { 0 });
+    m.u32(&key("attention.head_count"), if attends { s.heads } else { 0 });
     match s.kv_heads_value() {
+        _ if !attends => {}
         Value::I32Array(list) => {
             m.array(&key("attention.head_count_kv"), 5, &list, |m, v| m.bytes.extend(v.to_le_bytes()))
         }
         _ => m.u32(&key("attention.head_count_kv"), s.kv_heads),
     }
-    m.f32(&key("rope.freq_base"), s.arch.made_up_base());
+    if attends {
+        m.f32(&key("rope.freq_base"), s.arch.made_up_base());
+        m.u32(&key("rope.dimension_count"), model.n_rot());
+    }
     if s.arch == Arch::Gemma3 {
         m.f32(&key("rope.freq_base_swa"), 10000.0);
     }
@@ -97,12 +102,11 @@ fn metadata(model: &Model) -> Result<Metadata> {
     }
     s.arch.scales().iter().for_each(|(k, v)| m.f32(&key(k), *v));
     m.f32(&key(epsilon_key(s.arch)), 1e-5);
-    if s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
+    if attends && s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
         m.u32(&key("attention.key_length"), s.head_dim);
         m.u32(&key("attention.value_length"), s.head_dim);
     }
     m.u32(&key("vocab_size"), s.vocab);
-    m.u32(&key("rope.dimension_count"), model.n_rot());
     match model.rope {
         Rope::Plain => {}
         Rope::Longrope => {
@@ -201,14 +205,11 @@ pub fn write_model(w: &mut impl Write, model: &Model) -> Result<Summary> {
         let size = t.bytes()?;
         head.text(&t.name);
         // The fastest dimension first.
-        let dims = match (t.is_vector() || t.rows == 1, t.stack) {
-            (true, _) => vec![t.cols],
-            (false, 1) => vec![t.cols, t.rows],
-            (false, n) => vec![t.cols, t.rows / n, n],
-        };
+        let sizes = [t.rows, t.stack, t.cols].map(|n| n as u64);
+        let dims = dims(model.shape.arch, &t.name, t.is_vector() || t.rows == 1, sizes);
         head.bytes.extend((dims.len() as u32).to_le_bytes());
         for d in dims {
-            head.bytes.extend((d as u64).to_le_bytes());
+            head.bytes.extend(d.to_le_bytes());
         }
         head.bytes.extend(type_id(t.ty).to_le_bytes());
         head.bytes.extend(sum.data.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, hybrid, layernormed, lfm2, write_tensor};
+use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, hybrid, layernormed, lfm2, mamba2, write_tensor};
 use anyhow::{Context, Result, bail, ensure};
 use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
 use serde_json::{Value, json};
@@ -14,6 +14,9 @@ use std::path::Path;
 fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
     if format == Format::Chatglm {
         return own_name(t);
+    }
+    if arch == Arch::Mamba2 {
+        return mamba2::name_of(&t.name);
     }
     let (what, suffix) = t.name.rsplit_once('.')?;
     let part = match what.strip_prefix("blk.") {
@@ -147,7 +150,10 @@ fn wholes(named: Vec<(String, Tensor)>) -> Vec<Whole> {
         }
         let dims = match (t.is_vector(), t.stack) {
             (true, _) => vec![t.cols],
-            (false, 1) if name.ends_with("conv.conv.weight") => vec![t.rows, 1, t.cols],
+            (false, 1) if name.ends_with("conv.conv.weight") || name.ends_with("mixer.conv1d.weight") => {
+                vec![t.rows, 1, t.cols]
+            }
+            (false, 1) if name.ends_with("mixer.norm.weight") => vec![t.rows * t.cols],
             (false, 1) => vec![t.rows, t.cols],
             (false, n) => vec![n, rows, t.cols],
         };
@@ -251,8 +257,8 @@ fn class(s: &Shape) -> &'static str {
         Arch::Phi2 => "PhiForCausalLM",
         Arch::Gpt2 => "GPT2LMHeadModel",
         Arch::Falcon => "FalconForCausalLM",
-        // which `lfm2` says
-        Arch::Lfm2 | Arch::Lfm2Moe => "",
+        // which `lfm2` says, and `mamba2`
+        Arch::Lfm2 | Arch::Lfm2Moe | Arch::Mamba2 => "",
         // which `hybrid` says
         Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => "",
     }
@@ -265,6 +271,9 @@ fn config(model: &Model) -> Value {
         Mix::Bf16 => "bfloat16",
         _ => "float32",
     };
+    if s.arch == Arch::Mamba2 {
+        return mamba2::config(model, dtype);
+    }
     let mut c = json!({
         "architectures": [class(s)], "model_type": model.shape.arch.name(), "torch_dtype": dtype, "hidden_act": "silu",
         "hidden_size": s.dim, "intermediate_size": s.ffn, "num_hidden_layers": s.layers,

@@ -6,6 +6,8 @@ use crate::ops::delta_rule::DeltaRuleParams;
 use crate::ops::exact::canon;
 use crate::ops::gdn_gates::GdnGatesParams;
 use crate::ops::short_conv::{self, ShortConvParams};
+use crate::ops::ssm_discretize::SsmDiscretizeParams;
+use crate::ops::ssm_scan::SsmScanParams;
 use crate::ops::strands::{FRESH, STRAND};
 use crate::record::{Args, Op, Scattered, Step};
 
@@ -40,17 +42,23 @@ fn step(shape: Shape) -> (Step, Vec<u32>, Vec<usize>) {
 
 pub(super) fn conv_silu() -> Vec<Case> {
     let mut list = Vec::new();
-    let mut one = |i: usize, front: usize, channels: usize, u: Fill, w: Fill| {
+    let mut one = |i: usize, front: usize, channels: usize, u: Fill, w: Fill, biased: bool| {
         let (step, words, slots) = step(SHAPES[i]);
         let (n, rows) = (step.n_tokens, KEPT * channels);
         list.push(case(
-            format!("front={front} channels={channels} shape {i} u={} w={}", u.name(), w.name()),
+            format!("front={front} channels={channels} biased={biased} shape {i} u={} w={}", u.name(), w.name()),
             Op::ConvSilu,
-            Args::ConvSilu(ConvSiluParams { n_tokens: 0, strands: 0, front: front as u32, channels: channels as u32 }),
+            Args::ConvSilu(ConvSiluParams {
+                n_tokens: 0,
+                strands: 0,
+                front: front as u32,
+                channels: channels as u32,
+                biased: biased.into(),
+            }),
             step,
             vec![
                 read("u", bits(&u.make(n * channels))),
-                read("w", bits(&w.make(TAPS * channels))),
+                read("w", bits(&w.make((TAPS + usize::from(biased)) * channels))),
                 read("strands", words),
                 replaced(
                     "state",
@@ -64,16 +72,20 @@ pub(super) fn conv_silu() -> Vec<Case> {
     };
     for i in 0..SHAPES.len() {
         for (front, channels) in [(1, 2), (32, 64), (40, 65), (128, 257)] {
-            one(i, front, channels, Fill::Random((i + channels) as u64), Fill::Prime);
+            one(i, front, channels, Fill::Random((i + channels) as u64), Fill::Prime, i % 2 == 1);
+            one(i, front, channels, Fill::Prime, Fill::Random((i + channels) as u64), i % 2 == 0);
         }
     }
     for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large, Fill::Sweep] {
-        one(4, 40, 70, fill, Fill::Prime);
-        one(3, 40, 70, fill, Fill::Faint);
-        one(2, 40, 70, Fill::Prime, fill);
+        one(4, 40, 70, fill, Fill::Prime, false);
+        one(3, 40, 70, fill, Fill::Faint, true);
+        one(2, 40, 70, Fill::Prime, fill, false);
+        one(3, 40, 70, Fill::Prime, fill, true);
     }
-    one(4, 40, 70, Fill::Prime, Fill::Huge);
-    one(4, 40, 70, Fill::Large, Fill::Huge);
+    for biased in [false, true] {
+        one(4, 40, 70, Fill::Prime, Fill::Huge, biased);
+        one(4, 40, 70, Fill::Large, Fill::Huge, biased);
+    }
     list
 }
 
@@ -209,5 +221,104 @@ pub(super) fn short_conv() -> Vec<Case> {
     }
     one(4, 70, Fill::Prime, Fill::Huge, Fill::Prime);
     one(4, 70, Fill::Large, Fill::Huge, Fill::Large);
+    list
+}
+
+pub(super) fn ssm_discretize() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |heads: usize, n: usize, [least, most]: [f32; 2], x: Fill, a: Fill, bias: Fill| {
+        // as files have it, but for what may be anything
+        let a: Vec<f32> = a.make(heads).iter().map(|v| if v.abs() < 100.0 { canon(-v.abs()) } else { *v }).collect();
+        list.push(case(
+            format!(
+                "heads={heads} tokens={n} within {least:e}..{most:e} x={} a={:?}.. bias={}",
+                x.name(),
+                a[0],
+                bias.name()
+            ),
+            Op::SsmDiscretize,
+            Args::SsmDiscretize(SsmDiscretizeParams { n_tokens: 0, heads: heads as u32, least, most }),
+            tokens(n),
+            vec![
+                read("x", bits(&x.make(n * heads))),
+                read("a", bits(&a)),
+                read("bias", bits(&bias.make(heads))),
+                written("gates", 2 * n * heads, all(2 * n * heads)),
+            ],
+        ));
+    };
+    let (free, narrow) = ([0.0, f32::MAX], [0.01, 1.5]);
+    for heads in [1, 24, 64, 65, 130] {
+        one(heads, 1, free, Fill::Sweep, Fill::Prime, Fill::Prime);
+        one(heads, 5, narrow, Fill::Random(heads as u64), Fill::Random(3), Fill::Zeros);
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large] {
+        for within in [free, narrow] {
+            one(70, 7, within, fill, Fill::Prime, Fill::Zeros);
+            one(70, 7, within, Fill::Sweep, fill, Fill::Prime);
+            one(70, 7, within, Fill::Sweep, Fill::Prime, fill);
+        }
+    }
+    one(70, 7, free, Fill::Sweep, Fill::Huge, Fill::Huge);
+    list
+}
+
+pub(super) fn ssm_scan() -> Vec<Case> {
+    let mut list = Vec::new();
+    // what the values of a step are, steps and shares that stay, and the state
+    let mut one = |i: usize, [heads, groups, head_dim, state]: [usize; 4], x: Fill, g: Fill, m: Fill| {
+        let (step, words, slots) = step(SHAPES[i]);
+        let (n, rows, inner) = (step.n_tokens, heads * head_dim * state, heads * head_dim);
+        // channels of other elements than B and C have
+        let values = x.make(n * (inner + 2 * groups * state) + heads);
+        let (bc, rest) = values.split_at(n * 2 * groups * state);
+        let (d, x_values) = rest.split_at(heads);
+        let gates: Vec<f32> = g.make(2 * n * heads).iter().map(|v| if *v > 1.0 { *v } else { v.abs() }).collect();
+        list.push(case(
+            format!(
+                "heads={heads}/{groups} of {head_dim} state={state} shape {i} x={} gates={} memory={}",
+                x.name(),
+                g.name(),
+                m.name()
+            ),
+            Op::SsmScan,
+            Args::SsmScan(SsmScanParams {
+                n_tokens: 0,
+                strands: 0,
+                heads: heads as u32,
+                groups: groups as u32,
+                head_dim: head_dim as u32,
+                state: state as u32,
+            }),
+            step,
+            vec![
+                read("x", bits(x_values)),
+                read("bc", bits(bc)),
+                read("gates", bits(&gates)),
+                read("d", bits(d)),
+                read("strands", words),
+                replaced(
+                    "memory",
+                    bits(&m.make(SLOTS * rows)),
+                    slots.iter().map(|slot| slot * rows..(slot + 1) * rows).collect(),
+                ),
+                written("y", n * inner, all(n * inner)),
+            ],
+        ));
+    };
+    // one segment of a channel's state, some, those of a round and of more; channels beside those of a workgroup
+    for i in 0..SHAPES.len() {
+        for shape in [[1, 1, 1, 16], [4, 2, 16, 32], [3, 1, 20, 48], [2, 2, 64, 128], [3, 3, 33, 144]] {
+            one(i, shape, Fill::Outliers, Fill::First(3, 0.75), Fill::Prime);
+            one(i, shape, Fill::Prime, Fill::Outliers, Fill::Random(i as u64));
+        }
+        one(i, [2, 1, 32, 256], Fill::Random(i as u64), Fill::Ones, Fill::Outliers);
+    }
+    for fill in [Fill::Zeros, Fill::Extremes, Fill::Tiny, Fill::Faint, Fill::Poison, Fill::Large] {
+        one(4, [2, 1, 34, 32], fill, Fill::Ones, Fill::Prime);
+        one(3, [2, 1, 34, 144], Fill::Prime, fill, Fill::Outliers);
+        one(3, [2, 1, 34, 32], fill, Fill::Faint, fill);
+        one(4, [2, 1, 34, 144], Fill::Outliers, Fill::Ones, fill);
+    }
     list
 }

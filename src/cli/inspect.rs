@@ -205,11 +205,12 @@ impl Held<'_> {
 
     fn print_shape(&self, h: &Hyper, out: &mut impl Write) -> anyhow::Result<()> {
         let tag = self.tag;
-        writeln!(
-            out,
-            "[{tag}] layers={} dim={} heads={}/{} head_dim={} ffn={} vocab={} context={}",
-            h.layers, h.dim, h.heads, h.kv_heads, h.head_dim, h.ffn, h.vocab, h.context
-        )?;
+        let of_layers = if h.has_attention() {
+            format!(" heads={}/{} head_dim={} ffn={}", h.heads, h.kv_heads, h.head_dim, h.ffn)
+        } else {
+            String::new()
+        };
+        writeln!(out, "[{tag}] layers={} dim={}{of_layers} vocab={} context={}", h.layers, h.dim, h.vocab, h.context)?;
         if let Some(e) = &h.experts {
             writeln!(
                 out,
@@ -229,6 +230,10 @@ impl Held<'_> {
         if h.family.is_encoder() {
             let pooling = Pooling::of(self.c, h)?.map_or("not said (mean)", Pooling::name);
             writeln!(out, "[{tag}] encoder: vectors of texts; pooling: {pooling}")?;
+        }
+        if !h.has_attention() {
+            writeln!(out, "[{tag}] cache: none, a state of {} bytes for each sequence", h.state_bytes())?;
+            return Ok(());
         }
         let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
         writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;
@@ -262,14 +267,17 @@ fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
 
 /// Cached bytes of one position by the type of keys and values; `None` where the type does not fit the heads.
 pub fn cache_bytes(h: Option<&Hyper>) -> Vec<(&'static str, Option<usize>)> {
-    let of = |t: &CacheType| h.and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w)));
+    let of = |t: &CacheType| match h {
+        Some(h) if !h.has_attention() => Some(0),
+        _ => h.and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w))),
+    };
     CacheType::ALL.iter().map(|t| (t.name(), of(t))).collect()
 }
 
 /// Bytes of the f16 copy of recent positions (`--kv-recent`) at the default `--ubatch`, whatever the context; `None` where
-/// f16 does not fit the heads, and of an encoder, which has none.
+/// f16 does not fit the heads, and of an encoder or a model without attention, which has none.
 pub fn recent_bytes(h: &Hyper) -> Option<usize> {
-    let words = CacheType::F16.words(h.head_dim).filter(|_| !h.family.is_encoder())?;
+    let words = CacheType::F16.words(h.head_dim).filter(|_| !h.family.is_encoder() && h.has_attention())?;
     Some(h.cache_bytes(words, words) * recent_positions(common::DEFAULT_UBATCH, 1))
 }
 

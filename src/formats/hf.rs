@@ -103,7 +103,37 @@ pub(super) fn json_value(path: &Path, bytes: &[u8]) -> Result<Value, FormatError
             format_args!("about {memory}"),
         ));
     }
-    serde_json::from_slice(bytes).map_err(|e| not_json(path, e))
+    serde_json::from_slice(bytes).or_else(|e| {
+        // what Python writes of numbers that JSON does not have
+        let again = tagged(bytes).filter(|anew| value_memory(anew) <= MAX_VALUES);
+        again.and_then(|anew| serde_json::from_slice(&anew).ok()).ok_or_else(|| not_json(path, e))
+    })
+}
+
+/// JSON in which `Infinity`, `-Infinity` and `NaN` stand as numbers, with objects in their place, as transformers writes them
+/// since version 5: `{"__float__": "Infinity"}`. `None` where there is none of these words outside of texts.
+fn tagged(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (mut out, mut rest, mut found) = (Vec::with_capacity(bytes.len()), bytes, false);
+    let mut in_text = false;
+    while let Some((&first, behind)) = rest.split_first() {
+        let word = ["-Infinity", "Infinity", "NaN"].into_iter().find(|w| !in_text && rest.starts_with(w.as_bytes()));
+        if let Some(word) = word {
+            out.extend(format!("{{\"__float__\":\"{word}\"}}").bytes());
+            (rest, found) = (&rest[word.len()..], true);
+            continue;
+        }
+        out.push(first);
+        rest = behind;
+        match (first, in_text, behind.split_first()) {
+            (b'\\', true, Some((escaped, behind))) => {
+                out.push(*escaped);
+                rest = behind;
+            }
+            (b'"', ..) => in_text = !in_text,
+            _ => {}
+        }
+    }
+    found.then_some(out)
 }
 
 /// A JSON file that may be absent.
@@ -496,7 +526,23 @@ fn check_map(
 
 #[cfg(test)]
 mod tests {
-    use super::plain_name;
+    use super::{json_value, plain_name};
+    use serde_json::json;
+    use std::path::Path;
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_read_as_python_writes_them() {
+        let read = |text: &str| json_value(Path::new("config.json"), text.as_bytes());
+        let got = read(r#"{"a": [0.0, Infinity], "b": -Infinity, "c": NaN, "d": "NaN, \"Infinity"}"#).expect("read");
+        let tag = |word: &str| json!({"__float__": word});
+        let want = json!({"a": [0.0, tag("Infinity")], "b": tag("-Infinity"), "c": tag("NaN"), "d": "NaN, \"Infinity"});
+        assert_eq!(got, want);
+        for bad in [r#"{"a": Infinitys}"#, r#"{"a": Nan}"#, r#"{"a": "Infinity}"#, r#"{"a": Infinity"#, "{\"a\": \"\\"]
+        {
+            let error = read(bad).expect_err(bad).to_string();
+            assert!(error.contains("config.json") && error.contains("not valid"), "{error}");
+        }
+    }
 
     #[test]
     fn only_plain_safetensors_names_stay_in_the_directory() {

@@ -52,9 +52,22 @@ const NORMS_AFTER: [(&[&str], Names); 7] = [
     ),
 ];
 
-/// Names that only architectures with experts have, or with gated delta nets, and those of them that mean something else elsewhere; they go before
-/// [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 8] = [
+/// Names that only architectures with experts have, or with recurrent layers, and those of them that mean something else
+/// elsewhere; they go before [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
+const EXPERTS: [(&[&str], Names); 9] = [
+    (
+        // as `relaid` calls them
+        &["mamba2"],
+        &[
+            ("mixer.in_proj", "ssm_in"),
+            ("mixer.conv1d", "ssm_conv1d"),
+            ("mixer.dt", "ssm_dt"),
+            ("mixer.A_log", "ssm_a"),
+            ("mixer.D", "ssm_d"),
+            ("mixer.norm", "ssm_norm"),
+            ("mixer.out_proj", "ssm_out"),
+        ],
+    ),
     (
         &["qwen35", "qwen35moe", "qwen3next"],
         &[
@@ -342,6 +355,7 @@ mod tests {
             "qwen3next",
             "lfm2",
             "lfm2moe",
+            "mamba2",
         ] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {

@@ -162,8 +162,8 @@ enum Fate {
     Grouped(String, u64),
     /// of gpt-oss's experts: other tensors, with other rows
     Experts,
-    /// its bytes have another shape
-    Shaped(Vec<u64>),
+    /// another name, and its bytes have another shape
+    Shaped(String, Vec<u64>),
     /// these, of a recurrent layer
     Anew(Vec<Anew>),
     /// part `n` of a tensor of this name
@@ -255,8 +255,38 @@ fn of_stablelm(name: &str) -> Fate {
 /// A convolution's elements, three for each channel, which have one more dimension in a directory.
 fn of_lfm2(t: &Tensor) -> Fate {
     match t.shape[..] {
-        [taps, 1, channels] if t.name.ends_with(".conv.conv.weight") => Fate::Shaped(vec![taps, channels]),
+        [taps, 1, channels] if t.name.ends_with(".conv.conv.weight") => {
+            Fate::Shaped(t.name.clone(), vec![taps, channels])
+        }
         _ => Fate::Same,
+    }
+}
+
+/// Mamba-2 has names of its own outside its mixers, and within them some without a suffix; a convolution's elements have one
+/// more dimension than in a GGUF file. `model.` stands before the names of Mamba-Codestral's first checkpoint.
+fn of_mamba2(t: &Tensor) -> Fate {
+    let own = t.name.strip_prefix("model.").unwrap_or(&t.name);
+    let global = match own {
+        "backbone.embeddings.weight" | "backbone.embedding.weight" => Some("model.embed_tokens.weight"),
+        "backbone.norm_f.weight" => Some("model.norm.weight"),
+        "lm_head.weight" => Some("lm_head.weight"),
+        _ => None,
+    };
+    if let Some(new) = global {
+        return Fate::Renamed(new.into());
+    }
+    let Some((l, rest)) = layer(own, &["backbone.layers."]) else { return Fate::Same };
+    let name = match rest {
+        "norm.weight" => "input_layernorm.weight",
+        "mixer.dt_bias" => "mixer.dt.bias",
+        "mixer.A_log" => "mixer.A_log.weight",
+        "mixer.D" => "mixer.D.weight",
+        other => other,
+    };
+    let name = format!("model.layers.{l}.{name}");
+    match t.shape[..] {
+        [taps, 1, channels] if rest == "mixer.conv1d.weight" => Fate::Shaped(name, vec![taps, channels]),
+        _ => Fate::Renamed(name),
     }
 }
 
@@ -365,12 +395,13 @@ pub(super) fn resolve(
             "stablelm" => of_stablelm(&t.name),
             "gpt_oss" => of_gpt_oss(&t.name),
             "lfm2" | "lfm2_moe" => of_lfm2(&t),
+            "mamba2" => of_mamba2(&t),
             _ => nets.and_then(|n| n.anew(&t)).map_or(Fate::Same, Fate::Anew),
         };
         match fate {
             Fate::Same => out.push(t),
             Fate::Dropped => {}
-            Fate::Shaped(shape) => out.push(Tensor { shape, ..t }),
+            Fate::Shaped(name, shape) => out.push(Tensor { name, shape, ..t }),
             Fate::Renamed(name) => out.push(Tensor { name, ..t }),
             Fate::Turned(name) => {
                 let size = t.dtype.block().filter(|b| b.is_float()).map(|b| b.bytes());

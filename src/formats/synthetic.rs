@@ -77,11 +77,13 @@ pub enum Arch {
     Lfm2,
     /// the same with experts
     Lfm2Moe,
+    /// state spaces alone, without attention or feed-forward
+    Mamba2,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 29] = [
+    pub const ALL: [Arch; 30] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -111,6 +113,7 @@ impl Arch {
         Arch::Qwen3Next,
         Arch::Lfm2,
         Arch::Lfm2Moe,
+        Arch::Mamba2,
     ];
 
     /// GGUF's architecture.
@@ -145,6 +148,7 @@ impl Arch {
             Arch::Qwen3Next => "qwen3next",
             Arch::Lfm2 => "lfm2",
             Arch::Lfm2Moe => "lfm2moe",
+            Arch::Mamba2 => "mamba2",
         }
     }
 
@@ -355,9 +359,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, mamba2-2.7b and mamba-codestral-7b as they were published;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 44] = [
+pub const SHAPES: [Shape; 47] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -442,6 +446,9 @@ pub const SHAPES: [Shape; 44] = [
     shape("lfm2-tiny", Arch::Lfm2, [256, 3, 512, 4, 2, 512, 512], true),
     shape("lfm2-1.2b", Arch::Lfm2, [2048, 16, 8192, 32, 8, 65_536, 128_000], true),
     mixture(shape("lfm2moe-8b", Arch::Lfm2Moe, [2048, 24, 7168, 32, 8, 65_536, 128_000], true), [32, 4, 1792, 0, 2]),
+    hybrid(shape("mamba2-tiny", Arch::Mamba2, [256, 3, 0, 1, 1, 512, 1 << 20], true), 32, [2, 16, 32]),
+    hybrid(shape("mamba2-2.7b", Arch::Mamba2, [2560, 64, 0, 1, 1, 50_288, 1 << 20], true), 64, [1, 80, 128]),
+    hybrid(shape("mamba-codestral-7b", Arch::Mamba2, [4096, 64, 0, 1, 1, 32_768, 1 << 20], false), 64, [8, 128, 128]),
 ];
 
 /// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
@@ -450,7 +457,8 @@ const fn mixture(shape: Shape, sizes: [u32; 5]) -> Shape {
     Shape { experts: Experts { count, used, width, shared, dense }, ..shape }
 }
 
-/// The same with recurrent layers: heads of attention of so many elements, and theirs.
+/// The same with recurrent layers: heads of attention of so many elements, and theirs; of state spaces channels of a head, and
+/// groups, heads and elements of the state of a channel.
 const fn hybrid(shape: Shape, head_dim: u32, sizes: [u32; 3]) -> Shape {
     let [key_heads, heads, size] = sizes;
     Shape { head_dim, delta: Delta { key_heads, heads, size }, ..shape }
@@ -518,7 +526,9 @@ impl Tensor {
 impl Shape {
     /// Whether a layer is recurrent.
     pub fn is_recurrent(&self, layer: u32) -> bool {
-        self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4) || self.is_convolution(layer)
+        self.arch == Arch::Mamba2
+            || self.arch.is_hybrid() && !(layer + 1).is_multiple_of(4)
+            || self.is_convolution(layer)
     }
 
     /// Whether a layer is a short convolution; of two layers or one none is.
@@ -554,6 +564,10 @@ impl Shape {
             if self.arch == Arch::Falcon && self.larger {
                 add(b("attn_norm_2.weight"), 1, dim, 0.1, Role::Norm);
                 add(b("attn_norm_2.bias"), 1, dim, 0.2, Role::Bias);
+            }
+            if self.arch == Arch::Mamba2 {
+                self.state_space_tensors(i, &mut add);
+                continue;
             }
             if self.is_recurrent(i) {
                 self.recurrent_tensors(i, &mut add);
@@ -685,6 +699,25 @@ impl Shape {
         add(b("ssm_out.weight"), dim, values, residual * root(values), Role::Plain);
     }
 
+    /// What a layer of state spaces has beside its norm. `add` as for [`Shape::expert_tensors`].
+    fn state_space_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let [dim, groups, heads, state, head_dim] =
+            [self.dim, self.delta.key_heads, self.delta.heads, self.delta.size, self.head_dim].map(u64::from);
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        let b = |part: &str| format!("blk.{i}.{part}");
+        let inner = heads * head_dim;
+        let channels = inner + 2 * groups * state;
+        add(b("ssm_in.weight"), inner + channels + heads, dim, root(dim), Role::Plain);
+        add(b("ssm_conv1d.weight"), channels, 4, 0.6, Role::Router);
+        add(b("ssm_conv1d.bias"), 1, channels, 0.3, Role::Bias);
+        // most of a state stays from token to token
+        add(b("ssm_dt.bias"), 1, heads, 1.0, Role::Bias);
+        add(b("ssm_a"), 1, heads, 0.06, Role::Decay);
+        add(b("ssm_d"), 1, heads, 0.3, Role::Norm);
+        add(b("ssm_norm.weight"), groups, inner / groups, 0.2, Role::Norm);
+        add(b("ssm_out.weight"), dim, inner, root(u64::from(self.layers)) * root(inner), Role::Plain);
+    }
+
     /// A layer's router, experts, and the expert that all tokens meet. `add` takes name, rows, columns, deviation and role.
     fn expert_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let (dim, root) = (u64::from(self.dim), |n: u64| 1.0 / (n as f64).sqrt());
@@ -758,6 +791,17 @@ impl Shape {
 
     /// GGUF's keys about recurrent layers, without the architecture.
     pub fn delta_keys(&self) -> Vec<(&'static str, Value)> {
+        if self.arch == Arch::Mamba2 {
+            let Delta { key_heads, heads, size } = self.delta;
+            let list = [
+                ("ssm.conv_kernel", 4),
+                ("ssm.inner_size", heads * self.head_dim),
+                ("ssm.state_size", size),
+                ("ssm.time_step_rank", heads),
+                ("ssm.group_count", key_heads),
+            ];
+            return list.map(|(key, v)| (key, Value::U32(v))).to_vec();
+        }
         if self.arch.is_lfm2() {
             return vec![("shortconv.l_cache", Value::U32(3))];
         }
@@ -781,6 +825,20 @@ impl Shape {
             list.push(("rope.dimension_sections", Value::U32Array(sections.to_vec())));
         }
         list
+    }
+}
+
+/// The shape of a tensor in a GGUF file, the fastest dimension first: `sizes` are all its rows, the matrices they are of and
+/// the elements of a row; `is_row`: there is but one.
+pub fn dims(arch: Arch, name: &str, is_row: bool, sizes: [u64; 3]) -> Vec<u64> {
+    let [rows, stack, cols] = sizes;
+    let ends = |with: &str| arch == Arch::Mamba2 && name.ends_with(with);
+    match (is_row, stack) {
+        _ if ends(".ssm_a") || ends(".ssm_d") => vec![1, cols],
+        _ if ends(".ssm_norm.weight") => vec![cols, rows],
+        (true, _) => vec![cols],
+        (false, 1) => vec![cols, rows],
+        (false, n) => vec![cols, rows / n, n],
     }
 }
 
@@ -876,11 +934,7 @@ impl Synthetic {
                 Some(_) => (dtype, t.cols),
                 None => (dtype_named("I8")?, t.cols / dtype.block_elems() * dtype.block_bytes()),
             };
-            let shape = match (t.is_vector() || t.rows == 1, t.stack) {
-                (true, _) => vec![cols],
-                (false, 1) => vec![cols, t.rows],
-                (false, n) => vec![cols, t.rows / n, n],
-            };
+            let shape = dims(self.shape.arch, &t.name, t.is_vector() || t.rows == 1, [t.rows, t.stack, cols]);
             Ok(gguf_write::Entry { name: t.name.clone(), dtype, shape })
         };
         let entries = list.iter().map(entry).collect::<Result<Vec<_>, FormatError>>()?;
@@ -891,20 +945,20 @@ impl Synthetic {
         let mut parsed = gguf::parse(&source, 0)?;
         for (tensor, t) in parsed.tensors.iter_mut().zip(&list) {
             tensor.dtype = dtype_of(type_of(t))?;
-            tensor.shape[0] = t.cols;
+            tensor.shape = dims(self.shape.arch, &t.name, t.is_vector() || t.rows == 1, [t.rows, t.stack, t.cols]);
         }
         Container::from_gguf(parsed, vec![PathBuf::from(name)], vec![source])
     }
 
     fn metadata(&self) -> Meta {
         let s = &self.shape;
+        let attends = s.arch != Arch::Mamba2;
         let sizes = [
             ("block_count", s.layers),
             ("context_length", s.ctx),
             ("embedding_length", s.dim),
             ("feed_forward_length", s.ffn),
-            ("attention.head_count", s.heads),
-            ("rope.dimension_count", s.arch.n_rot(s.head_dim)),
+            ("attention.head_count", if attends { s.heads } else { 0 }),
             ("vocab_size", s.vocab),
         ];
         // as their files have them
@@ -924,6 +978,8 @@ impl Synthetic {
             Arch::StableLm | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => (1e4, 1e-5),
             Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => (1e7, 1e-6),
             Arch::Lfm2 | Arch::Lfm2Moe => (1e6, 1e-5),
+            // which is not rotated
+            Arch::Mamba2 => (1e4, 1e-5),
         };
         let arch = s.arch.name();
         let mut m = Meta::default();
@@ -931,8 +987,12 @@ impl Synthetic {
         put("general.architecture", Value::Str(arch.into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
         sizes.iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
-        put(&format!("{arch}.attention.head_count_kv"), s.kv_heads_value());
-        if s.head_dim * s.heads != s.dim {
+        if attends {
+            put(&format!("{arch}.rope.dimension_count"), Value::U32(s.arch.n_rot(s.head_dim)));
+            put(&format!("{arch}.rope.freq_base"), Value::F32(base));
+            put(&format!("{arch}.attention.head_count_kv"), s.kv_heads_value());
+        }
+        if attends && s.head_dim * s.heads != s.dim {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
         }
@@ -944,7 +1004,6 @@ impl Synthetic {
         if let Some(number) = self.mix.file_type {
             put("general.file_type", Value::U32(number));
         }
-        put(&format!("{arch}.rope.freq_base"), Value::F32(base));
         put(&format!("{arch}.{}", epsilon_key(s.arch)), Value::F32(epsilon));
         m
     }

@@ -215,6 +215,34 @@ pub struct Gated {
     pub mid_act: BufId,
 }
 
+/// Buffers of a step that state space layers alone have, `[token][width]` each, the width beside it; inner: the channels of
+/// all heads.
+#[derive(Clone, Copy)]
+pub struct StateSpace {
+    /// gate of what the recurrence gives: inner
+    pub z: BufId,
+    /// x, B and C before the convolution: channels
+    pub mixed: BufId,
+    /// steps before they are positive: heads
+    pub dt: BufId,
+    /// inner
+    pub x: BufId,
+    /// B and C: 2 · groups · state
+    pub bc: BufId,
+    /// steps and shares that stay: 2 · heads
+    pub gates: BufId,
+    /// what the recurrence gives: inner
+    pub given: BufId,
+    /// silu(z) times that: inner
+    pub gated: BufId,
+    /// its norm: inner
+    pub normed: BufId,
+    /// the same, quantised
+    pub normed_act: BufId,
+    /// weights of a norm that has none, of a model of more than one group: inner / groups
+    pub ones: Option<BufId>,
+}
+
 /// Buffers of a step that hybrid layers alone have, `[token][width]` each, the width beside it.
 #[derive(Clone, Copy)]
 pub struct Hybrid {
@@ -272,6 +300,8 @@ pub(super) struct Builder<'a> {
     pub hybrid: Option<Hybrid>,
     /// those of short convolutions
     pub gated: Option<Gated>,
+    /// those of state spaces
+    pub state_space: Option<StateSpace>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -295,8 +325,11 @@ impl<'a> Builder<'a> {
     pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions, page: usize) -> anyhow::Result<Builder<'a>> {
         ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1 && o.sequences >= 1, PlanError::Zero);
         let words = |ty, what| cache_words(ty, h.head_dim, what);
-        let cached = (words(o.k_type, Cached::Keys)?, words(o.v_type, Cached::Values)?);
-        let codes = [o.k_type, o.v_type].contains(&CacheType::C8);
+        let (mut cached, mut codes) = ((0, 0), false);
+        if h.has_attention() {
+            cached = (words(o.k_type, Cached::Keys)?, words(o.v_type, Cached::Values)?);
+            codes = [o.k_type, o.v_type].contains(&CacheType::C8);
+        }
         ensure!(!codes || !o.recent.applies(o.k_type, o.v_type), PlanError::RecentCodes);
         let mut b = Builder {
             c,
@@ -335,6 +368,7 @@ impl<'a> Builder<'a> {
             mixture: None,
             hybrid: None,
             gated: None,
+            state_space: None,
             embed: Matrix {
                 ty: BlockType::F32,
                 input: Input::Floats,
@@ -379,7 +413,6 @@ impl<'a> Builder<'a> {
     /// Declares the working buffers and cuts the cache into pages of at most `page` positions.
     fn lay_out(&mut self, page: usize) -> anyhow::Result<()> {
         let (h, o, t) = (self.h, self.o, self.o.ubatch);
-        let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
         self.work.ids = self.buffer("ids", t, Role::Input)?;
         self.work.rope = self.buffer("rope", t * h.table_width(), Role::Input)?;
         if h.local_rope.is_some() {
@@ -398,25 +431,14 @@ impl<'a> Builder<'a> {
         self.work.x = self.scratch("x", t * h.dim)?;
         self.work.normed = self.scratch("normed", t * h.dim)?;
         self.work.normed_act = self.scratch("normed_act", t * act_words(h.dim, o.digits))?;
-        self.work.q = self.scratch("q", t * width)?;
-        self.work.k = self.scratch("k", t * kv_width)?;
-        self.work.v = self.scratch("v", t * kv_width)?;
-        (self.work.q_normed, self.work.k_normed) = (self.work.q, self.work.k);
-        if h.family.head_norms() != HeadNorms::None || self.has_layer_norms_of_heads() {
-            self.work.q_normed = self.scratch("q_normed", t * width)?;
-            self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
-        }
-        self.work.attended = self.scratch("attended", t * width)?;
-        self.work.attended_act = self.scratch("attended_act", t * act_words(width, o.digits))?;
         self.work.added = self.scratch("added", t * h.dim)?;
-        let ffn = h.plain_ffn();
-        self.work.gate = self.scratch("gate", t * ffn)?;
-        self.work.up = self.scratch("up", t * ffn)?;
-        self.work.mid = self.scratch("mid", t * ffn)?;
-        self.work.mid_act = self.scratch("mid_act", t * act_words(ffn, o.digits))?;
+        if h.has_attention() {
+            self.lay_out_layers()?;
+        }
         // positions per cache page: whole chunks, as many as one binding holds
         let pool = o.pool.map_or(n_ctx, positions).max(n_ctx);
-        let page_limit = o.max_binding_words / (h.kv_heads * self.cached.0.max(self.cached.1)) / CHUNK * CHUNK;
+        let widest = h.kv_heads * self.cached.0.max(self.cached.1);
+        let page_limit = o.max_binding_words / widest.max(1) / CHUNK * CHUNK;
         ensure!(
             page_limit > 0,
             PlanError::Binding { what: "64 cached positions".into(), limit: o.max_binding_words * 4 }
@@ -430,26 +452,50 @@ impl<'a> Builder<'a> {
             let page = pool.min(page_limit).min((page / CHUNK * CHUNK).max(CHUNK));
             *ranges = (0..pool).step_by(page).map(|first| (first, page.min(pool - first))).collect();
         }
-        if o.recent.applies(o.k_type, o.v_type) {
+        if h.has_attention() && o.recent.applies(o.k_type, o.v_type) {
             self.pages.ring = recent_positions(t, o.sequences);
         }
         let carries = self.ranges.iter().any(|r| r.len() > 1) || self.pages.ring > 0 || h.family.has_sinks();
         let state_words = if carries { t * h.heads * (h.head_dim + 2) } else { 4 };
-        self.work.state = self.scratch("attention_state", state_words)?;
+        if h.has_attention() {
+            self.work.state = self.scratch("attention_state", state_words)?;
+        }
+        Ok(())
+    }
+
+    /// Declares the buffers of attention and of the feed-forward.
+    fn lay_out_layers(&mut self) -> anyhow::Result<()> {
+        let (h, o, t) = (self.h, self.o, self.o.ubatch);
+        let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
+        self.work.q = self.scratch("q", t * width)?;
+        self.work.k = self.scratch("k", t * kv_width)?;
+        self.work.v = self.scratch("v", t * kv_width)?;
+        (self.work.q_normed, self.work.k_normed) = (self.work.q, self.work.k);
+        if h.family.head_norms() != HeadNorms::None || self.has_layer_norms_of_heads() {
+            self.work.q_normed = self.scratch("q_normed", t * width)?;
+            self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
+        }
+        self.work.attended = self.scratch("attended", t * width)?;
+        self.work.attended_act = self.scratch("attended_act", t * act_words(width, o.digits))?;
+        let ffn = h.plain_ffn();
+        self.work.gate = self.scratch("gate", t * ffn)?;
+        self.work.up = self.scratch("up", t * ffn)?;
+        self.work.mid = self.scratch("mid", t * ffn)?;
+        self.work.mid_act = self.scratch("mid_act", t * act_words(ffn, o.digits))?;
         Ok(())
     }
 
     /// Everything recorded from now on belongs to layer `l`, whose cache is declared here.
     pub fn start_layer(&mut self, l: usize) -> anyhow::Result<()> {
         self.layer = Some(l);
-        let sides = [("attn_k", Cached::Keys, self.o.k_type), ("attn_v", Cached::Values, self.o.v_type)];
-        for (i, (what, cached, ty)) in sides.into_iter().enumerate() {
-            self.pages.channels[i] = self.channels(what, cached, ty)?;
-        }
         (self.pages.keys, self.pages.values) = (vec![], vec![]);
         if self.h.is_recurrent(l) {
             self.layers.push(LayerCache::default());
             return Ok(());
+        }
+        let sides = [("attn_k", Cached::Keys, self.o.k_type), ("attn_v", Cached::Values, self.o.v_type)];
+        for (i, (what, cached, ty)) in sides.into_iter().enumerate() {
+            self.pages.channels[i] = self.channels(what, cached, ty)?;
         }
         self.pages.ranges = self.ranges[self.table(l)].clone();
         for (i, (_, len)) in self.pages.ranges.clone().into_iter().enumerate() {

@@ -61,6 +61,8 @@ pub enum Family {
     Lfm2,
     /// LFM2, of experts
     Lfm2Moe,
+    /// Mamba-2, Mamba-Codestral
+    Mamba2,
     /// BERT: bge, MiniLM, e5
     Bert,
     /// nomic-embed-text
@@ -105,7 +107,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 31] = [
+    pub const ALL: [Family; 32] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -135,6 +137,7 @@ impl Family {
         Family::Qwen3Next,
         Family::Lfm2,
         Family::Lfm2Moe,
+        Family::Mamba2,
         Family::Bert,
         Family::NomicBert,
     ];
@@ -171,6 +174,7 @@ impl Family {
             Family::Qwen3Next => "qwen3next",
             Family::Lfm2 => "lfm2",
             Family::Lfm2Moe => "lfm2moe",
+            Family::Mamba2 => "mamba2",
             Family::Bert => "bert",
             Family::NomicBert => "nomic-bert",
         }
@@ -236,6 +240,11 @@ impl Family {
     /// Whether it is an LFM2, most of whose layers are short convolutions.
     pub fn is_lfm2(self) -> bool {
         matches!(self, Family::Lfm2 | Family::Lfm2Moe)
+    }
+
+    /// Whether all its layers are state spaces: it has neither attention nor feed-forwards.
+    pub fn is_state_space(self) -> bool {
+        self == Family::Mamba2
     }
 
     /// Whether it is one of Gemma's.
@@ -343,6 +352,7 @@ impl Family {
             Family::Falcon => &[("alibi", false, false)],
             family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
             family if family.is_lfm2() => &[("conv_bias", false, false)],
+            Family::Mamba2 => &[("use_bias", false, false), ("rms_norm", true, true)],
             _ => &[],
         }
     }
@@ -415,7 +425,7 @@ impl Family {
             }
             Family::Olmo2 | Family::Gemma3 => by_window(Rotation::Local, Rotation::Main),
             Family::Exaone4 | Family::Cohere2 => by_window(Rotation::Main, Rotation::None),
-            family if family.learns_positions() => vec![Rotation::None; layers],
+            family if family.learns_positions() || family.is_state_space() => vec![Rotation::None; layers],
             _ => vec![],
         }
     }

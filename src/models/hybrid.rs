@@ -114,7 +114,7 @@ fn mix(b: &mut Builder, d: &Delta, m: &Hybrid) -> anyhow::Result<()> {
     let taps = b.buffer(&name, len, Role::Weight(vec![Piece { tensor, part }]))?;
     let kept = b.state("kept", KEPT * d.channels())?;
     let (front, channels) = (2 * d.keys() as u32, d.channels() as u32);
-    let p = ConvSiluParams { n_tokens: 0, strands: 0, front, channels };
+    let p = ConvSiluParams { n_tokens: 0, strands: 0, front, channels, biased: 0 };
     let binds = vec![m.mixed, taps, b.work.strands, kept, m.qk, m.v];
     b.push("conv", Op::ConvSilu, Args::ConvSilu(p), binds);
     let n = d.size as f64;

@@ -8,10 +8,12 @@ use super::encoder_config;
 use super::family::{Family, Rotation};
 use super::mixture::{self, Experts};
 use super::short_conv::{self, ShortConv};
+use super::ssm::{self, Ssm};
 use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind, names};
+use crate::ops::conv_silu;
 use crate::ops::places::CHUNK;
 use crate::ops::short_conv::TAPS;
 use anyhow::{Context, bail, ensure};
@@ -110,6 +112,8 @@ pub struct Hyper {
     pub delta: Option<Delta>,
     /// layers with a short convolution in the place of attention
     pub conv: Option<ShortConv>,
+    /// what all layers are of a model without attention, whose heads, feed-forward and rotation are then of no meaning
+    pub ssm: Option<Ssm>,
     /// logits
     pub vocab: usize,
     /// positions the model was trained for
@@ -160,6 +164,7 @@ impl Hyper {
                 match config.text("model_type")?.and_then(Family::of_config) {
                     _ if config.text("model_type")? == Some("chatglm") => from_chatglm(&config)?,
                     Some(family) if family.is_encoder() => from_encoder(&config, family)?,
+                    Some(family) if family.is_state_space() => from_states(family, ssm::of_config(&config, family)?),
                     _ => from_config(&config)?,
                 }
             }
@@ -181,6 +186,7 @@ impl Hyper {
         self.experts.as_ref().map_or(Ok(()), Experts::check)?;
         self.delta.as_ref().map_or(Ok(()), |d| d.check(self.layers, self.head_dim))?;
         self.conv.as_ref().map_or(Ok(()), |c| c.check(self.layers))?;
+        self.ssm.as_ref().map_or(Ok(()), Ssm::check)?;
         within("the embedding length", self.dim, 1 << 20)?;
         within("the number of heads", self.heads, 4096)?;
         within("the number of key-value heads", self.kv_heads, self.heads)?;
@@ -323,12 +329,19 @@ impl Hyper {
 
     /// Whether this layer remembers a state in the place of keys and values.
     pub fn is_recurrent(&self, layer: usize) -> bool {
-        self.delta_of(layer).is_some() || self.conv.as_ref().is_some_and(|c| c.layers.get(layer) == Some(&true))
+        self.delta_of(layer).is_some()
+            || self.ssm.is_some()
+            || self.conv.as_ref().is_some_and(|c| c.layers.get(layer) == Some(&true))
     }
 
     /// Whether some layers remember states, which are not positions of a cache.
     pub fn has_states(&self) -> bool {
-        self.delta.is_some() || self.conv.is_some()
+        self.delta.is_some() || self.conv.is_some() || self.ssm.is_some()
+    }
+
+    /// Whether some layers are of attention: then there is a cache.
+    pub fn has_attention(&self) -> bool {
+        self.ssm.is_none()
     }
 
     /// The greatest width of a feed-forward that every token goes through; 1 where there is none.
@@ -388,6 +401,13 @@ impl Hyper {
             let n = c.layers.iter().filter(|r| **r).count();
             return Some(format!("{n} of {} layers, convolutions over {TAPS} tokens", self.layers));
         }
+        if let Some(s) = &self.ssm {
+            let (layers, groups) = (self.layers, if s.groups == 1 { "group" } else { "groups" });
+            return Some(format!(
+                "{layers} of {layers} layers, state spaces, {} heads of {} in {} {groups}, states of {}",
+                s.heads, s.head_dim, s.groups, s.state
+            ));
+        }
         let d = self.delta.as_ref()?;
         let n = d.layers.iter().filter(|r| **r).count();
         let (layers, keys, heads, size) = (self.layers, d.key_heads, d.heads, d.size);
@@ -400,6 +420,19 @@ impl Hyper {
         let some =
             if n < self.window_layers.len() { format!(" in {n} of {} layers", self.layers) } else { String::new() };
         self.window.map(|w| format!("{w}{some}"))
+    }
+
+    /// Bytes of what all layers remember of a sequence in the place of keys and values, one slot's.
+    pub fn state_bytes(&self) -> usize {
+        let of_net = |d: &Delta| d.heads * d.size * d.size + conv_silu::KEPT * d.channels();
+        let of_space = |s: &Ssm| s.inner() * s.state + conv_silu::KEPT * s.channels();
+        let of = |l: usize| match (self.delta_of(l), &self.ssm) {
+            (Some(d), _) => of_net(d),
+            (None, Some(s)) => of_space(s),
+            (None, None) if self.is_recurrent(l) => (TAPS - 1) * self.dim,
+            (None, None) => 0,
+        };
+        (0..self.layers).map(of).sum::<usize>() * 4
     }
 
     /// Cached bytes of one position for the given words per head.
@@ -418,6 +451,9 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let family = Family::of_gguf(arch).with_context(|| {
         format!("{file}: architecture {} is not supported (supported: {})", cut(arch), Family::known())
     })?;
+    if family.is_state_space() {
+        return Ok(from_states(family, ssm::of_gguf(c, family)?));
+    }
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
         let v = m.uint(&key).with_context(|| match m.get(&key) {
@@ -436,11 +472,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let value_dim = opt("attention.value_length", head_dim)?;
     ensure!(head_dim == value_dim, "{file}: key heads of {head_dim} and value heads of {value_dim} are not supported");
     let context = need("context_length")?;
-    let tokens: Option<&[String]> = m.typed("tokenizer.ggml.tokens").with_context(|| file.to_string())?;
-    let tokens = tokens.map_or(0, <[String]>::len);
-    let rows = c.tensor("token_embd.weight").and_then(|t| t.shape.get(1).copied()).unwrap_or(0) as usize;
-    let vocab = opt("vocab_size", if tokens > 0 { tokens } else { rows })?;
-    ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
+    let vocab = gguf_vocab(c, arch)?;
     let original = opt("rope.scaling.original_context_length", context)? as f64;
     // half a head in every released model: a file that does not say so would be rotated wrongly
     let n_rot =
@@ -485,6 +517,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         experts: mixture::of_gguf(c, family, ffn)?,
         delta: delta::of_gguf(c, family, [layers, guessing].map(|n| n.min(MAX_LAYERS)), n_rot)?,
         conv,
+        ssm: None,
         vocab,
         context,
         window,
@@ -510,6 +543,63 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         return Ok(Hyper { rotations: vec![Rotation::None; layers.min(MAX_LAYERS)], ..h });
     }
     Ok(Hyper { rotations: h.usual_rotations(), ..h })
+}
+
+/// Tokens of a GGUF file.
+pub(super) fn gguf_vocab(c: &Container, arch: &str) -> anyhow::Result<usize> {
+    let (m, file, key) = (&c.meta, c.described_by().display(), format!("{arch}.vocab_size"));
+    let tokens: Option<&[String]> = m.typed("tokenizer.ggml.tokens").with_context(|| file.to_string())?;
+    let tokens = tokens.map_or(0, <[String]>::len);
+    let rows = c.tensor("token_embd.weight").and_then(|t| t.shape.get(1).copied()).unwrap_or(0) as usize;
+    let vocab = match m.get(&key) {
+        Some(_) => {
+            let v = m.uint(&key).with_context(|| format!("{file}: {key} is not a whole number"))?;
+            usize::try_from(v).with_context(|| format!("{file}: {key} is {v}"))?
+        }
+        None if tokens > 0 => tokens,
+        None => rows,
+    };
+    ensure!(rows == vocab || rows == 0, "{file}: token_embd.weight has {rows} rows for a vocabulary of {vocab}");
+    Ok(vocab)
+}
+
+/// A model of state space layers alone. What other layers would be made of is as small as can be.
+fn from_states(family: Family, s: ssm::Sizes) -> Hyper {
+    Hyper {
+        family,
+        arch: family.name().into(),
+        name: s.name,
+        layers: s.layers,
+        dim: s.dim,
+        heads: 1,
+        kv_heads: 1,
+        head_dim: 2,
+        n_rot: 2,
+        guessing: 0,
+        ffn: 1,
+        experts: None,
+        delta: None,
+        conv: None,
+        ssm: Some(s.ssm),
+        vocab: s.vocab,
+        context: s.context,
+        window: None,
+        window_layers: vec![],
+        eps: s.eps as f32,
+        attention_scale: usual_scale(family, [s.layers, s.dim, 1, 2]),
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_divisor: 1.0,
+        attention_softcap: 0.0,
+        logit_softcap: 0.0,
+        rope_base: 10000.0,
+        rope_scaling: RopeScaling::None,
+        local_rope: None,
+        rotations: family.rotations(s.layers.min(MAX_LAYERS), &[]),
+        half_split: true,
+        qkv_bias: None,
+        tied: s.tied,
+    }
 }
 
 /// Numbers that a family multiplies with.
@@ -739,7 +829,7 @@ fn gguf_window_layers(c: &Container, family: Family, layers: usize, window: bool
 }
 
 /// A number of the metadata that need not be whole.
-fn f64_of(c: &Container, key: &str) -> anyhow::Result<Option<f64>> {
+pub(super) fn f64_of(c: &Container, key: &str) -> anyhow::Result<Option<f64>> {
     c.meta.typed(key).with_context(|| c.described_by().display().to_string())
 }
 
@@ -850,6 +940,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         experts: mixture::of_config(cfg, family, ffn)?,
         delta: delta::of_config(cfg, family, layers.min(MAX_LAYERS))?,
         conv: short_conv::of_config(cfg, family, layers.min(MAX_LAYERS))?,
+        ssm: None,
         vocab: usual("vocab_size", if newer { 262_208 } else { 256_000 })?,
         context,
         window,
@@ -889,7 +980,7 @@ fn config_kv_heads(cfg: &Fields, family: Family) -> anyhow::Result<Option<usize>
 }
 
 /// Refuses what a config turns on that no released model of the family has, and another function of the feed-forward.
-fn config_flags(cfg: &Fields, family: Family) -> anyhow::Result<()> {
+pub(super) fn config_flags(cfg: &Fields, family: Family) -> anyhow::Result<()> {
     let file = cfg.file();
     let (key, known) = family.activation();
     let act = cfg.text(key)?.unwrap_or(known[0]);
@@ -1097,6 +1188,7 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         experts: None,
         delta: None,
         conv: None,
+        ssm: None,
         vocab: match opt("padded_vocab_size")? {
             Some(n) => n,
             None => need("vocab_size")?,
@@ -1139,6 +1231,7 @@ fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
         experts: None,
         delta: None,
         conv: None,
+        ssm: None,
         vocab: s.vocab,
         context: s.context,
         window: None,

@@ -15,12 +15,14 @@ pub mod hyper;
 mod layernormed;
 mod lfm2;
 mod llama;
+mod mamba2;
 mod mixture;
 mod normed;
 mod phi3;
 mod qwen;
 mod rope;
 mod short_conv;
+mod ssm;
 mod vector;
 pub mod weights;
 
@@ -35,9 +37,11 @@ pub use hyper::Hyper;
 pub use mixture::Experts;
 pub use rope::{RopeTable, llama3_divisors};
 pub use short_conv::ShortConv;
+pub use ssm::Ssm;
 pub use weights::{Weights, rope_table, rope_tables};
 
 use crate::formats::Container;
+use anyhow::Context;
 use builder::Builder;
 
 /// Makes the plan of a model; every tensor of the file is claimed once or named in the error.
@@ -66,6 +70,10 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
             Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next => hybrid::layer(&mut b)?,
             Family::Lfm2 | Family::Lfm2Moe => lfm2::layer(&mut b)?,
+            Family::Mamba2 => {
+                let ssm = h.ssm.as_ref().context("a model of state spaces without its sizes")?;
+                mamba2::layer(&mut b, ssm)?;
+            }
             Family::Bert | Family::NomicBert => encoder::layer(&mut b)?,
         }
     }

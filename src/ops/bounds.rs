@@ -246,6 +246,23 @@ fn a_short_convolution_is_normal_where_it_counts() {
     STORED.times(STORED).seen().canon();
 }
 
+#[test]
+fn a_state_space_layer_is_normal_where_it_counts() {
+    // the convolution's bias is flushed when it is read, and its sum with those of products meets canon before silu
+    FILE.times(STORED).seen().sum(2).seen().plus(FILE).seen().canon();
+    // softplus of a sum is as that of a delta net; its bounds are 0 or 2^-50 at least; what e is raised to
+    STORED.plus(FILE).seen().canon();
+    STORED.times(FILE).seen().canon();
+    // a step of a channel; the state fades as the token is added along B
+    STORED.times(STORED).seen().canon();
+    let product = STORED.times(STORED).seen();
+    product.plus(product).seen().canon();
+    // what C gives of up to 2^10 elements, and a share of the channel; canon comes next
+    product.sum(10).seen().plus(FILE.times(STORED).seen()).seen().canon();
+    // weights of a norm in groups come behind its canon
+    STORED.times(FILE).seen().canon();
+}
+
 /// Four blocks with f32 scales as small as values may be: what is left when they cancel, times an activation's scale, is
 /// subnormal, and it is added to more.
 #[test]

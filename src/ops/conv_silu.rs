@@ -1,5 +1,5 @@
-//! A causal convolution of each channel over four tokens, then silu: y = silu(w\[0\]·u\[t-3\] + … + w\[3\]·u\[t\]). What the
-//! three tokens before a step's first gave lies in the state.
+//! A causal convolution of each channel over four tokens, then silu: y = silu(w\[0\]·u\[t-3\] + … + w\[3\]·u\[t\] + bias), the
+//! bias being 0 where there is none. What the three tokens before a step's first gave lies in the state.
 
 use crate::ops::exact::{canon, sigmoid};
 use crate::ops::params::{At, Params, params};
@@ -18,10 +18,12 @@ params! {
         pub n_tokens: u32,
         /// sequences they are of
         pub strands: u32,
-        /// channels of queries and keys, which come first
+        /// channels of the first output: a delta net's queries and keys, the channels of a state space layer
         pub front: u32,
         /// all channels
         pub channels: u32,
+        /// 1: the biases of all channels follow the weights; 0: there are none
+        pub biased: u32,
     }
 }
 
@@ -41,7 +43,7 @@ impl Params for ConvSiluParams {
     }
 }
 
-/// `u` `[token][channel]`, `w` `[channel][4]`; `state` `[slot][3][channel]`; `qk` `[token][front]` and `v`
+/// `u` `[token][channel]`, `w` `[channel][4]`, then the biases `[channel]` where there are any; `state` `[slot][3][channel]`; `qk` `[token][front]` and `v`
 /// `[token][channels - front]`.
 pub fn conv_silu(
     p: &ConvSiluParams,
@@ -62,7 +64,8 @@ pub fn conv_silu(
                 let t = t as usize;
                 let [a, b, d] = kept;
                 let seen = [a, b, d, u[t * channels + c]];
-                let y = element(seen, std::array::from_fn(|j| w[c * TAPS + j]));
+                let bias = (p.biased == 1).then(|| w[channels * TAPS + c]);
+                let y = element(seen, std::array::from_fn(|j| w[c * TAPS + j]), bias);
                 match c.checked_sub(front) {
                     Some(c) => v[t * (channels - front) + c] = y,
                     None => qk[t * front + c] = y,
@@ -78,10 +81,13 @@ pub fn conv_silu(
 
 /// One result.
 #[inline(always)]
-fn element(seen: [f32; TAPS], w: [f32; TAPS]) -> f32 {
+fn element(seen: [f32; TAPS], w: [f32; TAPS], bias: Option<f32>) -> f32 {
     let mut acc = 0.0;
     for (u, w) in seen.into_iter().zip(w) {
         acc += w * u;
+    }
+    if let Some(bias) = bias {
+        acc += bias;
     }
     let x = canon(acc);
     canon(x * sigmoid(x))

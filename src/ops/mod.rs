@@ -46,6 +46,8 @@ pub mod select_rows;
 pub mod short_conv;
 pub mod sigmoid_gate;
 pub mod softcap;
+pub mod ssm_discretize;
+pub mod ssm_scan;
 pub mod strands;
 pub mod swiglu;
 pub mod swiglu_oai;

@@ -8,7 +8,7 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
-use crate::models::{Delta, Experts, Family, Hyper, Pooling, hyper::RopeScaling, llama3_divisors, output_name};
+use crate::models::{Delta, Experts, Family, Hyper, Pooling, Ssm, hyper::RopeScaling, llama3_divisors, output_name};
 use crate::ops::conv_silu::TAPS;
 use crate::ops::short_conv;
 use anyhow::{Context, ensure};
@@ -30,6 +30,21 @@ pub struct Converted {
     pub rope_freqs: Option<Vec<f32>>,
     /// `rope_factors_long.weight` and `rope_factors_short.weight` (longrope)
     pub rope_factors: Option<(Vec<f32>, Vec<f32>)>,
+}
+
+impl Converted {
+    /// These keys, and weights that stay as they are.
+    fn plain(h: &Hyper, entries: Vec<(String, Value)>) -> Converted {
+        Converted {
+            arch: h.family.name(),
+            meta: Meta { entries },
+            hyper: h.clone(),
+            norms_less_one: false,
+            permuted: None,
+            rope_freqs: None,
+            rope_factors: None,
+        }
+    }
 }
 
 /// Reads config and tokeniser of a Hugging Face container.
@@ -63,6 +78,10 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     put("{a}.context_length", whole(h.context)?);
     put("{a}.embedding_length", whole(h.dim)?);
     put("{a}.block_count", whole(h.layers)?);
+    if let Some(s) = &h.ssm {
+        state_space(h, s, &mut put)?;
+        return Ok(Converted::plain(h, entries));
+    }
     put("{a}.feed_forward_length", whole(h.ffn)?);
     put("{a}.attention.head_count", whole(h.heads)?);
     put("{a}.attention.head_count_kv", kv_heads(h)?);
@@ -170,6 +189,27 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         rope_freqs: llama3_divisors(h),
         rope_factors,
     })
+}
+
+/// The keys about state spaces. llama.cpp's converter writes a feed-forward and heads of 0, and its loader asks for both.
+fn state_space(h: &Hyper, s: &Ssm, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
+    ensure!(
+        s.is_free(),
+        "time_step_limit is {:?} to {:?}, and no key of a GGUF file says so; run the directory itself",
+        s.steps[0],
+        s.steps[1]
+    );
+    put("{a}.feed_forward_length", whole(0)?);
+    put("{a}.attention.head_count", whole(0)?);
+    put("{a}.vocab_size", whole(h.vocab)?);
+    put("{a}.ssm.conv_kernel", whole(TAPS)?);
+    put("{a}.ssm.inner_size", whole(s.inner())?);
+    put("{a}.ssm.state_size", whole(s.state)?);
+    put("{a}.ssm.time_step_rank", whole(s.heads)?);
+    put("{a}.ssm.group_count", whole(s.groups)?);
+    put(&format!("{{a}}.{}", h.family.epsilon_key()), Value::F32(h.eps));
+    put("general.quantization_version", Value::U32(2));
+    Ok(())
 }
 
 /// Key-value heads; where some layers have a convolution in their place, of each layer, 0 for those.
@@ -300,6 +340,7 @@ mod tests {
             experts: None,
             delta: None,
             conv: None,
+            ssm: None,
             vocab: 128_256,
             context: 131_072,
             window: None,

@@ -511,6 +511,11 @@ fn from_gguf(c: &Container) -> Vec<Item> {
     c.tensors.iter().enumerate().map(item).collect()
 }
 
+/// Whether a tensor of a state space layer has a number for each head under a name without a suffix.
+fn bare_column(gguf: &str) -> bool {
+    gguf.ends_with(".ssm_a") || gguf.ends_with(".ssm_d")
+}
+
 /// A directory's tensors under their GGUF names, layer by layer as converters write them.
 fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
     let mut items = Vec::new();
@@ -535,8 +540,10 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
         // the norm within a recurrent layer is whole in every directory
         let less_one =
             converted.norms_less_one && gguf.ends_with("_norm.weight") && !gguf.ends_with(".ssm_norm.weight");
-        let (gguf, decay) = match gguf.strip_suffix(".ssm_a.weight") {
-            Some(layer) => (format!("{layer}.ssm_a"), true),
+        // names that have no suffix in a GGUF file
+        let bare = gguf.strip_suffix(".weight").filter(|name| bare_column(name));
+        let (gguf, decay) = match bare {
+            Some(name) => (name.to_string(), name.ends_with(".ssm_a")),
             None => (gguf, false),
         };
         let (data, dtype) = if less_one || decay {
@@ -547,7 +554,13 @@ fn from_hf(c: &Container, converted: &Converted) -> anyhow::Result<Vec<Item>> {
         };
         // a matrix of one row, which GGUF files have as a vector
         let is_row = gguf.ends_with("ffn_gate_inp_shexp.weight");
-        let shape = if is_row { vec![t.elems()] } else { t.shape.clone() };
+        let shape = match &converted.hyper.ssm {
+            // a column of heads, and a row of each group
+            Some(_) if bare_column(&gguf) => vec![1, t.elems()],
+            Some(s) if gguf.ends_with(".ssm_norm.weight") => vec![t.elems() / s.groups as u64, s.groups as u64],
+            _ if is_row => vec![t.elems()],
+            _ => t.shape.clone(),
+        };
         items.push(Item { data, hf: t.name.clone(), gguf, shape, dtype, note: None });
     }
     let mut made = |name: &str, values: &[f32]| {

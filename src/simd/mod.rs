@@ -56,7 +56,7 @@ use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;
 pub use layernormed::{gelu, layer_norm_row};
 pub use prefetch::{Fetch, cpu_title};
-pub use recurrent::{conv_silu, delta_rule, gdn_gates, short_conv};
+pub use recurrent::{conv_silu, delta_rule, gdn_gates, short_conv, ssm_discretize, ssm_scan};
 use std::ops::Range;
 use std::sync::OnceLock;
 pub use top_k::top_k;

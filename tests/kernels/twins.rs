@@ -135,7 +135,8 @@ fn case_names_are_unique_and_every_written_buffer_ends_in_guard_words() {
             }
             let outputs = match op {
                 Op::RopeCacheWrite(..) | Op::RopeChannelCacheWrite(..) | Op::ConvSilu => 3,
-                Op::Attention(..) | Op::AttentionQuantize(..) | Op::Router | Op::DeltaRule | Op::ShortConv => 2,
+                Op::Attention(..) | Op::AttentionQuantize(..) | Op::Router => 2,
+                Op::DeltaRule | Op::ShortConv | Op::SsmScan => 2,
                 _ => 1,
             };
             assert_eq!(written, outputs, "{}", case.name);

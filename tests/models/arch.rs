@@ -635,7 +635,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
              gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
              cohere2, command-r, phi2, gpt2, falcon, qwen35, qwen35moe, qwen3next, lfm2, \
-             lfm2moe, bert, nomic-bert)",
+             lfm2moe, mamba2, bert, nomic-bert)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
@@ -723,6 +723,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch gpt2 --kv-heads 4",
         "--arch falcon --larger --heads 8",
         "--arch lfm2moe --layers 3 --experts 6 --expert-ffn 40 --dense 1",
+        "--arch mamba2 --head-dim 16 --delta-heads 8",
     ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let mut c = open(&path);

@@ -1,5 +1,5 @@
-//! Hybrid models, whose layers are mostly gated delta nets or short convolutions: logits against Hugging Face transformers,
-//! planted errors (of short convolutions in `lfm2`), equal words everywhere and in every batch, and what a recurrent
+//! Models that remember states, gated delta nets, short convolutions or state spaces: logits against Hugging Face transformers,
+//! planted errors (of short convolutions in `lfm2`, of state spaces in `mamba2`), equal words everywhere and in every batch, and what a recurrent
 //! state refuses.
 //!
 //! The checkpoints are synthetic; `tests/data/arch` holds what transformers makes of the same ones, in float64.
@@ -32,14 +32,17 @@ const NETS: [&str; 4] = [
     "--arch qwen3next --layers 4 --head-dim 32 --experts 6 --used 2 --expert-ffn 40 --shared 56 --delta-heads 6",
 ];
 
-/// All that remember states: these, and short convolutions, dense and of experts.
-const ARGS: [&str; 6] = [
+/// All that remember states: these, short convolutions, dense and of experts, and state spaces, in one group and in three,
+/// with more elements than go at once.
+const ARGS: [&str; 8] = [
     NETS[0],
     NETS[1],
     NETS[2],
     NETS[3],
     "--arch lfm2 --layers 5 --tied",
     "--arch lfm2moe --layers 4 --experts 6 --used 2 --expert-ffn 40 --dense 1",
+    "--arch mamba2 --head-dim 16 --delta-heads 8 --delta-keys 1",
+    "--arch mamba2 --layers 3 --tied --dim 72 --head-dim 24 --delta-heads 6 --delta-keys 3 --delta-size 144",
 ];
 
 #[test]
@@ -524,6 +527,7 @@ fn every_device_has_the_same_words() {
     same_words_everywhere("--preset tiny --arch qwen35 --layers 4 --head-dim 64 --type q8_0", 2, CacheType::Q8_0, None);
     same_words_everywhere("--preset tiny --arch qwen35 --layers 4 --head-dim 64", 1, CacheType::TQ3_1, None);
     same_words_everywhere("--preset tiny --arch lfm2 --layers 3", 1, CacheType::TQ3_1, None);
+    same_words_everywhere("--preset tiny --arch mamba2 --head-dim 64 --delta-heads 8", 2, CacheType::C8, None);
 }
 
 /// A step that was begun ahead and thrown away leaves the states that were before it.

@@ -12,6 +12,7 @@ mod encoders;
 mod fuse;
 mod hybrid;
 mod lfm2;
+mod mamba2;
 mod many;
 mod nvfp4;
 #[path = "../common/program.rs"]

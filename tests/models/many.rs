@@ -308,7 +308,7 @@ fn many_sequences_of_models_with_windows_give_it_on_every_adapter() {
 fn recurrent(run: impl Fn(&Container, &Hyper)) {
     const SHAPE: &str =
         "--dim 64 --layers 4 --ffn 96 --heads 4 --kv-heads 2 --head-dim 32 --vocab 262 --ctx 256 --type f32";
-    for arch in ["qwen35", "lfm2"] {
+    for arch in ["qwen35", "lfm2", "mamba2"] {
         let (_dir, path) = model(&format!("--arch {arch} {SHAPE}"));
         let c = Container::open(&path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
         let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));

@@ -134,7 +134,8 @@ pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize, const A
     (groups, seg_groups): (usize, usize),
     out: &mut [Sums],
 ) {
-    const { assert!(ALL * V::N == ROW_BLOCK && ALL.is_multiple_of(P) && (!V::HALVES || run::<F>() > 0)) }
+    const { assert!(ALL * V::N == ROW_BLOCK && ALL.is_multiple_of(P)) }
+    assert!(!V::HALVES || run::<F>() > 0);
     assert!(out.len().is_multiple_of(TILE) && act.len() == out.len() / TILE * groups * LAID);
     let mut panels = [Panel::ZERO; SLICE];
     let mut first = 0;

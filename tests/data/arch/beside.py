@@ -46,8 +46,8 @@ INSTEAD = {
 # tokens that a made-up vocabulary has not, or it derives a shape from the width
 GUESSING = ["qwen35", "qwen35_even", "qwen35moe", "qwen3next"]
 CONVERTED = GUESSING + [
-    "chatglm", "falcon", "glm4", "gptoss", "llama", "llama_llama3", "mixtral", "olmo3", "qwen2", "qwen2_yarn", "qwen2moe",
-    "qwen3", "qwen3moe", "stablelm", "starcoder2",
+    "chatglm", "falcon", "glm4", "gptoss", "llama", "llama_llama3", "mamba2", "mamba2_groups", "mixtral", "olmo3", "qwen2",
+    "qwen2_yarn", "qwen2moe", "qwen3", "qwen3moe", "stablelm", "starcoder2",
 ]
 
 
