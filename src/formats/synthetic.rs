@@ -553,7 +553,9 @@ impl Shape {
         if self.arch == Arch::Gpt2 {
             add("position_embd.weight".into(), self.ctx.into(), dim, 0.3, Role::Bias);
         }
-        for i in 0..self.layers {
+        let spaces = self.arch == Arch::Mamba2;
+        (0..self.layers).filter(|_| spaces).for_each(|i| self.state_space_tensors(i, &mut add));
+        for i in (0..self.layers).filter(|_| !spaces) {
             let b = |part: &str| format!("blk.{i}.{part}");
             if self.arch.norms_before() {
                 add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
@@ -564,10 +566,6 @@ impl Shape {
             if self.arch == Arch::Falcon && self.larger {
                 add(b("attn_norm_2.weight"), 1, dim, 0.1, Role::Norm);
                 add(b("attn_norm_2.bias"), 1, dim, 0.2, Role::Bias);
-            }
-            if self.arch == Arch::Mamba2 {
-                self.state_space_tensors(i, &mut add);
-                continue;
             }
             if self.is_recurrent(i) {
                 self.recurrent_tensors(i, &mut add);
@@ -699,7 +697,7 @@ impl Shape {
         add(b("ssm_out.weight"), dim, values, residual * root(values), Role::Plain);
     }
 
-    /// What a layer of state spaces has beside its norm. `add` as for [`Shape::expert_tensors`].
+    /// What a layer of state spaces has. `add` as for [`Shape::expert_tensors`].
     fn state_space_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let [dim, groups, heads, state, head_dim] =
             [self.dim, self.delta.key_heads, self.delta.heads, self.delta.size, self.head_dim].map(u64::from);
@@ -707,6 +705,7 @@ impl Shape {
         let b = |part: &str| format!("blk.{i}.{part}");
         let inner = heads * head_dim;
         let channels = inner + 2 * groups * state;
+        add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
         add(b("ssm_in.weight"), inner + channels + heads, dim, root(dim), Role::Plain);
         add(b("ssm_conv1d.weight"), channels, 4, 0.6, Role::Router);
         add(b("ssm_conv1d.bias"), 1, channels, 0.3, Role::Bias);

@@ -515,7 +515,9 @@ fn prompts_in_uneven_pieces_and_single_tokens_have_the_same_bits() {
         for pieces in [&[1][..], &[3, 1, 17, 2], &[64, 5]] {
             assert_eq!(with(pieces, Some(Level::detect()), None, Fuse::On), whole, "{args}: {pieces:?}");
         }
-        assert_eq!(with(&[11], Some(Level::detect()), Some(75 << 10), Fuse::On), whole, "{args}: in parts");
+        // three slots of a state must fit
+        let limit = if args.contains("--delta-size 144") { 256 } else { 75 };
+        assert_eq!(with(&[11], Some(Level::detect()), Some(limit << 10), Fuse::On), whole, "{args}: in parts");
     }
 }
 
