@@ -164,7 +164,10 @@ impl Hyper {
                 match config.text("model_type")?.and_then(Family::of_config) {
                     _ if config.text("model_type")? == Some("chatglm") => from_chatglm(&config)?,
                     Some(family) if family.is_encoder() => from_encoder(&config, family)?,
-                    Some(family) if family.is_state_space() => from_states(family, ssm::of_config(&config, family)?),
+                    Some(family) if family.is_state_space() => {
+                        config_flags(&config, family)?;
+                        from_states(family, ssm::of_config(&config, family)?)
+                    }
                     _ => from_config(&config)?,
                 }
             }
@@ -452,7 +455,8 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         format!("{file}: architecture {} is not supported (supported: {})", cut(arch), Family::known())
     })?;
     if family.is_state_space() {
-        return Ok(from_states(family, ssm::of_gguf(c, family)?));
+        let eps = f64_of(c, &format!("{arch}.{}", family.epsilon_key()))?;
+        return Ok(from_states(family, ssm::of_gguf(c, family, gguf_vocab(c, arch)?, eps)?));
     }
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
@@ -546,7 +550,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
 }
 
 /// Tokens of a GGUF file.
-pub(super) fn gguf_vocab(c: &Container, arch: &str) -> anyhow::Result<usize> {
+fn gguf_vocab(c: &Container, arch: &str) -> anyhow::Result<usize> {
     let (m, file, key) = (&c.meta, c.described_by().display(), format!("{arch}.vocab_size"));
     let tokens: Option<&[String]> = m.typed("tokenizer.ggml.tokens").with_context(|| file.to_string())?;
     let tokens = tokens.map_or(0, <[String]>::len);
@@ -829,7 +833,7 @@ fn gguf_window_layers(c: &Container, family: Family, layers: usize, window: bool
 }
 
 /// A number of the metadata that need not be whole.
-pub(super) fn f64_of(c: &Container, key: &str) -> anyhow::Result<Option<f64>> {
+fn f64_of(c: &Container, key: &str) -> anyhow::Result<Option<f64>> {
     c.meta.typed(key).with_context(|| c.described_by().display().to_string())
 }
 
@@ -980,7 +984,7 @@ fn config_kv_heads(cfg: &Fields, family: Family) -> anyhow::Result<Option<usize>
 }
 
 /// Refuses what a config turns on that no released model of the family has, and another function of the feed-forward.
-pub(super) fn config_flags(cfg: &Fields, family: Family) -> anyhow::Result<()> {
+fn config_flags(cfg: &Fields, family: Family) -> anyhow::Result<()> {
     let file = cfg.file();
     let (key, known) = family.activation();
     let act = cfg.text(key)?.unwrap_or(known[0]);

@@ -1,7 +1,6 @@
 //! What a file says of a model of state space layers alone (Mamba-2), which has neither attention nor feed-forwards.
 
 use super::family::Family;
-use super::hyper::{config_flags, f64_of, gguf_vocab};
 use crate::formats::Container;
 use crate::formats::json::Fields;
 use crate::ops::conv_silu::TAPS;
@@ -80,8 +79,9 @@ pub(super) struct Sizes {
     pub ssm: Ssm,
 }
 
-/// Those of a GGUF file, which calls the number of heads `ssm.time_step_rank`.
-pub(super) fn of_gguf(c: &Container, family: Family) -> anyhow::Result<Sizes> {
+/// Those of a GGUF file of so many tokens, which calls the number of heads `ssm.time_step_rank`; `eps`: of the norms, where it
+/// says so.
+pub(super) fn of_gguf(c: &Container, family: Family, vocab: usize, eps: Option<f64>) -> anyhow::Result<Sizes> {
     let (m, file, arch) = (&c.meta, c.described_by().display(), family.name());
     let need = |key: &str| -> anyhow::Result<usize> {
         let key = format!("{arch}.{key}");
@@ -96,13 +96,12 @@ pub(super) fn of_gguf(c: &Container, family: Family) -> anyhow::Result<Sizes> {
         heads > 0 && inner.is_multiple_of(heads),
         "{file}: {arch}.ssm.inner_size is {inner}, expected whole heads, of which there are {heads}"
     );
-    let eps = f64_of(c, &format!("{arch}.{}", family.epsilon_key()))?;
     let name: Option<&str> = m.typed("general.name").with_context(|| file.to_string())?;
     Ok(Sizes {
         name: name.unwrap_or(arch).to_string(),
         layers: need("block_count")?,
         dim: need("embedding_length")?,
-        vocab: gguf_vocab(c, arch)?,
+        vocab,
         context: need("context_length")?,
         eps: eps.with_context(|| format!("{file}: {arch}.{} is missing", family.epsilon_key()))?,
         tied: None,
@@ -125,7 +124,6 @@ pub(super) fn of_config(cfg: &Fields, family: Family) -> anyhow::Result<Sizes> {
         whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
-    config_flags(cfg, family)?;
     let taps = opt("conv_kernel")?.unwrap_or(TAPS);
     ensure!(taps == TAPS, "{file}: conv_kernel = {taps} is not supported (supported: {TAPS})");
     let (dim, expand) = (need("hidden_size")?, opt("expand")?.unwrap_or(2));

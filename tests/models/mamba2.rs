@@ -84,7 +84,7 @@ fn the_comparison_sees_groups_that_are_one_a_norm_or_gate_left_out_and_a_state_t
         // of what the recurrence gives, in the place of what goes through the gate
         ("the gate behind the norm", |p| {
             for c in p.recording.commands.iter_mut().filter(|c| c.label == "ssm_norm") {
-                c.binds[0] = c.binds[0] - 1;
+                c.binds[0] -= 1;
             }
         }),
         ("greater steps", |p| {
