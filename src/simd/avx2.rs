@@ -230,7 +230,7 @@ impl<const NEAR: bool> Bytes for Avx2<NEAR> {
     #[inline(always)]
     fn dot_above(self, acc: __m256i, a: u32, w: __m256i) -> __m256i {
         let zero = intrinsics!(_mm256_setzero_si256());
-        self.join(acc, self.pairs(zero, intrinsics!(_mm256_set1_epi32(a as i32)), w))
+        self.join(acc, self.pairs(zero, self.int(a as i32), w), self.int(0x0001_0001))
     }
     const HALVES: bool = true;
     #[inline(always)]
@@ -238,7 +238,7 @@ impl<const NEAR: bool> Bytes for Avx2<NEAR> {
         intrinsics!(_mm256_add_epi16(halves, _mm256_maddubs_epi16(u, s)))
     }
     #[inline(always)]
-    fn join(self, acc: __m256i, halves: __m256i) -> __m256i {
-        intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(halves, _mm256_set1_epi16(1))))
+    fn join(self, acc: __m256i, halves: __m256i, by: __m256i) -> __m256i {
+        intrinsics!(_mm256_add_epi32(acc, _mm256_madd_epi16(halves, by)))
     }
 }

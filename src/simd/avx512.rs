@@ -369,8 +369,8 @@ impl<const NEAR: bool> Bytes for Avx512<NEAR> {
         intrinsics!(_mm512_add_epi16(halves, _mm512_maddubs_epi16(u, s)))
     }
     #[inline(always)]
-    fn join(self, acc: __m512i, halves: __m512i) -> __m512i {
-        intrinsics!(_mm512_add_epi32(acc, _mm512_madd_epi16(halves, _mm512_set1_epi16(1))))
+    fn join(self, acc: __m512i, halves: __m512i, by: __m512i) -> __m512i {
+        intrinsics!(_mm512_add_epi32(acc, _mm512_madd_epi16(halves, by)))
     }
 }
 

@@ -184,7 +184,7 @@ impl<const NEAR: bool> Bytes for AvxVnni<NEAR> {
         self.0.pairs(halves, u, s)
     }
     #[inline(always)]
-    fn join(self, acc: __m256i, halves: __m256i) -> __m256i {
-        self.0.join(acc, halves)
+    fn join(self, acc: __m256i, halves: __m256i, by: __m256i) -> __m256i {
+        self.0.join(acc, halves, by)
     }
 }

@@ -213,8 +213,8 @@ pub(super) trait Bytes: Lanes {
     const HALVES: bool;
     /// Halves, and in each besides the two products of unsigned bytes of `u` and signed ones of `s`; all have to fit.
     fn pairs(self, halves: Self::I, u: Self::I, s: Self::I) -> Self::I;
-    /// acc + both halves of a lane.
-    fn join(self, acc: Self::I, halves: Self::I) -> Self::I;
+    /// acc + the products of both halves of a lane, signed, with those of `by`.
+    fn join(self, acc: Self::I, halves: Self::I, by: Self::I) -> Self::I;
 }
 
 /// How a level finds the greatest magnitude of a group.

@@ -172,7 +172,7 @@ impl<V: Bytes> Bytes for Pair<V> {
         (self.0.pairs(halves.0, u.0, s.0), self.0.pairs(halves.1, u.1, s.1))
     }
     #[inline(always)]
-    fn join(self, acc: Self::I, halves: Self::I) -> Self::I {
-        (self.0.join(acc.0, halves.0), self.0.join(acc.1, halves.1))
+    fn join(self, acc: Self::I, halves: Self::I, by: Self::I) -> Self::I {
+        (self.0.join(acc.0, halves.0, by.0), self.0.join(acc.1, halves.1, by.1))
     }
 }

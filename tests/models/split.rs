@@ -181,7 +181,7 @@ fn apart(devices: Vec<Box<dyn Runs>>, counts: &[usize], experts: Box<dyn Runs>, 
 
 /// Layers of a model that have experts, by its tensors.
 fn with_experts(c: &Container) -> usize {
-    c.tensors.iter().filter(|t| t.name.contains("ffn_down_exps")).count()
+    c.tensors.iter().filter(|t| t.name.ends_with("ffn_down_exps.weight")).count()
 }
 
 /// The names of weights in a plan that are of experts.
@@ -202,7 +202,7 @@ fn experts_on_another_device_change_nothing() {
             assert!(logits(&mut two, &read, o) == want, "{args}, {fuse:?}");
             let parts: Vec<_> = two.parts().collect();
             let (on, off) = (experts_in(&parts[1].plan), experts_in(&parts[0].plan));
-            let has = |names: &[&str]| names.iter().filter(|name| name.contains("ffn_down_exps")).count();
+            let has = |names: &[&str]| names.iter().filter(|name| name.contains("ffn_down_exps.weight")).count();
             assert_eq!((has(&on), has(&off)), (n.min(layers), layers - n.min(layers)), "{args}: {on:?}, {off:?}");
             assert!(parts[1].plan.buffers.iter().all(|b| !matches!(b.role, Role::Cache | Role::State)), "{args}");
             assert_eq!(two.turns().count(), 2 * n.min(layers) + 1, "{args}");

@@ -300,7 +300,7 @@ fn add_dots<V: Bytes, F: Panelled, const P: usize>(
     dots: &mut [[V::I; P]; TILE],
 ) {
     if V::HALVES {
-        return add_in_halves::<V, F, P>(v, panel, a, (at, n), part, dots);
+        return add_in_halves::<V, F, P>(v, panel, a, (at, n), part, [v.int(0x0001_0001); P], dots);
     }
     for i in at..at + n {
         let mut q = [v.int(0); P];
@@ -319,7 +319,34 @@ fn add_dots<V: Bytes, F: Panelled, const P: usize>(
     }
 }
 
-/// The same, products summed in halves as far as they fit.
+/// A scale of each row times the dots of words `at .. at + n` of the codes with every token, added to `sums`.
+#[inline(always)]
+fn add_scaled<V: Bytes, F: Panelled, const P: usize>(
+    v: V,
+    panel: &Panel,
+    a: &Laid,
+    (at, n): (usize, usize),
+    part: usize,
+    scale: [V::I; P],
+    sums: &mut [[V::I; P]; TILE],
+) {
+    if V::HALVES {
+        let mut both = scale;
+        for p in 0..P {
+            both[p] = v.or(v.and(scale[p], 0xffff), v.shl(scale[p], 16));
+        }
+        return add_in_halves::<V, F, P>(v, panel, a, (at, n), part, both, sums);
+    }
+    let mut dots = [[v.int(0); P]; TILE];
+    add_dots::<V, F, P>(v, panel, a, (at, n), part, &mut dots);
+    for p in 0..P {
+        for t in 0..TILE {
+            sums[t][p] = v.add(sums[t][p], v.mul(scale[p], dots[t][p]));
+        }
+    }
+}
+
+/// Dots times halves of `by`, products of codes and activations summed in halves as far as they fit.
 #[inline(always)]
 fn add_in_halves<V: Bytes, F: Panelled, const P: usize>(
     v: V,
@@ -327,7 +354,8 @@ fn add_in_halves<V: Bytes, F: Panelled, const P: usize>(
     a: &Laid,
     (at, n): (usize, usize),
     part: usize,
-    dots: &mut [[V::I; P]; TILE],
+    by: [V::I; P],
+    sums: &mut [[V::I; P]; TILE],
 ) {
     let run = run::<F>().clamp(1, n);
     for first in (at..at + n).step_by(run) {
@@ -344,7 +372,7 @@ fn add_in_halves<V: Bytes, F: Panelled, const P: usize>(
         }
         for t in 0..TILE {
             for p in 0..P {
-                dots[t][p] = v.join(dots[t][p], halves[t][p]);
+                sums[t][p] = v.join(sums[t][p], halves[t][p], by[p]);
             }
         }
     }
@@ -382,14 +410,11 @@ fn unpack_scales<V: Bytes>(v: V, block: &[Word], half: usize, to: &mut Panel, pa
 fn least_terms<V: Bytes, F: Panelled, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
     let mut s = [[v.int(0); P]; TILE];
     for j in 0..4 {
-        let mut dots = [[v.int(0); P]; TILE];
-        add_dots::<V, F, P>(v, panel, a, (8 * j, 8), part, &mut dots);
+        let mut scale = [v.int(0); P];
         for p in 0..P {
-            let sc = v.load(&panel.rest[j], part + p);
-            for t in 0..TILE {
-                s[t][p] = v.add(s[t][p], v.mul(sc, dots[t][p]));
-            }
+            scale[p] = v.load(&panel.rest[j], part + p);
         }
+        add_scaled::<V, F, P>(v, panel, a, (8 * j, 8), part, scale, &mut s);
     }
     let mut out = [[v.float(0.0); P]; TILE];
     for p in 0..P {

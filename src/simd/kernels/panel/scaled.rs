@@ -1,6 +1,6 @@
 //! Panels of the types with integer scales ([`Scaled`]) and of those whose codes are numbers of one of 16 values.
 
-use super::{By, Laid, Panel, Panelled, TILE, add_dots, below, keep, keep_f, scale_of};
+use super::{By, Laid, Panel, Panelled, TILE, add_scaled, below, keep, keep_f, scale_of};
 use crate::simd::kernels::scaled::{Codes, Scaled};
 use crate::simd::kernels::sixteen::{FP4, KV, power};
 use crate::simd::kernels::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, MXFP4, Q3K};
@@ -64,15 +64,12 @@ pub(super) fn scaled_terms<V: Bytes, F: Panelled, const N: usize, const P: usize
     }
     // unrolled, these take a fifth longer
     for n in 0..32 / N {
-        let mut dots = [[v.int(0); P]; TILE];
-        add_dots::<V, F, P>(v, panel, a, (N * n, N), part, &mut dots);
+        let mut scale = [v.int(0); P];
         for p in 0..P {
             let words = [v.load(&panel.rest[2], part + p), v.load(&panel.rest[3], part + p)];
-            let sc = scale_of(v, words, n * N / 4);
-            for t in 0..TILE {
-                s[t][p] = v.add(s[t][p], v.mul(sc, dots[t][p]));
-            }
+            scale[p] = scale_of(v, words, n * N / 4);
         }
+        add_scaled::<V, F, P>(v, panel, a, (N * n, N), part, scale, &mut s);
     }
     let mut out = [[v.float(0.0); P]; TILE];
     for p in 0..P {
