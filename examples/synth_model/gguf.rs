@@ -82,7 +82,6 @@ fn metadata(model: &Model) -> Result<Metadata> {
     }
     if attends {
         m.f32(&key("rope.freq_base"), s.arch.made_up_base());
-        m.u32(&key("rope.dimension_count"), model.n_rot());
     }
     if s.arch == Arch::Gemma3 {
         m.f32(&key("rope.freq_base_swa"), 10000.0);
@@ -107,6 +106,9 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.u32(&key("attention.value_length"), s.head_dim);
     }
     m.u32(&key("vocab_size"), s.vocab);
+    if attends {
+        m.u32(&key("rope.dimension_count"), model.n_rot());
+    }
     match model.rope {
         Rope::Plain => {}
         Rope::Longrope => {

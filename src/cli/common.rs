@@ -239,11 +239,11 @@ pub struct EngineArgs {
     /// Layers of each of several devices [default: by memory]
     #[arg(long, value_name = "N,M", value_parser = counts)]
     pub split: Option<Counts>,
-    /// The experts of a mixture are the CPU's, in main memory; the rest is the device's
+    /// Experts on the CPU, in main memory; --n-cpu-moe N: those of N layers
     #[arg(long, conflicts_with = "n_cpu_moe")]
     pub cpu_moe: bool,
     /// The same of the first N layers that have experts
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, hide = true, value_name = "N", default_value_t = 0)]
     pub n_cpu_moe: usize,
     /// The kernels
     #[command(flatten)]

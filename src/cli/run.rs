@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(
-    after_help = format!("Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -f prompt.txt -n 64 --temp 0 --device cpu\n  echo Hello | isobit run -f - --seed 7 --json\n{}", sampling::REST)
+    after_help = format!("Examples:\n  isobit run -p \"Once upon a time\"\n  isobit run model.gguf -f prompt.txt -n 64 --temp 0 --device cpu\n{}", sampling::REST)
 )]
 pub struct RunArgs {
     #[command(flatten)]

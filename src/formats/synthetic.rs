@@ -958,6 +958,7 @@ impl Synthetic {
             ("embedding_length", s.dim),
             ("feed_forward_length", s.ffn),
             ("attention.head_count", if attends { s.heads } else { 0 }),
+            ("rope.dimension_count", s.arch.n_rot(s.head_dim)),
             ("vocab_size", s.vocab),
         ];
         // as their files have them
@@ -985,10 +986,9 @@ impl Synthetic {
         let mut put = |key: &str, value: Value| m.entries.push((key.to_string(), value));
         put("general.architecture", Value::Str(arch.into()));
         put("general.name", Value::Str(format!("synthetic {}", self.name())));
-        sizes.iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
+        let there = sizes.iter().filter(|(key, _)| attends || *key != "rope.dimension_count");
+        there.for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::U32(*v)));
         if attends {
-            put(&format!("{arch}.rope.dimension_count"), Value::U32(s.arch.n_rot(s.head_dim)));
-            put(&format!("{arch}.rope.freq_base"), Value::F32(base));
             put(&format!("{arch}.attention.head_count_kv"), s.kv_heads_value());
         }
         if attends && s.head_dim * s.heads != s.dim {
@@ -1002,6 +1002,9 @@ impl Synthetic {
         }
         if let Some(number) = self.mix.file_type {
             put("general.file_type", Value::U32(number));
+        }
+        if attends {
+            put(&format!("{arch}.rope.freq_base"), Value::F32(base));
         }
         put(&format!("{arch}.{}", epsilon_key(s.arch)), Value::F32(epsilon));
         m
