@@ -249,7 +249,7 @@ fn a_wrong_word_of_experts_is_seen_and_verify_compares_each_command() {
     let plain = || Device::custom(portable(), true);
     let experts = || Device::custom(Box::new(apart(vec![best()], &[4], portable(), 3)), true);
     let session = FrontOptions { context: 128, ..FrontOptions::default() };
-    let alone = file.verify(vec![plain(), Device::custom(best(), true)], session.clone(), 40, 3).unwrap();
+    let alone = file.verify(vec![plain(), Device::custom(best(), true)], session, 40, 3).unwrap();
     let two = file.verify(vec![plain(), experts()], session, 40, 3).unwrap();
     assert!(two.ok(), "{:?}", two.first);
     assert_eq!((alone.words, alone.commands, alone.digest), (two.words, two.commands, two.digest));
