@@ -13,6 +13,24 @@ use std::path::{Path, PathBuf};
 /// Answers that a request may ask for, at most.
 pub const CHOICES: usize = 128;
 
+/// An engine whose thread has ended when this is gone: a program that ends before it unloads a driver that is in use, and some
+/// drivers of OpenGL end it with a signal then.
+pub struct Working(Engine);
+
+impl std::ops::Deref for Working {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 #[derive(Args)]
 pub struct ManyArgs {
     /// GGUF or BUMP file, Hugging Face or packed directory, or a name (`isobit models`) [default: the embedded model]
@@ -62,13 +80,14 @@ impl ManyArgs {
     }
 
     /// An engine whose steps give `rows` rows, or more.
-    pub fn engine(&self, model: &Model, rows: usize, head: Head) -> anyhow::Result<Engine> {
+    pub fn engine(&self, model: &Model, rows: usize, head: Head) -> anyhow::Result<Working> {
         let context = self.context(model);
         let options = self.engine.options(context, rows.max(self.parallel));
         let session = SessionOptions { sequences: self.parallel, pool: self.pool, head, ..options };
         // the last request begun may have many choices
         let (devices, queue) = (self.engine.device_options(), self.most() + CHOICES);
-        Ok(Engine::start(model, EngineOptions { device: self.engine.device(&self.device), devices, session, queue })?)
+        let o = EngineOptions { device: self.engine.device(&self.device), devices, session, queue };
+        Ok(Working(Engine::start(model, o)?))
     }
 
     /// Tokens of a step.

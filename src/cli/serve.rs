@@ -22,6 +22,9 @@ use tokio::net::{TcpListener, TcpSocket};
 
 /// Requests that may wait beside those at work.
 const QUEUE: usize = 1024;
+/// How long the end of the program waits for the step in hand.
+const CLOSING: Duration = Duration::from_secs(5);
+
 /// How often the server looks whether Ctrl-C was pressed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -241,6 +244,9 @@ async fn serve(app: Arc<App>, listener: TcpListener, json: bool) -> anyhow::Resu
         }
     };
     server::serve(listener, server::router(app.clone()), app.phase.clone(), stop).await;
+    // a driver is not to be unloaded under the engine's thread
+    let closed = tokio::task::spawn_blocking(move || app.close());
+    let _ = tokio::time::timeout(CLOSING, closed).await;
     if loading.is_finished() {
         loading.await??;
     }

@@ -152,6 +152,16 @@ impl App {
         }
     }
 
+    /// Ends the engine, where there is one, after the step in hand, and waits for its thread.
+    pub fn close(&self) {
+        let slot = lock(&self.slot);
+        let engine = if let Slot::Ready(engine) = &*slot { Some(engine.clone()) } else { None };
+        drop(slot);
+        if let Some(engine) = engine {
+            engine.close();
+        }
+    }
+
     /// The engine. One that has ended is made again, once in a while; meanwhile requests are asked to come again.
     pub fn engine(self: &Arc<App>) -> Result<Engine, Fault> {
         let mut slot = lock(&self.slot);
