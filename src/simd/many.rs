@@ -1,10 +1,9 @@
-//! Matrices with quantised weights that meet many tokens at once, at the levels of x86-64 (`kernels::panel`): what is laid
-//! out for whom, and how the work is dealt. Must not know a weight format.
+//! Matrices with quantised weights that meet many tokens at once, at the levels that have panels (`kernels::panel`): what is
+//! laid out for whom, and how the work is dealt. Must not know a weight format.
 
 use super::amx::Tiles;
 use super::avx2::Avx2;
 use super::avx512::Avx512;
-use super::avxvnni::AvxVnni;
 use super::kernels::ActBlock;
 use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block, run};
 use super::kernels::tiles::{self, Laid, Segment, Total};
@@ -69,7 +68,8 @@ impl Job<'_> {
     pub(super) fn takes<F: Panelled>(&self) -> bool {
         match self.level {
             Level::Avx2 => const { run::<F>() > 1 },
-            Level::AvxVnni | Level::Avx512 | Level::Amx => true,
+            Level::Avx512 | Level::Amx => true,
+            // of AVX-VNNI nobody has measured it
             _ => false,
         }
     }
@@ -89,7 +89,7 @@ impl Job<'_> {
                     // SAFETY: the caller's promise.
                     unsafe {
                         match self.level {
-                            Level::Avx2 | Level::AvxVnni => lay_avx2::<F>(act, self.groups, laid),
+                            Level::Avx2 => lay_avx2::<F>(act, self.groups, laid),
                             _ => lay_avx512::<F>(act, self.groups, laid),
                         }
                     }
@@ -102,7 +102,6 @@ impl Job<'_> {
                     unsafe {
                         match self.level {
                             Level::Avx2 => self.rows_avx2::<F>(rows, tokens, act, out),
-                            Level::AvxVnni => self.rows_avxvnni::<F>(rows, tokens, act, out),
                             _ => self.rows_avx512::<F>(rows, tokens, act, out),
                         }
                     }
@@ -163,23 +162,6 @@ impl Job<'_> {
     ) {
         // SAFETY: this function's own target features, and the caller's promise.
         unsafe { self.rows::<_, F, 2, 2>(Avx512::<true>::asking(AHEAD), rows, tokens, act, out) }
-    }
-
-    /// [`Job::rows`] with AVX-VNNI.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[target_feature(enable = "avx2,f16c,avxvnni")]
-    unsafe fn rows_avxvnni<F: Panelled>(
-        &self,
-        rows: Range<usize>,
-        tokens: Range<usize>,
-        act: &[[u32; TILE]],
-        out: &Out,
-    ) {
-        // SAFETY: this function's own target features, and the caller's promise.
-        unsafe { self.rows::<_, F, 1, 4>(AvxVnni::<true>::asking(AHEAD), rows, tokens, act, out) }
     }
 
     /// [`Job::rows`] with AVX2.
