@@ -33,7 +33,7 @@ static MODEL: &[u8] = include_bytes!("../assets/tiny-stories-Q4_K_M.gguf");
 fn case_table(levels: &[Level], threads: usize) -> anyhow::Result<()> {
     let mut devices: Vec<_> = levels.iter().map(|&level| cpu(Some(level), threads)).collect();
     let (mut count, mut words) = (0, 0);
-    for op in cases::ops() {
+    for op in cases::ops_of_cpus() {
         let list = cases::of(op);
         let expected = run(&mut cpu(None, 1), &list);
         let mut wrong = Vec::new();

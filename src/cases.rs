@@ -138,6 +138,15 @@ pub fn ops() -> Vec<Op> {
     list
 }
 
+/// Those, and what CPUs alone have kernels for: codes in the place of rows of a codebook.
+pub fn ops_of_cpus() -> Vec<Op> {
+    let mut list = ops();
+    for t in BlockType::WIDE {
+        list.extend([Op::Embed(t), Op::Matvec(t), Op::GateUp(t), Op::ExpertMatvec(t)]);
+    }
+    list
+}
+
 /// The cases of one operation.
 pub fn of(op: Op) -> Vec<Case> {
     match op {
@@ -468,7 +477,16 @@ impl Weights {
 
     /// `rows` packed rows of `k` elements.
     fn make(self, t: BlockType, rows: usize, k: usize) -> Vec<u32> {
-        let t = if matches!(self, Weights::Q8K) { BlockType::Q8_K } else { t };
+        let packed = t;
+        let t = match t {
+            _ if matches!(self, Weights::Q8K) => BlockType::Q8_K,
+            // one of those that are packed so
+            BlockType::Wide1 => BlockType::IQ1_M,
+            BlockType::Wide2 => BlockType::IQ2_S,
+            BlockType::Wide3 => BlockType::IQ3_XXS,
+            BlockType::Wide3S => BlockType::IQ3_S,
+            t => t,
+        };
         let mut bytes = vec![0u8; rows * t.row_bytes(k).expect("cases have whole blocks")];
         match self {
             Weights::Encoded(fill) => {
@@ -501,8 +519,8 @@ impl Weights {
                 }
             }
         }
-        let mut words = vec![0; pack::packed_words(t, rows, k)];
-        pack::pack_rows(t, k, rows, &bytes, &mut words).expect("every scale is finite");
+        let mut words = vec![0; pack::packed_words(packed, rows, k)];
+        pack::pack_rows_as(t, packed, k, rows, &bytes, &mut words).expect("every scale is finite");
         words
     }
 }

@@ -4,6 +4,7 @@ pub mod choice;
 mod tune;
 
 use crate::blocks::BlockType;
+use crate::blocks::wide::{Packing, Wide};
 use crate::ops;
 use crate::ops::add::AddParams;
 use crate::ops::attention::AttentionParams;
@@ -34,7 +35,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
-pub use tune::Tuning;
+pub use tune::{Codebooks, Tuning};
 
 /// Tokens from which on a step is one of many: shorter ones run a token at a time.
 const MANY: usize = 4;
@@ -739,6 +740,11 @@ impl Device for CpuDevice {
             name: format!("CPU ({}{apart}, {} threads)", level(&self.few), self.team.threads()),
             max_binding_words: self.options.max_binding.map_or(usize::MAX / 8, |b| (b / 4) as usize),
         }
+    }
+
+    fn packing(&mut self, has: Wide) -> Packing {
+        let Some(level) = self.options.level else { return Packing::default() };
+        Packing::of_all(tune::wide(&self.tuning, has, Kernel::from(level), &self.team))
     }
 
     fn set_stop(&mut self, stop: Stop) {

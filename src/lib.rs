@@ -151,6 +151,7 @@ pub mod internals {
 // so that a room is `crate::blocks` in every other
 use internals::*;
 
+pub use cpu::Codebooks;
 pub use engine::{
     ARITHMETIC, About, Activations, Advance, Answer, Cause, Chain, Compiled, Device, DeviceOptions, Devices, Embedding,
     Ended, Engine, EngineOptions, Error, Generating, Grammar, Guess, Head, Logprobs, Model, Output, Piece, Pieces,

@@ -3,6 +3,7 @@
 //! Nothing here computes, reads files or knows a GPU interface. A [`Plan`] is made once by `models`, loaded once by a
 //! device, and then run step by step; what changes between steps is the [`Step`] alone.
 
+use crate::blocks::wide::{Packing, Wide};
 use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
@@ -82,6 +83,8 @@ pub enum Part {
     Rows {
         /// their type in the file
         t: BlockType,
+        /// the type they are packed as
+        packed: BlockType,
         /// elements of a row
         k: usize,
         /// first row
@@ -107,8 +110,8 @@ impl Part {
     pub fn words(&self) -> (usize, usize) {
         match *self {
             Part::Vector { len, .. } => (len, len),
-            Part::Rows { t, k, rows, .. } => {
-                let block = pack::words_per_row(pack::packed_type(t), k) * pack::ROW_BLOCK;
+            Part::Rows { packed, k, rows, .. } => {
+                let block = pack::words_per_row(packed, k) * pack::ROW_BLOCK;
                 (rows.div_ceil(pack::ROW_BLOCK) * block, block)
             }
         }
@@ -814,6 +817,17 @@ pub trait Device {
     /// The flag it was given.
     fn stop(&self) -> Stop {
         Stop::default()
+    }
+
+    /// How it would have the matrices of a plan whose types with codebooks are these packed: changes no bit, but takes more
+    /// of its memory where they are packed as codes. A device has kernels for what it asks for.
+    fn packing(&mut self, _: Wide) -> Packing {
+        Packing::default()
+    }
+
+    /// Whether the memory that it knows of holds the plan.
+    fn has_room(&self, _: &Plan) -> bool {
+        true
     }
 
     /// Allocates every buffer and uploads the weights. A plan loaded before is dropped.

@@ -48,27 +48,37 @@ pub mod tq2_0;
 pub mod w4a16;
 pub mod w8a16;
 pub mod w8a8;
+pub mod wide;
 
 pub use float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// Declares the types: the enum, the list of all, and the row of each.
 macro_rules! block_types {
-    ($($(#[$doc:meta])* $variant:ident = $format:path,)*) => {
+    (
+        $($(#[$doc:meta])* $variant:ident = $format:path,)*
+        ; packed only:
+        $($(#[$wide_doc:meta])* $wide:ident = $wide_format:path,)*
+    ) => {
         /// The weight types the engine computes with.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
         #[allow(non_camel_case_types, reason = "the field writes Q8_0, not Q80")]
         pub enum BlockType {
             $($(#[$doc])* $variant,)*
+            $($(#[$wide_doc])* $wide,)*
         }
 
         impl BlockType {
-            /// Every type, in the order of the enum.
+            /// Every type of weights, in the order of the enum.
             pub const ALL: [BlockType; [$(BlockType::$variant),*].len()] = [$(BlockType::$variant),*];
+
+            /// What some of them may be packed as for a CPU ([`wide`]); no weights are of these types.
+            pub const WIDE: [BlockType; [$(BlockType::$wide),*].len()] = [$(BlockType::$wide),*];
 
             /// What is known of the type.
             pub const fn format(self) -> &'static Format {
                 match self {
                     $(BlockType::$variant => &$format,)*
+                    $(BlockType::$wide => &$wide_format,)*
                 }
             }
         }
@@ -142,6 +152,15 @@ block_types! {
     W4A16 = w4a16::FORMAT,
     /// rows of codes of 8 bits with one scale, for activations with one scale
     W8A8 = w8a8::FORMAT,
+    ; packed only:
+    /// IQ1_S, IQ1_M: 256 codes of 2 bits, a shift for eight of them, sixteen 4-bit scales
+    Wide1 = wide::WIDE_1,
+    /// IQ2_XXS, IQ2_XS, IQ2_S: 256 codes of 3 bits into a table of values, sixteen 4-bit scales
+    Wide2 = wide::WIDE_2,
+    /// IQ3_XXS: 256 codes of 4 bits into a table of values, eight 4-bit scales
+    Wide3 = wide::WIDE_3,
+    /// IQ3_S: 256 codes of 4 bits, eight 4-bit scales
+    Wide3S = wide::WIDE_3S,
 }
 
 /// Encodes one row of whole blocks with an importance for each of its elements.

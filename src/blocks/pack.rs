@@ -17,6 +17,8 @@ pub struct Rows<'a> {
     pub t: BlockType,
     /// bytes of each
     pub row_bytes: usize,
+    /// words that a piece of a row is packed to
+    pub words: usize,
     /// the rows, at most [`ROW_BLOCK`]
     pub bytes: &'a [u8],
 }
@@ -64,6 +66,18 @@ pub const fn packed_type(t: BlockType) -> BlockType {
     t.format().packed
 }
 
+/// The format a matrix of format `t` is packed as for a CPU that has memory for codes in the place of rows of a codebook
+/// ([`super::wide`]).
+pub const fn wide_type(t: BlockType) -> BlockType {
+    match t {
+        BlockType::IQ1_S | BlockType::IQ1_M => BlockType::Wide1,
+        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => BlockType::Wide2,
+        BlockType::IQ3_XXS => BlockType::Wide3,
+        BlockType::IQ3_S => BlockType::Wide3S,
+        _ => packed_type(t),
+    }
+}
+
 /// Words of one packed row of `k` elements of format `t` (before or after [`packed_type`]).
 ///
 /// `k` must be a multiple of the format's block.
@@ -90,19 +104,35 @@ pub const fn word_index(words_per_row: usize, row: usize, i: usize) -> usize {
 /// `bytes` holds exactly the rows, `out` exactly [`packed_words`]; every word of `out` is written. Panics when a length
 /// or `k` does not fit the format; errs at a NaN or infinite value or scale, `out` then being partly written.
 pub fn pack_rows(t: BlockType, k: usize, rows: usize, bytes: &[u8], out: &mut [u32]) -> Result<(), PackError> {
+    pack_rows_as(t, packed_type(t), k, rows, bytes, out)
+}
+
+/// As [`pack_rows`], as `packed`: what [`packed_type`] or [`wide_type`] says.
+pub fn pack_rows_as(
+    t: BlockType,
+    packed: BlockType,
+    k: usize,
+    rows: usize,
+    bytes: &[u8],
+    out: &mut [u32],
+) -> Result<(), PackError> {
+    debug_assert!(packed == packed_type(t) || packed == wide_type(t));
+    let how = if packed == packed_type(t) { t } else { packed };
     assert!(k.is_multiple_of(t.elems()), "pack_rows: k {k} is no multiple of {} for {}", t.elems(), t.name());
     let row_bytes = k / t.elems() * t.bytes();
     assert_eq!(bytes.len(), rows * row_bytes, "pack_rows: bytes of {rows} {} rows of {k}", t.name());
-    assert_eq!(out.len(), packed_words(t, rows, k), "pack_rows: words of {rows} {} rows of {k}", t.name());
+    assert_eq!(out.len(), packed_words(how, rows, k), "pack_rows: words of {rows} {} rows of {k}", t.name());
     if rows == 0 || k == 0 {
         return Ok(());
     }
-    let per_row = words_per_row(t, k);
+    let per_row = words_per_row(how, k);
+    let words = how.format().words;
     for (b, out) in out.chunks_exact_mut(per_row * ROW_BLOCK).enumerate() {
         let first = b * ROW_BLOCK;
         let count = ROW_BLOCK.min(rows - first);
         let bytes = &bytes[first * row_bytes..(first + count) * row_bytes];
-        (t.format().pack)(Rows { t, row_bytes, bytes }, out).map_err(|e| PackError { row: first + e.row, ..e })?;
+        (how.format().pack)(Rows { t, row_bytes, words, bytes }, out)
+            .map_err(|e| PackError { row: first + e.row, ..e })?;
     }
     Ok(())
 }
@@ -133,9 +163,9 @@ pub(super) fn pieces<const N: usize>(
     /// Bytes of a row read in one run, at least: shorter runs wait for memory.
     const RUN: usize = 256;
 
-    let Rows { t, row_bytes, bytes } = rows;
+    let Rows { t, row_bytes, words: of_piece, bytes } = rows;
     let format = t.format();
-    assert_eq!(N, format.words, "{} is packed in pieces of {} words", format.name, format.words);
+    assert_eq!(N, of_piece, "{} is packed in pieces of {of_piece} words", format.name);
     let lanes = bytes.len() / row_bytes;
     let piece = format.piece * format.bytes;
     let run = RUN.div_ceil(piece);
@@ -338,6 +368,8 @@ mod tests {
             | BlockType::TQ1_0
             | BlockType::TQ2_0
             | BlockType::Q1_0 => row.chunks_exact(t.bytes()).for_each(|b| w.extend(expected_block(t, b))),
+            // they have a test of their own
+            BlockType::Wide1 | BlockType::Wide2 | BlockType::Wide3 | BlockType::Wide3S => unreachable!("of no file"),
             BlockType::Q8K128 => row.chunks_exact(148).for_each(|b| w.extend(halves(&b[..132]))),
             BlockType::Q8_K => {
                 for b in row.chunks_exact(292) {

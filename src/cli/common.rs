@@ -5,6 +5,7 @@ use super::names::{self, HubArgs};
 use super::notes::BARS;
 pub(super) use super::notes::{above_bars, note};
 use crate::bench::schema::Kernels;
+use crate::cpu::Codebooks;
 use crate::engine::{self, Activations, Device as Opened, Model};
 use crate::formats::{Container, LoadMode};
 use crate::fuse::Fuse;
@@ -175,6 +176,15 @@ fn fuse(s: &str) -> Result<Fuse, String> {
     }
 }
 
+fn codebooks(s: &str) -> Result<Codebooks, String> {
+    match s {
+        "auto" => Ok(Codebooks::Auto),
+        "compact" => Ok(Codebooks::Compact),
+        "wide" => Ok(Codebooks::Wide),
+        _ => Err("expected auto, compact or wide".into()),
+    }
+}
+
 /// A clap value parser.
 pub fn recent(s: &str) -> Result<Recent, String> {
     Recent::parse(s).ok_or_else(|| "expected auto, on or off".into())
@@ -199,6 +209,10 @@ pub struct KernelArgs {
     #[arg(long = "variant", value_name = "[OP=]NAME", value_delimiter = ',', value_parser = variant)]
     #[arg(env = "ISOBIT_VARIANT", hide_env_values = true)]
     pub variants: Vec<String>,
+    /// Types with codebooks (IQ1 to IQ3) on the CPU: auto, compact as in the file, or wide, quicker to unpack
+    #[arg(long, default_value = "auto", hide = true, value_name = "HOW", value_parser = codebooks)]
+    #[arg(env = "ISOBIT_CODEBOOKS", hide_env_values = true)]
+    pub codebooks: Codebooks,
     /// Where measurements are kept between runs
     #[arg(long, hide = true, value_name = "DIR", env = "ISOBIT_CACHE_DIR", hide_env_values = true)]
     pub cache_dir: Option<PathBuf>,
@@ -360,6 +374,7 @@ impl EngineArgs {
             cpu_experts: if self.cpu_moe { usize::MAX } else { self.n_cpu_moe },
             stop: interrupt::stop().clone(),
             tune: self.kernels.tune(),
+            codebooks: self.kernels.codebooks,
             store: self.kernels.store(),
             #[cfg(feature = "gpu")]
             gpu: self.gpu(None),

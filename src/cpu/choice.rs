@@ -111,6 +111,9 @@ struct Page {
     about: String,
     /// kinds of weights to the ways for few and many tokens
     choices: BTreeMap<String, [Written; 2]>,
+    /// types with codebooks, level and threads to how many times as long a token takes where they are packed as codes
+    #[serde(default)]
+    wide: BTreeMap<String, f64>,
 }
 
 /// The page of this CPU, and where it is kept.
@@ -130,7 +133,8 @@ impl Memory {
 
     fn of(about: String, threads: usize, store: Option<Arc<dyn Store>>) -> Memory {
         let name = name("cpu", &about, "json");
-        let mut memory = Memory { store, name, page: Page { about, choices: BTreeMap::new() }, threads };
+        let mut memory =
+            Memory { store, name, page: Page { about, choices: BTreeMap::new(), wide: BTreeMap::new() }, threads };
         let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
         match found.map(|text| serde_json::from_slice::<Page>(&text)) {
             Some(Ok(page)) if page.about == memory.page.about => memory.page = page,
@@ -162,6 +166,21 @@ impl Memory {
     /// Keeps what was chosen for weights of a kind.
     pub fn put(&mut self, kind: &str, found: &Found) {
         self.page.choices.insert(kind.into(), [found.few.written(), found.many.written()]);
+        self.keep();
+    }
+
+    /// How many times as long a token takes with a type packed as codes, where that was measured.
+    pub fn wide(&self, kind: &str) -> Option<f64> {
+        self.page.wide.get(kind).copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+    }
+
+    /// Keeps that.
+    pub fn put_wide(&mut self, kind: &str, ratio: f64) {
+        self.page.wide.insert(kind.into(), ratio);
+        self.keep();
+    }
+
+    fn keep(&self) {
         if let Some(store) = &self.store {
             let text = serde_json::to_string_pretty(&self.page).expect("strings and numbers make JSON");
             store.put(&self.name, text.as_bytes());

@@ -12,7 +12,8 @@
 
 use super::choice::{Chosen, Found, Memory, Way};
 use crate::blocks::BlockType;
-use crate::blocks::pack::packed_words;
+use crate::blocks::pack::{self, packed_words};
+use crate::blocks::wide::Wide;
 use crate::limits::Cores;
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words};
@@ -38,6 +39,9 @@ const CHECK: Duration = Duration::from_millis(2);
 /// differ by that much on a machine that is shared.
 const MARGIN: f64 = 0.95;
 
+/// Packed as codes, a type must take less than this part of the time: it takes more memory.
+const WORTH: f64 = 0.85;
+
 /// A remembered choice is measured again when the time for its weights differs by more than this factor: the memory of a
 /// shared machine changes its speed by 2 from one minute to the next.
 const WRONG: f64 = 3.0;
@@ -57,6 +61,18 @@ const RUNS: [usize; 2] = [6, 2];
 /// Tokens that stand for many: eight of the largest tiles.
 const MANY: usize = 64;
 
+/// How the types with codebooks (IQ1, IQ2, IQ3) are packed for the CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Codebooks {
+    /// each as is quicker here
+    #[default]
+    Auto,
+    /// as rows of the codebook, as in the file
+    Compact,
+    /// as codes, of 1.2 to 1.6 times as many bytes
+    Wide,
+}
+
 /// What is measured when a plan is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
@@ -64,6 +80,8 @@ pub struct Tuning {
     pub when: Tune,
     /// where it is kept
     pub store: Option<Arc<dyn Store>>,
+    /// how types with codebooks are packed
+    pub codebooks: Codebooks,
     /// the user has named the level
     pub level_is_forced: bool,
     /// the user has named how weights are asked for
@@ -356,6 +374,64 @@ pub(super) fn tune(
     Ok(Some(found))
 }
 
+/// Which of the types are better packed as codes for `kernel`. Where rows of a codebook are looked up one by one, all; where
+/// they are found in registers, it is more bytes against more work, and measured: once, within some 40 ms a type.
+pub fn wide(tuning: &Tuning, has: Wide, kernel: Kernel, team: &Arc<Team>) -> Wide {
+    match tuning.codebooks {
+        Codebooks::Compact => return Wide::NONE,
+        Codebooks::Auto if kernel.level.finds_rows_in_registers() => {}
+        Codebooks::Wide | Codebooks::Auto => return has,
+    }
+    let is_quicker = |t: BlockType, memory: &mut Memory| {
+        if tuning.when == Tune::Off {
+            // the rows of IQ1 take the most look-ups
+            return pack::wide_type(t) == BlockType::Wide1;
+        }
+        let kind = format!("{}, {}, {} threads", t.name().to_lowercase(), kernel.level.name(), team.threads());
+        let known = memory.wide(&kind).filter(|_| tuning.when == Tune::Auto);
+        let ratio = known.unwrap_or_else(|| {
+            let started = Instant::now();
+            let ratio = as_codes(t, kernel, team);
+            log::info!("measured in {:.1} ms: {kind}: packed as codes {ratio:.2} times as long", ms(started));
+            memory.put_wide(&kind, ratio);
+            ratio
+        });
+        // it has to be worth its memory
+        ratio < WORTH
+    };
+    let mut memory = Memory::open(tuning.store.clone());
+    has.types().filter(|&t| is_quicker(t, &mut memory)).fold(Wide::NONE, |all, t| all.or(Wide::only(t)))
+}
+
+/// How many times as long a token takes where a type is packed as codes.
+fn as_codes(t: BlockType, kernel: Kernel, team: &Arc<Team>) -> f64 {
+    /// Bytes as codes: more than most caches.
+    const BYTES: usize = 48 << 20;
+    const K: usize = 4096;
+    /// Finite as an f16, whichever bits make it.
+    const WORD: u32 = 0x2c2c_2c2c;
+
+    let rows = BYTES / 4 / pack::words_per_row(pack::wide_type(t), K) / ROW_BLOCK * ROW_BLOCK;
+    let mut act = vec![0; act_words(K, 1)];
+    let x: Vec<f32> = (0..K).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
+    simd::act_quantize(kernel.level, &ActQuantizeParams { n_tokens: 1, k: K as u32, digits: 1 }, &x, &mut act);
+    let (k, rows_of) = (K as u32, rows as u32);
+    let p = LinearParams { n_tokens: 1, k, rows: rows_of, digits: 1, y_stride: rows_of, y_offset: 0, residual: 0 };
+    let mut y = vec![0.0; rows];
+    let [compact, wide] = [pack::packed_type(t), pack::wide_type(t)].map(|packed| {
+        let mut w = Words::zeroed(packed_words(packed, rows, K));
+        team.install(|| simd::team::chunks_mut(&mut w, 1 << 16, 1, |_, w| w.fill(WORD)));
+        // the first finds the threads asleep
+        let times = [(); 4].map(|()| {
+            let start = Instant::now();
+            team.install(|| simd::matvec(kernel, packed, &p, &w, Act::Blocks(&act), &mut y));
+            start.elapsed().as_secs_f64()
+        });
+        times[1..].iter().copied().fold(f64::INFINITY, f64::min)
+    });
+    wide / compact
+}
+
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
@@ -415,6 +491,39 @@ impl Bench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codebooks_are_packed_as_asked_for_or_as_was_measured_once() {
+        let team = Team::new(2).expect("two threads");
+        let has = Wide::only(BlockType::IQ2_XS).or(Wide::only(BlockType::IQ1_S));
+        let packed = |codebooks, when, store: Option<Arc<dyn Store>>, level: Level| {
+            wide(&Tuning { codebooks, when, store, ..Tuning::default() }, has, level.into(), &team)
+        };
+        for level in Level::available() {
+            assert_eq!(packed(Codebooks::Compact, Tune::Off, None, level), Wide::NONE);
+            assert_eq!(packed(Codebooks::Wide, Tune::Off, None, level), has);
+            let auto = packed(Codebooks::Auto, Tune::Off, None, level);
+            if !level.finds_rows_in_registers() {
+                assert_eq!((auto, packed(Codebooks::Auto, Tune::Now, None, level)), (has, has));
+                continue;
+            }
+            assert_eq!(auto, Wide::only(BlockType::IQ1_S));
+            // measured, and then as it is remembered
+            let kept = Arc::new(crate::store::kept::Kept::default());
+            let store = || Some(kept.clone() as Arc<dyn Store>);
+            let found = packed(Codebooks::Auto, Tune::Auto, store(), level);
+            let kind = |ty: &str| format!("{ty}, {}, 2 threads", level.name());
+            let mut memory = Memory::open(store());
+            for ty in ["iq2_xs", "iq1_s"] {
+                let ratio = memory.wide(&kind(ty)).expect("it was measured");
+                let t = BlockType::parse(ty).expect("a type");
+                assert_eq!(found.and(Wide::only(t)) == Wide::only(t), ratio < WORTH, "{ty}: {ratio}");
+            }
+            memory.put_wide(&kind("iq2_xs"), 0.5);
+            memory.put_wide(&kind("iq1_s"), 1.5);
+            assert_eq!(packed(Codebooks::Auto, Tune::Auto, store(), level), Wide::only(BlockType::IQ2_XS));
+        }
+    }
 
     #[test]
     fn a_neighbour_that_takes_a_core_for_a_while_does_not_decide() {

@@ -3,7 +3,7 @@
 //! What is named `cpu` never looks for adapters, and what is found among the native interfaces never starts GL.
 
 use super::error::{Error, Place, at};
-use crate::cpu::{CpuDevice, CpuOptions, Tuning};
+use crate::cpu::{Codebooks, CpuDevice, CpuOptions, Tuning};
 #[cfg(feature = "gpu")]
 use crate::host;
 use crate::limits;
@@ -29,6 +29,8 @@ pub struct DeviceOptions {
     pub stop: Stop,
     /// whether the CPU measures how steps run best when a plan is loaded; by default it does not
     pub tune: Tune,
+    /// how the CPU has the types with codebooks packed
+    pub codebooks: Codebooks,
     /// where what it found is kept between runs
     pub store: Option<Arc<dyn Store>>,
     /// those of adapters; by default kernels are not measured and nothing is kept between runs. Its `max_binding` is not
@@ -227,6 +229,7 @@ impl Devices {
         record::Device::set_stop(&mut cpu, self.options.stop.clone());
         cpu.tune(Tuning {
             when: self.options.tune,
+            codebooks: self.options.codebooks,
             store: self.options.store.clone(),
             level_is_forced: word != "cpu" || Level::is_forced(),
             fetch_is_forced: Fetch::is_forced(),

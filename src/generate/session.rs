@@ -1,11 +1,12 @@
 //! A session: one model on one device, one growing sequence.
 
 use super::error::SessionError;
+use crate::blocks::wide::{Packing, Wide};
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
 use crate::models::{self, Built, Head, Hyper, PlanOptions, RopeTable, Weights};
 use crate::ops::{places, strands};
-use crate::record::{Best, Command, Device, Plan, Role, Step};
+use crate::record::{Best, BufId, Command, Device, Plan, Role, Step};
 use anyhow::{Context, ensure};
 use std::collections::VecDeque;
 
@@ -122,8 +123,15 @@ impl<'d> Session<'d> {
         let width = if plan.head == Head::Logits { hyper.vocab } else { hyper.dim };
         plan.max_out = plan.max_out.min((plan.max_binding_words / width).max(1));
         check_cache(hyper, &plan, options.memory)?;
-        let mut built = models::build_paged(container, hyper, &plan, page)?;
-        let map = fuse::fuse(&mut built.plan, options.fuse, plan.max_binding_words);
+        plan.packing = device.packing(codebooks(container));
+        let (mut built, mut map) = planned(container, hyper, &plan, page, options.fuse)?;
+        // codes take more memory than rows of a codebook: others want some as well
+        let free = options.memory.unwrap_or(u64::MAX) / 4 * 3;
+        if plan.packing != Packing::default() && (bytes(&built.plan, |_| true) > free || !device.has_room(&built.plan))
+        {
+            plan.packing = Packing::default();
+            (built, map) = planned(container, hyper, &plan, page, options.fuse)?;
+        }
         for id in [&mut built.ids, &mut built.rope]
             .into_iter()
             .chain(&mut built.local_rope)
@@ -414,11 +422,33 @@ fn check_cache(hyper: &Hyper, plan: &PlanOptions, memory: Option<u64>) -> anyhow
     Ok(())
 }
 
+/// The types with codebooks that a container's tensors have.
+fn codebooks(c: &Container) -> Wide {
+    let types = c.tensors.iter().filter_map(|t| t.dtype.block());
+    types.fold(Wide::NONE, |all, t| all.or(Wide::only(t)))
+}
+
+/// A plan with joined commands, and the new number of every buffer.
+fn planned(
+    container: &Container,
+    hyper: &Hyper,
+    o: &PlanOptions,
+    page: usize,
+    how: Fuse,
+) -> anyhow::Result<(Built, Vec<Option<BufId>>)> {
+    let mut built = models::build_paged(container, hyper, o, page)?;
+    let map = fuse::fuse(&mut built.plan, how, o.max_binding_words);
+    Ok((built, map))
+}
+
+/// Bytes of the buffers that are wanted.
+fn bytes(plan: &Plan, wanted: fn(&Role) -> bool) -> u64 {
+    plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
+}
+
 /// Every buffer of the plan.
 fn check_plan(plan: &Plan, memory: Option<u64>) -> anyhow::Result<()> {
-    let bytes = |wanted: fn(&Role) -> bool| -> u64 {
-        plan.buffers.iter().filter(|b| wanted(&b.role)).map(|b| b.words as u64 * 4).sum()
-    };
+    let bytes = |wanted| bytes(plan, wanted);
     let (weights, cache) = (bytes(Role::is_loaded), bytes(|r| *r == Role::Cache));
     let (recent, states) = (bytes(|r| *r == Role::Recent), bytes(|r| *r == Role::State));
     let total = bytes(|_| true);

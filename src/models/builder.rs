@@ -296,6 +296,8 @@ pub(super) struct Builder<'a> {
     pub work: Work,
     /// buffers of the experts' results, from the first layer on that has any
     pub mixture: Option<Mixture>,
+    /// layers so far that have experts
+    pub of_experts: usize,
     /// buffers of hybrid layers, from the first on
     pub hybrid: Option<Hybrid>,
     /// those of short convolutions
@@ -366,6 +368,7 @@ impl<'a> Builder<'a> {
                 state: 0,
             },
             mixture: None,
+            of_experts: 0,
             hybrid: None,
             gated: None,
             state_space: None,

@@ -74,6 +74,7 @@ impl Builder<'_> {
             self.shared_expert([wg, wu, wd], &m, from)?;
             self.add("shared_add", m.shared, w.added);
         }
+        self.of_experts += 1;
         self.join("ffn_residual", "post_ffw_norm")
     }
 
@@ -184,7 +185,9 @@ impl Builder<'_> {
         of: usize,
         e: &Experts,
     ) -> anyhow::Result<Matrix> {
-        let (name, ty) = (self.c.tensors[tensor].name.clone(), pack::packed_type(t));
+        let packing = &self.o.packing;
+        let wide = if self.of_experts < packing.of_experts { packing.experts } else { packing.layers };
+        let (name, ty) = (self.c.tensors[tensor].name.clone(), wide.packed(t));
         let words = pack::packed_words(ty, rows, k);
         let (most, limit) = (self.o.max_binding_words / words.max(1), self.o.max_binding_words * 4);
         ensure!(most > 0, PlanError::Binding { what: format!("the rows of an expert of tensor {name}"), limit });
@@ -192,7 +195,7 @@ impl Builder<'_> {
         let mut parts = Vec::new();
         for first in (0..e.count).step_by(most) {
             let n = most.min(e.count - first);
-            let piece = |row0, rows| Piece { tensor, part: Part::Rows { t, k, row0, rows } };
+            let piece = |row0, rows| Piece { tensor, part: Part::Rows { t, packed: ty, k, row0, rows } };
             let pieces = if whole {
                 vec![piece(first * rows, n * rows)]
             } else {

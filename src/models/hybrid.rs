@@ -194,7 +194,7 @@ fn gathered(
     label: &str,
 ) -> anyhow::Result<Matrix> {
     debug_assert!(runs.iter().all(|r| r.len().is_multiple_of(ROW_BLOCK)));
-    let (name, ty) = (b.c.tensors[tensor].name.clone(), pack::packed_type(t));
+    let (name, ty) = (b.c.tensors[tensor].name.clone(), b.o.packing.layers.packed(t));
     let (most, limit) = (b.rows_bound(ty, k), b.o.max_binding_words * 4);
     ensure!(most > 0, PlanError::Binding { what: format!("32 rows of tensor {name}"), limit });
     // (first row of the matrix, rows, pieces)
@@ -208,7 +208,7 @@ fn gathered(
             }
             let Some((_, held, pieces)) = parts.last_mut() else { unreachable!("one was pushed") };
             let n = (run.end - row0).min(most - *held);
-            pieces.push(Piece { tensor, part: Part::Rows { t, k, row0, rows: n } });
+            pieces.push(Piece { tensor, part: Part::Rows { t, packed: ty, k, row0, rows: n } });
             (*held, row0, rows) = (*held + n, row0 + n, rows + n);
         }
     }

@@ -101,8 +101,8 @@ impl Weights<'_> {
     fn piece(&mut self, p: &Piece, out: &mut [u32]) -> anyhow::Result<()> {
         let c = self.container;
         let t = &c.tensors[p.tensor];
-        let (ty, k, row0, rows) = match p.part {
-            Part::Rows { t, k, row0, rows } => (t, k, row0, rows),
+        let (ty, packed, k, row0, rows) = match p.part {
+            Part::Rows { t, packed, k, row0, rows } => (t, packed, k, row0, rows),
             Part::Vector { first, len, change } => {
                 for (w, v) in out.iter_mut().zip(range(c, t, first..first + len)?) {
                     let v = match change {
@@ -120,7 +120,7 @@ impl Weights<'_> {
         let row_bytes = ty
             .row_bytes(k)
             .with_context(|| format!("{}: rows of {k} are not whole {} blocks", place(c, t), ty.name()))?;
-        let block_words = pack::words_per_row(pack::packed_type(ty), k) * ROW_BLOCK;
+        let block_words = pack::words_per_row(packed, k) * ROW_BLOCK;
         // whole row blocks at a time
         let at_once = (READ_AT_ONCE / row_bytes / ROW_BLOCK).max(1) * ROW_BLOCK;
         self.bytes.resize((at_once.min(rows) * row_bytes).max(self.bytes.len()), 0);
@@ -135,7 +135,7 @@ impl Weights<'_> {
                 .zip(bytes.par_chunks(ROW_BLOCK * row_bytes))
                 .enumerate()
                 .try_for_each(|(i, (out, bytes))| {
-                    pack::pack_rows(ty, k, bytes.len() / row_bytes, bytes, out)
+                    pack::pack_rows_as(ty, packed, k, bytes.len() / row_bytes, bytes, out)
                         .map_err(|e| anyhow::anyhow!("{}, rows from {}: {e}", place(c, t), row0 + done + 32 * i))
                 })?;
             (self.progress)(bytes.len() as u64);

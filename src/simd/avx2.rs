@@ -146,6 +146,13 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
         self.signed(values)
     }
     #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: __m256i) -> __m256i {
+        intrinsics!({
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, index)
+        })
+    }
+    #[inline(always)]
     fn signed_by(self, codes: __m256i, signs: __m256i, bit: u32) -> (__m256i, __m256i) {
         (codes, self.signs(signs, bit))
     }

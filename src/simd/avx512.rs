@@ -259,6 +259,13 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
         })
     }
     #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: __m512i) -> __m512i {
+        intrinsics!({
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, index)
+        })
+    }
+    #[inline(always)]
     fn look_up<const ROWS: usize, const WORDS: usize>(
         self,
         book: &'static Book<ROWS, WORDS>,

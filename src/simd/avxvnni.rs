@@ -115,6 +115,10 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
         self.signed(self.0.sixteen(table, index).1)
     }
     #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: __m256i) -> __m256i {
+        self.0.of_table(table, index)
+    }
+    #[inline(always)]
     fn signed_by(self, codes: __m256i, signs: __m256i, bit: u32) -> __m256i {
         // 128 + code as a signed byte is code - 128, and the negative of that, as an unsigned one, 128 - code
         intrinsics!(_mm256_sign_epi8(codes, self.0.signs(signs, bit)))

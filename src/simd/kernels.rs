@@ -165,6 +165,10 @@ kernel_list! {
     W8A16 = W8A16,
     W4A16 = W4A16,
     W8A8 = W8A8,
+    Wide1 = Wide1,
+    Wide2 = Wide2,
+    Wide3 = Wide3,
+    Wide3S = Wide3S,
 }
 
 kernel_list! {
@@ -201,6 +205,7 @@ mod small_codes;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod tiles;
 mod whole_rows;
+mod wide;
 
 pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
 pub(super) use grids::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS};
@@ -209,6 +214,7 @@ pub(super) use panel::with_panels;
 pub(super) use sixteen::{IQ4NL, IQ4XS, MXFP4, NVFP4};
 pub(super) use small_codes::{Q1_0, Q2_0, Q2K, Q3K, TQ2_0};
 pub(super) use whole_rows::{W8A8, quantise_row};
+pub(super) use wide::{Wide1, Wide2, Wide3, Wide3S};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

@@ -102,6 +102,21 @@ pub(super) trait Lanes: Copy {
         self.signed(self.load(&words, 0))
     }
 
+    /// The bytes of `table` that the bytes of `index` say, of which each is below 16.
+    #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: Self::I) -> Self::I {
+        let mut words = [0; ROW_BLOCK];
+        self.put(index, &mut words, 0);
+        for l in 0..Self::N {
+            let mut bytes = words[l].to_le_bytes();
+            for i in 0..4 {
+                bytes[i] = table[(bytes[i] & 15) as usize];
+            }
+            words[l] = u32::from_le_bytes(bytes);
+        }
+        self.load(&words, 0)
+    }
+
     /// Rows of a codebook, each value `above` higher (as bytes, which wrap): of `index` the low bits that its rows need
     /// count. A word holds four values.
     #[inline(always)]

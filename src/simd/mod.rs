@@ -196,6 +196,14 @@ impl Level {
         if self == Level::Amx { Level::Avx512 } else { self }
     }
 
+    /// Whether rows of codebooks are found without a load for each.
+    pub fn finds_rows_in_registers(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.vectors() == Level::Avx512 && kernels::books::is_available();
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// The level of a name, in any case of letters.
     pub fn parse(name: &str) -> Option<Level> {
         Level::ALL.into_iter().find(|l| l.name().eq_ignore_ascii_case(name))

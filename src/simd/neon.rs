@@ -140,6 +140,10 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
         intrinsics!(vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table.as_ptr()), vreinterpretq_u8_s32(index))))
     }
     #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: int32x4_t) -> int32x4_t {
+        intrinsics!(vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(table.as_ptr()), vreinterpretq_u8_s32(index))))
+    }
+    #[inline(always)]
     fn signed_by(self, codes: int32x4_t, signs: int32x4_t, bit: u32) -> int32x4_t {
         let of_bytes: u32 = if bit.is_multiple_of(8) { 0x0804_0201 } else { 0x8040_2010 };
         intrinsics!({

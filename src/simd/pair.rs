@@ -86,6 +86,10 @@ impl<V: Lanes> Lanes for Pair<V> {
         (self.0.sixteen(table, index.0), self.0.sixteen(table, index.1))
     }
     #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: Self::I) -> Self::I {
+        (self.0.of_table(table, index.0), self.0.of_table(table, index.1))
+    }
+    #[inline(always)]
     fn look_up<const ROWS: usize, const WORDS: usize>(
         self,
         book: &'static Book<ROWS, WORDS>,

@@ -132,6 +132,11 @@ impl Lanes for Simd128 {
         let table = u128::from_le_bytes(table.map(|value| value as u8));
         split(u8x16_swizzle(u64x2(table as u64, (table >> 64) as u64), index))
     }
+    #[inline(always)]
+    fn of_table(self, table: &'static [u8; 16], index: v128) -> v128 {
+        let table = u128::from_le_bytes(*table);
+        u8x16_swizzle(u64x2(table as u64, (table >> 64) as u64), index)
+    }
 
     #[inline(always)]
     fn to_f(self, a: v128) -> v128 {

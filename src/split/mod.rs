@@ -12,6 +12,7 @@ pub use cut::{Cut, Handed, Layers, Part, Turn};
 pub use deal::{Loads, well_formed};
 pub use error::SplitError;
 
+use crate::blocks::wide::{Packing, Wide};
 use crate::record::{Best, BufId, Device, DeviceInfo, Plan, Scattered, Stats, Step, WeightSource};
 use crate::stop::Stop;
 use anyhow::Context;
@@ -422,6 +423,21 @@ impl Device for Split {
             name: names.join(" + ") + &experts.unwrap_or_default(),
             max_binding_words: all().map(|i| i.max_binding_words).min().unwrap_or(usize::MAX / 8),
         }
+    }
+
+    fn packing(&mut self, has: Wide) -> Packing {
+        let apart = self.experts;
+        let all: Vec<Wide> = self.members.iter_mut().map(|m| m.device.packing(has).layers).collect();
+        let layered = &all[..all.len() - usize::from(apart.is_some())];
+        let layers = layered.iter().fold(has, |both, wide| both.and(*wide));
+        match (apart, all.last()) {
+            (Some(of_experts), Some(&experts)) => Packing { layers, experts, of_experts },
+            _ => Packing::of_all(layers),
+        }
+    }
+
+    fn has_room(&self, plan: &Plan) -> bool {
+        !matches!(self.deal(plan), Err(SplitError::Memory { .. }))
     }
 
     fn set_stop(&mut self, stop: Stop) {

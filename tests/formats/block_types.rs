@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use isobit::internals::blocks::BlockType;
+use isobit::internals::blocks::{BlockType, pack};
 use isobit::internals::formats::{Container, LoadMode, Tensor};
 use isobit::internals::models::Weights;
 use isobit::internals::record::{BufDecl, Part, Piece, Role, WeightSource};
@@ -47,7 +47,8 @@ fn whole(c: &Container, t: &Tensor) -> Vec<u8> {
 fn packed(c: &Container, tensor: usize) -> Result<Vec<u32>, String> {
     let t = &c.tensors[tensor];
     let k = t.shape[0] as usize;
-    let part = Part::Rows { t: t.dtype.block().unwrap(), k, row0: 0, rows: t.elems() as usize / k };
+    let block = t.dtype.block().unwrap();
+    let part = Part::Rows { t: block, packed: pack::packed_type(block), k, row0: 0, rows: t.elems() as usize / k };
     let words = part.words().0;
     let buffer = BufDecl { name: t.name.clone(), words, role: Role::Weight(vec![Piece { tensor, part }]) };
     let mut out = vec![0; words];

@@ -1,7 +1,7 @@
 //! The linear operations: every SIMD level against the twin, bit for bit; the twin against plain f64 arithmetic.
 
 use isobit::internals::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS};
-use isobit::internals::blocks::pack::{pack_rows, packed_type, packed_words, words_per_row};
+use isobit::internals::blocks::pack::{pack_rows_as, packed_type, packed_words, wide_type, words_per_row};
 use isobit::internals::blocks::{BlockType, NumberKind};
 use isobit::internals::ops::act_quantize::ActQuantizeParams;
 use isobit::internals::ops::linear::{LinearParams, act_words, groups};
@@ -142,9 +142,22 @@ struct Case {
     rows: usize,
     digits: usize,
     bytes: Vec<u8>,
-    w: Vec<u32>,
+    /// packed as on GPUs, and where it can be, as codes in the place of rows of a codebook
+    forms: Vec<(BlockType, Vec<u32>)>,
     x: Vec<f32>,
     act: Vec<u32>,
+}
+
+/// What rows of a type are packed as.
+fn forms(t: BlockType, k: usize, rows: usize, bytes: &[u8]) -> Vec<(BlockType, Vec<u32>)> {
+    let mut types = vec![packed_type(t), wide_type(t)];
+    types.dedup();
+    let form = |packed| {
+        let mut w = vec![0; packed_words(packed, rows, k)];
+        pack_rows_as(t, packed, k, rows, bytes, &mut w).unwrap();
+        (packed, w)
+    };
+    types.into_iter().map(form).collect()
 }
 
 /// More than are taken one tile after the other where a row block is unpacked first, and no whole number of tiles.
@@ -153,11 +166,10 @@ const MAX_TOKENS: usize = 18;
 impl Case {
     fn new(random: &mut Random, fill: Fill, t: BlockType, k: usize, rows: usize, digits: usize) -> Case {
         let bytes = file_rows(random, fill, t, k, rows);
-        let mut w = vec![0; packed_words(t, rows, k)];
-        pack_rows(t, k, rows, &bytes, &mut w).unwrap();
+        let forms = forms(t, k, rows, &bytes);
         let x = activations(random, fill, MAX_TOKENS * k);
         let act = quantised(t, digits, &x, k);
-        Case { t, k, rows, digits, bytes, w, x, act }
+        Case { t, k, rows, digits, bytes, forms, x, act }
     }
 
     /// Rows of y start at word 3, tokens are 5 words further apart than need be.
@@ -180,14 +192,23 @@ impl Case {
 
     fn twin(&self, n_tokens: usize) -> Vec<f32> {
         let mut y = self.blank_y();
-        twin(self.t, &self.params(n_tokens), &self.w, &self.act, &self.x, &mut y);
+        twin(self.t, &self.params(n_tokens), &self.forms[0].1, &self.act, &self.x, &mut y);
         y
     }
 
+    /// Its words as on GPUs.
+    fn packed(&mut self) -> &mut Vec<u32> {
+        &mut self.forms[0].1
+    }
+
     fn simd(&self, level: Level, n_tokens: usize) -> Vec<f32> {
+        self.simd_of(&self.forms[0], level, n_tokens)
+    }
+
+    fn simd_of(&self, (packed, w): &(BlockType, Vec<u32>), level: Level, n_tokens: usize) -> Vec<f32> {
         let mut y = self.blank_y();
         let act = if is_float(self.t) { Act::Floats(&self.x) } else { Act::Blocks(&self.act) };
-        simd::matvec(level, packed_type(self.t), &self.params(n_tokens), &self.w, act, &mut y);
+        simd::matvec(level, *packed, &self.params(n_tokens), w, act, &mut y);
         y
     }
 
@@ -235,12 +256,13 @@ fn every_level_gives_the_words_of_the_twin() {
                         let case = Case::new(&mut random, fill, t, k, rows, digits);
                         for n_tokens in [1, 2, 5, 9, MAX_TOKENS] {
                             let want = case.twin(n_tokens);
-                            for &level in &levels {
-                                let got = case.simd(level, n_tokens);
+                            for (form, &level) in case.forms.iter().flat_map(|f| levels.iter().map(move |l| (f, l))) {
+                                let got = case.simd_of(form, level, n_tokens);
                                 assert!(
                                     same_bits(&got, &want),
-                                    "{}, {fill:?}, {n_tokens} tokens: {} differs from the twin",
+                                    "{} as {}, {fill:?}, {n_tokens} tokens: {} differs from the twin",
                                     case.name(),
+                                    form.0.name(),
                                     level.name()
                                 );
                             }
@@ -277,8 +299,7 @@ fn long_rows_and_many_tokens_are_the_same_at_every_level() {
     for t in BlockType::ALL.into_iter().filter(|t| !is_float(*t) && !t.meets_rows()) {
         for fill in [Fill::Random, Fill::Extreme] {
             let bytes = file_rows(&mut random, fill, t, k, rows);
-            let mut w = vec![0; packed_words(t, rows, k)];
-            pack_rows(t, k, rows, &bytes, &mut w).unwrap();
+            let forms = forms(t, k, rows, &bytes);
             let x = activations(&mut random, fill, n * k);
             let act = quantised(t, 1, &x, k);
             let params = |n: usize| LinearParams {
@@ -290,22 +311,22 @@ fn long_rows_and_many_tokens_are_the_same_at_every_level() {
                 y_offset: 0,
                 residual: 0,
             };
-            let run = |level: Level, n: usize| {
+            let run = |(packed, w): &(BlockType, Vec<u32>), level: Level, n: usize| {
                 let p = params(n);
                 let mut y = vec![0.0; n * rows];
-                pool.install(|| simd::matvec(level, packed_type(t), &p, &w, Act::Blocks(&act), &mut y));
+                pool.install(|| simd::matvec(level, *packed, &p, w, Act::Blocks(&act), &mut y));
                 y
             };
             // of some tokens the twin's words, of all of them those of the plainest level
             let mut want = vec![0.0; 2 * rows];
-            twin(t, &params(2), &w, &act, &x, &mut want);
-            let plain = run(Level::Portable, n);
+            twin(t, &params(2), &forms[0].1, &act, &x, &mut want);
+            let plain = run(&forms[0], Level::Portable, n);
             assert!(same_bits(&plain[..2 * rows], &want), "{} {fill:?}: portable differs from the twin", t.name());
-            for level in Level::available() {
+            for (form, level) in forms.iter().flat_map(|f| Level::available().into_iter().map(move |l| (f, l))) {
                 // tiles of 4 and of 16 tokens, two of which are taken together, filled and not
                 for n in [n, 75, 64, 49, 48, 32, 17, 16, 8] {
-                    let got = run(level, n);
-                    assert!(same_bits(&got, &plain[..n * rows]), "{} {fill:?}, {n} tokens, {level:?}", t.name());
+                    let (got, name) = (run(form, level, n), form.0.name());
+                    assert!(same_bits(&got, &plain[..n * rows]), "{name} {fill:?}, {n} tokens, {level:?}");
                 }
             }
         }
@@ -644,23 +665,27 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
         let block_words = per_row / (groups(k) / t.elems().div_ceil(128).max(1)).max(1);
         for i in 0..per_row {
             match t {
-                BlockType::F32 | BlockType::F16 | BlockType::BF16 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
-                BlockType::Q8_K | BlockType::Q8K128 if i % 33 == 0 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
-                BlockType::Q8_0 if i % 34 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
-                BlockType::Q4_0 if i % 18 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
-                BlockType::Q5_0 if i % 22 < 2 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
-                BlockType::Q4_1 if i % 20 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
-                BlockType::Q5_1 if i % 24 < 4 => case.w[(per_row + i) * 32] = 0x3c00_3c00,
-                BlockType::W8A8 if i < 2 => case.w[(per_row + i) * 32] = [1f32.to_bits(), 0][i],
-                BlockType::W8A16 if i % 37 < 4 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
-                BlockType::W4A16 if i % 21 < 4 => case.w[(per_row + i) * 32] = 1f32.to_bits(),
-                BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
-                    case.w[(per_row + i) * 32] = 0x3c00_3c00
+                BlockType::F32 | BlockType::F16 | BlockType::BF16 => case.packed()[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q8_K | BlockType::Q8K128 if i % 33 == 0 => {
+                    case.packed()[(per_row + i) * 32] = 1f32.to_bits()
                 }
-                _ if unit_scale(t, i).is_some() => case.w[(per_row + i) * 32] = unit_scale(t, i).unwrap_or(0),
+                BlockType::Q8_0 if i % 34 < 2 => case.packed()[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q4_0 if i % 18 < 2 => case.packed()[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q5_0 if i % 22 < 2 => case.packed()[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q4_1 if i % 20 < 4 => case.packed()[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::Q5_1 if i % 24 < 4 => case.packed()[(per_row + i) * 32] = 0x3c00_3c00,
+                BlockType::W8A8 if i < 2 => case.packed()[(per_row + i) * 32] = [1f32.to_bits(), 0][i],
+                BlockType::W8A16 if i % 37 < 4 => case.packed()[(per_row + i) * 32] = 1f32.to_bits(),
+                BlockType::W4A16 if i % 21 < 4 => case.packed()[(per_row + i) * 32] = 1f32.to_bits(),
+                BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K if i % block_words == 0 => {
+                    case.packed()[(per_row + i) * 32] = 0x3c00_3c00
+                }
+                _ if unit_scale(t, i).is_some() => case.packed()[(per_row + i) * 32] = unit_scale(t, i).unwrap_or(0),
                 // scales that are not 0
-                BlockType::Q4_K | BlockType::Q5_K if i % block_words < 4 => case.w[(per_row + i) * 32] |= 0x1111_1111,
-                BlockType::Q6_K if i % block_words < 5 => case.w[(per_row + i) * 32] |= 0x0101_0101,
+                BlockType::Q4_K | BlockType::Q5_K if i % block_words < 4 => {
+                    case.packed()[(per_row + i) * 32] |= 0x1111_1111
+                }
+                BlockType::Q6_K if i % block_words < 5 => case.packed()[(per_row + i) * 32] |= 0x0101_0101,
                 _ => {}
             }
         }
@@ -669,14 +694,14 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
             let at = (per_row + i) * 32;
             // one that the rounding of the sum cannot hide, also in an f32
             let bit = 1 << if t == BlockType::F32 { 19 } else { random.below(2) * 16 + 3 };
-            case.w[at] ^= bit;
+            case.packed()[at] ^= bit;
             for level in Level::available() {
                 let got = case.simd(level, 1);
                 let changed: Vec<usize> = (0..38).filter(|&i| got[i].to_bits() != want[i].to_bits()).collect();
                 assert_eq!(changed, [3 + row], "{} word {i} bit {bit:x} {}", case.name(), level.name());
             }
             assert!(same_bits(&case.twin(1), &case.simd(Level::detect(), 1)));
-            case.w[at] ^= bit;
+            case.packed()[at] ^= bit;
         }
     }
 }
@@ -685,7 +710,7 @@ fn one_flipped_weight_bit_is_seen_at_every_level() {
 #[should_panic(expected = "words of weights")]
 fn short_weights_are_refused() {
     let mut case = Case::new(&mut Random(25), Fill::Random, BlockType::Q4_K, 256, 33, 1);
-    case.w.pop();
+    case.packed().pop();
     case.simd(Level::Portable, 1);
 }
 
@@ -703,5 +728,5 @@ fn tokens_that_overlap_are_refused() {
     let case = Case::new(&mut Random(27), Fill::Random, BlockType::F32, 256, 33, 1);
     let mut p = case.params(2);
     p.y_stride = 34;
-    simd::matvec(Level::Portable, BlockType::F32, &p, &case.w, Act::Floats(&case.x), &mut case.blank_y());
+    simd::matvec(Level::Portable, BlockType::F32, &p, &case.forms[0].1, Act::Floats(&case.x), &mut case.blank_y());
 }

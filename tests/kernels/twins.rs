@@ -11,11 +11,11 @@ fn twins(list: &[Case]) -> Vec<Words> {
     run(&mut cpu(None, 1), list)
 }
 
-/// Runs all cases on some devices, a plan for each operation; the twins once for all of them.
-fn against_twins(mut devices: Vec<Box<dyn Device>>) {
+/// Runs all cases of operations on some devices, a plan for each operation; the twins once for all of them.
+fn against_twins(ops: Vec<Op>, mut devices: Vec<Box<dyn Device>>) {
     let started = std::time::Instant::now();
     let (mut count, mut words, mut failures) = (0, 0, Vec::new());
-    for op in cases::ops() {
+    for op in ops {
         let list = cases::of(op);
         let expected = twins(&list);
         count += list.len();
@@ -44,7 +44,7 @@ mod gpu {
 
     #[test]
     fn the_first_adapter_leaves_the_words_the_twins_leave() {
-        super::against_twins(vec![Box::new(crate::common::gpus().remove(0))]);
+        super::against_twins(super::cases::ops(), vec![Box::new(crate::common::gpus().remove(0))]);
     }
 
     #[test]
@@ -53,7 +53,7 @@ mod gpu {
             crate::common::gpus().into_iter().skip(1).map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
         println!("{} more adapters", others.len());
         if !others.is_empty() {
-            super::against_twins(others);
+            super::against_twins(super::cases::ops(), others);
         }
     }
 }
@@ -61,7 +61,7 @@ mod gpu {
 #[test]
 fn every_simd_level_leaves_the_words_the_twins_leave() {
     let of = |level, threads| Box::new(cpu(Some(level), threads)) as Box<dyn Device>;
-    against_twins(levels().into_iter().flat_map(|level| [of(level, 1), of(level, 3)]).collect());
+    against_twins(cases::ops_of_cpus(), levels().into_iter().flat_map(|level| [of(level, 1), of(level, 3)]).collect());
 }
 
 /// No bit may depend on what becomes of numbers below 2^-126: the twins run again in a thread that makes them 0.
@@ -76,7 +76,7 @@ fn flushing_subnormals_changes_no_word_of_any_case() {
     };
     assert_eq!((probe(), crate::common::flushing(probe)), (0x0040_0000, 0), "the thread flushes");
     let mut failures = Vec::new();
-    for op in cases::ops() {
+    for op in cases::ops_of_cpus() {
         let list = cases::of(op);
         let (expected, found) = (twins(&list), crate::common::flushing(|| twins(&list)));
         for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
@@ -89,7 +89,7 @@ fn flushing_subnormals_changes_no_word_of_any_case() {
 #[test]
 fn the_twins_write_all_they_should_and_nothing_else() {
     let mut failures = Vec::new();
-    for op in cases::ops() {
+    for op in cases::ops_of_cpus() {
         let list = cases::of(op);
         for (case, words) in list.iter().zip(twins(&list)) {
             failures.extend(untouched(case, &words).err());
@@ -120,7 +120,7 @@ fn the_twins_write_all_they_should_and_nothing_else() {
 #[test]
 fn case_names_are_unique_and_every_written_buffer_ends_in_guard_words() {
     let mut names = HashSet::new();
-    for op in cases::ops() {
+    for op in cases::ops_of_cpus() {
         let list = cases::of(op);
         assert!(!list.is_empty(), "{} has no case", op.title());
         for case in list {

@@ -257,7 +257,7 @@ fn add(y: usize, x: usize) -> Command {
 /// A plan over: 0 x, 1 norm weights, 2 normed, 3 act, 4 and 5 matrices, 6 y, 7 other, 8 logits.
 fn stems(commands: Vec<Command>, limit: usize) -> Vec<&'static str> {
     let weight = |tensor, part| Role::Weight(vec![Piece { tensor, part }]);
-    let matrix = Part::Rows { t: BlockType::Q8_0, k: DIM, row0: 0, rows: DIM };
+    let matrix = Part::Rows { t: BlockType::Q8_0, packed: BlockType::Q8_0, k: DIM, row0: 0, rows: DIM };
     let buffers = vec![
         buffer("x", DIM, Role::Scratch),
         buffer("norm", DIM, weight(0, Part::Vector { first: 0, len: DIM, change: Change::None })),

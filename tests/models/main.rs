@@ -6,6 +6,7 @@ mod c8;
 mod chatglm;
 #[path = "../common/checkpoint.rs"]
 mod checkpoint;
+mod codebooks;
 #[path = "../common/mod.rs"]
 mod common;
 mod encoders;

@@ -4,8 +4,9 @@ use super::{Run, engine};
 use crate::bench::ops;
 use crate::bench::schema::{self, Format};
 use crate::cli::CheckFailed;
-use crate::cli::common::{self, note};
+use crate::cli::common::{self, KernelArgs, note};
 use crate::cli::interrupt::{self, Words};
+use crate::cpu::Codebooks;
 use crate::engine::Devices;
 use crate::generate::{Session, SessionOptions};
 use crate::models::Hyper;
@@ -81,7 +82,9 @@ impl Run<'_> {
             let h = Hyper::read(&c)?;
             for (mut config, k, v) in self.a.configs() {
                 config.ubatch = tokens;
-                let opened = engine(0, &self.a.kernels)?.devices().open("cpu")?;
+                // every device has kernels for these
+                let kernels = KernelArgs { codebooks: Codebooks::Compact, ..self.a.kernels.clone() };
+                let opened = engine(0, &kernels)?.devices().open("cpu")?;
                 let memory = Devices::share_of_memory(std::slice::from_ref(&opened));
                 let mut plan = Run::plan(&config, (k, v), depth.max(tokens) + 1, 1);
                 // matrices are split as the tightest device needs

@@ -1,5 +1,6 @@
 //! What is asked of a plan, and what comes with one.
 
+use crate::blocks::wide::Packing;
 use crate::ops::attention::CHUNK;
 use crate::ops::cache::CacheType;
 use crate::ops::places::TABLES;
@@ -31,6 +32,8 @@ pub struct PlanOptions {
     pub head: Head,
     /// largest buffer the device can bind, in words
     pub max_binding_words: usize,
+    /// how matrices are packed; a session packs as its device would have it
+    pub packing: Packing,
 }
 
 /// What a step gives for a token.
@@ -58,6 +61,7 @@ impl Default for PlanOptions {
             head: Head::Logits,
             // in bytes it is still a number of a usize
             max_binding_words: usize::MAX / 8,
+            packing: Packing::default(),
         }
     }
 }

@@ -135,7 +135,7 @@ impl Builder<'_> {
         range: Range<usize>,
         whole: bool,
     ) -> anyhow::Result<Matrix> {
-        let (name, ty) = (&self.c.tensors[tensor].name, pack::packed_type(t));
+        let (name, ty) = (&self.c.tensors[tensor].name, self.o.packing.layers.packed(t));
         let part_rows = self.rows_bound(ty, k);
         ensure!(
             part_rows > 0,
@@ -146,7 +146,7 @@ impl Builder<'_> {
             let n = part_rows.min(range.end - row0);
             let label =
                 if whole && n == range.len() { name.to_string() } else { format!("{name} rows {row0}..{}", row0 + n) };
-            let role = Role::Weight(vec![Piece { tensor, part: Part::Rows { t, k, row0, rows: n } }]);
+            let role = Role::Weight(vec![Piece { tensor, part: Part::Rows { t, packed: ty, k, row0, rows: n } }]);
             parts.push((self.buffer(&label, pack::packed_words(ty, n, k), role)?, row0 - range.start, n));
         }
         let scale = self.scale_of(tensor, None)?;

@@ -39,6 +39,7 @@ pub mod tq2_0;
 pub mod w4a16;
 pub mod w8a16;
 pub mod w8a8;
+pub mod wide;
 
 /// Names of a type's operations: stems of shaders, labels, words of `--variant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +128,10 @@ pub const fn twins(t: BlockType) -> &'static Twins {
         BlockType::W8A16 => &const { Twins::quantised::<w8a16::W8A16>(stems!("w8a16")) },
         BlockType::W4A16 => &const { Twins::quantised::<w4a16::W4A16>(stems!("w4a16")) },
         BlockType::W8A8 => &const { Twins::rows(stems!("w8a8")) },
+        BlockType::Wide1 => &const { Twins::quantised::<wide::Wide1>(stems!("wide1")) },
+        BlockType::Wide2 => &const { Twins::quantised::<wide::Wide2>(stems!("wide2")) },
+        BlockType::Wide3 => &const { Twins::quantised::<wide::Wide3>(stems!("wide3")) },
+        BlockType::Wide3S => &const { Twins::quantised::<wide::Wide3S>(stems!("wide3s")) },
         BlockType::Q8_K | BlockType::Q8K128 => &const { Twins::quantised::<q8k128::Q8K128>(stems!("q8k128")) },
     }
 }

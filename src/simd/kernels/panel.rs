@@ -642,7 +642,7 @@ macro_rules! with_panels {
         $crate::simd::kernels::with_panels!(@ $t, $kernel => $body;
             Q8_0 = Q8_0, Q4_0 = Q4_0, Q5_0 = Q5_0, Q4_K = Q4K, Q5_K = Q5K, Q6_K = Q6K, Q3_K = Q3K, IQ4_NL = IQ4NL,
             IQ4_XS = IQ4XS, IQ3_S = IQ3S, IQ3_XXS = IQ3XXS, IQ2_S = IQ2S, IQ2_XS = IQ2XS, IQ2_XXS = IQ2XXS,
-            IQ1_S = IQ1S, IQ1_M = IQ1M, MXFP4 = MXFP4)
+            IQ1_S = IQ1S, IQ1_M = IQ1M, MXFP4 = MXFP4, Wide1 = Wide1, Wide2 = Wide2, Wide3 = Wide3, Wide3S = Wide3S)
     };
     (@ $t:expr, $kernel:ident => $body:expr; $($variant:ident = $name:ident),*) => {
         match $t {

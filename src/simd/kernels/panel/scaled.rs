@@ -3,7 +3,9 @@
 use super::{By, Laid, Panel, Panelled, TILE, add_scaled, below, keep, keep_f, scale_of};
 use crate::simd::kernels::scaled::{Codes, Scaled};
 use crate::simd::kernels::sixteen::{FP4, KV, power};
-use crate::simd::kernels::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, MXFP4, Q3K};
+use crate::simd::kernels::{
+    IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, MXFP4, Q3K, Wide1, Wide2, Wide3, Wide3S,
+};
 use crate::simd::lanes::{Bytes, Word};
 use crate::simd::pair::Pair;
 
@@ -119,7 +121,11 @@ panelled_by_scales!(
     IQ2XS = 127,
     IQ2XXS = 127,
     IQ1S = 127,
-    IQ1M = 127
+    IQ1M = 127,
+    Wide1 = 9,
+    Wide2 = 43,
+    Wide3 = 62,
+    Wide3S = 15
 );
 
 // ---------------------------------------------------------------- four blocks of 32, codes by a table
