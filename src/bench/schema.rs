@@ -71,6 +71,8 @@ pub struct Device {
     pub spec: String,
     /// as it names itself
     pub title: String,
+    /// layers whose experts the CPU has
+    pub cpu_experts: usize,
     /// adapter; empty for the CPU
     pub adapter: String,
     /// `CPU`, `Vulkan`, `Metal`, …
@@ -249,7 +251,7 @@ impl Row {
             ("type_k", "TEXT", json!(c.k)),
             ("type_v", "TEXT", json!(c.v)),
             ("n_gpu_layers", "INTEGER", json!(c.gpu_layers)),
-            ("n_cpu_moe", "INTEGER", json!(0)),
+            ("n_cpu_moe", "INTEGER", json!(d.cpu_experts)),
             ("split_mode", "TEXT", json!("none")),
             ("main_gpu", "INTEGER", json!(0)),
             ("no_kv_offload", "BOOL", json!(false)),

@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
         let mut places = Vec::new();
         for spec in &specs {
             for (i, &t) in threads.iter().enumerate() {
-                let engine = engine(t, &a.kernels)?;
+                let engine = EngineArgs { n_cpu_moe: a.cpu_experts, ..engine(t, &a.kernels)? };
                 let opened = engine.devices().open(spec)?;
                 if opened.about.is_some() && i > 0 {
                     // threads are the CPU's alone
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
         let status = (!a.no_limits).then(|| Status::new(&format!("measuring the limits of {title}")));
         let measured = match &about {
             // what several devices do together follows from the slowest
-            _ if a.no_limits || spec.contains('+') => None,
+            _ if a.no_limits || spec.contains('+') || a.cpu_experts > 0 => None,
             Some(about) => Some(engine.devices().adapter_limits(about.index)).transpose().unwrap_or_else(|e| {
                 warnings.push(warn(format!("{title}: its limits could not be measured: {}", super::chain(&e))));
                 None
@@ -315,10 +315,12 @@ impl<'a> Run<'a> {
                 backend: about.backend,
                 driver: about.driver,
                 limits,
+                cpu_experts: a.cpu_experts,
             },
             None => {
                 let backend = "CPU".to_string();
-                schema::Device { spec: spec.into(), title, backend, limits, ..schema::Device::default() }
+                let cpu_experts = a.cpu_experts;
+                schema::Device { spec: spec.into(), title, backend, limits, cpu_experts, ..schema::Device::default() }
             }
         };
         Ok(Place { spec: spec.into(), threads, engine, facts, maker, kernels, main_memory, warnings })

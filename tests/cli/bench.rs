@@ -329,6 +329,26 @@ fn the_reference_checks_what_every_test_ends_with_as_far_as_it_may() {
 }
 
 #[test]
+fn rows_say_how_many_layers_experts_the_cpu_has() {
+    let (_folder, mixture) = crate::checkpoint::model(
+        "--preset tiny --arch qwen3moe --layers 3 --experts 4 --used 2 --expert-ffn 64 --type q8_0",
+    );
+    let mixture = mixture.to_string_lossy();
+    let row = |device: &str, n: u64| {
+        let layers = n.to_string();
+        let of = ["-m", &mixture, "--device", device, "-ncmoe", &layers];
+        let rows = bench(&[&of[..], &["-r", "1", "-p", "8", "-n", "2", "-o", "json"]].concat()).exits(0).rows();
+        assert!(rows.len() == 2 && rows.iter().all(|r| r["n_cpu_moe"] == n), "{rows:#?}");
+        (rows[0]["digest"].clone(), rows[1]["digest"].clone(), rows[0]["device"].to_string())
+    };
+    let alone = row("cpu", 0);
+    let Some(index) = adapter() else { return };
+    let apart = row(&index, 2);
+    assert_eq!((&alone.0, &alone.1), (&apart.0, &apart.1));
+    assert!(apart.2.contains(", experts on CPU"), "{}", apart.2);
+}
+
+#[test]
 fn rows_say_which_kernels_were_chosen() {
     let mut plain = command(&[&QUICK[..], &["json", "-p", "8", "-n", "0"]].concat());
     let ran = finished(plain.env_remove("ISOBIT_TUNE")).exits(0);

@@ -167,6 +167,10 @@ pub struct BenchArgs {
     #[arg(short = 't', long, value_name = "N", default_value = "0", value_parser = numbers::<1024>)]
     #[arg(help_heading = "Engine")]
     pub(super) threads: Vec<Numbers>,
+    /// The CPU has the experts of the first N layers that have some (also -ncmoe); 0: of none
+    #[arg(long = "n-cpu-moe", value_name = "N", alias = "ncmoe", default_value = "0", value_parser = common::count)]
+    #[arg(help_heading = "Engine")]
+    pub(super) cpu_experts: usize,
     #[command(flatten)]
     pub(super) kernels: KernelArgs,
     /// Taken for llama-bench's sake (also -ngl): 0 means the CPU where no --device is given, else nothing
@@ -231,6 +235,7 @@ pub fn short_form(word: &str) -> Option<&'static str> {
     Some(match word {
         "-pg" => "--pg",
         "-ngl" => "--ngl",
+        "-ncmoe" => "--ncmoe",
         "-fa" => "--flash-attn",
         "-oe" => "--output-err",
         _ => return None,
