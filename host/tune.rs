@@ -208,7 +208,9 @@ impl GpuDevice {
         let plain = variants::first(c.op, &c.args);
         let mut from = None;
         for depth in DEPTHS.into_iter().rev().filter(|&depth| depth <= deepest) {
-            let [whole, split] = self.times(commands, &[plain, variant], 1, depth - 1).await?[..] else { return Ok(None) };
+            let [whole, split] = self.times(commands, &[plain, variant], 1, depth - 1).await?[..] else {
+                return Ok(None);
+            };
             if split >= whole {
                 break;
             }

@@ -307,7 +307,9 @@ impl Variant {
         match self.before {
             None => 0,
             // m, l and o of every chunk
-            Some(Before::Chunks | Before::LargeChunks) => SPLIT_TOKENS as usize * heads * (p.page_len as usize / CHUNK) * (hd + 2),
+            Some(Before::Chunks | Before::LargeChunks) => {
+                SPLIT_TOKENS as usize * heads * (p.page_len as usize / CHUNK) * (hd + 2)
+            }
             // two digits, and a vector with the scale
             Some(Before::Digits | Before::LargeDigits) => room.max_tokens * heads * (hd / 2 + 4),
         }

@@ -14,6 +14,7 @@ use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::conv_silu::ConvSiluParams;
+use crate::ops::copy_columns::CopyColumnsParams;
 use crate::ops::delta_rule::DeltaRuleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
@@ -288,6 +289,8 @@ operations! {
     ChannelQuantize => ChannelQuantize(ChannelQuantizeParams), "channel_quantize";
     /// queries of a c8 cache, or what attention makes of its values, times its scales
     ChannelScale => ChannelScale(ChannelScaleParams), "channel_scale";
+    /// columns of rows to those of others
+    CopyColumns => CopyColumns(CopyColumnsParams), "copy_columns";
     /// rows whose logits are wanted
     SelectRows => SelectRows(SelectRowsParams), "select_rows";
     /// the best logits of each row
@@ -470,6 +473,8 @@ args! {
     ChannelScale(ChannelScaleParams),
     /// of `row_quantize`
     RowQuantize(RowQuantizeParams),
+    /// of `copy_columns`
+    CopyColumns(CopyColumnsParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
     /// of `top_k`

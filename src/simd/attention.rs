@@ -79,8 +79,7 @@ struct Carried<const B: usize> {
 }
 
 impl<const B: usize> Carried<B> {
-    const NONE: Self =
-        Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; B], from: 0, to: 0, fresh: false, joined: false };
+    const NONE: Self = Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; B], from: 0, to: 0, fresh: false, joined: false };
 
     /// What a row brings to this page, in the place of [`Carried::NONE`].
     #[inline(always)]
