@@ -124,6 +124,8 @@ pub enum Role {
     Weight(Vec<Piece>),
     /// Loaded once: this number everywhere.
     Constant(f32),
+    /// Loaded once: 0, 1, … up to one less than this number, and so on again.
+    Counting(u32),
     /// Loaded once: words of whoever loads the plan, under a number of its own.
     Given(usize),
     /// Written by the host before each step (token ids, RoPE table).
@@ -141,7 +143,7 @@ pub enum Role {
 impl Role {
     /// Whether a [`WeightSource`] fills the buffer.
     pub fn is_loaded(&self) -> bool {
-        matches!(self, Role::Weight(_) | Role::Constant(_) | Role::Given(_))
+        matches!(self, Role::Weight(_) | Role::Constant(_) | Role::Counting(_) | Role::Given(_))
     }
 
     /// What a buffer of weights holds; nothing for any other.

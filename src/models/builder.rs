@@ -204,6 +204,39 @@ pub struct Mixture {
     pub share: BufId,
 }
 
+/// The buffers of latent attention; each is `[token][width]`, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Latent {
+    /// the number of each head: heads
+    pub ids: BufId,
+    /// pairs of token and head by head (`ops::expert_order`)
+    pub order: BufId,
+    /// what queries are made of, where that is not a token's own vector: its rank
+    pub low: BufId,
+    /// its norm: the same
+    pub low_normed: BufId,
+    /// the same, quantised
+    pub low_act: BufId,
+    /// queries as the model makes them: heads · (nope + rope)
+    pub queries: BufId,
+    /// what of them is not rotated: heads · nope
+    pub plain: BufId,
+    /// the same, quantised head by head
+    pub plain_act: BufId,
+    /// what keys and values are made of: its rank
+    pub latent: BufId,
+    /// its norm: the same
+    pub latent_normed: BufId,
+    /// the part of keys that is rotated: rope
+    pub rotated: BufId,
+    /// what attention gives of latent vectors: heads · rank
+    pub given: BufId,
+    /// the same, quantised head by head
+    pub given_act: BufId,
+    /// values of all heads: heads · value
+    pub values: BufId,
+}
+
 /// The buffers of short convolutions; each is `[token][width]`, the width beside it.
 #[derive(Clone, Copy)]
 pub struct Gated {
@@ -302,6 +335,8 @@ pub(super) struct Builder<'a> {
     pub gated: Option<Gated>,
     /// those of state spaces
     pub state_space: Option<StateSpace>,
+    /// those of latent attention
+    pub latent: Option<Latent>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -369,6 +404,7 @@ impl<'a> Builder<'a> {
             hybrid: None,
             gated: None,
             state_space: None,
+            latent: None,
             embed: Matrix {
                 ty: BlockType::F32,
                 input: Input::Floats,
@@ -476,7 +512,8 @@ impl<'a> Builder<'a> {
             self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
         }
         self.work.attended = self.scratch("attended", t * width)?;
-        self.work.attended_act = self.scratch("attended_act", t * act_words(width, o.digits))?;
+        let values = h.mla.as_ref().map_or(width, |m| h.heads * m.value);
+        self.work.attended_act = self.scratch("attended_act", t * act_words(values, o.digits))?;
         let ffn = h.plain_ffn();
         self.work.gate = self.scratch("gate", t * ffn)?;
         self.work.up = self.scratch("up", t * ffn)?;

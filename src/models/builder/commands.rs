@@ -44,7 +44,7 @@ impl Builder<'_> {
     }
 
     /// y = norm(x) · w over rows of `dim`, w being the tensor `what`, `[dim]`.
-    fn norm_of(&mut self, what: &str, dim: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
+    pub fn norm_of(&mut self, what: &str, dim: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
         let w = self.norm_weights(what, dim)?;
         let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
