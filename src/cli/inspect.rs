@@ -253,6 +253,8 @@ fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
     let of = |t: &Tensor| {
         let layer = names::layer_of(&t.name);
         let stacked = layer.and_then(|l| h.experts_of(l)).filter(|e| t.shape.get(2) == Some(&(e.count as u64)));
+        // matrices of heads are all read
+        let stacked = stacked.filter(|_| !t.name.contains("attn"));
         match stacked {
             _ if h.is_guessing(&t.name) => 0,
             Some(e) => t.bytes / e.count as u64 * e.used as u64,

@@ -131,18 +131,14 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     if h.conv.is_some() {
         put("{a}.shortconv.l_cache", whole(short_conv::TAPS)?);
     }
-    if let Some(m) = &h.mla {
-        if m.log_multiplier != 0.0 {
-            put("{a}.rope.scaling.yarn_log_multiplier", Value::F32(m.log_multiplier));
-        }
-    } else if h.family.has_scales() {
+    if h.family.has_scales() {
         put("{a}.attention.scale", Value::F32(h.attention_scale));
         put("{a}.embedding_scale", Value::F32(h.embedding_scale));
         put("{a}.residual_scale", Value::F32(h.residual_scale));
         put("{a}.logit_scale", Value::F32(h.logit_divisor));
     } else {
         ensure!(
-            h.attention_scale == usual_scale(h.family, [h.layers, h.dim, h.heads, h.head_dim]),
+            h.mla.is_some() || h.attention_scale == usual_scale(h.family, [h.layers, h.dim, h.heads, h.head_dim]),
             "its scores are multiplied with {}, and no {arch} model in a GGUF file says by what; run the directory itself",
             h.attention_scale
         );
@@ -161,7 +157,8 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             put("{a}.rope.scaling.factor", Value::F32(factor as f32));
             put("{a}.rope.scaling.original_context_length", position(original)?);
             // of latent attention the key would be taken for one of scores
-            let attention = if h.mla.is_some() { 1.0 } else { (magnitude / yarn_magnitude(factor, 1.0)) as f32 };
+            let usual = if h.mla.is_some() { magnitude } else { yarn_magnitude(factor, 1.0) };
+            let attention = (magnitude / usual) as f32;
             for (key, v, usual) in [
                 ("yarn_beta_fast", beta_fast as f32, 32.0),
                 ("yarn_beta_slow", beta_slow as f32, 1.0),
@@ -211,6 +208,9 @@ fn latent(m: &Mla, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
     put("{a}.attention.value_length", whole(m.rank)?);
     put("{a}.attention.key_length_mla", whole(m.query())?);
     put("{a}.attention.value_length_mla", whole(m.value)?);
+    if m.log_multiplier != 0.0 {
+        put("{a}.rope.scaling.yarn_log_multiplier", Value::F32(m.log_multiplier));
+    }
     Ok(())
 }
 
