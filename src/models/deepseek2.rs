@@ -13,6 +13,9 @@ use crate::ops::expert_order::{ExpertOrderParams, order_words};
 use crate::ops::linear::act_words;
 use crate::record::{Args, BufId, Op, Role, Rows};
 
+/// The epsilon of the norms of what queries, keys and values are made of, whatever a file says of the others.
+const EPS: f32 = 1e-6;
+
 /// One layer: x += attention(norm(x)), x += feed_forward(norm(x)); x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder, m: &Mla) -> anyhow::Result<()> {
     let h = b.h;
@@ -31,7 +34,7 @@ fn attention(b: &mut Builder, m: &Mla) -> anyhow::Result<()> {
     b.quantize("attn_act", &[&wq, &wc, &wr], w.normed, w.normed_act);
     if m.query_rank > 0 {
         b.linear("q_a", &wq, w.normed, w.normed_act, t.low); //           [token][query_rank]
-        b.norm_of("attn_q_a_norm", m.query_rank, t.low, t.low_normed)?;
+        b.norm_of("attn_q_a_norm", m.query_rank, EPS, [t.low, t.low_normed])?;
     } else {
         b.linear("q", &wq, w.normed, w.normed_act, t.queries); //         [token][heads][nope, rope]
     }
@@ -42,10 +45,13 @@ fn attention(b: &mut Builder, m: &Mla) -> anyhow::Result<()> {
         b.quantize("q_a_act", &[&wq], t.low_normed, t.low_act);
         b.linear("q", &wq, t.low_normed, t.low_act, t.queries); //        [token][heads][nope, rope]
     }
-    b.norm_of("attn_kv_a_norm", m.rank, t.latent, t.latent_normed)?;
+    b.norm_of("attn_kv_a_norm", m.rank, EPS, [t.latent, t.latent_normed])?;
     // the key: [rope, rank]
     copy(b, "k_rope_copy", 1, m.rope, (t.rotated, m.rope, 0), (w.k, width, 0))?;
     copy(b, "latent_copy", 1, m.rank, (t.latent_normed, m.rank, 0), (w.k, width, m.rope))?;
+    // in every layer, so that a layer needs nothing of another's
+    let p = ExpertOrderParams { n_tokens: 0, experts: heads as u32 };
+    b.rows_of_heads("head_order", heads, Op::ExpertOrder, Args::ExpertOrder(p), vec![t.ids, t.order])?;
     // the query of each head: [rope, rank]
     copy(b, "q_rope_copy", heads, m.rope, (t.queries, m.query(), m.nope), (w.q, width, 0))?;
     copy(b, "q_copy", heads, m.nope, (t.queries, m.query(), 0), (t.plain, m.nope, 0))?;
@@ -103,7 +109,7 @@ fn of_heads(
     Ok(())
 }
 
-/// Makes the buffers when the first layer asks for them, and puts the pairs of token and head in the order of their heads.
+/// Makes the buffers when the first layer asks for them.
 fn buffers(b: &mut Builder, m: &Mla) -> anyhow::Result<Latent> {
     if let Some(t) = b.latent {
         return Ok(t);
@@ -127,8 +133,6 @@ fn buffers(b: &mut Builder, m: &Mla) -> anyhow::Result<Latent> {
         given_act: b.scratch("attended_latent_act", pairs * act_words(m.rank, digits))?,
         values: b.scratch("head_values", pairs * m.value)?,
     };
-    let p = ExpertOrderParams { n_tokens: 0, experts: heads as u32 };
-    b.rows_of_heads("head_order", heads, Op::ExpertOrder, Args::ExpertOrder(p), vec![t.ids, t.order])?;
     b.latent = Some(t);
     Ok(t)
 }
