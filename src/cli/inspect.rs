@@ -224,6 +224,14 @@ impl Held<'_> {
                 self.c.total_bytes()
             )?;
         }
+        if let Some(m) = &h.mla {
+            let queries = if m.query_rank > 0 { format!(", queries from {}", m.query_rank) } else { String::new() };
+            writeln!(
+                out,
+                "[{tag}] latent attention: {} cached and {} rotated for all heads{queries}; heads of {} and {} rotated, values of {}",
+                m.rank, m.rope, m.nope, m.rope, m.value
+            )?;
+        }
         if let Some(recurrent) = h.recurrent_text() {
             writeln!(out, "[{tag}] recurrent: {recurrent}")?;
         }
