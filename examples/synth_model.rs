@@ -23,7 +23,7 @@
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
 //! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied --larger`, by
-//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe, lfm2moe), and by
+//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe, lfm2moe, deepseek2), and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
@@ -40,6 +40,8 @@
 //!
 //! Memory use is a few dozen MiB whatever the model's size. The file or directory appears under its name only when it is complete.
 
+#[path = "synth_model/deepseek2.rs"]
+mod deepseek2;
 #[path = "synth_model/gguf.rs"]
 mod gguf;
 #[path = "synth_model/hf.rs"]
@@ -63,7 +65,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use isobit::internals::blocks::BlockType;
-use isobit::internals::formats::synthetic::{self, Arch, Delta, Experts, Role, Shape};
+use isobit::internals::formats::synthetic::{self, Arch, Delta, Experts, Latent, Role, Shape};
 use rayon::prelude::*;
 
 #[derive(Parser)]
@@ -156,10 +158,14 @@ struct Args {
     /// Width of a head of recurrent layers; elements of a channel's state of state spaces
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(32..=256))]
     delta_size: u32,
+    /// Latent attention: the rank of queries (0: none), that of keys and values, and of a head what is rotated, what is not, and
+    /// the width of values
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 48, 16, 24, 20])]
+    latent: Vec<u32>,
     /// The greatest step of state spaces; only a directory says so
     #[arg(long)]
     most_step: Option<f64>,
-    /// The form of the family's larger models (stablelm, command-r, falcon)
+    /// The form of the family's larger models (stablelm, command-r, falcon, deepseek2)
     #[arg(long)]
     larger: bool,
     /// One input channel in 64 has weights this many times the others'
@@ -288,6 +294,7 @@ impl Preset {
             window: 0,
             experts: Experts::NONE,
             delta: Delta::NONE,
+            latent: Latent::NONE,
             larger: false,
         }
     }
@@ -339,6 +346,7 @@ impl Args {
                 }
                 _ => Delta::NONE,
             },
+            latent: Latent::NONE,
             window: match self.arch {
                 // which layers are rotated follows from it
                 Some(Arch::Cohere2) if self.window == 0 => 4096,
@@ -354,6 +362,12 @@ impl Args {
             dense: self.dense,
         };
         let shape = if self.experts > 0 { Shape { experts, ..shape } } else { shape };
+        if shape.arch == Arch::DeepSeek2 {
+            let [query_rank, rank, rope, nope, value] = self.latent[..] else { bail!("--latent takes five numbers") };
+            ensure!(rank > 0 && rope >= 2 && rope.is_multiple_of(2), "--latent: {rank} and {rope} make no key");
+            let latent = Latent { query_rank, rank, rope, nope, value };
+            return Ok(Shape { kv_heads: 1, head_dim: rank + rope, latent, ..shape });
+        }
         if shape.arch == Arch::Mamba2 {
             let (inner, dim) = (shape.delta.heads * head_dim, shape.dim);
             ensure!(inner.is_multiple_of(dim), "{inner} channels of all heads are not a multiple of --dim {dim}");
@@ -504,7 +518,7 @@ impl Tensor {
 impl Model {
     /// Rotated elements of a head.
     fn n_rot(&self) -> u32 {
-        n_rot(self.shape.head_dim, self.rotary)
+        if self.shape.latent.rank > 0 { self.shape.latent.rope } else { n_rot(self.shape.head_dim, self.rotary) }
     }
 
     /// How many times the original context the context is.

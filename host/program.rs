@@ -240,7 +240,7 @@ impl Program {
             wanted.extend(classes.map(|class| (compiled.kind, compiled.choice[class])));
             // for the steps that are not split
             if compiled.choice.iter().any(|&v| variants::of(c.op)[v].is_split()) {
-                wanted.push((compiled.kind, 0));
+                wanted.push((compiled.kind, variants::first(c.op, &c.args)));
             }
         }
         wanted.sort();

@@ -109,9 +109,12 @@ impl GpuDevice {
     /// Sets the variants of commands of one shape, class by class: remembered ones, or measured where that is not `late`.
     /// Whether any was measured.
     async fn choose(&mut self, shape: &str, commands: &[usize], late: bool) -> Result<bool, HostError> {
-        let op = self.program()?.plan.recording.commands[commands[0]].op;
+        let program = self.program()?;
+        let op = program.plan.recording.commands[commands[0]].op;
         let remembered = self.memory.page.choices.get(shape).cloned().unwrap_or_default();
-        let place = |name: &String| variants::of(op).iter().position(|v| v.name == name);
+        // of large heads and of others one name is two variants
+        let named = |name: &String, v: usize| variants::of(op)[v].name == name && program.can(commands[0], v);
+        let place = |name: &String| (0..variants::of(op).len()).find(|&v| named(name, v));
         let mut found = remembered.each_ref().map(|name| name.as_ref().and_then(place));
         if self.options.tune == Tune::Now {
             found = [None; CLASSES.len()];
@@ -163,7 +166,8 @@ impl GpuDevice {
     async fn choose_split(&mut self, shape: &str, commands: &[usize], late: bool) -> Result<bool, HostError> {
         let program = self.program()?;
         let list = variants::of(program.plan.recording.commands[commands[0]].op);
-        let Some(variant) = list.iter().position(|v| v.is_split()).filter(|&v| program.can(commands[0], v)) else {
+        let splits = |&v: &usize| list[v].is_split() && program.can(commands[0], v);
+        let Some(variant) = (0..list.len()).find(splits) else {
             return Ok(false);
         };
         let deepest = DEPTHS.into_iter().rfind(|&depth| depth <= program.positions(commands));
@@ -182,7 +186,9 @@ impl GpuDevice {
         }
         let program = self.program.as_mut().expect("tune is called with a plan");
         for &c in commands {
-            let variant = if split.from.is_some() && program.can(c, variant) { variant } else { 0 };
+            let command = &program.plan.recording.commands[c];
+            let first = variants::first(command.op, &command.args);
+            let variant = if split.from.is_some() && program.can(c, variant) { variant } else { first };
             let many = program.commands[c].choice[CLASSES.len() - 1];
             program.commands[c].choice = [variant, variant, many];
             program.commands[c].split_from = split.from.unwrap_or(usize::MAX);
@@ -198,10 +204,14 @@ impl GpuDevice {
         variant: usize,
         deepest: usize,
     ) -> Result<Option<Split>, HostError> {
+        let c = &self.program()?.plan.recording.commands[commands[0]];
+        let plain = variants::first(c.op, &c.args);
         let mut from = None;
         for depth in DEPTHS.into_iter().rev().filter(|&depth| depth <= deepest) {
-            let [plain, split] = self.times(commands, &[0, variant], 1, depth - 1).await?[..] else { return Ok(None) };
-            if split >= plain {
+            let [whole, split] = self.times(commands, &[plain, variant], 1, depth - 1).await?[..] else {
+                return Ok(None);
+            };
+            if split >= whole {
                 break;
             }
             from = Some(depth);

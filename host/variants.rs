@@ -27,7 +27,12 @@ pub struct Variant {
     before: Option<Before>,
     /// what its shader needs
     needs: Needs,
+    /// whether it is attention of heads over [`HEAD`], and of these alone
+    large: bool,
 }
+
+/// Elements of a head that attention has in the arrays of its usual shaders.
+const HEAD: u32 = 256;
 
 /// A pass before a variant's own, whose results lie in a buffer of the device's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +41,10 @@ pub enum Before {
     Chunks,
     /// the queries in digits, for keys of codes
     Digits,
+    /// [`Before::Chunks`] of heads over 256
+    LargeChunks,
+    /// [`Before::Digits`] of heads over 256
+    LargeDigits,
 }
 
 impl Before {
@@ -44,13 +53,23 @@ impl Before {
         match self {
             Before::Chunks => "attention_chunks",
             Before::Digits => "attention_digits",
+            Before::LargeChunks => "attention_chunks_large",
+            Before::LargeDigits => "attention_digits_large",
+        }
+    }
+
+    /// The same of heads over 256.
+    const fn large(self) -> Before {
+        match self {
+            Before::Chunks | Before::LargeChunks => Before::LargeChunks,
+            Before::Digits | Before::LargeDigits => Before::LargeDigits,
         }
     }
 }
 
 const fn variant(name: &'static str, suffix: &'static str, tokens: u32, candidate: [u8; CLASSES.len()]) -> Variant {
     let candidate = [candidate[0] == 1, candidate[1] == 1, candidate[2] == 1];
-    Variant { name, suffix, blocks: 1, tokens, candidate, before: None, needs: Needs::Nothing }
+    Variant { name, suffix, blocks: 1, tokens, candidate, before: None, needs: Needs::Nothing, large: false }
 }
 
 /// Attention: a unit of heads of one token a workgroup; the same with a workgroup for each chunk of 64 positions, whose
@@ -63,6 +82,28 @@ const fn attention(suffixes: [&'static str; 4], digits: Option<Before>) -> [Vari
         Variant { before: Some(Before::Chunks), ..variant("split", split, 1, [0; 3]) },
         Variant { before: digits, ..variant("tile", tile, 0, [0, 0, 1]) },
         Variant { before: digits, ..variant("wide", wide, 0, [0, 0, 1]) },
+    ]
+}
+
+/// The same, and behind them those of heads over 256, whose tile has 16 rows.
+const fn attention_of_all(digits: Option<Before>) -> [Variant; 7] {
+    let [plain, split, tile, wide] = attention(PLAIN, digits);
+    let large = match digits {
+        Some(digits) => Some(digits.large()),
+        None => None,
+    };
+    [
+        plain,
+        split,
+        tile,
+        wide,
+        Variant { large: true, ..variant("plain", "attention_large", 1, [1; 3]) },
+        Variant {
+            large: true,
+            before: Some(Before::LargeChunks),
+            ..variant("split", "attention_join_large", 1, [0; 3])
+        },
+        Variant { large: true, before: large, ..variant("wide", "attention_tile_large", 0, [0, 0, 1]) },
     ]
 }
 
@@ -110,8 +151,8 @@ const PLAIN: [&str; 4] = ["attention", "attention_join", "attention_tile", "atte
 const QUANTIZED: [&str; 4] =
     ["attention_quantize", "attention_quantize_join", "attention_quantize_tile", "attention_quantize_tile_wide"];
 
-const ATTENTION: &[Variant] = &attention(PLAIN, None);
-const ATTENTION_DIGITS: &[Variant] = &attention(PLAIN, Some(Before::Digits));
+const ATTENTION: &[Variant] = &attention_of_all(None);
+const ATTENTION_DIGITS: &[Variant] = &attention_of_all(Some(Before::Digits));
 /// Attention that ends in activation blocks.
 const ATTENTION_QUANTIZE: &[Variant] = &attention(QUANTIZED, None);
 const ATTENTION_QUANTIZE_DIGITS: &[Variant] = &attention(QUANTIZED, Some(Before::Digits));
@@ -249,7 +290,7 @@ impl Variant {
 
     /// Whether the variant is attention by chunks, which [`splits`] decides for each step.
     pub(super) fn is_split(&self) -> bool {
-        self.before == Some(Before::Chunks)
+        matches!(self.before, Some(Before::Chunks | Before::LargeChunks))
     }
 
     /// Workgroups of the pass before: (unit of heads, token, and chunk with [`Before::Chunks`]).
@@ -266,9 +307,11 @@ impl Variant {
         match self.before {
             None => 0,
             // m, l and o of every chunk
-            Some(Before::Chunks) => SPLIT_TOKENS as usize * heads * (p.page_len as usize / CHUNK) * (hd + 2),
+            Some(Before::Chunks | Before::LargeChunks) => {
+                SPLIT_TOKENS as usize * heads * (p.page_len as usize / CHUNK) * (hd + 2)
+            }
             // two digits, and a vector with the scale
-            Some(Before::Digits) => room.max_tokens * heads * (hd / 2 + 4),
+            Some(Before::Digits | Before::LargeDigits) => room.max_tokens * heads * (hd / 2 + 4),
         }
     }
 
@@ -285,10 +328,11 @@ impl Variant {
         [x.div_ceil(self.blocks), y.div_ceil(tokens), z]
     }
 
-    /// Whether the variant can run a command on a device; the first of an operation can run all on all.
+    /// Whether the variant can run a command on a device; the one that [`first`] gives can run it on all.
     pub(super) fn serves(&self, args: &Args, room: Room) -> bool {
         let chunks = |p: AttentionParams| SPLIT_TOKENS * (p.page_len / CHUNK as u32);
         let shape = match (self.name, attention_of(args)) {
+            (_, Some(p)) if self.large != (p.head_dim > HEAD) => false,
             ("split", Some(p)) => p.scope != SCOPE_OWN && chunks(p) <= 65535,
             ("tile", Some(p)) => p.head_dim <= 128 && p.head_dim.is_multiple_of(4),
             ("wide", Some(p)) => p.head_dim > 128 && p.head_dim.is_multiple_of(4),
@@ -328,9 +372,15 @@ pub(super) fn splits(args: &Args, least: usize) -> bool {
     attention_of(args).is_some_and(enough)
 }
 
-/// Tokens of a tile of attention: with the heads of a unit, at most 32 rows.
+/// Tokens of a tile of attention: with the heads of a unit, at most 32 rows, of heads over [`HEAD`] 16.
 fn tile_tokens(head_dim: u32) -> u32 {
-    32 / unit_heads(head_dim).next_power_of_two()
+    if head_dim > HEAD { 16 } else { 32 / unit_heads(head_dim).next_power_of_two() }
+}
+
+/// The place in [`of`] of the variant that can run a command on every device.
+pub(super) fn first(op: Op, args: &Args) -> usize {
+    let large = attention_of(args).is_some_and(|p| p.head_dim > HEAD);
+    of(op).iter().position(|v| v.large == large).unwrap_or(0)
 }
 
 /// Numbers of tokens that are told apart: one, a few, many. The tuner measures each at the number given.
@@ -389,8 +439,9 @@ fn untuned(op: Op, args: &Args, room: Room) -> Choice {
         Op::ExpertMatvec(t) => [0, 0, usize::from(!t.meets_rows())],
         _ => {
             let place = |name| of(op).iter().position(|v| v.name == name && v.serves(args, room));
-            let few = if room.capabilities.hardware { place("split").unwrap_or(0) } else { 0 };
-            [few, few, place("tile").or_else(|| place("wide")).unwrap_or(0)]
+            let first = first(op, args);
+            let few = if room.capabilities.hardware { place("split").unwrap_or(first) } else { first };
+            [few, few, place("tile").or_else(|| place("wide")).unwrap_or(first)]
         }
     }
 }
@@ -398,13 +449,13 @@ fn untuned(op: Op, args: &Args, room: Room) -> Choice {
 /// What a command starts with: what is forced and can run it (the first variant where none can), or the untuned choice.
 pub(super) fn initial(list: &[Forced], op: Op, args: &Args, room: Room) -> Choice {
     let Some(last) = forced(list, op) else { return untuned(op, args, room) };
-    let mut places = list.iter().rev().filter_map(|f| f.place(op));
+    let mut places = list.iter().rev().flat_map(|f| f.places(op));
     let able = places.find(|&v| of(op)[v].serves(args, room));
     // what the device cannot run at all is said once, when it is opened
     if able.is_none() && of(op)[last].runs(room.capabilities.optional) {
         log::warn!("{}: the variant {} cannot run this shape, {} does", op.title(), of(op)[last].name, of(op)[0].name);
     }
-    [able.unwrap_or(0); CLASSES.len()]
+    [able.unwrap_or_else(|| first(op, args)); CLASSES.len()]
 }
 
 /// The depth from which an operation's attention is split before it is measured: at once where a variant is forced.
@@ -415,7 +466,7 @@ pub(super) fn split_from(list: &[Forced], op: Op) -> usize {
 /// The place of the variant that a step's command runs with: by the number of tokens, and, where it may be split, of positions.
 pub(super) fn taken(op: Op, args: &Args, choice: &Choice, split_from: usize) -> usize {
     let variant = choice[class(args.groups()[1])];
-    if of(op)[variant].is_split() && !splits(args, split_from) { 0 } else { variant }
+    if of(op)[variant].is_split() && !splits(args, split_from) { first(op, args) } else { variant }
 }
 
 /// One dispatch of a command.
@@ -444,7 +495,7 @@ pub fn defaults(op: Op) -> Vec<String> {
     }
     let mut stems = Vec::new();
     let devices = [(true, Registers::Many), (true, Registers::Half), (true, Registers::Few), (false, Registers::Many)];
-    for ((hardware, registers), head_dim) in devices.into_iter().flat_map(|d| [(d, 128), (d, 256)]) {
+    for ((hardware, registers), head_dim) in devices.into_iter().flat_map(|d| [(d, 128), (d, 256), (d, 576)]) {
         // of operations but attention the choice asks no parameters
         let args = Args::Attention(AttentionParams {
             n_tokens: 1,
@@ -499,12 +550,16 @@ impl Forced {
         };
         let lists = [LINEAR, GATE_UP, EXPERT, ATTENTION, ATTENTION_QUANTIZE, QUANTIZE];
         let known: Vec<&str> = match op {
-            None => LINEAR.iter().chain(EXPERT).chain(ATTENTION).chain(&QUANTIZE[1..]).map(|v| v.name).collect(),
+            None => {
+                // those of large heads have the names of the others
+                let attention = ATTENTION.iter().filter(|v| !v.large);
+                LINEAR.iter().chain(EXPERT).chain(attention).chain(&QUANTIZE[1..]).map(|v| v.name).collect()
+            }
             Some(op) => {
                 let list = lists.into_iter().find(|list| op.ends_with(list[0].suffix));
                 let list = list.filter(|_| super::shaders::SHADERS.iter().any(|s| s.name == op));
                 let no_such = || format!("no operation {op} has variants; name one as q4k_matvec");
-                list.ok_or_else(no_such)?.iter().map(|v| v.name).collect()
+                list.ok_or_else(no_such)?.iter().filter(|v| !v.large).map(|v| v.name).collect()
             }
         };
         if !known.contains(&name) {
@@ -524,10 +579,11 @@ impl Forced {
         (!optional.has(asked.needs)).then_some(Lacks { what, variant: asked.name, instead })
     }
 
-    /// The place of the variant in [`of`], if it is meant for this operation.
-    fn place(&self, op: Op) -> Option<usize> {
+    /// The places of the variants of the name in [`of`], if it is meant for this operation.
+    fn places(&self, op: Op) -> impl Iterator<Item = usize> {
         let meant = self.op.as_deref().is_none_or(|stem| stem == op.stem());
-        of(op).iter().position(|v| meant && v.name == self.name)
+        let list = of(op).iter().enumerate();
+        list.filter(move |(_, v)| meant && v.name == self.name).map(|(place, _)| place)
     }
 }
 
@@ -548,7 +604,7 @@ impl std::fmt::Display for Lacks {
 
 /// The variant that is forced for an operation; of several words the last holds.
 pub(super) fn forced(list: &[Forced], op: Op) -> Option<usize> {
-    list.iter().rev().find_map(|f| f.place(op))
+    list.iter().rev().find_map(|f| f.places(op).next())
 }
 
 #[cfg(test)]

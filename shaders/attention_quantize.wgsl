@@ -3,6 +3,9 @@
 #import quantize_unit
 #import attention_quantize_params
 
+const HEAD: u32 = 256u;
+const MINE: u32 = 2u;
+
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // (kv_heads, page_len/32, words, 32)
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // (kv_heads, page_len, words)

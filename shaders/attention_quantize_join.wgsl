@@ -4,6 +4,9 @@
 #import quantize_unit
 #import attention_quantize_params
 
+const HEAD: u32 = 256u;
+const MINE: u32 = 2u;
+
 @group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see attend_parts.wgsl
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the first pass reads it

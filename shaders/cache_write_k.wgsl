@@ -2,6 +2,8 @@
 #import cache_write
 #import cache_places
 
+const HEAD: u32 = 576u;
+
 @group(0) @binding(1) var<storage, read> x: array<f32>;           // (tokens, kv_heads, head_dim)
 @group(0) @binding(2) var<storage, read> beside: array<f32>;      // the values of the same tokens, likewise
 @group(0) @binding(3) var<storage, read> places: array<u32>;      // (tokens, 4), tables (own_index.wgsl)

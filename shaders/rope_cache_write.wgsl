@@ -1,6 +1,8 @@
 // Rotary position embedding of queries and keys, keys and values into the cache.
 #import rope_write
 
+const HEAD: u32 = 256u;
+
 @group(0) @binding(1) var<storage, read> table: array<f32>;       // (tokens, n_rot/2, [cos, sin])
 @group(0) @binding(2) var<storage, read> qkv: array<f32>;         // (tokens, heads + 2 kv_heads, head_dim)
 @group(0) @binding(3) var<storage, read> places: array<u32>;      // (tokens, 4), tables (own_index.wgsl)

@@ -3,6 +3,8 @@
 #import rope_write
 #import channel_code
 
+const HEAD: u32 = 256u;
+
 @group(0) @binding(1) var<storage, read> table: array<f32>;       // (tokens, n_rot/2, [cos, sin])
 @group(0) @binding(2) var<storage, read> channels: array<f32>;    // (c8 sides, [scale, offset], kv_heads, head_dim)
 @group(0) @binding(3) var<storage, read> qkv: array<f32>;         // (tokens, heads + 2 kv_heads, head_dim)

@@ -12,6 +12,7 @@ use crate::ops::act_quantize::{ActQuantizeParams, act_quantize};
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
 use crate::ops::cache::CacheType;
+use crate::ops::copy_columns::CopyColumnsParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{EncodeParams, unit};
 use crate::ops::exact::{SCALE_MIN, canon};
@@ -113,6 +114,7 @@ pub fn ops() -> Vec<Op> {
         Op::AddBias,
         Op::ChannelQuantize,
         Op::ChannelScale,
+        Op::CopyColumns,
         Op::SelectRows,
         Op::TopK,
         Op::FloatProbe,
@@ -171,6 +173,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::AddBias => add_bias(),
         Op::ChannelQuantize => channels::channel_quantize(),
         Op::ChannelScale => channels::channel_scale(),
+        Op::CopyColumns => copy_columns(),
         Op::SelectRows => select_rows(),
         Op::TopK => top_k::top_k(),
         Op::FloatProbe => probe(),
@@ -1139,6 +1142,33 @@ fn add_bias() -> Vec<Case> {
     }
     one(300, 2, Fill::Huge, Fill::Large);
     one(300, 2, Fill::Prime, Fill::Poison);
+    list
+}
+
+fn copy_columns() -> Vec<Case> {
+    let mut list = Vec::new();
+    // (columns, stride and first column of x, of y, rows): parts of heads, whole rows, over the ends of workgroups
+    for (n, [x_stride, x_offset], [y_stride, y_offset], rows) in [
+        (1, [1, 0], [1, 0], 1),
+        (63, [64, 1], [63, 0], 3),
+        (64, [192, 128], [576, 0], 5),
+        (128, [192, 0], [128, 0], 17),
+        (512, [512, 0], [576, 64], 3),
+        (512, [576, 64], [512, 0], 4),
+        (65, [70, 5], [200, 130], 70),
+        (1, [9, 8], [3, 2], 300),
+    ] {
+        let p = CopyColumnsParams { n_tokens: 0, n, x_stride, x_offset, y_stride, y_offset };
+        let [n, x_width, y_width, first] = [n, x_stride, y_stride, y_offset].map(|v| v as usize);
+        let live = (0..rows).map(|row| row * y_width + first..row * y_width + first + n).collect();
+        list.push(case(
+            format!("n={n} x={x_stride}+{x_offset} y={y_stride}+{y_offset} rows={rows}"),
+            Op::CopyColumns,
+            Args::CopyColumns(p),
+            tokens(rows),
+            vec![read("x", bits(&Fill::Random(n as u64).make(rows * x_width))), written("y", rows * y_width, live)],
+        ));
+    }
     list
 }
 

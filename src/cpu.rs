@@ -11,6 +11,7 @@ use crate::ops::attention::AttentionParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
+use crate::ops::copy_columns::CopyColumnsParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::gate_up::GateUpParams;
@@ -505,6 +506,18 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 let p = ChannelScaleParams { n_tokens: (x.len() / width) as u32, ..*p };
                 ops::channel_scale::channel_scale(&p, scale, offset, x);
             });
+        }
+        Job::CopyColumns(p) => {
+            let (x, width) = (floats(inputs[0]), p.y_stride as usize);
+            team::chunks_mut(
+                rows_mut(&mut out[0], p.n_tokens, p.y_stride),
+                width,
+                ELEMENTS.div_ceil(width),
+                |first, y| {
+                    let p = CopyColumnsParams { n_tokens: (y.len() / width) as u32, ..*p };
+                    ops::copy_columns::copy_columns(&p, &x[first * p.x_stride as usize..], y);
+                },
+            );
         }
         Job::SelectRows(p) => {
             ops::select_rows::select_rows(p, floats(inputs[0]), bytemuck::cast_slice_mut(&mut out[0]));

@@ -132,6 +132,7 @@ impl Fuser<'_> {
             let begins = match c.args {
                 Args::Linear(p) => p.y_offset == 0,
                 Args::Attention(p) => p.page_first == 0,
+                Args::CopyColumns(p) => p.y_offset == 0,
                 _ => true,
             };
             if c.outputs().contains(&id) && begins {
@@ -228,6 +229,8 @@ impl Fuser<'_> {
         let [a, b, ..] = &all[at..] else { return false };
         let (Args::Rope(pq), Args::Rope(pk)) = (a.args, b.args) else { return false };
         let same = (pq.head_dim, pq.n_rot, pq.half_split) == (pk.head_dim, pk.n_rot, pk.half_split);
+        // larger heads have no place in the shader's arrays
+        let same = same && pq.head_dim <= 256;
         let (q, k) = (a.outputs()[0], b.outputs()[0]);
         if !same || a.binds[0] != b.binds[0] || q == k || !alike(a, b) || a.rows != Rows::Tokens {
             return false;

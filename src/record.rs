@@ -15,6 +15,7 @@ use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
 use crate::ops::channel_scale::ChannelScaleParams;
 use crate::ops::conv_silu::ConvSiluParams;
+use crate::ops::copy_columns::CopyColumnsParams;
 use crate::ops::delta_rule::DeltaRuleParams;
 use crate::ops::embed::EmbedParams;
 use crate::ops::encode::{self, EncodeParams};
@@ -126,6 +127,8 @@ pub enum Role {
     Weight(Vec<Piece>),
     /// Loaded once: this number everywhere.
     Constant(f32),
+    /// Loaded once: 0, 1, … up to one less than this number, and so on again.
+    Counting(u32),
     /// Loaded once: words of whoever loads the plan, under a number of its own.
     Given(usize),
     /// Written by the host before each step (token ids, RoPE table).
@@ -143,7 +146,7 @@ pub enum Role {
 impl Role {
     /// Whether a [`WeightSource`] fills the buffer.
     pub fn is_loaded(&self) -> bool {
-        matches!(self, Role::Weight(_) | Role::Constant(_) | Role::Given(_))
+        matches!(self, Role::Weight(_) | Role::Constant(_) | Role::Counting(_) | Role::Given(_))
     }
 
     /// What a buffer of weights holds; nothing for any other.
@@ -291,6 +294,8 @@ operations! {
     ChannelQuantize => ChannelQuantize(ChannelQuantizeParams), "channel_quantize";
     /// queries of a c8 cache, or what attention makes of its values, times its scales
     ChannelScale => ChannelScale(ChannelScaleParams), "channel_scale";
+    /// columns of rows to those of others
+    CopyColumns => CopyColumns(CopyColumnsParams), "copy_columns";
     /// rows whose logits are wanted
     SelectRows => SelectRows(SelectRowsParams), "select_rows";
     /// the best logits of each row
@@ -473,6 +478,8 @@ args! {
     ChannelScale(ChannelScaleParams),
     /// of `row_quantize`
     RowQuantize(RowQuantizeParams),
+    /// of `copy_columns`
+    CopyColumns(CopyColumnsParams),
     /// of `select_rows`
     SelectRows(SelectRowsParams),
     /// of `top_k`

@@ -1,7 +1,7 @@
 //! The GGUF form of a synthetic model.
 
 use super::vocabulary::vocabulary;
-use super::{Arch, Model, Rope, Summary, write_tensor};
+use super::{Arch, Model, Rope, Summary, deepseek2, write_tensor};
 use anyhow::{Result, bail};
 use isobit::internals::blocks::BlockType;
 use isobit::internals::formats::meta::Value;
@@ -90,7 +90,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         // which layers have it follows from the architecture
         m.u32(&key("attention.sliding_window"), s.window);
     }
-    for (k, v) in s.expert_keys().into_iter().chain(s.delta_keys()) {
+    for (k, v) in s.expert_keys().into_iter().chain(s.delta_keys()).chain(s.latent_keys()) {
         match v {
             Value::U32(v) => m.u32(&key(k), v),
             Value::F32(v) => m.f32(&key(k), v),
@@ -101,7 +101,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
     }
     s.arch.scales().iter().for_each(|(k, v)| m.f32(&key(k), *v));
     m.f32(&key(epsilon_key(s.arch)), 1e-5);
-    if attends && s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
+    if attends && s.latent.rank == 0 && s.heads as u64 * s.head_dim as u64 != s.dim as u64 {
         m.u32(&key("attention.key_length"), s.head_dim);
         m.u32(&key("attention.value_length"), s.head_dim);
     }
@@ -119,6 +119,9 @@ fn metadata(model: &Model) -> Result<Metadata> {
             m.string(&key("rope.scaling.type"), "yarn");
             m.f32(&key("rope.scaling.factor"), model.factor() as f32);
             m.u32(&key("rope.scaling.original_context_length"), model.original);
+            if s.arch == Arch::DeepSeek2 {
+                m.f32(&key("rope.scaling.yarn_log_multiplier"), (0.1 * deepseek2::MSCALE) as f32);
+            }
         }
         Rope::Linear => {
             m.string(&key("rope.scaling.type"), "linear");

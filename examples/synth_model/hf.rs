@@ -2,7 +2,9 @@
 
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
-use super::{Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, hybrid, layernormed, lfm2, mamba2, write_tensor};
+use super::{
+    Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, deepseek2, hybrid, layernormed, lfm2, mamba2, write_tensor,
+};
 use anyhow::{Context, Result, bail, ensure};
 use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
 use serde_json::{Value, json};
@@ -47,6 +49,7 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         "attn_q_norm" => "self_attn.q_norm",
         "attn_k_norm" => "self_attn.k_norm",
         "attn_output" => "self_attn.o_proj",
+        _ if arch == Arch::DeepSeek2 && what.starts_with("attn_") => deepseek2::name_of(what)?,
         // no suffix
         "attn_sinks" => return Some(format!("model.layers.{layer}.self_attn.sinks")),
         _ if arch == Arch::GptOss && what.ends_with("_exps") => {
@@ -97,9 +100,9 @@ fn mixture(what: &str, arch: Arch) -> Option<&'static str> {
         ("ffn_gate_inp_shexp", _) => "mlp.shared_expert_gate",
         ("ffn_gate_shexp" | "ffn_up_shexp", Arch::GraniteMoe) => "shared_mlp.input_linear",
         ("ffn_down_shexp", Arch::GraniteMoe) => "shared_mlp.output_linear",
-        ("ffn_gate_shexp", Arch::Glm4Moe) => "mlp.shared_experts.gate_proj",
-        ("ffn_up_shexp", Arch::Glm4Moe) => "mlp.shared_experts.up_proj",
-        ("ffn_down_shexp", Arch::Glm4Moe) => "mlp.shared_experts.down_proj",
+        ("ffn_gate_shexp", Arch::Glm4Moe | Arch::DeepSeek2) => "mlp.shared_experts.gate_proj",
+        ("ffn_up_shexp", Arch::Glm4Moe | Arch::DeepSeek2) => "mlp.shared_experts.up_proj",
+        ("ffn_down_shexp", Arch::Glm4Moe | Arch::DeepSeek2) => "mlp.shared_experts.down_proj",
         ("ffn_gate_shexp", _) => "mlp.shared_expert.gate_proj",
         ("ffn_up_shexp", _) => "mlp.shared_expert.up_proj",
         ("ffn_down_shexp", _) => "mlp.shared_expert.down_proj",
@@ -122,7 +125,7 @@ impl Whole {
 }
 
 /// Rows of a stack that belong to one matrix.
-fn of_stack(t: &Tensor, i: usize) -> Tensor {
+pub fn of_stack(t: &Tensor, i: usize) -> Tensor {
     let rows = t.rows / t.stack;
     let first = t.first + (i * rows * t.cols) as u64;
     Tensor { name: t.name.clone(), values: None, columns: None, first, rows, stack: 1, ..*t }
@@ -137,6 +140,10 @@ fn wholes(named: Vec<(String, Tensor)>) -> Vec<Whole> {
                 let part = of_stack(&t, i);
                 Whole { name: name.replace('#', &i.to_string()), dims: vec![part.rows, part.cols], parts: vec![part] }
             }));
+            continue;
+        }
+        if name.ends_with(deepseek2::BOTH) {
+            deepseek2::put(&mut out, name, &t);
             continue;
         }
         let rows = t.rows / t.stack;
@@ -257,6 +264,8 @@ fn class(s: &Shape) -> &'static str {
         Arch::Phi2 => "PhiForCausalLM",
         Arch::Gpt2 => "GPT2LMHeadModel",
         Arch::Falcon => "FalconForCausalLM",
+        Arch::DeepSeek2 if s.larger => "DeepseekV3ForCausalLM",
+        Arch::DeepSeek2 => "DeepseekV2ForCausalLM",
         // which `lfm2` says, and `mamba2`
         Arch::Lfm2 | Arch::Lfm2Moe | Arch::Mamba2 => "",
         // which `hybrid` says
@@ -282,7 +291,7 @@ fn config(model: &Model) -> Value {
         "tie_word_embeddings": s.tied, "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": true,
         "bos_token_id": v.bos, "eos_token_id": v.eos, "pad_token_id": v.eos,
     });
-    if s.dim != s.heads * s.head_dim
+    if s.latent.rank == 0 && s.dim != s.heads * s.head_dim
         || matches!(s.arch, Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4 | Arch::Glm4Moe | Arch::Gemma2 | Arch::Gemma3)
         || s.arch == Arch::GptOss
     {
@@ -360,6 +369,9 @@ fn config(model: &Model) -> Value {
     if s.arch.is_lfm2() {
         lfm2::config(s, &mut c);
     }
+    if s.arch == Arch::DeepSeek2 {
+        deepseek2::config(s, &mut c);
+    }
     c
 }
 
@@ -383,7 +395,7 @@ fn mixture_config(s: &Shape, rotary: f64, c: &mut Value) {
     c["num_experts_per_tok"] = e.used.into();
     let count = match s.arch {
         Arch::Llama | Arch::GraniteMoe | Arch::GptOss => "num_local_experts",
-        Arch::Glm4Moe => "n_routed_experts",
+        Arch::Glm4Moe | Arch::DeepSeek2 => "n_routed_experts",
         _ => "num_experts",
     };
     c[count] = e.count.into();
@@ -433,6 +445,10 @@ fn yarn(model: &Model) -> Value {
         "original_max_position_embeddings": model.original});
     if model.shape.arch == Arch::GptOss {
         yarn["truncate"] = false.into();
+    }
+    if model.shape.arch == Arch::DeepSeek2 {
+        yarn["mscale"] = deepseek2::MSCALE.into();
+        yarn["mscale_all_dim"] = deepseek2::MSCALE.into();
     }
     yarn
 }
@@ -494,6 +510,10 @@ fn write_shard(path: &Path, model: &Model, shard: &[Whole]) -> Result<()> {
             continue;
         }
         for t in &whole.parts {
+            if whole.name.ends_with(deepseek2::BOTH) {
+                file.write_all(&deepseek2::rows(model, t)?)?;
+                continue;
+            }
             let pairs = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
             let head_dim = model.shape.head_dim as usize;
             if model.shape.arch.has_layer_norm() {

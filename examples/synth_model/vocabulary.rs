@@ -78,7 +78,8 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         | Arch::Qwen35
         | Arch::Qwen35Moe
         | Arch::Qwen3Next
-        | Arch::Mamba2 => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+        | Arch::Mamba2
+        | Arch::DeepSeek2 => byte_level(n, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
     }
 }
 
@@ -196,7 +197,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
     let rules = if is_bpe {
         let is_qwen = arch.is_hybrid() || matches!(arch, Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe);
         let regex = match arch {
-            _ if is_qwen || matches!(arch, Arch::StableLm | Arch::Mamba2) => QWEN_SPLIT,
+            _ if is_qwen || matches!(arch, Arch::StableLm | Arch::Mamba2 | Arch::DeepSeek2) => QWEN_SPLIT,
             Arch::GptOss => GPT4O_SPLIT,
             _ => GLM_SPLIT,
         };

@@ -74,13 +74,18 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
         ));
     };
     // a ring: its first turn, over its end, a whole turn and more chunks than one
-    for (hd, page, pos, n) in
-        [(64, 128, 62, 4), (2, 64, 64, 1), (96, 128, 126, 5), (128, 192, 190, 70), (256, 128, 300, 65)]
-    {
+    for (hd, page, pos, n) in [
+        (64, 128, 62, 4),
+        (2, 64, 64, 1),
+        (96, 128, 126, 5),
+        (128, 192, 190, 70),
+        (256, 128, 300, 65),
+        (576, 128, 126, 5),
+    ] {
         with(1, 2, hd, 0, page, pos, n, Fill::Random(pos as u64));
     }
     let mut one = |kv_heads, hd, first, page, pos, n, x| with(0, kv_heads, hd, first, page, pos, n, x);
-    for hd in [2, 32, 40, 64, 80, 96, 128, 256] {
+    for hd in [2, 32, 40, 64, 80, 96, 128, 256, 258, 288, 512, 576] {
         one(2, hd, 0, 64, 31, 2, Fill::Random(hd as u64));
         one(3, hd, 64, 128, 100, 1, Fill::Prime);
     }
@@ -108,6 +113,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
         one(2, 96, 0, 64, 3, 5, x);
         one(2, 32, 0, 64, 3, 9, x);
         one(1, 256, 0, 64, 3, 5, x);
+        one(1, 576, 0, 64, 3, 5, x);
     }
     list.extend(scattered::cache_write(op, t));
     list
@@ -116,7 +122,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
 /// A query step against one page: (head_dim, heads, kv_heads, page_first, page_len, pos, n_tokens).
 type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
 
-const SHAPES: [AttentionShape; 27] = [
+const SHAPES: [AttentionShape; 36] = [
     // every head size; grouped and plain heads
     (2, 2, 1, 0, 64, 3, 2),
     (32, 4, 2, 0, 64, 7, 1),
@@ -151,10 +157,20 @@ const SHAPES: [AttentionShape; 27] = [
     // and of heads over 128
     (256, 2, 1, 0, 64, 30, 40),
     (160, 3, 1, 64, 64, 60, 35),
+    // large heads: one token and a few, a carried state, a page before, tiles; one that is no multiple of 4, and of 32
+    (576, 4, 1, 0, 128, 70, 1),
+    (512, 2, 2, 0, 128, 62, 4),
+    (576, 3, 1, 64, 64, 126, 4),
+    (576, 5, 1, 0, 64, 62, 3),
+    (258, 2, 1, 0, 128, 62, 3),
+    (288, 3, 1, 0, 128, 50, 20),
+    (300, 2, 2, 64, 64, 60, 20),
+    (576, 3, 1, 0, 128, 30, 40),
+    (512, 2, 1, 64, 64, 60, 35),
 ];
 
 // some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step
-const OLDER: [AttentionShape; 12] = [
+const OLDER: [AttentionShape; 14] = [
     (64, 4, 2, 0, 128, 66, 3),
     (64, 2, 1, 0, 64, 62, 4),
     (96, 2, 1, 0, 64, 130, 2),
@@ -167,10 +183,12 @@ const OLDER: [AttentionShape; 12] = [
     (40, 3, 3, 0, 64, 70, 2),
     (64, 3, 1, 0, 192, 120, 80),
     (256, 2, 1, 0, 128, 100, 50),
+    (576, 2, 1, 0, 128, 100, 50),
+    (512, 2, 1, 64, 64, 126, 4),
 ];
 
 // a ring: the first chunk, over a chunk's end, over the ring's end, several turns on, more chunks than two
-const OWN: [AttentionShape; 9] = [
+const OWN: [AttentionShape; 10] = [
     (64, 4, 2, 0, 64, 0, 5),
     (64, 4, 2, 0, 128, 62, 4),
     (64, 2, 1, 0, 128, 126, 4),
@@ -180,11 +198,12 @@ const OWN: [AttentionShape; 9] = [
     (2, 2, 1, 0, 64, 64, 1),
     (40, 3, 3, 0, 64, 127, 1),
     (32, 8, 4, 0, 128, 60, 8),
+    (576, 3, 1, 0, 128, 126, 30),
 ];
 
 // (scope, window): in one chunk, its own position only, over chunk and page ends, pages before the window and pages
 // that some rows do not reach back to, longer than everything, more chunks than one masked, none of the older chunks
-const WINDOWED: [(u32, u32, AttentionShape); 25] = [
+const WINDOWED: [(u32, u32, AttentionShape); 27] = [
     (SCOPE_ALL, 1, (64, 4, 2, 0, 64, 0, 5)),
     (SCOPE_ALL, 1, (64, 2, 1, 0, 128, 62, 40)),
     (SCOPE_ALL, 10, (64, 4, 2, 0, 64, 40, 2)),
@@ -212,6 +231,8 @@ const WINDOWED: [(u32, u32, AttentionShape); 25] = [
     (SCOPE_OWN, 40, (64, 4, 2, 0, 192, 62, 70)),
     (SCOPE_OWN, 3, (128, 4, 1, 0, 128, 1000, 1)),
     (SCOPE_OWN, 64, (96, 6, 2, 0, 192, 190, 70)),
+    (SCOPE_ALL, 40, (576, 3, 1, 0, 192, 100, 3)),
+    (SCOPE_ALL, 100, (512, 2, 1, 0, 192, 110, 40)),
 ];
 
 /// What attention may have besides: a cap of scores, and whether there are sinks.
@@ -369,7 +390,13 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
     }
     // some positions poisoned, some queries, and scores that overflow: of few tokens and of a tile, where rows see
     // different positions, over chunks and with a state before them
-    for shape in [plain, (64, 4, 2, 0, 128, 0, 70), (128, 4, 1, 64, 64, 60, 35), (256, 2, 1, 0, 64, 30, 40)] {
+    for shape in [
+        plain,
+        (64, 4, 2, 0, 128, 0, 70),
+        (128, 4, 1, 64, 64, 60, 35),
+        (256, 2, 1, 0, 64, 30, 40),
+        (576, 2, 1, 0, 64, 30, 20),
+    ] {
         one(shape, Fill::Prime, Fill::Wild, Fill::Random(3));
         one(shape, Fill::Prime, Fill::Prime, Fill::Wild);
         one(shape, Fill::Wild, Fill::Prime, Fill::Random(4));
@@ -381,7 +408,7 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
 
 pub(super) fn attention_sinks() -> Vec<Case> {
     let mut list = Vec::new();
-    for (heads, hd, n) in [(1, 2, 1), (4, 64, 3), (64, 64, 1), (3, 40, 7), (2, 256, 2), (5, 126, 70)] {
+    for (heads, hd, n) in [(1, 2, 1), (4, 64, 3), (64, 64, 1), (3, 40, 7), (2, 256, 2), (5, 126, 70), (2, 576, 2)] {
         for x in [Fill::Prime, Fill::Random(heads as u64), Fill::Wild] {
             list.push(case(
                 format!("heads={heads} head_dim={hd} tokens={n} sinks={}", x.name()),

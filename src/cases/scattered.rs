@@ -237,8 +237,9 @@ fn fill(
 
 pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
     let mut list = Vec::new();
-    for (i, shape) in SHAPES.iter().enumerate() {
-        let (heads, kv_heads, hd) = [(4, 2, 64), (4, 1, 128), (3, 3, 32), (2, 1, 256), (6, 2, 64), (2, 2, 96)][i];
+    let heads = [(4, 2, 64), (4, 1, 128), (3, 3, 32), (2, 1, 256), (6, 2, 64), (2, 2, 96)];
+    for (i, (heads, kv_heads, hd)) in heads.into_iter().enumerate().chain([(4, (3, 1, 576))]) {
+        let shape = &SHAPES[i];
         if kt.words(hd).is_none() || vt.words(hd).is_none() {
             continue;
         }

@@ -224,6 +224,14 @@ impl Held<'_> {
                 self.c.total_bytes()
             )?;
         }
+        if let Some(m) = &h.mla {
+            let queries = if m.query_rank > 0 { format!(", queries from {}", m.query_rank) } else { String::new() };
+            writeln!(
+                out,
+                "[{tag}] latent attention: {} cached and {} rotated for all heads{queries}; heads of {} and {} rotated, values of {}",
+                m.rank, m.rope, m.nope, m.rope, m.value
+            )?;
+        }
         if let Some(recurrent) = h.recurrent_text() {
             writeln!(out, "[{tag}] recurrent: {recurrent}")?;
         }
@@ -253,6 +261,8 @@ fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
     let of = |t: &Tensor| {
         let layer = names::layer_of(&t.name);
         let stacked = layer.and_then(|l| h.experts_of(l)).filter(|e| t.shape.get(2) == Some(&(e.count as u64)));
+        // matrices of heads are all read
+        let stacked = stacked.filter(|_| !t.name.contains("attn"));
         match stacked {
             _ if h.is_guessing(&t.name) => 0,
             Some(e) => t.bytes / e.count as u64 * e.used as u64,

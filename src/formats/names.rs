@@ -54,7 +54,7 @@ const NORMS_AFTER: [(&[&str], Names); 7] = [
 
 /// Names that only architectures with experts have, or with recurrent layers, and those of them that mean something else
 /// elsewhere; they go before [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 9] = [
+const EXPERTS: [(&[&str], Names); 10] = [
     (
         // as `relaid` calls them
         &["mamba2"],
@@ -147,6 +147,23 @@ const EXPERTS: [(&[&str], Names); 9] = [
         ],
     ),
     (
+        &["deepseek2"],
+        &[
+            ("self_attn.q_a_proj", "attn_q_a"),
+            ("self_attn.q_a_layernorm", "attn_q_a_norm"),
+            ("self_attn.q_b_proj", "attn_q_b"),
+            ("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
+            ("self_attn.kv_a_layernorm", "attn_kv_a_norm"),
+            // as `relaid` calls them
+            ("self_attn.k_b_proj", "attn_k_b"),
+            ("self_attn.v_b_proj", "attn_v_b"),
+            ("mlp.gate.e_score_correction", "exp_probs_b"),
+            ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+            ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+            ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+        ],
+    ),
+    (
         // matrices of experts as `relaid` calls them
         &["gpt-oss"],
         &[
@@ -159,7 +176,7 @@ const EXPERTS: [(&[&str], Names); 9] = [
         ],
     ),
     (
-        &["qwen2moe", "qwen3moe", "glm4moe", "qwen35moe", "qwen3next"],
+        &["qwen2moe", "qwen3moe", "glm4moe", "qwen35moe", "qwen3next", "deepseek2"],
         &[
             ("mlp.gate", "ffn_gate_inp"),
             ("mlp.experts.gate_proj", "ffn_gate_exps"),
@@ -356,6 +373,7 @@ mod tests {
             "lfm2",
             "lfm2moe",
             "mamba2",
+            "deepseek2",
         ] {
             let fused = FUSED.contains(&arch);
             for (hf, gguf) in GLOBAL {

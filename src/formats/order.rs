@@ -17,7 +17,8 @@ pub(super) enum Order {
     Columns(Blocks),
 }
 
-/// Matrices of `rows` rows of `cols` elements of `size` bytes, of which column `first` and each `step` behind it become rows.
+/// Matrices of `rows` rows of `cols` elements of `size` bytes, one every `apart` bytes, of which column `first` and each `step`
+/// behind it become rows.
 #[derive(Clone, Copy)]
 pub(super) struct Columns {
     pub at: u64,
@@ -26,6 +27,7 @@ pub(super) struct Columns {
     pub size: usize,
     pub first: usize,
     pub step: usize,
+    pub apart: usize,
 }
 
 impl Columns {

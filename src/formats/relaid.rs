@@ -1,7 +1,8 @@
 //! Directories whose tensors lie otherwise than the engine has them: GPT-2's matrices, which are transposed, Falcon's queries,
 //! keys and values, which are grouped, StableLM's norms of heads, each a tensor of its own, gpt-oss's experts, transposed
 //! or of MXFP4 in two tensors, in which rows of gate and of up take turns, the heads of Qwen3.5's and Qwen3-Next's
-//! recurrent layers (`nets`), and LFM2's convolutions, which have a dimension more.
+//! recurrent layers (`nets`), LFM2's convolutions, which have a dimension more, and the matrix of DeepSeek's latent attention
+//! in which a head's rows of keys and of values follow each other.
 //!
 //! Such a tensor becomes one that lies behind the end of its file, under the name that a llama's has: a read there takes the
 //! bytes from the file and puts them in order. GPT-2's and Falcon's other tensors are renamed alone. What a directory has
@@ -112,7 +113,7 @@ impl Lengthened {
             return Ok(bytes.clone());
         }
         let mut from = vec![0; c.rows * c.cols * c.size];
-        let at = c.at + (number * from.len()) as u64;
+        let at = c.at + (number * c.apart) as u64;
         self.all[self.file].read_at(at, &mut from, &|| format!("byte {at}"))?;
         let mut to = vec![0; c.bytes()];
         for (i, row) in to.chunks_exact_mut((c.rows * c.size).max(1)).enumerate() {
@@ -337,11 +338,68 @@ fn of_experts(t: &Tensor, scales: &BTreeMap<String, Tensor>) -> Option<Vec<Anew>
             (suffix, like) = ("weight", t.clone());
             let kept = columns.is_multiple_of(step).then_some(columns / step)?;
             (shape, bytes) = (vec![rows as u64, kept, n], t.bytes / step);
-            order = Order::Transposed(Columns { at: t.offset, rows, cols, size, first: i, step: step as usize });
+            let apart = rows * cols * size;
+            order = Order::Transposed(Columns { at: t.offset, rows, cols, size, first: i, step: step as usize, apart });
         }
         Some(Anew { like, name: format!("{stem}.{name}.{suffix}"), shape, order, bytes })
     };
     names.iter().enumerate().map(expert).collect()
+}
+
+/// The sizes of heads of latent attention.
+#[derive(Clone, Copy)]
+struct Heads {
+    n: u64,
+    /// rows of keys of a head
+    keys: u64,
+    /// rows of values of a head
+    values: u64,
+}
+
+impl Heads {
+    fn of(config: &Value) -> Option<Heads> {
+        let size = |key: &str| config[key].as_u64().filter(|n| (1..=1 << 20).contains(n));
+        let (n, keys, values) = (size("num_attention_heads")?, size("qk_nope_head_dim")?, size("v_head_dim")?);
+        Some(Heads { n, keys, values })
+    }
+
+    /// The matrices of keys, whose columns become rows, and those of values, head by head; `None`: it is another tensor, or not
+    /// of these sizes, which whoever asks for the two will tell.
+    fn apart(self, t: &Tensor) -> Option<Vec<Anew>> {
+        let stem = t.name.strip_suffix(".kv_b_proj.weight")?;
+        let size = t.dtype.block().filter(|b| b.is_float())?.bytes();
+        let &[rank, rows] = &t.shape[..] else { return None };
+        let head = self.keys + self.values;
+        if rank == 0 || rows != head * self.n {
+            return None;
+        }
+        // whole rows of a tensor that is there
+        let row = t.bytes / rows;
+        let columns = Columns {
+            at: t.offset,
+            rows: self.keys as usize,
+            cols: rank as usize,
+            size,
+            first: 0,
+            step: 1,
+            apart: (head * row) as usize,
+        };
+        let of_values = (0..self.n).map(|h| {
+            let at = t.offset + (h * head + self.keys) * row;
+            (t.file, at..at + self.values * row)
+        });
+        let made = |name: &str, shape: [u64; 2], order| Anew {
+            like: t.clone(),
+            name: format!("{stem}.{name}.weight"),
+            shape: vec![shape[0], shape[1], self.n],
+            order,
+            bytes: shape[0] * shape[1] * self.n * size as u64,
+        };
+        Some(vec![
+            made("k_b_proj", [self.keys, rank], Order::Transposed(columns)),
+            made("v_b_proj", [rank, self.values], Order::Pieces(of_values.collect())),
+        ])
+    }
 }
 
 /// Heads of queries to a head of keys and one of values, which lie in the rows of one tensor group after group; `None`: all
@@ -369,7 +427,7 @@ pub(super) fn resolve(
     sources: Vec<Source>,
 ) -> Result<(Vec<Tensor>, Vec<Source>), FormatError> {
     let model = config["model_type"].as_str().unwrap_or("");
-    let (groups, nets) = (falcon_groups(config), Nets::of(config));
+    let (groups, nets, heads) = (falcon_groups(config), Nets::of(config), Heads::of(config));
     let head_dim = || config["hidden_size"].as_u64()?.checked_div(config["num_attention_heads"].as_u64()?);
     let mut made: Vec<Vec<Made>> = sources.iter().map(|_| vec![]).collect();
     let mut ends: Vec<u64> = sources.iter().map(Source::len).collect();
@@ -396,6 +454,9 @@ pub(super) fn resolve(
             "gpt_oss" => of_gpt_oss(&t.name),
             "lfm2" | "lfm2_moe" => of_lfm2(&t),
             "mamba2" => of_mamba2(&t),
+            "deepseek_v2" | "deepseek_v3" | "kimi_k2" | "glm4_moe_lite" => {
+                heads.and_then(|heads| heads.apart(&t)).map_or(Fate::Same, Fate::Anew)
+            }
             _ => nets.and_then(|n| n.anew(&t)).map_or(Fate::Same, Fate::Anew),
         };
         match fate {
@@ -415,7 +476,8 @@ pub(super) fn resolve(
                 };
                 // both are below the bytes of a file that is there
                 let [rows_, cols_] = [rows, cols].map(|n| n as usize);
-                let columns = Columns { at: t.offset, rows: rows_, cols: cols_, size, first: 0, step: 1 };
+                let apart = rows_ * cols_ * size;
+                let columns = Columns { at: t.offset, rows: rows_, cols: cols_, size, first: 0, step: 1, apart };
                 let order = Order::Transposed(columns);
                 out.push(add(&t, name, vec![rows, cols], order, t.bytes));
             }
@@ -508,6 +570,28 @@ mod tests {
         assert_eq!((tensors.len(), &tensors[0].shape[..]), (1, &[2, 3][..]));
         assert_eq!(tensors[0].name, "model.layers.0.self_attn.qkv_proj.weight");
         assert_eq!(words, [2, 5, 3, 6, 4, 7]);
+    }
+
+    #[test]
+    fn keys_of_latent_attention_are_turned_and_values_follow_each_other() {
+        // two heads of two rows of keys and one of values, of three elements: [2][2 + 1][3]
+        let config = serde_json::json!({"model_type": "deepseek_v3", "num_attention_heads": 2, "qk_nope_head_dim": 2,
+            "v_head_dim": 1});
+        let name = |what: &str| format!("model.layers.4.self_attn.{what}_b_proj.weight");
+        let (tensors, keys) = made(config.clone(), vec![tensor(&name("kv"), &[3, 6], 8)]).expect("made");
+        assert_eq!(tensors.iter().map(|t| &t.name[..]).collect::<Vec<_>>(), [name("k"), name("v")]);
+        assert_eq!((&tensors[0].shape[..], &tensors[1].shape[..]), (&[2, 3, 2][..], &[3, 1, 2][..]));
+        assert_eq!(keys, [2, 5, 3, 6, 4, 7, 11, 14, 12, 15, 13, 16]);
+        let words: Vec<u8> = (0..64u32).flat_map(u32::to_le_bytes).collect();
+        let list = vec![tensor(&name("kv"), &[3, 6], 8)];
+        let (tensors, sources) = resolve(&config, list, vec![Source::bytes("x", words.into())]).expect("made");
+        let mut values = vec![0; tensors[1].bytes as usize];
+        sources[0].read_at(tensors[1].offset, &mut values, &String::new).expect("there");
+        let values: Vec<u32> = values.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        assert_eq!(values, [8, 9, 10, 17, 18, 19]);
+        // other rows than the config has
+        let (tensors, _) = made(config, vec![tensor(&name("kv"), &[3, 7], 8)]).expect("as it is");
+        assert_eq!((tensors.len(), &tensors[0].name), (1, &name("kv")));
     }
 
     #[test]

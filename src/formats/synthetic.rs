@@ -79,11 +79,13 @@ pub enum Arch {
     Lfm2Moe,
     /// state spaces alone, without attention or feed-forward
     Mamba2,
+    /// latent attention; experts, and one that all tokens meet; the larger form with sigmoids in groups and a bias
+    DeepSeek2,
 }
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 30] = [
+    pub const ALL: [Arch; 31] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -114,6 +116,7 @@ impl Arch {
         Arch::Lfm2,
         Arch::Lfm2Moe,
         Arch::Mamba2,
+        Arch::DeepSeek2,
     ];
 
     /// GGUF's architecture.
@@ -149,6 +152,7 @@ impl Arch {
             Arch::Lfm2 => "lfm2",
             Arch::Lfm2Moe => "lfm2moe",
             Arch::Mamba2 => "mamba2",
+            Arch::DeepSeek2 => "deepseek2",
         }
     }
 
@@ -296,6 +300,26 @@ impl Delta {
     pub const NONE: Delta = Delta { key_heads: 0, heads: 0, size: 0 };
 }
 
+/// The sizes of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latent {
+    /// elements of the vector that queries are made of; 0: they are made of a token's own
+    pub query_rank: u32,
+    /// elements of the vector that keys and values are made of; 0: attention is another
+    pub rank: u32,
+    /// rotated elements of a head
+    pub rope: u32,
+    /// others
+    pub nope: u32,
+    /// elements of a head's value
+    pub value: u32,
+}
+
+impl Latent {
+    /// Of a model without.
+    pub const NONE: Latent = Latent { query_rank: 0, rank: 0, rope: 0, nope: 0, value: 0 };
+}
+
 /// The shape of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -327,6 +351,8 @@ pub struct Shape {
     pub experts: Experts,
     /// of recurrent layers
     pub delta: Delta,
+    /// of latent attention
+    pub latent: Latent,
     /// the form of the family's larger models, where that is another
     pub larger: bool,
 }
@@ -353,15 +379,16 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
         window: 0,
         experts: Experts::NONE,
         delta: Delta::NONE,
+        latent: Latent::NONE,
         larger: false,
     }
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, mamba2-2.7b and mamba-codestral-7b as they were published;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 47] = [
+pub const SHAPES: [Shape; 49] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -449,6 +476,17 @@ pub const SHAPES: [Shape; 47] = [
     hybrid(shape("mamba2-tiny", Arch::Mamba2, [256, 3, 0, 1, 1, 512, 1 << 20], true), 32, [2, 16, 32]),
     hybrid(shape("mamba2-2.7b", Arch::Mamba2, [2560, 64, 0, 1, 1, 50_288, 1 << 20], true), 64, [1, 80, 128]),
     hybrid(shape("mamba-codestral-7b", Arch::Mamba2, [4096, 64, 0, 1, 1, 32_768, 1 << 20], false), 64, [8, 128, 128]),
+    latent(
+        mixture(shape("deepseek2-tiny", Arch::DeepSeek2, [256, 3, 512, 4, 1, 512, 512], false), [8, 3, 96, 96, 1]),
+        [0, 128, 32, 64, 64],
+    ),
+    latent(
+        mixture(
+            shape("deepseek-v2-lite", Arch::DeepSeek2, [2048, 27, 10_944, 16, 1, 102_400, 163_840], false),
+            [64, 6, 1408, 2816, 1],
+        ),
+        [0, 512, 64, 128, 128],
+    ),
 ];
 
 /// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
@@ -462,6 +500,13 @@ const fn mixture(shape: Shape, sizes: [u32; 5]) -> Shape {
 const fn hybrid(shape: Shape, head_dim: u32, sizes: [u32; 3]) -> Shape {
     let [key_heads, heads, size] = sizes;
     Shape { head_dim, delta: Delta { key_heads, heads, size }, ..shape }
+}
+
+/// The same with latent attention: the rank of queries, that of keys and values, and of a head what is rotated, what is not, and
+/// the width of values.
+const fn latent(shape: Shape, sizes: [u32; 5]) -> Shape {
+    let [query_rank, rank, rope, nope, value] = sizes;
+    Shape { head_dim: rank + rope, latent: Latent { query_rank, rank, rope, nope, value }, ..shape }
 }
 
 /// What a tensor is: its type and the mean of its noise follow from it.
@@ -569,16 +614,8 @@ impl Shape {
             }
             if self.is_recurrent(i) {
                 self.recurrent_tensors(i, &mut add);
-            } else if self.arch.has_fused_qkv() {
-                add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
             } else {
-                // so that scores meet their cap
-                let sharp = if self.arch == Arch::Gemma2 { 10.0 } else { 1.0 };
-                // with as many rows of gates between those of the heads
-                let turns = if self.arch.is_hybrid() { 2 } else { 1 };
-                add(b("attn_q.weight"), turns * q, dim, sharp * root(dim), Role::Plain);
-                add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
-                add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
+                self.attention_tensors(i, &mut add);
             }
             let apart =
                 [Arch::Qwen2, Arch::Qwen2Moe, Arch::Glm4, Arch::Glm4Moe, Arch::GptOss, Arch::StarCoder2, Arch::Phi2];
@@ -606,7 +643,7 @@ impl Shape {
                 add(b("attn_q_norm.weight"), self.heads.into(), head, 0.3, Role::Norm);
                 add(b("attn_k_norm.weight"), self.kv_heads.into(), head, 0.3, Role::Norm);
             }
-            if !self.is_recurrent(i) {
+            if !self.is_recurrent(i) && self.arch != Arch::DeepSeek2 {
                 add(b("attn_output.weight"), dim, q, residual * root(q), Role::Plain);
             }
             if self.arch.has_biases() || self.arch == Arch::GptOss {
@@ -662,7 +699,56 @@ impl Shape {
         for t in list.iter_mut().filter(|t| t.name.ends_with("_exps.weight")) {
             t.stack = self.experts.count.into();
         }
+        for t in list.iter_mut().filter(|t| t.name.ends_with("attn_k_b.weight") || t.name.ends_with("attn_v_b.weight"))
+        {
+            t.stack = self.heads.into();
+        }
         list
+    }
+
+    /// What makes queries, keys and values in a layer of attention. `add` as for [`Shape::expert_tensors`].
+    fn attention_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        if self.arch == Arch::DeepSeek2 {
+            return self.latent_tensors(i, add);
+        }
+        let dim = u64::from(self.dim);
+        let [q, kv] = [self.heads, self.kv_heads].map(|n| u64::from(n) * u64::from(self.head_dim));
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        let b = |part: &str| format!("blk.{i}.{part}");
+        if self.arch.has_fused_qkv() {
+            add(b("attn_qkv.weight"), q + 2 * kv, dim, root(dim), Role::Raised(i));
+            return;
+        }
+        // so that scores meet their cap
+        let sharp = if self.arch == Arch::Gemma2 { 10.0 } else { 1.0 };
+        // with as many rows of gates between those of the heads
+        let turns = if self.arch.is_hybrid() { 2 } else { 1 };
+        add(b("attn_q.weight"), turns * q, dim, sharp * root(dim), Role::Plain);
+        add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
+        add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
+    }
+
+    /// What latent attention has. `add` as for [`Shape::expert_tensors`].
+    fn latent_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let Latent { query_rank, rank, rope, nope, value } = self.latent;
+        let [dim, heads, low, rank, rope, nope, value] =
+            [self.dim, self.heads, query_rank, rank, rope, nope, value].map(u64::from);
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        let b = |part: &str| format!("blk.{i}.{part}");
+        if low > 0 {
+            add(b("attn_q_a.weight"), low, dim, root(dim), Role::Plain);
+            add(b("attn_q_a_norm.weight"), 1, low, 0.3, Role::Norm);
+            add(b("attn_q_b.weight"), heads * (nope + rope), low, root(low), Role::Plain);
+        } else {
+            add(b("attn_q.weight"), heads * (nope + rope), dim, root(dim), Role::Plain);
+        }
+        add(b("attn_kv_a_mqa.weight"), rank + rope, dim, root(dim), Role::Plain);
+        add(b("attn_kv_a_norm.weight"), 1, rank, 0.3, Role::Norm);
+        // a key is made of the latent vector
+        add(b("attn_k_b.weight"), heads * rank, nope, root(rank), Role::Plain);
+        add(b("attn_v_b.weight"), heads * value, rank, root(rank), Role::Plain);
+        let residual = root(2 * u64::from(self.layers));
+        add(b("attn_output.weight"), dim, heads * value, residual * root(heads * value), Role::Plain);
     }
 
     /// What a recurrent layer has in the place of attention: a short convolution, or a delta net's projections, convolution,
@@ -726,7 +812,7 @@ impl Shape {
         // weights of experts: those of `count` one below the other
         let [n, width, shared] = [count, width, shared].map(u64::from);
         add(b("ffn_gate_inp.weight"), n, dim, 1.5 * root(dim), Role::Router);
-        if matches!(self.arch, Arch::Glm4Moe | Arch::Lfm2Moe) {
+        if matches!(self.arch, Arch::Glm4Moe | Arch::Lfm2Moe) || self.arch == Arch::DeepSeek2 && self.larger {
             add(b("exp_probs_b.bias"), 1, n, 0.2, Role::Bias);
         }
         // of gpt-oss such that some are clamped
@@ -768,6 +854,15 @@ impl Shape {
             list.push(("expert_weights_norm", Value::Bool(true)));
             list.push(("expert_weights_scale", Value::F32(GLM_SCALE)));
             list.push(("expert_gating_func", Value::U32(2)));
+        } else if self.arch == Arch::DeepSeek2 {
+            let (groups, kept) = self.groups();
+            list.push(("expert_shared_count", Value::U32(e.shared / e.width.max(1))));
+            list.push(("leading_dense_block_count", Value::U32(e.dense)));
+            list.push(("expert_weights_norm", Value::Bool(self.larger)));
+            list.push(("expert_weights_scale", Value::F32(GLM_SCALE)));
+            list.push(("expert_gating_func", Value::U32(if self.larger { 2 } else { 1 })));
+            list.push(("expert_group_count", Value::U32(groups)));
+            list.push(("expert_group_used_count", Value::U32(kept)));
         } else if self.arch == Arch::Lfm2Moe {
             list.push(("leading_dense_block_count", Value::U32(e.dense)));
             list.push(("expert_gating_func", Value::U32(2)));
@@ -779,6 +874,33 @@ impl Shape {
 }
 
 impl Shape {
+    /// Groups of experts, and how many of them are kept.
+    pub fn groups(&self) -> (u32, u32) {
+        if self.larger && self.experts.count.is_multiple_of(4) { (4, 2) } else { (1, 1) }
+    }
+
+    /// GGUF's keys about heads of latent attention, without the architecture.
+    pub fn latent_keys(&self) -> Vec<(&'static str, Value)> {
+        let Latent { query_rank, rank, rope, nope, value } = self.latent;
+        if rank == 0 {
+            return vec![];
+        }
+        let sizes = [
+            ("attention.q_lora_rank", query_rank),
+            ("attention.kv_lora_rank", rank),
+            ("attention.key_length", rank + rope),
+            ("attention.value_length", rank),
+            ("attention.key_length_mla", nope + rope),
+            ("attention.value_length_mla", value),
+        ];
+        sizes.into_iter().filter(|(_, n)| *n > 0).map(|(key, n)| (key, Value::U32(n))).collect()
+    }
+
+    /// Rotated elements of a head.
+    pub fn n_rot(&self) -> u32 {
+        if self.latent.rank > 0 { self.latent.rope } else { self.arch.n_rot(self.head_dim) }
+    }
+
     /// GGUF's value of key-value heads: of LFM2 a list, in which convolutions have 0.
     pub fn kv_heads_value(&self) -> Value {
         if !self.arch.is_lfm2() {
@@ -958,7 +1080,7 @@ impl Synthetic {
             ("embedding_length", s.dim),
             ("feed_forward_length", s.ffn),
             ("attention.head_count", if attends { s.heads } else { 0 }),
-            ("rope.dimension_count", s.arch.n_rot(s.head_dim)),
+            ("rope.dimension_count", s.n_rot()),
             ("vocab_size", s.vocab),
         ];
         // as their files have them
@@ -978,6 +1100,7 @@ impl Synthetic {
             Arch::StableLm | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => (1e4, 1e-5),
             Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => (1e7, 1e-6),
             Arch::Lfm2 | Arch::Lfm2Moe => (1e6, 1e-5),
+            Arch::DeepSeek2 => (1e4, 1e-6),
             // which is not rotated
             Arch::Mamba2 => (1e4, 1e-5),
         };
@@ -991,11 +1114,12 @@ impl Synthetic {
         if attends {
             put(&format!("{arch}.attention.head_count_kv"), s.kv_heads_value());
         }
-        if attends && s.head_dim * s.heads != s.dim {
+        if attends && s.latent.rank == 0 && s.head_dim * s.heads != s.dim {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
         }
-        s.expert_keys().iter().chain(&s.delta_keys()).for_each(|(key, v)| put(&format!("{arch}.{key}"), v.clone()));
+        let own = [s.expert_keys(), s.delta_keys(), s.latent_keys()];
+        own.iter().flatten().for_each(|(key, v)| put(&format!("{arch}.{key}"), v.clone()));
         s.arch.scales().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::F32(*v)));
         if s.window > 0 {
             put(&format!("{arch}.attention.sliding_window"), Value::U32(s.window));

@@ -204,6 +204,39 @@ pub struct Mixture {
     pub share: BufId,
 }
 
+/// The buffers of latent attention; each is `[token][width]`, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Latent {
+    /// the number of each head: heads
+    pub ids: BufId,
+    /// pairs of token and head by head (`ops::expert_order`)
+    pub order: BufId,
+    /// what queries are made of, where that is not a token's own vector: its rank
+    pub low: BufId,
+    /// its norm: the same
+    pub low_normed: BufId,
+    /// the same, quantised
+    pub low_act: BufId,
+    /// queries as the model makes them: heads · (nope + rope)
+    pub queries: BufId,
+    /// what of them is not rotated: heads · nope
+    pub plain: BufId,
+    /// the same, quantised head by head
+    pub plain_act: BufId,
+    /// what keys and values are made of: its rank
+    pub latent: BufId,
+    /// its norm: the same
+    pub latent_normed: BufId,
+    /// the part of keys that is rotated: rope
+    pub rotated: BufId,
+    /// what attention gives of latent vectors: heads · rank
+    pub given: BufId,
+    /// the same, quantised head by head
+    pub given_act: BufId,
+    /// values of all heads: heads · value
+    pub values: BufId,
+}
+
 /// The buffers of short convolutions; each is `[token][width]`, the width beside it.
 #[derive(Clone, Copy)]
 pub struct Gated {
@@ -297,13 +330,15 @@ pub(super) struct Builder<'a> {
     /// buffers of the experts' results, from the first layer on that has any
     pub mixture: Option<Mixture>,
     /// layers so far that have experts
-    pub of_experts: usize,
+    pub expert_layers: usize,
     /// buffers of hybrid layers, from the first on
     pub hybrid: Option<Hybrid>,
     /// those of short convolutions
     pub gated: Option<Gated>,
     /// those of state spaces
     pub state_space: Option<StateSpace>,
+    /// those of latent attention
+    pub latent: Option<Latent>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -368,10 +403,11 @@ impl<'a> Builder<'a> {
                 state: 0,
             },
             mixture: None,
-            of_experts: 0,
+            expert_layers: 0,
             hybrid: None,
             gated: None,
             state_space: None,
+            latent: None,
             embed: Matrix {
                 ty: BlockType::F32,
                 input: Input::Floats,
@@ -479,7 +515,8 @@ impl<'a> Builder<'a> {
             self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
         }
         self.work.attended = self.scratch("attended", t * width)?;
-        self.work.attended_act = self.scratch("attended_act", t * act_words(width, o.digits))?;
+        let values = h.mla.as_ref().map_or(width, |m| h.heads * m.value);
+        self.work.attended_act = self.scratch("attended_act", t * act_words(values, o.digits))?;
         let ffn = h.plain_ffn();
         self.work.gate = self.scratch("gate", t * ffn)?;
         self.work.up = self.scratch("up", t * ffn)?;

@@ -8,6 +8,7 @@ use super::builder::{Builder, Input, Matrix, Mixture, Scale};
 use super::error::PlanError;
 use super::family::Family;
 use super::mixture::Experts;
+use crate::blocks::wide::Wide;
 use crate::blocks::{BlockType, pack};
 use crate::ops::expert_bias::ExpertBiasParams;
 use crate::ops::expert_combine::ExpertCombineParams;
@@ -33,6 +34,25 @@ fn place(rows: usize, half: Half) -> (u32, u32) {
     half.map_or((rows, 0), |half| (2 * rows, half * rows))
 }
 
+/// Which matrix each row of a linear by experts meets.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen {
+    /// experts, `[token][slot]`
+    pub ids: BufId,
+    /// the pairs of token and slot by expert (`ops::expert_order`)
+    pub order: BufId,
+    /// slots of a token
+    pub used: usize,
+    /// experts
+    pub count: usize,
+}
+
+impl Chosen {
+    fn of(m: &Mixture, e: &Experts) -> Chosen {
+        Chosen { ids: m.ids, order: m.order, used: e.used, count: e.count }
+    }
+}
+
 impl Builder<'_> {
     /// x += sum over slots of weight · expert(n) + shared(n), n = norm(x); expert(n) = Wdown · (silu(Wgate n) · Wup n).
     pub fn experts(&mut self, e: &Experts) -> anyhow::Result<()> {
@@ -40,7 +60,7 @@ impl Builder<'_> {
         let from = self.norm_before("ffn_norm")?;
         let router = self.matrix("ffn_gate_inp", h.dim, e.count)?;
         let [wg, wu] = self.gate_up_of(e)?;
-        let wd = self.stack("ffn_down_exps", [e.width, h.dim], e)?;
+        let wd = self.stack("ffn_down_exps", [e.width, h.dim], e.count, self.of_experts())?;
         let shared = self.shared_matrices(e)?;
         let readers: Vec<&Matrix> = [&wg, &wu, &router].into_iter().chain(shared.iter().flatten()).collect();
         self.quantize("ffn_act", &readers, from, w.normed_act);
@@ -52,8 +72,9 @@ impl Builder<'_> {
         if e.limit > 0.0 {
             self.clamped_mid([&wg, &wu], [from, w.normed_act], &m, e)?;
         } else {
-            self.expert_linear("expert_gate", &wg, [from, w.normed_act], &m, (m.gate, None), e, e.used);
-            self.expert_linear("expert_up", &wu, [from, w.normed_act], &m, (m.up, None), e, e.used);
+            let (by, rows) = (Chosen::of(&m, e), e.width as u32);
+            self.expert_linear("expert_gate", &wg, [from, w.normed_act], by, (m.gate, rows, 0), e.used);
+            self.expert_linear("expert_up", &wu, [from, w.normed_act], by, (m.up, rows, 0), e.used);
             self.rows = Rows::Heads(e.used as u32);
             let p = SwigluParams { n_tokens: 0, dim: e.width as u32 };
             self.push("expert_swiglu", Op::Swiglu, Args::Swiglu(p), vec![m.gate, m.up, m.mid]);
@@ -63,7 +84,7 @@ impl Builder<'_> {
             self.quantize_for("expert_mid_act", &wd, m.mid, m.mid_act);
         }
         self.rows = Rows::Tokens;
-        self.expert_linear("expert_down", &wd, [m.mid, m.mid_act], &m, (m.given, None), e, 1);
+        self.expert_linear("expert_down", &wd, [m.mid, m.mid_act], Chosen::of(&m, e), (m.given, h.dim as u32, 0), 1);
         if e.limit > 0.0 {
             self.expert_bias("ffn_down_exps", &wd, &m, (m.given, None), e)?;
         }
@@ -74,14 +95,15 @@ impl Builder<'_> {
             self.shared_expert([wg, wu, wd], &m, from)?;
             self.add("shared_add", m.shared, w.added);
         }
-        self.of_experts += 1;
+        self.expert_layers += 1;
         self.join("ffn_residual", "post_ffw_norm")
     }
 
     /// mid = gpt-oss's function of gate and up, both with biases and clamped, which lie in one row for it.
     fn clamped_mid(&mut self, [wg, wu]: [&Matrix; 2], x: [BufId; 2], m: &Mixture, e: &Experts) -> anyhow::Result<()> {
         for (label, what, w, half) in [("expert_gate", "ffn_gate_exps", wg, 0), ("expert_up", "ffn_up_exps", wu, 1)] {
-            self.expert_linear(label, w, x, m, (m.gate, Some(half)), e, e.used);
+            let (y_stride, y_offset) = place(w.rows, Some(half));
+            self.expert_linear(label, w, x, Chosen::of(m, e), (m.gate, y_stride, y_offset), e.used);
             self.expert_bias(what, w, m, (m.gate, Some(half)), e)?;
         }
         self.rows = Rows::Heads(e.used as u32);
@@ -151,18 +173,33 @@ impl Builder<'_> {
     fn gate_up_of(&mut self, e: &Experts) -> anyhow::Result<[Matrix; 2]> {
         let dim = self.h.dim;
         if !self.has("ffn_gate_up_exps", "weight") {
+            let wide = self.of_experts();
             return Ok([
-                self.stack("ffn_gate_exps", [dim, e.width], e)?,
-                self.stack("ffn_up_exps", [dim, e.width], e)?,
+                self.stack("ffn_gate_exps", [dim, e.width], e.count, wide)?,
+                self.stack("ffn_up_exps", [dim, e.width], e.count, wide)?,
             ]);
         }
         let name = self.name("ffn_gate_up_exps", "weight");
         let found = self.claim(&name, &[dim, 2 * e.width, e.count])?;
-        Ok([self.stack_of(found, [dim, e.width], 0, 2, e)?, self.stack_of(found, [dim, e.width], 1, 2, e)?])
+        let [gate, up] =
+            [0, 1].map(|which| self.stack_of(found, [dim, e.width], (which, 2), e.count, self.of_experts()));
+        Ok([gate?, up?])
     }
 
-    /// The matrices of all experts, `[expert][rows][k]`.
-    fn stack(&mut self, what: &str, [k, rows]: [usize; 2], e: &Experts) -> anyhow::Result<Matrix> {
+    /// Which of them this layer's experts have packed as codes.
+    fn of_experts(&self) -> Wide {
+        let packing = &self.o.packing;
+        if self.expert_layers < packing.of_experts { packing.experts } else { packing.layers }
+    }
+
+    /// The matrices of all experts, of which there are `count`, `[expert][rows][k]`; `wide` are packed as codes.
+    pub(super) fn stack(
+        &mut self,
+        what: &str,
+        [k, rows]: [usize; 2],
+        count: usize,
+        wide: Wide,
+    ) -> anyhow::Result<Matrix> {
         let name = self.name(what, "weight");
         if let (None, Some(old)) = (self.c.tensor(&name), self.c.tensor(&name.replace("_exps.", ".0."))) {
             let file = self.c.files[0].display();
@@ -172,8 +209,8 @@ impl Builder<'_> {
                 old.name
             );
         }
-        let found = self.claim(&name, &[k, rows, e.count])?;
-        self.stack_of(found, [k, rows], 0, 1, e)
+        let found = self.claim(&name, &[k, rows, count])?;
+        self.stack_of(found, [k, rows], (0, 1), count, wide)
     }
 
     /// As [`Builder::stack`], of a tensor in which each expert has `of` matrices, of which this is number `which`.
@@ -181,20 +218,18 @@ impl Builder<'_> {
         &mut self,
         (tensor, t): (usize, BlockType),
         [k, rows]: [usize; 2],
-        which: usize,
-        of: usize,
-        e: &Experts,
+        (which, of): (usize, usize),
+        count: usize,
+        wide: Wide,
     ) -> anyhow::Result<Matrix> {
-        let packing = &self.o.packing;
-        let wide = if self.of_experts < packing.of_experts { packing.experts } else { packing.layers };
         let (name, ty) = (self.c.tensors[tensor].name.clone(), wide.packed(t));
         let words = pack::packed_words(ty, rows, k);
         let (most, limit) = (self.o.max_binding_words / words.max(1), self.o.max_binding_words * 4);
         ensure!(most > 0, PlanError::Binding { what: format!("the rows of an expert of tensor {name}"), limit });
         let whole = of == 1 && rows.is_multiple_of(ROW_BLOCK);
         let mut parts = Vec::new();
-        for first in (0..e.count).step_by(most) {
-            let n = most.min(e.count - first);
+        for first in (0..count).step_by(most) {
+            let n = most.min(count - first);
             let piece = |row0, rows| Piece { tensor, part: Part::Rows { t, packed: ty, k, row0, rows } };
             let pieces = if whole {
                 vec![piece(first * rows, n * rows)]
@@ -202,7 +237,7 @@ impl Builder<'_> {
                 (first..first + n).map(|i| piece((i * of + which) * rows, rows)).collect()
             };
             let half = if of == 1 { String::new() } else { format!(", part {which}") };
-            let label = if n == e.count {
+            let label = if n == count {
                 format!("{name}{half}")
             } else {
                 format!("{name} experts {first}..{}{half}", first + n)
@@ -211,26 +246,23 @@ impl Builder<'_> {
             parts.push((self.buffer(&label, held, Role::Weight(pieces))?, first, n));
         }
         // of gate and up in one tensor nobody says which rows a scale would be of
-        let scale = if of == 1 { self.scale_of(tensor, Some(e.count))? } else { Scale::One(1.0) };
+        let scale = if of == 1 { self.scale_of(tensor, Some(count))? } else { Scale::One(1.0) };
         Ok(Matrix { ty, input: self.input_of(tensor, ty)?, k, rows, scale, parts })
     }
 
     /// y = m of the expert of each pair · x; `from` are x and its blocks, `[token]` where `share` slots have a row together,
-    /// `[token][slot]` where that is 1. `y` is where it goes, and which half of a row of gate and up it is, if of one.
-    #[expect(clippy::too_many_arguments, reason = "what a linear has, and what says which matrix")]
-    fn expert_linear(
+    /// `[token][slot]` where that is 1. `y` is where it goes, with the words of a row there and its first of them.
+    pub(super) fn expert_linear(
         &mut self,
         label: &str,
         m: &Matrix,
         [x, act]: [BufId; 2],
-        mixture: &Mixture,
-        (y, half): (BufId, Half),
-        e: &Experts,
+        by: Chosen,
+        (y, y_stride, y_offset): (BufId, u32, u32),
         share: usize,
     ) {
         let input = self.met_by(label, m, x, act);
-        let (y_stride, y_offset) = place(m.rows, half);
-        self.rows = Rows::Heads(e.used as u32);
+        self.rows = Rows::Heads(by.used as u32);
         for &(w, expert0, held) in &m.parts {
             let p = ExpertLinearParams {
                 n_tokens: 0,
@@ -239,18 +271,18 @@ impl Builder<'_> {
                 digits: if m.input == Input::Groups { self.o.digits as u32 } else { 1 },
                 y_stride,
                 y_offset,
-                used: e.used as u32,
+                used: by.used as u32,
                 share: share as u32,
-                experts: e.count as u32,
+                experts: by.count as u32,
                 expert0: expert0 as u32,
                 held: held as u32,
             };
-            let binds = vec![w, input, mixture.ids, mixture.order, y];
+            let binds = vec![w, input, by.ids, by.order, y];
             self.push(label, Op::ExpertMatvec(m.ty), Args::ExpertLinear(p), binds);
         }
         if let Scale::Experts(scale) = m.scale {
             let p = ExpertScaleParams { n_tokens: 0, dim: m.rows as u32, y_stride, y_offset };
-            self.push(&format!("{label}_scale"), Op::ExpertScale, Args::ExpertScale(p), vec![scale, mixture.ids, y]);
+            self.push(&format!("{label}_scale"), Op::ExpertScale, Args::ExpertScale(p), vec![scale, by.ids, y]);
         }
         self.rows = Rows::Tokens;
     }

@@ -63,6 +63,8 @@ pub enum Family {
     Lfm2Moe,
     /// Mamba-2, Mamba-Codestral
     Mamba2,
+    /// DeepSeek-V2-Lite, V3 and R1, Moonlight, Kimi K2, GLM-4.7-Flash
+    DeepSeek2,
     /// BERT: bge, MiniLM, e5
     Bert,
     /// nomic-embed-text
@@ -107,7 +109,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 32] = [
+    pub const ALL: [Family; 33] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -138,6 +140,7 @@ impl Family {
         Family::Lfm2,
         Family::Lfm2Moe,
         Family::Mamba2,
+        Family::DeepSeek2,
         Family::Bert,
         Family::NomicBert,
     ];
@@ -175,6 +178,7 @@ impl Family {
             Family::Lfm2 => "lfm2",
             Family::Lfm2Moe => "lfm2moe",
             Family::Mamba2 => "mamba2",
+            Family::DeepSeek2 => "deepseek2",
             Family::Bert => "bert",
             Family::NomicBert => "nomic-bert",
         }
@@ -204,6 +208,7 @@ impl Family {
             "nomic_bert" => Some(Family::NomicBert),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
+            "deepseek_v2" | "deepseek_v3" | "kimi_k2" | "glm4_moe_lite" => Some(Family::DeepSeek2),
             other => Family::of_gguf(other),
         }
     }
@@ -353,6 +358,9 @@ impl Family {
             family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
             family if family.is_lfm2() => &[("conv_bias", false, false)],
             Family::Mamba2 => &[("use_bias", false, false), ("rms_norm", true, true)],
+            Family::DeepSeek2 => {
+                &[("attention_bias", false, false), ("mlp_bias", false, false), ("rope_interleave", true, true)]
+            }
             _ => &[],
         }
     }
@@ -397,7 +405,9 @@ impl Family {
 
     /// Whether rotated pairs are (i, i + n_rot/2) rather than (2i, 2i+1).
     pub(super) fn half_split(self, gguf: bool) -> bool {
-        !(matches!(self, Family::ChatGlm | Family::Glm4) || self.is_cohere() || gguf && self.is_permuted())
+        !(matches!(self, Family::ChatGlm | Family::Glm4 | Family::DeepSeek2)
+            || self.is_cohere()
+            || gguf && self.is_permuted())
     }
 
     /// Whether one half of a head is rotated, in every released model.

@@ -7,12 +7,14 @@ use super::delta::{self, Delta};
 use super::encoder_config;
 use super::family::{Family, Rotation};
 use super::mixture::{self, Experts};
+use super::mla::{self, Mla};
 use super::short_conv::{self, ShortConv};
 use super::ssm::{self, Ssm};
 use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind, names};
+use crate::ops::attention::HEAD_MAX;
 use crate::ops::conv_silu;
 use crate::ops::places::CHUNK;
 use crate::ops::short_conv::TAPS;
@@ -110,6 +112,8 @@ pub struct Hyper {
     pub experts: Option<Experts>,
     /// what some layers have in the place of attention
     pub delta: Option<Delta>,
+    /// what attention is where one vector is cached for all heads
+    pub mla: Option<Mla>,
     /// layers with a short convolution in the place of attention
     pub conv: Option<ShortConv>,
     /// what all layers are of a model without attention, whose heads, feed-forward and rotation are then of no meaning
@@ -193,7 +197,8 @@ impl Hyper {
         within("the embedding length", self.dim, 1 << 20)?;
         within("the number of heads", self.heads, 4096)?;
         within("the number of key-value heads", self.kv_heads, self.heads)?;
-        within("the head dimension", self.head_dim, 256)?;
+        self.mla.as_ref().map_or(Ok(()), |m| m.check(self.heads))?;
+        within("the head dimension", self.head_dim, HEAD_MAX)?;
         within("the feed-forward length", self.ffn, 1 << 22)?;
         within("the vocabulary", self.vocab, 1 << 24)?;
         within("the context length", self.context, 1 << 30)?;
@@ -211,7 +216,7 @@ impl Hyper {
         );
         ensure!(
             self.head_dim.is_multiple_of(2),
-            "the head dimension is {}, expected an even number up to 256",
+            "the head dimension is {}, expected an even number up to {HEAD_MAX}",
             self.head_dim
         );
         ensure!(
@@ -473,7 +478,8 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let (dim, heads) = (need("embedding_length")?, need("attention.head_count")?);
     ensure!(heads > 0, "{file}: {arch}.attention.head_count is 0");
     let head_dim = opt("attention.key_length", dim / heads)?;
-    let value_dim = opt("attention.value_length", head_dim)?;
+    let mla = mla::of_gguf(c, family, opt("rope.dimension_count", head_dim)?)?;
+    let value_dim = if mla.is_some() { head_dim } else { opt("attention.value_length", head_dim)? };
     ensure!(head_dim == value_dim, "{file}: key heads of {head_dim} and value heads of {value_dim} are not supported");
     let context = need("context_length")?;
     let vocab = gguf_vocab(c, arch)?;
@@ -505,8 +511,11 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let scales = gguf_scales(c, family, [layers, dim, heads, head_dim])?;
     let (conv, kv_heads) = match short_conv::of_gguf(c, family, layers.min(MAX_LAYERS))? {
         Some((conv, heads)) => (Some(conv), heads),
+        None if mla.is_some() => (None, 1),
         None => (None, opt("attention.head_count_kv", heads)?),
     };
+    let rope_scaling = gguf_scaling(c, family, arch, original)?;
+    let attention_scale = mla.as_ref().map_or(scales.attention, |m| m.scale(stretch(&rope_scaling)));
     let h = Hyper {
         family,
         name: text("general.name")?.unwrap_or(arch).to_string(),
@@ -520,6 +529,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         ffn,
         experts: mixture::of_gguf(c, family, ffn)?,
         delta: delta::of_gguf(c, family, [layers, guessing].map(|n| n.min(MAX_LAYERS)), n_rot)?,
+        mla,
         conv,
         ssm: None,
         vocab,
@@ -528,14 +538,14 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         window_layers: gguf_window_layers(c, family, layers.min(MAX_LAYERS), window.is_some())?,
         eps: float(family.epsilon_key())?
             .with_context(|| format!("{file}: {arch}.{} is missing", family.epsilon_key()))? as f32,
-        attention_scale: scales.attention,
+        attention_scale,
         embedding_scale: scales.embedding,
         residual_scale: scales.residual,
         logit_divisor: scales.logits,
         attention_softcap: scales.score_cap,
         logit_softcap: scales.logit_cap,
         rope_base,
-        rope_scaling: gguf_scaling(c, family, arch, original)?,
+        rope_scaling,
         local_rope: local_rope(family, window, rope_base, float("rope.freq_base_swa")?),
         rotations: vec![],
         half_split: family.half_split(true),
@@ -583,6 +593,7 @@ fn from_states(family: Family, s: ssm::Sizes) -> Hyper {
         ffn: 1,
         experts: None,
         delta: None,
+        mla: None,
         conv: None,
         ssm: Some(s.ssm),
         vocab: s.vocab,
@@ -604,6 +615,11 @@ fn from_states(family: Family, s: ssm::Sizes) -> Hyper {
         qkv_bias: None,
         tied: s.tied,
     }
+}
+
+/// By how much positions are stretched, of YaRN; 1 of any other.
+fn stretch(scaling: &RopeScaling) -> f64 {
+    if let RopeScaling::Yarn { factor, .. } = scaling { *factor } else { 1.0 }
 }
 
 /// Numbers that a family multiplies with.
@@ -632,6 +648,7 @@ fn usual_eps(family: Family, model_type: &str) -> f64 {
         family if family.has_layer_norm() => 1e-5,
         Family::Phi3 | Family::Olmo2 | Family::Exaone4 | Family::Glm4Moe | Family::GptOss => 1e-5,
         Family::Llama if model_type == "mixtral" => 1e-5,
+        Family::DeepSeek2 if model_type == "glm4_moe_lite" => 1e-5,
         family if family.is_lfm2() => 1e-5,
         Family::ChatGlm | Family::Glm4 => 1.5625e-7,
         _ => 1e-6,
@@ -779,7 +796,11 @@ fn gguf_scaling(c: &Container, family: Family, arch: &str, original: f64) -> any
                 beta_fast: float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
                 beta_slow: float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
                 ext,
-                magnitude: attn_factor * if ext != 0.0 { yarn_magnitude(factor, 1.0) } else { 1.0 },
+                magnitude: match family {
+                    // whose factor is one on scores alone
+                    Family::DeepSeek2 => 1.0,
+                    _ => attn_factor * if ext != 0.0 { yarn_magnitude(factor, 1.0) } else { 1.0 },
+                },
             }
         }
         // a phi3 file need not say so: its factor tensors do
@@ -870,7 +891,9 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     };
     let (dim, heads) = (need("hidden_size")?, usual("num_attention_heads", 8)?);
     ensure!(heads > 0, "{file}: num_attention_heads is 0");
-    let head_dim = match opt("head_dim")? {
+    let (scaling, local) = rope_fields(cfg)?;
+    let mla = mla::of_config(cfg, &scaling, family)?;
+    let head_dim = match mla.as_ref().map_or_else(|| opt("head_dim"), |m| Ok(Some(m.head_dim())))? {
         Some(n) => n,
         // transformers' default for these does not follow from the width
         None if [Family::Qwen3, Family::ChatGlm, Family::Glm4, Family::Glm4Moe].contains(&family) => 128,
@@ -884,7 +907,6 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         None if family == Family::Falcon => 2048,
         _ => usual("max_position_embeddings", if newer { 131_072 } else { 8192 })?,
     };
-    let (scaling, local) = rope_fields(cfg)?;
     let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let partial = config_partial(cfg, &scaling, family)?;
     let layers = need("num_hidden_layers")?;
@@ -923,6 +945,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         );
     }
     let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
+    let attention_scale = mla.as_ref().map_or(scales.attention, |m| m.scale(stretch(&rope_scaling)));
     let eps = cfg.number(family.config_key("rms_norm_eps"))?.unwrap_or(usual_eps(family, model_type));
     Ok(Hyper {
         family,
@@ -931,18 +954,16 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         layers,
         dim,
         heads,
-        kv_heads: config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?).unwrap_or(if family.is_gemma() {
-            4
-        } else {
-            heads
-        }),
+        kv_heads: if mla.is_some() { Some(1) } else { config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?) }
+            .unwrap_or(if family.is_gemma() { 4 } else { heads }),
         head_dim,
-        n_rot: (head_dim as f64 * partial) as usize,
+        n_rot: mla.as_ref().map_or((head_dim as f64 * partial) as usize, |m| m.rope),
         // config.json names none of their tensors: those that are there are passed over
         guessing: if mixture::may_guess(family) { MAX_LAYERS } else { 0 },
         ffn,
         experts: mixture::of_config(cfg, family, ffn)?,
         delta: delta::of_config(cfg, family, layers.min(MAX_LAYERS))?,
+        mla,
         conv: short_conv::of_config(cfg, family, layers.min(MAX_LAYERS))?,
         ssm: None,
         vocab: usual("vocab_size", if newer { 262_208 } else { 256_000 })?,
@@ -950,7 +971,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         window,
         window_layers,
         eps: eps as f32,
-        attention_scale: scales.attention,
+        attention_scale,
         embedding_scale: scales.embedding,
         residual_scale: scales.residual,
         logit_divisor: scales.logits,
@@ -1191,6 +1212,7 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         ffn: need("ffn_hidden_size")?,
         experts: None,
         delta: None,
+        mla: None,
         conv: None,
         ssm: None,
         vocab: match opt("padded_vocab_size")? {
@@ -1234,6 +1256,7 @@ fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
         ffn: s.ffn,
         experts: None,
         delta: None,
+        mla: None,
         conv: None,
         ssm: None,
         vocab: s.vocab,
@@ -1315,6 +1338,7 @@ fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize
                 ext: 1.0,
                 // GGUF keeps how many times the usual factor it is
                 magnitude: match (attention_factor, of("mscale")?, of("mscale_all_dim")?) {
+                    _ if family == Family::DeepSeek2 => 1.0,
                     (Some(f), ..) => single(f / usual) * usual,
                     (None, Some(m), Some(all)) => {
                         single(yarn_magnitude(factor, m) / yarn_magnitude(factor, all) / usual) * usual

@@ -80,13 +80,18 @@ impl Experts {
     /// Whether a GGUF file of the family runs as these: that weights are normalised, and by what function they are made, its
     /// readers know of most by the architecture alone.
     pub fn usual_in(&self, family: Family) -> bool {
-        family == Family::Glm4Moe || self.normalise == normalises(family) && self.scale == 1.0
+        says_how(family) || self.normalise == normalises(family) && self.scale == 1.0
     }
 }
 
 /// Whether a family divides weights by their sum where nothing says so.
 fn normalises(family: Family) -> bool {
-    family != Family::Qwen2Moe
+    !says_how(family) && family != Family::Qwen2Moe
+}
+
+/// Whether files of a family say by keys how weights are made.
+fn says_how(family: Family) -> bool {
+    matches!(family, Family::Glm4Moe | Family::DeepSeek2)
 }
 
 /// The bound of gate and up of a family's experts, of which no GGUF file says it; 0: there is none.
@@ -96,13 +101,13 @@ fn limit(family: Family) -> f32 {
 
 /// Whether a family is one of experts, whatever its files say.
 fn always(family: Family) -> bool {
-    use Family::{Glm4Moe, GptOss, GraniteMoe, Lfm2Moe, Qwen2Moe, Qwen3Moe, Qwen3Next, Qwen35Moe};
-    matches!(family, Qwen2Moe | Qwen3Moe | GraniteMoe | Glm4Moe | GptOss | Qwen35Moe | Qwen3Next | Lfm2Moe)
+    use Family::{DeepSeek2, Glm4Moe, GptOss, GraniteMoe, Lfm2Moe, Qwen2Moe, Qwen3Moe, Qwen3Next, Qwen35Moe};
+    matches!(family, DeepSeek2 | Qwen2Moe | Qwen3Moe | GraniteMoe | Glm4Moe | GptOss | Qwen35Moe | Qwen3Next | Lfm2Moe)
 }
 
 /// Whether layers behind those that are computed may follow, for guesses at further tokens.
 pub(super) fn may_guess(family: Family) -> bool {
-    family == Family::Glm4Moe || family.is_hybrid()
+    says_how(family) || family.is_hybrid()
 }
 
 /// The experts of a GGUF file; `ffn` is its feed-forward's width.
@@ -135,7 +140,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
     };
     let width = whole("expert_feed_forward_length")?.filter(|w| *w > 0).unwrap_or(width);
     let shared = match family {
-        Family::Glm4Moe => whole("expert_shared_count")?.unwrap_or(0).saturating_mul(width),
+        Family::Glm4Moe | Family::DeepSeek2 => whole("expert_shared_count")?.unwrap_or(0).saturating_mul(width),
         Family::Qwen2Moe => whole("expert_shared_feed_forward_length")?.filter(|w| *w > 0).unwrap_or(ffn),
         Family::GraniteMoe | Family::Qwen35Moe | Family::Qwen3Next => {
             whole("expert_shared_feed_forward_length")?.unwrap_or(0)
@@ -148,9 +153,10 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         _ => 1,
     };
     let gating = whole("expert_gating_func")?.filter(|f| *f > 0).unwrap_or(usual);
+    let known: &[usize] = if says_how(family) { &[1, 2] } else { &[usual] };
     ensure!(
-        gating == usual || family == Family::Glm4Moe && gating == 1,
-        "{file}: {arch}.expert_gating_func is {gating}, which is not supported (supported: {usual})"
+        known.contains(&gating),
+        "{file}: {arch}.expert_gating_func is {gating}, which is not supported (supported: {known:?})"
     );
     let flag: Option<bool> = m.typed(&format!("{arch}.expert_weights_norm")).with_context(|| file.clone())?;
     let scale: Option<f64> = m.typed(&format!("{arch}.expert_weights_scale")).with_context(|| file.clone())?;
@@ -164,8 +170,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         sigmoid: gating == 2,
         chosen: gating == 3,
         limit: limit(family),
-        // of glm4moe the key alone says it
-        normalise: flag.unwrap_or(family != Family::Glm4Moe && normalises(family)),
+        normalise: flag.unwrap_or(normalises(family)),
         scale: scale.filter(|s| *s != 0.0).unwrap_or(1.0) as f32,
         groups: if groups > 1 { (groups, need("expert_group_used_count")?) } else { (1, 1) },
         dense,
@@ -204,38 +209,76 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
         );
     }
     let flag = |key: &str, usual: bool| anyhow::Ok(cfg.flag(key)?.unwrap_or(usual));
-    let (glm, lfm) = (family == Family::Glm4Moe, family == Family::Lfm2Moe);
+    let (glm, lfm) = (says_how(family), family == Family::Lfm2Moe);
+    // DeepSeek V2 alone has a softmax, and its sum is left
+    let v2 = cfg.text("model_type")? == Some("deepseek_v2");
+    if family == Family::DeepSeek2 {
+        check_deepseek(cfg, v2)?;
+    }
     let width = match family {
         Family::Llama | Family::GraniteMoe | Family::GptOss => ffn,
         _ => need(&["moe_intermediate_size"])?,
     };
     let shared = match family {
-        Family::Glm4Moe => need(&["n_shared_experts"])?.saturating_mul(width),
+        Family::Glm4Moe | Family::DeepSeek2 => need(&["n_shared_experts"])?.saturating_mul(width),
         Family::Qwen2Moe | Family::Qwen35Moe | Family::Qwen3Next => need(&["shared_expert_intermediate_size"])?,
         Family::GraniteMoe => whole("shared_intermediate_size")?.unwrap_or(0),
         _ => 0,
     };
-    let groups = if glm { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
+    let groups = if glm && !v2 { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
     let experts = Experts {
         count: need(&["num_experts", "num_local_experts", "n_routed_experts"])?,
         used: need(&["num_experts_per_tok", "experts_per_token"])?,
         width,
         shared,
-        sigmoid: glm || lfm,
+        sigmoid: glm && !v2 || lfm,
         chosen: family == Family::GptOss,
         limit: limit(family),
         normalise: match family {
             Family::Qwen2Moe | Family::Qwen3Moe => flag("norm_topk_prob", false)?,
             Family::Glm4Moe | Family::Qwen35Moe | Family::Qwen3Next | Family::Lfm2Moe => flag("norm_topk_prob", true)?,
+            Family::DeepSeek2 => !v2 && flag("norm_topk_prob", true)?,
             _ => true,
         },
         scale: if glm || lfm { cfg.number("routed_scaling_factor")?.unwrap_or(1.0) as f32 } else { 1.0 },
         groups: if groups > 1 { (groups, need(&["topk_group"])?) } else { (1, 1) },
         dense: match family {
             Family::Glm4Moe => need(&["first_k_dense_replace"])?,
+            Family::DeepSeek2 => dense_in_front(cfg)?,
             Family::Lfm2Moe => whole("num_dense_layers")?.unwrap_or(2),
             _ => 0,
         },
     };
     Ok(Some(experts))
+}
+
+/// What no released model of the family has, or has in a way that no page describes.
+fn check_deepseek(cfg: &Fields, v2: bool) -> anyhow::Result<()> {
+    let file = cfg.file();
+    for (key, known) in [
+        ("topk_method", if v2 { "greedy" } else { "noaux_tc" }),
+        ("scoring_func", if v2 { "softmax" } else { "sigmoid" }),
+    ] {
+        let found = cfg.text(key)?.unwrap_or(known);
+        ensure!(found == known, "{file}: {key} = {} is not supported (supported: {known})", super::hyper::cut(found));
+    }
+    let sum = cfg.flag("norm_topk_prob")?.unwrap_or(false);
+    ensure!(!v2 || !sum, "{file}: norm_topk_prob = true is not supported (supported: false)");
+    let every = cfg.whole("moe_layer_freq")?.unwrap_or(1);
+    ensure!(every == 1, "{file}: moe_layer_freq = {every} is not supported (supported: 1)");
+    Ok(())
+}
+
+/// Layers in front without experts: a number, or a list with a word for each layer.
+fn dense_in_front(cfg: &Fields) -> anyhow::Result<usize> {
+    let file = cfg.file();
+    let Some(list) = cfg.list("mlp_layer_types")? else {
+        let n =
+            cfg.whole("first_k_dense_replace")?.with_context(|| format!("{file}: first_k_dense_replace is missing"))?;
+        return usize::try_from(n).with_context(|| format!("{file}: first_k_dense_replace is {n}"));
+    };
+    let dense = list.iter().take_while(|kind| kind.as_str() == Some("dense")).count();
+    let others = list[dense..].iter().all(|kind| kind.as_str() == Some("sparse"));
+    ensure!(others, "{file}: mlp_layer_types: layers without experts behind such with them are not supported");
+    Ok(dense)
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod chatglm;
+mod deepseek2;
 mod delta;
 mod encoder;
 mod encoder_config;
@@ -17,6 +18,7 @@ mod lfm2;
 mod llama;
 mod mamba2;
 mod mixture;
+mod mla;
 mod normed;
 mod phi3;
 mod qwen;
@@ -35,6 +37,7 @@ pub use error::{Cached, PlanError};
 pub use family::{Family, HeadNorms, Norms, Rotation};
 pub use hyper::Hyper;
 pub use mixture::Experts;
+pub use mla::Mla;
 pub use rope::{RopeTable, llama3_divisors};
 pub use short_conv::ShortConv;
 pub use ssm::Ssm;
@@ -44,6 +47,9 @@ use crate::formats::Container;
 use anyhow::Context;
 use builder::Builder;
 
+/// Rows of a command that every adapter dispatches.
+const MAX_ROWS: usize = 65535;
+
 /// Makes the plan of a model; every tensor of the file is claimed once or named in the error.
 pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built> {
     build_paged(c, h, o, usize::MAX)
@@ -51,7 +57,12 @@ pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built>
 
 /// As [`build`], with cache pages of at most `page` positions (at least one chunk) where bindings would allow larger ones.
 pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> anyhow::Result<Built> {
-    let o = &encoder::options(h, *o)?;
+    let mut o = encoder::options(h, *o)?;
+    if h.mla.is_some() {
+        // each head of a token is a row; fewer tokens at once give the same bits
+        o.ubatch = o.ubatch.min(MAX_ROWS / h.heads).max(1);
+    }
+    let o = &o;
     let mut b = Builder::new(c, h, o, page)?;
     if h.family.is_encoder() {
         encoder::embedding(&mut b)?;
@@ -73,6 +84,10 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::Mamba2 => {
                 let ssm = h.ssm.as_ref().context("a model of state spaces without its sizes")?;
                 mamba2::layer(&mut b, ssm)?;
+            }
+            Family::DeepSeek2 => {
+                let mla = h.mla.as_ref().context("a model of latent attention without its sizes")?;
+                deepseek2::layer(&mut b, mla)?;
             }
             Family::Bert | Family::NomicBert => encoder::layer(&mut b)?,
         }

@@ -37,9 +37,16 @@ impl<'a> Weights<'a> {
 
 impl WeightSource for Weights<'_> {
     fn fill(&mut self, buffer: &BufDecl, out: &mut [u32]) -> anyhow::Result<()> {
-        if let Role::Constant(number) = buffer.role {
-            out.fill(number.to_bits());
-            return Ok(());
+        match buffer.role {
+            Role::Constant(number) => {
+                out.fill(number.to_bits());
+                return Ok(());
+            }
+            Role::Counting(n) => {
+                out.iter_mut().zip((0..n).cycle()).for_each(|(word, i)| *word = i);
+                return Ok(());
+            }
+            _ => {}
         }
         let mut at = 0;
         for p in pieces_of(buffer)? {
@@ -57,13 +64,13 @@ impl WeightSource for Weights<'_> {
             (0..words).step_by(at_once).map(move |at| at_once.min(words - at))
         };
         match buffer.role {
-            Role::Constant(_) => vec![buffer.words],
+            Role::Constant(_) | Role::Counting(_) => vec![buffer.words],
             _ => buffer.role.pieces().iter().flat_map(cut).collect(),
         }
     }
 
     fn fill_piece(&mut self, buffer: &BufDecl, first: usize, out: &mut [u32]) -> anyhow::Result<()> {
-        if matches!(buffer.role, Role::Constant(_)) {
+        if matches!(buffer.role, Role::Constant(_) | Role::Counting(_)) {
             return self.fill(buffer, out);
         }
         let mut at = 0;

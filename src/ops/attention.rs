@@ -11,6 +11,9 @@ use crate::ops::softcap;
 use crate::ops::tq3;
 use std::ops::Range;
 
+/// Elements of the largest head.
+pub const HEAD_MAX: usize = 576;
+
 /// `scope`: a query sees every position up to its own.
 pub const SCOPE_ALL: u32 = 0;
 /// `scope`: a query sees the chunks before its own; what it has gathered stays in the state.
@@ -36,7 +39,7 @@ params! {
         pub heads: u32,
         /// key-value heads; `heads / kv_heads` query heads share one
         pub kv_heads: u32,
-        /// elements in a head, at most 256
+        /// elements in a head, at most [`HEAD_MAX`]
         pub head_dim: u32,
         /// first position of this page in the pool
         pub page_first: u32,
@@ -193,13 +196,13 @@ pub fn head(
     let chunks = (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK);
     // the first of them that lies in this page
     let Some(first) = chunks.clone().find(|&chunk| here(chunk).is_some()) else { return };
-    let mut rotated = [0f32; 256];
+    let mut rotated = [0f32; HEAD_MAX];
     rotated[..hd].copy_from_slice(q);
     let q = &mut rotated[..hd];
     kt.rotate(q);
     let q = &*q;
     let digits = QueryDigits::new(q);
-    let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; 256]);
+    let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; HEAD_MAX]);
     // whether it is the first that the query sees at all
     let mut fresh = first <= p.reach(query) && p.sinks == 0;
     if !fresh {
@@ -227,7 +230,7 @@ pub fn head(
         for i in live.clone() {
             probs[i] = canon(fexp(s[i] - mc));
         }
-        let mut oc = [0f32; 256];
+        let mut oc = [0f32; HEAD_MAX];
         for i in live {
             let base = (kv_head * page + start + i) * vwords;
             for e in 0..hd {
@@ -277,15 +280,15 @@ pub struct QueryDigits {
     /// the scale, 0 for a zero query, `POISON` for one that is not finite
     pub d: f32,
     /// high digits, -127..=127
-    pub high: [i32; 256],
+    pub high: [i32; HEAD_MAX],
     /// low digits, -64..=63
-    pub low: [i32; 256],
+    pub low: [i32; HEAD_MAX],
 }
 
 impl QueryDigits {
-    /// Quantises up to 256 elements with one scale.
+    /// Quantises up to [`HEAD_MAX`] elements with one scale.
     pub fn new(q: &[f32]) -> QueryDigits {
-        let mut r = QueryDigits { d: 0.0, high: [0; 256], low: [0; 256] };
+        let mut r = QueryDigits { d: 0.0, high: [0; HEAD_MAX], low: [0; HEAD_MAX] };
         let d = fdiv(amax(q), 16256.0);
         if d < SCALE_MIN {
             return r;

@@ -2,6 +2,7 @@
 //!
 //! Keys lie 32 positions side by side, values position after position (`docs/exactness.md` section 6).
 
+use crate::ops::attention::HEAD_MAX;
 use crate::ops::exact::{SCALE_MIN, amax, f16_to_f32, f32_to_f16, fdiv, round_away, too_large};
 use crate::ops::params::{At, Params, params};
 use crate::ops::places::{Page, Places, Touches};
@@ -205,7 +206,7 @@ fn write(
                 (0..words).for_each(|i| cache[base + i * stride] = if i == 0 { POISONED } else { 0 });
                 continue;
             }
-            let mut row = [0f32; 256];
+            let mut row = [0f32; HEAD_MAX];
             let row = &mut row[..hd];
             for (row, x) in row.iter_mut().zip(&x[at..]) {
                 *row = if too_large(*x) { 0.0 } else { *x };

@@ -14,6 +14,7 @@ pub mod cache;
 pub mod channel_quantize;
 pub mod channel_scale;
 pub mod conv_silu;
+pub mod copy_columns;
 pub mod delta_rule;
 pub mod embed;
 pub mod encode;

@@ -8,7 +8,9 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
-use crate::models::{Delta, Experts, Family, Hyper, Pooling, Ssm, hyper::RopeScaling, llama3_divisors, output_name};
+use crate::models::{
+    Delta, Experts, Family, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, llama3_divisors, output_name,
+};
 use crate::ops::conv_silu::TAPS;
 use crate::ops::short_conv;
 use anyhow::{Context, ensure};
@@ -86,7 +88,9 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     put("{a}.attention.head_count", whole(h.heads)?);
     put("{a}.attention.head_count_kv", kv_heads(h)?);
     let follows = [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen2Moe, Family::ChatGlm].contains(&h.family);
-    if h.head_dim * h.heads != h.dim || !follows {
+    if let Some(m) = &h.mla {
+        latent(m, &mut put)?;
+    } else if h.head_dim * h.heads != h.dim || !follows {
         put("{a}.attention.key_length", whole(h.head_dim)?);
         put("{a}.attention.value_length", whole(h.head_dim)?);
     }
@@ -134,7 +138,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         put("{a}.logit_scale", Value::F32(h.logit_divisor));
     } else {
         ensure!(
-            h.attention_scale == usual_scale(h.family, [h.layers, h.dim, h.heads, h.head_dim]),
+            h.mla.is_some() || h.attention_scale == usual_scale(h.family, [h.layers, h.dim, h.heads, h.head_dim]),
             "its scores are multiplied with {}, and no {arch} model in a GGUF file says by what; run the directory itself",
             h.attention_scale
         );
@@ -152,7 +156,9 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             put("{a}.rope.scaling.type", Value::Str("yarn".into()));
             put("{a}.rope.scaling.factor", Value::F32(factor as f32));
             put("{a}.rope.scaling.original_context_length", position(original)?);
-            let attention = (magnitude / yarn_magnitude(factor, 1.0)) as f32;
+            // of latent attention the key would be taken for one of scores
+            let usual = if h.mla.is_some() { magnitude } else { yarn_magnitude(factor, 1.0) };
+            let attention = (magnitude / usual) as f32;
             for (key, v, usual) in [
                 ("yarn_beta_fast", beta_fast as f32, 32.0),
                 ("yarn_beta_slow", beta_slow as f32, 1.0),
@@ -189,6 +195,23 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         rope_freqs: llama3_divisors(h),
         rope_factors,
     })
+}
+
+/// The keys about latent attention: what is cached of a token as if it were a key and a value of one head, and the heads that
+/// the model has.
+fn latent(m: &Mla, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
+    if m.query_rank > 0 {
+        put("{a}.attention.q_lora_rank", whole(m.query_rank)?);
+    }
+    put("{a}.attention.kv_lora_rank", whole(m.rank)?);
+    put("{a}.attention.key_length", whole(m.head_dim())?);
+    put("{a}.attention.value_length", whole(m.rank)?);
+    put("{a}.attention.key_length_mla", whole(m.query())?);
+    put("{a}.attention.value_length_mla", whole(m.value)?);
+    if m.log_multiplier != 0.0 {
+        put("{a}.rope.scaling.yarn_log_multiplier", Value::F32(m.log_multiplier));
+    }
+    Ok(())
 }
 
 /// The keys about state spaces. llama.cpp's converter writes a feed-forward and heads of 0, and its loader asks for both.
@@ -231,16 +254,17 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
     );
     put("{a}.expert_count", whole(e.count)?);
     put("{a}.expert_used_count", whole(e.used)?);
-    let of_layers = [Family::Qwen2Moe, Family::Qwen3Moe, Family::Glm4Moe, Family::GptOss, Family::Lfm2Moe];
+    let of_layers =
+        [Family::Qwen2Moe, Family::Qwen3Moe, Family::Glm4Moe, Family::DeepSeek2, Family::GptOss, Family::Lfm2Moe];
     if of_layers.contains(&family) || family.is_hybrid() {
         put("{a}.expert_feed_forward_length", whole(e.width)?);
     }
-    if family == Family::Glm4Moe {
+    if matches!(family, Family::Glm4Moe | Family::DeepSeek2) {
         put("{a}.expert_shared_count", whole(e.shared / e.width)?);
         put("{a}.leading_dense_block_count", whole(e.dense)?);
         put("{a}.expert_weights_scale", Value::F32(e.scale));
         put("{a}.expert_weights_norm", Value::Bool(e.normalise));
-        put("{a}.expert_gating_func", Value::U32(2));
+        put("{a}.expert_gating_func", Value::U32(if e.sigmoid { 2 } else { 1 }));
         put("{a}.expert_group_count", whole(e.groups.0)?);
         put("{a}.expert_group_used_count", whole(e.groups.1)?);
     } else if family == Family::Lfm2Moe {
@@ -339,6 +363,7 @@ mod tests {
             ffn: 8192,
             experts: None,
             delta: None,
+            mla: None,
             conv: None,
             ssm: None,
             vocab: 128_256,

@@ -19,9 +19,9 @@ use super::Level;
 use super::elementwise::{capped, fexp, tree_sum};
 use super::kernels::greatest;
 use super::portable::Portable;
-use super::rows::{MAX_HEAD, RowLanes};
+use super::rows::RowLanes;
 use super::team;
-use crate::ops::attention::{AttentionParams, CHUNK, Leaves};
+use crate::ops::attention::{AttentionParams, CHUNK, HEAD_MAX, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, fdiv, flush, greater, ordered, sticky};
 use crate::ops::places::Places;
@@ -44,8 +44,14 @@ const TILE: usize = 8;
 /// Scores of a chunk, by halves.
 type Scores = [[f32; BLOCK]; CHUNK / BLOCK];
 
-/// The elements of a head by 32, as much of them as it has.
-type Head = [[f32; BLOCK]; MAX_HEAD / BLOCK];
+/// Blocks of usual heads at most, which have arrays of their own: they are made and copied for every tile.
+const USUAL: usize = 8;
+
+/// Blocks of the largest head.
+const LARGE: usize = HEAD_MAX / BLOCK;
+
+/// The elements of a head of `B` blocks at most, as much of them as it has.
+type Head<const B: usize> = [[f32; BLOCK]; B];
 
 // ---------------------------------------------------------------- tiles
 
@@ -60,10 +66,10 @@ struct Row<'a> {
 
 /// m, l and o of one row, and how far it sees.
 #[derive(Clone, Copy)]
-struct Carried {
+struct Carried<const B: usize> {
     m: f32,
     l: f32,
-    o: Head,
+    o: Head<B>,
     /// positions the row sees, from and to, of whatever page
     from: usize,
     to: usize,
@@ -72,9 +78,8 @@ struct Carried {
     joined: bool,
 }
 
-impl Carried {
-    const NONE: Carried =
-        Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; MAX_HEAD / BLOCK], from: 0, to: 0, fresh: false, joined: false };
+impl<const B: usize> Carried<B> {
+    const NONE: Self = Carried { m: 0.0, l: 0.0, o: [[0.0; BLOCK]; B], from: 0, to: 0, fresh: false, joined: false };
 
     /// What a row brings to this page, in the place of [`Carried::NONE`].
     #[inline(always)]
@@ -132,9 +137,13 @@ impl Page<'_> {
 }
 
 /// `T` rows of one sequence that share a key-value head. `U`: vectors of positions at a time, `W`: of elements; as many as
-/// leave the sums in registers.
+/// leave the sums in registers. `B`: blocks of a head at most.
 #[inline(always)]
-fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page: Page, rows: &mut [Row; T]) {
+fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: usize>(
+    v: V,
+    page: Page,
+    rows: &mut [Row; T],
+) {
     let Page { types: (kt, vt), p, k, v: values, .. } = page;
     let hd = p.head_dim as usize;
     let positions = p.page_len as usize;
@@ -144,9 +153,9 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     let values = &values[kv_head * positions * vwords..][..positions * vwords];
 
     let mut q: [&[f32]; T] = [&[]; T];
-    let mut digits = [Digits::ZERO; T];
+    let mut digits = [Digits::<B>::ZERO; T];
     let mut scale = [p.scale; T];
-    let mut carried = [Carried::NONE; T];
+    let mut carried = [Carried::<B>::NONE; T];
     // the positions that any row sees; of each, some row does, since tokens of a tile are neighbours
     let (mut from, mut to) = (usize::MAX, 0);
     for t in 0..T {
@@ -158,8 +167,8 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         }
         (from, to) = (from.min(c.from), to.max(c.to));
         if !matches!(kt, CacheType::F32 | CacheType::F16) {
-            let mut rotated = [0f32; MAX_HEAD];
-            let q = &mut rotated[..hd];
+            let mut rotated: Head<B> = [[0.0; BLOCK]; B];
+            let q = &mut rotated.as_flattened_mut()[..hd];
             q.copy_from_slice(rows[t].q);
             rotate::rotate(v, kt, q);
             digits[t] = match kt {
@@ -173,8 +182,8 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
     // made once: every chunk writes what it reads of them
     let mut s = [[[0f32; BLOCK]; CHUNK / BLOCK]; T];
     let mut probs = [[0f32; CHUNK]; T];
-    let mut oc = [[[0f32; BLOCK]; MAX_HEAD / BLOCK]; T];
-    let mut scales = [[0f32; MAX_HEAD / BLOCK]; CHUNK];
+    let mut oc: [Head<B>; T] = [[[0.0; BLOCK]; B]; T];
+    let mut scales = [[0f32; B]; CHUNK];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
         let Some(start) = page.index(rows, chunk) else { continue };
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
@@ -183,13 +192,13 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
             CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, &mut s),
             CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, &mut s),
             CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
-                coded_scores::<V, keys::Q8_0, T>(v, keys, hd / BLOCK, &digits, &mut s)
+                coded_scores::<V, keys::Q8_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {
-                coded_scores::<V, keys::Q4_0, T>(v, keys, hd / BLOCK, &digits, &mut s)
+                coded_scores::<V, keys::Q4_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s)
             }
-            CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T>(v, keys, hd / BLOCK, &digits, &mut s),
-            CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T>(v, keys, hd / BLOCK, &digits, &mut s),
+            CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
+            CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
         }
         let mut poisoned = [0u32; CHUNK];
         for half in 0..CHUNK / BLOCK {
@@ -207,16 +216,16 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
         let words = &values[(start + first) * vwords..(start + (to - chunk).min(CHUNK)) * vwords];
         let rows = Rows { words, stride: vwords, head_dim: hd, first };
         match vt {
-            CacheType::F32 => weigh::<V, values::F32, T, W>(v, &rows, &probs, &mut scales, &mut oc),
-            CacheType::F16 => weigh::<V, values::F16, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::F32 => weigh::<V, values::F32, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::F16 => weigh::<V, values::F16, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
-                weigh::<V, values::Q8_0, T, W>(v, &rows, &probs, &mut scales, &mut oc)
+                weigh::<V, values::Q8_0, T, W, B>(v, &rows, &probs, &mut scales, &mut oc)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {
-                weigh::<V, values::Q4_0, T, W>(v, &rows, &probs, &mut scales, &mut oc)
+                weigh::<V, values::Q4_0, T, W, B>(v, &rows, &probs, &mut scales, &mut oc)
             }
-            CacheType::TQ3_0 => weigh::<V, values::Tq3<false>, T, W>(v, &rows, &probs, &mut scales, &mut oc),
-            CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::TQ3_0 => weigh::<V, values::Tq3<false>, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
         }
         for t in 0..T {
             if live[t].0 < live[t].1 {
@@ -232,7 +241,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize>(v: V, page:
 
 /// Leaves what a row has come to: its output, or what it carries to the next page.
 #[inline(always)]
-fn finish<V: RowLanes>(v: V, page: &Page, c: &Carried, row: &mut Row) {
+fn finish<V: RowLanes, const B: usize>(v: V, page: &Page, c: &Carried<B>, row: &mut Row) {
     let (p, vt, hd) = (page.p, page.types.1, page.p.head_dim as usize);
     let Row { row, state, out, .. } = row;
     if !c.joined {
@@ -311,7 +320,7 @@ fn probabilities(
 
 /// Joins a chunk's (m, l, o) to those of the chunks before it.
 #[inline(always)]
-fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize) {
+fn join<const B: usize>(c: &mut Carried<B>, mc: f32, probs: &mut [f32; CHUNK], oc: &Head<B>, hd: usize) {
     let m = greater(c.m, mc);
     let factors = (flush(fexp(c.m - m)), flush(fexp(mc - m)));
     join_by(c, (m, mc), factors, probs, oc, hd);
@@ -319,7 +328,14 @@ fn join(c: &mut Carried, mc: f32, probs: &mut [f32; CHUNK], oc: &Head, hd: usize
 
 /// The same, with the new maximum and what the two exponentials have come to.
 #[inline(always)]
-fn join_by(c: &mut Carried, (m, mc): (f32, f32), (a, b): (f32, f32), probs: &mut [f32; CHUNK], oc: &Head, hd: usize) {
+fn join_by<const B: usize>(
+    c: &mut Carried<B>,
+    (m, mc): (f32, f32),
+    (a, b): (f32, f32),
+    probs: &mut [f32; CHUNK],
+    oc: &Head<B>,
+    hd: usize,
+) {
     let lc = tree_sum(probs);
     let blocks = hd.div_ceil(BLOCK);
     c.joined = true;
@@ -343,18 +359,18 @@ fn join_by(c: &mut Carried, (m, mc): (f32, f32), (a, b): (f32, f32), probs: &mut
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-fn tile_avx2<const T: usize, const U: usize, const W: usize>(page: Page, rows: &mut [Row; T]) {
+fn tile_avx2<const T: usize, const U: usize, const W: usize, const B: usize>(page: Page, rows: &mut [Row; T]) {
     // SAFETY: this function's own target features.
     let v = unsafe { Avx2::new() };
-    tile::<_, T, U, W>(v, page, rows);
+    tile::<_, T, U, W, B>(v, page, rows);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn tile_avx512<const T: usize, const U: usize, const W: usize>(page: Page, rows: &mut [Row; T]) {
+fn tile_avx512<const T: usize, const U: usize, const W: usize, const B: usize>(page: Page, rows: &mut [Row; T]) {
     // SAFETY: this function's own target features.
     let v = unsafe { Avx512::new() };
-    tile::<_, T, U, W>(v, page, rows);
+    tile::<_, T, U, W, B>(v, page, rows);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -370,22 +386,25 @@ fn block_avx512(page: Page, rows: &mut [Row]) {
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-fn tile_neon<const T: usize, const U: usize, const W: usize>(page: Page, rows: &mut [Row; T]) {
+fn tile_neon<const T: usize, const U: usize, const W: usize, const B: usize>(page: Page, rows: &mut [Row; T]) {
     // SAFETY: this function's own target features.
     let v = unsafe { Neon::<false>::new() };
-    tile::<_, T, U, W>(v, page, rows);
+    tile::<_, T, U, W, B>(v, page, rows);
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod")]
-fn tile_neon_dot<const T: usize, const U: usize, const W: usize>(page: Page, rows: &mut [Row; T]) {
+fn tile_neon_dot<const T: usize, const U: usize, const W: usize, const B: usize>(page: Page, rows: &mut [Row; T]) {
     // SAFETY: this function's own target features.
     let v = unsafe { Neon::<true>::new() };
-    tile::<_, T, U, W>(v, page, rows);
+    tile::<_, T, U, W, B>(v, page, rows);
 }
 
 /// Any number of rows that share a key-value head, in tiles. The caller has checked the level.
 fn run(level: Level, page: Page, rows: &mut [Row]) {
+    if page.p.head_dim as usize > USUAL * BLOCK {
+        return run_large(level, page, rows);
+    }
     #[cfg(target_arch = "x86_64")]
     let rows = {
         let wide = if level.vectors() == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
@@ -398,70 +417,115 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
         }
         for rows in eights.as_chunks_mut::<TILE>().0 {
             // SAFETY: the caller checked that the level is available.
-            unsafe { tile_avx512::<8, 2, 2>(page, rows) }
+            unsafe { tile_avx512::<8, 2, 2, USUAL>(page, rows) }
         }
         rest
     };
     let (fours, rest) = rows.as_chunks_mut::<4>();
     for rows in fours {
         match level.vectors() {
-            Level::Portable => tile::<_, 4, 1, 1>(Portable, page, rows),
+            Level::Portable => tile::<_, 4, 1, 1, USUAL>(Portable, page, rows),
             // SAFETY: the caller checked that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<4, 2, 2>(page, rows) },
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<4, 2, 2, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { tile_avx512::<4, 4, 4>(page, rows) },
+            Level::Avx512 => unsafe { tile_avx512::<4, 4, 4, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => unsafe { tile_neon::<4, 4, 4>(page, rows) },
+            Level::Neon => unsafe { tile_neon::<4, 4, 4, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Level::NeonDot => unsafe { tile_neon_dot::<4, 4, 4>(page, rows) },
+            Level::NeonDot => unsafe { tile_neon_dot::<4, 4, 4, USUAL>(page, rows) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => tile::<_, 4, 2, 2>(Simd128, page, rows),
+            Level::Simd128 => tile::<_, 4, 2, 2, USUAL>(Simd128, page, rows),
             _ => unreachable!("only available levels come here"),
         }
     }
     let (twos, rest) = rest.as_chunks_mut::<2>();
     for rows in twos {
         match level.vectors() {
-            Level::Portable => tile::<_, 2, 1, 2>(Portable, page, rows),
+            Level::Portable => tile::<_, 2, 1, 2, USUAL>(Portable, page, rows),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<2, 4, 4>(page, rows) },
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<2, 4, 4, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { tile_avx512::<2, 4, 8>(page, rows) },
+            Level::Avx512 => unsafe { tile_avx512::<2, 4, 8, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => unsafe { tile_neon::<2, 8, 8>(page, rows) },
+            Level::Neon => unsafe { tile_neon::<2, 8, 8, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Level::NeonDot => unsafe { tile_neon_dot::<2, 8, 8>(page, rows) },
+            Level::NeonDot => unsafe { tile_neon_dot::<2, 8, 8, USUAL>(page, rows) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => tile::<_, 2, 4, 4>(Simd128, page, rows),
+            Level::Simd128 => tile::<_, 2, 4, 4, USUAL>(Simd128, page, rows),
             _ => unreachable!("only available levels come here"),
         }
     }
     let (ones, _) = rest.as_chunks_mut::<1>();
     for rows in ones {
         match level.vectors() {
-            Level::Portable => tile::<_, 1, 2, 4>(Portable, page, rows),
+            Level::Portable => tile::<_, 1, 2, 4, USUAL>(Portable, page, rows),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<1, 8, 8>(page, rows) },
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<1, 8, 8, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { tile_avx512::<1, 4, 8>(page, rows) },
+            Level::Avx512 => unsafe { tile_avx512::<1, 4, 8, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => unsafe { tile_neon::<1, 8, 8>(page, rows) },
+            Level::Neon => unsafe { tile_neon::<1, 8, 8, USUAL>(page, rows) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Level::NeonDot => unsafe { tile_neon_dot::<1, 8, 8>(page, rows) },
+            Level::NeonDot => unsafe { tile_neon_dot::<1, 8, 8, USUAL>(page, rows) },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => tile::<_, 1, 8, 8>(Simd128, page, rows),
+            Level::Simd128 => tile::<_, 1, 8, 8, USUAL>(Simd128, page, rows),
+            _ => unreachable!("only available levels come here"),
+        }
+    }
+}
+
+/// [`run`] of large heads, whose tiles are of two sizes.
+fn run_large(level: Level, page: Page, rows: &mut [Row]) {
+    let (fours, rest) = rows.as_chunks_mut::<4>();
+    for rows in fours {
+        match level.vectors() {
+            Level::Portable => tile::<_, 4, 1, 1, LARGE>(Portable, page, rows),
+            // SAFETY: the caller checked that the level is available.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<4, 2, 2, LARGE>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { tile_avx512::<4, 4, 4, LARGE>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { tile_neon::<4, 4, 4, LARGE>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => unsafe { tile_neon_dot::<4, 4, 4, LARGE>(page, rows) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => tile::<_, 4, 2, 2, LARGE>(Simd128, page, rows),
+            _ => unreachable!("only available levels come here"),
+        }
+    }
+    for rows in rest.as_chunks_mut::<1>().0 {
+        match level.vectors() {
+            Level::Portable => tile::<_, 1, 2, 4, LARGE>(Portable, page, rows),
+            // SAFETY: the caller checked that the level is available.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::AvxVnni => unsafe { tile_avx2::<1, 8, 8, LARGE>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { tile_avx512::<1, 4, 8, LARGE>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { tile_neon::<1, 8, 8, LARGE>(page, rows) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => unsafe { tile_neon_dot::<1, 8, 8, LARGE>(page, rows) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => tile::<_, 1, 8, 8, LARGE>(Simd128, page, rows),
             _ => unreachable!("only available levels come here"),
         }
     }
@@ -471,7 +535,7 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
 fn check(level: Level, (kt, vt): (CacheType, CacheType), p: &AttentionParams, k: &[u32], v: &[u32]) {
     assert!(level.is_available(), "attention: this CPU does not have {}", level.name());
     let (hd, page) = (p.head_dim as usize, p.page_len as usize);
-    assert!((1..=MAX_HEAD).contains(&hd), "attention: a head of {hd} elements, expected 1..=256");
+    assert!((1..=HEAD_MAX).contains(&hd), "attention: a head of {hd} elements, expected 1..={HEAD_MAX}");
     assert!(page.is_multiple_of(CHUNK), "attention: a page of {page} positions, expected a multiple of 64");
     assert!(
         p.kv_heads > 0 && p.heads.is_multiple_of(p.kv_heads),

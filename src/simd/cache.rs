@@ -8,6 +8,7 @@ use super::attention::rotate::rotate;
 use super::portable::Portable;
 use super::rows::RowLanes;
 use super::team;
+use crate::ops::attention::HEAD_MAX;
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::exact::{CANON_MAX, SCALE_MIN, canon, quotient};
 use crate::ops::places::{Page, Places};
@@ -25,7 +26,7 @@ use super::{avx2::Avx2, avx512::Avx512};
 /// Elements in a block.
 const BLOCK: usize = 32;
 
-/// Blocks side by side: as many as the largest head has.
+/// Blocks side by side: as many as usual heads have at most.
 const LANES: usize = 8;
 
 /// One number of each block.
@@ -318,8 +319,8 @@ fn write_heads<V: RowLanes>(
     let stride = place.stride();
     let blocks = hd / BLOCK;
     // so many rows at a time, whole rows
-    let group = if matches!(t, CacheType::F32 | CacheType::F16) { 1 } else { LANES / blocks };
-    let mut rotated = [0f32; LANES * BLOCK];
+    let group = if matches!(t, CacheType::F32 | CacheType::F16) { 1 } else { (LANES / blocks).max(1) };
+    let mut rotated = [0f32; HEAD_MAX];
     let mut lanes = [[0f32; LANES]; BLOCK];
     let mut coded = Coded { words: [[0; LANES]; BLOCK / 4], scales: [0; LANES] };
     for start in (0..n_rows).step_by(group) {
@@ -341,7 +342,7 @@ fn write_heads<V: RowLanes>(
                 continue;
             }
             CacheType::F16 => {
-                let mut halves = [0u32; LANES * BLOCK];
+                let mut halves = [0u32; HEAD_MAX];
                 for (h, x) in halves.iter_mut().zip(&rotated[..hd]) {
                     *h = narrow(*x);
                 }
@@ -352,45 +353,55 @@ fn write_heads<V: RowLanes>(
             }
             _ => {}
         }
-        for l in 0..rows * blocks {
-            for j in 0..BLOCK {
-                lanes[j][l] = rotated[l * BLOCK + j];
-            }
-        }
-        let words = match t.plain() {
-            _ if t == CacheType::C8 => {
-                c8(&lanes, &mut coded);
-                BLOCK / 4
-            }
-            CacheType::Q8_0 => {
-                q8_0(&lanes, &mut coded);
-                BLOCK / 4
-            }
-            CacheType::Q4_0 => {
-                q4_0(&lanes, &mut coded);
-                BLOCK / 8
-            }
-            CacheType::TQ3_0 => {
-                tq3_0(&lanes, &mut coded);
-                3
-            }
-            _ => {
-                tq3_1(&lanes, &mut coded);
-                3
-            }
-        };
-        for r in 0..rows {
-            let to = &mut cache[at(r)..];
-            let first = r * blocks;
-            for pair in 0..blocks.div_ceil(2) {
-                let second = if 2 * pair + 1 < blocks { coded.scales[first + 2 * pair + 1] } else { 0 };
-                to[pair * stride] = coded.scales[first + 2 * pair] | second << 16;
-            }
-            for b in 0..blocks {
-                for i in 0..words {
-                    to[(blocks.div_ceil(2) + b * words + i) * stride] = coded.words[i][first + b];
+        // several pieces of one row alone
+        for piece in (0..rows * blocks).step_by(LANES) {
+            for l in 0..LANES.min(rows * blocks - piece) {
+                for j in 0..BLOCK {
+                    lanes[j][l] = rotated[(piece + l) * BLOCK + j];
                 }
             }
+            let words = encode(t, &lanes, &mut coded);
+            for r in 0..rows {
+                let to = &mut cache[at(r)..];
+                let lane = |b: usize| r * blocks + b - piece;
+                let of_row = piece..blocks.min(piece + LANES);
+                for b in of_row.clone().step_by(2) {
+                    let second = if b + 1 < blocks { coded.scales[lane(b + 1)] } else { 0 };
+                    to[b / 2 * stride] = coded.scales[lane(b)] | second << 16;
+                }
+                for b in of_row {
+                    for i in 0..words {
+                        to[(blocks.div_ceil(2) + b * words + i) * stride] = coded.words[i][lane(b)];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Codes of blocks as a type of codes has them; returns the words of one.
+#[inline(always)]
+fn encode(t: CacheType, lanes: &[Lane; BLOCK], coded: &mut Coded) -> usize {
+    match t.plain() {
+        _ if t == CacheType::C8 => {
+            c8(lanes, coded);
+            BLOCK / 4
+        }
+        CacheType::Q8_0 => {
+            q8_0(lanes, coded);
+            BLOCK / 4
+        }
+        CacheType::Q4_0 => {
+            q4_0(lanes, coded);
+            BLOCK / 8
+        }
+        CacheType::TQ3_0 => {
+            tq3_0(lanes, coded);
+            3
+        }
+        _ => {
+            tq3_1(lanes, coded);
+            3
         }
     }
 }
@@ -475,7 +486,7 @@ fn write_run(
 
     assert!(level.is_available(), "cache_write: this CPU does not have {}", level.name());
     let (heads, hd, page_len) = (p.kv_heads as usize, p.head_dim as usize, p.page_len as usize);
-    let Some(words) = t.words(hd).filter(|_| hd <= LANES * BLOCK) else {
+    let Some(words) = t.words(hd).filter(|_| hd <= HEAD_MAX) else {
         panic!("cache_write: {} cannot hold a head of {hd}", t.name())
     };
     let n = p.n_tokens as usize * heads * hd;

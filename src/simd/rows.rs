@@ -11,9 +11,6 @@ use crate::simd::{avx2::Avx2, avx512::Avx512};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// Elements of the largest head.
-pub(super) const MAX_HEAD: usize = 256;
-
 /// tq3_1's levels by code of three bits, twice.
 const BYTES: [u8; 16] = {
     let mut t = [0; 16];
@@ -84,7 +81,7 @@ pub(crate) trait RowLanes: Lanes {
     /// d times (code - 8): elements `N * part ..` of the block of q4_0 in four words.
     fn q4_row(self, words: &[u32], part: usize, d: f32) -> Self::F;
     /// Eight f16 in four words. Those that are not finite may give anything.
-    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32];
+    fn scales(self, words: &[u32; 4]) -> [f32; 8];
     /// d times the levels of elements `N * part ..` of a tq3 block (`qs`, `qr`): of tq3_1 where `ONE`, else of tq3_0.
     fn tq3_row<const ONE: bool>(self, block: &[u32], part: usize, d: f32) -> Self::F;
 
@@ -146,7 +143,7 @@ impl RowLanes for Portable {
         out
     }
     #[inline(always)]
-    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+    fn scales(self, words: &[u32; 4]) -> [f32; 8] {
         self.f16_row(words)
     }
     #[inline(always)]
@@ -273,7 +270,7 @@ impl RowLanes for Avx2 {
         })
     }
     #[inline(always)]
-    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+    fn scales(self, words: &[u32; 4]) -> [f32; 8] {
         scales_f16c(words)
     }
     #[inline(always)]
@@ -374,7 +371,7 @@ impl RowLanes for Avx512 {
         })
     }
     #[inline(always)]
-    fn scales(self, words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
+    fn scales(self, words: &[u32; 4]) -> [f32; 8] {
         scales_f16c(words)
     }
     #[inline(always)]
@@ -454,8 +451,8 @@ pub(super) const fn sign_at(sign: u32, flip: u8) -> [u8; 16] {
 /// Only for the methods above, whose levels have F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn scales_f16c(words: &[u32; 4]) -> [f32; MAX_HEAD / 32] {
-    let mut out = [0f32; MAX_HEAD / 32];
+fn scales_f16c(words: &[u32; 4]) -> [f32; 8] {
+    let mut out = [0f32; 8];
     intrinsics!(_mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(words.as_ptr().cast()))));
     out
 }

@@ -102,8 +102,8 @@ impl Layers {
         }
     }
 
-    /// The commands of experts in each of the first `layers` that have some: from the order of their slots, which nobody else
-    /// reads, to the sum of what they give.
+    /// The commands of experts in each of the first `layers` that have some: behind their router from the order of their slots,
+    /// which nobody else reads, to the sum of what they give.
     pub fn experts(&self, plan: &Plan, layers: usize) -> Vec<Range<usize>> {
         let ends = self.starts.iter().skip(1).chain([&self.end]);
         let of_layer = |(&start, &end): (&usize, &usize)| {
@@ -111,6 +111,9 @@ impl Layers {
                 let args = &plan.recording.commands[*i].args;
                 matches!(args, Args::ExpertOrder(_) | Args::ExpertLinear(_) | Args::ExpertCombine(_))
             };
+            // what comes before may be linears of heads, which are made as those of experts are
+            let router = |i: &usize| matches!(plan.recording.commands[*i].args, Args::Router(_));
+            let start = (start..end).find(router)?;
             Some((start..end).find(theirs)?..(start..end).rfind(theirs)? + 1)
         };
         self.starts.iter().zip(ends).filter_map(of_layer).take(layers).collect()
@@ -256,8 +259,8 @@ fn row(plan: &Plan, id: BufId) -> Option<usize> {
 }
 
 /// Whether a command that writes a part of a buffer begins its life all the same, and others write the rest: what attention
-/// carries from page to page, queries that are rotated page by page, and the results of experts whose matrices are several
-/// buffers.
+/// carries from page to page, queries that are rotated page by page, the results of experts whose matrices are several
+/// buffers, and heads that are put together of parts.
 fn begins(c: &Command, id: BufId) -> bool {
     let partly = matches!(
         c.args,
@@ -266,6 +269,7 @@ fn begins(c: &Command, id: BufId) -> bool {
             | Args::AttentionSinks(_)
             | Args::RopeCacheWrite(_)
             | Args::ExpertLinear(_)
+            | Args::CopyColumns(_)
     );
     partly && c.outputs().contains(&id) && !c.inputs().contains(&id)
 }

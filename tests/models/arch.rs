@@ -269,6 +269,12 @@ fn glm4moe_agrees_with_transformers() {
 }
 
 #[test]
+fn deepseek2_agrees_with_transformers_with_experts_by_softmax_and_by_sigmoids_in_groups() {
+    agrees("deepseek2");
+    agrees("deepseek2_larger");
+}
+
+#[test]
 fn gpt_oss_agrees_with_transformers() {
     agrees("gptoss");
 }
@@ -279,13 +285,25 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         h.experts.as_mut().expect("a mixture")
     }
     type Change = fn(&mut Hyper);
-    let cases: [(&str, Change); 10] = [
+    let cases: [(&str, Change); 17] = [
         ("mixtral", |h| experts(h).normalise = false),
         ("qwen2moe", |h| experts(h).normalise = true),
         ("qwen3moe", |h| experts(h).used = 2),
         ("granitemoe_shared", |h| h.residual_scale = 0.71),
         ("glm4moe", |h| experts(h).scale = 1.52),
         ("glm4moe", |h| experts(h).groups = (2, 1)),
+        ("deepseek2", |h| experts(h).normalise = true),
+        ("deepseek2", |h| h.half_split = true),
+        ("deepseek2", |h| h.attention_scale *= 1.02),
+        ("deepseek2_larger", |h| experts(h).groups = (1, 1)),
+        ("deepseek2_larger", |h| experts(h).normalise = false),
+        // as if keys and queries were not stretched with the positions
+        ("deepseek2_larger", |h| h.attention_scale = (1.0 / 56f64.sqrt()) as f32),
+        ("deepseek2_larger", |h| {
+            if let RopeScaling::Yarn { magnitude, .. } = &mut h.rope_scaling {
+                *magnitude = 1.02;
+            }
+        }),
         ("gptoss", |h| experts(h).limit = 8.0),
         // over all and not divided; divided it is the same
         ("gptoss", |h| {
@@ -362,9 +380,11 @@ fn set_floats(file: &Path, part: &str, value: f32) -> usize {
 /// Rows of a step of tokens of a mixture do not depend on which tokens are computed with them.
 #[test]
 fn tokens_of_a_mixture_have_the_same_bits_in_every_batch() {
-    for args in
-        ["--experts 5 --used 2", "--arch glm4moe --layers 3 --experts 6 --used 3 --expert-ffn 40 --shared 40 --dense 1"]
-    {
+    for args in [
+        "--experts 5 --used 2",
+        "--arch glm4moe --layers 3 --experts 6 --used 3 --expert-ffn 40 --shared 40 --dense 1",
+        DEEPSEEK,
+    ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let (c, ids) = (open(&path), ids(40));
         let h = hyper(&c);
@@ -521,6 +541,10 @@ fn positions_that_were_not_learned_are_refused() {
     assert!(error.contains("position 100"), "{error}");
 }
 
+/// A small model of latent attention, whose keys are made of a vector of its own.
+const DEEPSEEK: &str = "--arch deepseek2 --larger --layers 3 --latent 24,48,16,24,20 --experts 8 --used 2 --expert-ffn 40 \
+                        --shared 40 --dense 1 --rope yarn --original-ctx 64";
+
 /// The one line that running a model ends with.
 pub(super) fn refused(path: &Path) -> String {
     let run = logits(&open(path), &ids(8), 64).map(|rows| rows.len());
@@ -545,7 +569,8 @@ fn configs_that_make_no_model_are_refused_by_name() {
     let long = "--arch phi3 --rope longrope";
     let moe = "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1";
-    let cases: [(&str, Change, &str); 47] = [
+    let lite = "--arch deepseek2 --experts 6 --expert-ffn 40 --shared 40";
+    let cases: [(&str, Change, &str); 59] = [
         ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
@@ -603,6 +628,26 @@ fn configs_that_make_no_model_are_refused_by_name() {
         ("--arch falcon --kv-heads 1", |c| c["parallel_attn"] = false.into(), "parallel_attn = false"),
         ("--arch phi2", |c| c["qk_layernorm"] = true.into(), "qk_layernorm = true is not supported"),
         ("--arch cohere2", |c| c["sliding_window"] = serde_json::Value::Null, "sliding_window is null"),
+        (
+            lite,
+            |c| c["topk_method"] = "group_limited_greedy".into(),
+            "topk_method = group_limited_greedy is not supported",
+        ),
+        (lite, |c| c["norm_topk_prob"] = true.into(), "norm_topk_prob = true is not supported"),
+        (lite, |c| c["moe_layer_freq"] = 2.into(), "moe_layer_freq = 2 is not supported"),
+        (lite, |c| c["num_key_value_heads"] = 2.into(), "num_key_value_heads is 2, expected 4"),
+        (lite, |c| c["kv_lora_rank"] = 600.into(), "the rank of keys and values is 600, expected 1..=576"),
+        (lite, |c| c["kv_lora_rank"] = 50.into(), "kv_a_proj_with_mqa.weight has shape [64, 64]"),
+        (lite, |c| c["v_head_dim"] = 21.into(), "self_attn.k_b_proj.weight is missing"),
+        (lite, |c| c["attention_bias"] = true.into(), "attention_bias = true is not supported"),
+        (
+            lite,
+            |c| c["rope_scaling"] = serde_json::json!({"type": "linear", "factor": 2}),
+            "of type linear is not supported",
+        ),
+        (DEEPSEEK, |c| c["rope_scaling"]["mscale"] = 1.into(), "mscale 1.0 and mscale_all_dim 0.8"),
+        (DEEPSEEK, |c| c["scoring_func"] = "softmax".into(), "scoring_func = softmax is not supported"),
+        (DEEPSEEK, |c| c["rope_interleave"] = false.into(), "rope_interleave = false is not supported"),
         ("--arch starcoder2", |c| c["hidden_act"] = "gelu".into(), "hidden_act gelu is not supported"),
         ("--arch starcoder2", |c| c["use_bias"] = false.into(), "has no place in a starcoder2 model"),
     ];
@@ -635,7 +680,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
              gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
              cohere2, command-r, phi2, gpt2, falcon, qwen35, qwen35moe, qwen3next, lfm2, \
-             lfm2moe, mamba2, bert, nomic-bert)",
+             lfm2moe, mamba2, deepseek2, bert, nomic-bert)",
         ),
         ("--arch phi3", "phi3.block_count", "phi3.bloc__count", "phi3.block_count is missing"),
         ("--arch phi3", "blk.1.attn_qkv", "blk.1.attn_qkw", "tensor blk.1.attn_qkv.weight is missing"),
@@ -652,6 +697,15 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
         ("--experts 5", "llama.expert_used_count", "llama.expert_uses_count", "llama.expert_used_count is missing"),
         ("--experts 5", "llama.expert_count", "llama.expert_kount", "tensor blk.0.ffn_gate.weight is missing"),
         ("--arch glm4moe --experts 5", "glm4moe.expert_count", "glm4moe.expert_kount", "expert_count is missing, or 0"),
+        (
+            DEEPSEEK,
+            "attention.key_length_mla",
+            "attention.key_length_mlb",
+            "matrix (attn_kv_b), as old conversions have them",
+        ),
+        (DEEPSEEK, "yarn_log_multiplier", "yarn_log_multipliex", "yarn_log_multiplier is missing"),
+        (DEEPSEEK, "attention.kv_lora_rank", "attention.kv_lora_rang", "deepseek2.attention.kv_lora_rank is missing"),
+        (DEEPSEEK, "blk.1.attn_v_b.weight", "blk.1.attn_v_c.weight", "tensor blk.1.attn_v_b.weight is missing"),
         ("--arch stablelm", "rope.dimension_count", "rope.dimension_kount", "stablelm.rope.dimension_count is missing"),
         ("--arch stablelm", "blk.1.attn_norm.bias", "blk.1.attn_norm.bies", "tensor blk.1.attn_norm.bias is missing"),
         ("--arch gpt2 --kv-heads 4", "position_embd", "position_embx", "tensor position_embd.weight is missing"),
@@ -724,6 +778,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch falcon --larger --heads 8",
         "--arch lfm2moe --layers 3 --experts 6 --expert-ffn 40 --dense 1",
         "--arch mamba2 --head-dim 16 --delta-heads 8",
+        DEEPSEEK,
     ] {
         let (_dir, path) = model(&format!("{SMALL} --format hf {args}"));
         let mut c = open(&path);

@@ -31,6 +31,8 @@ use std::rc::Rc;
 const QWEN2: &str = "--preset qwen2-tiny --layers 4";
 const GEMMA3: &str =
     "--preset tiny --arch gemma3 --tied --layers 7 --window 20 --head-dim 32 --dim 288 --ffn 320 --type q8_0";
+const DEEPSEEK: &str = "--preset tiny --arch deepseek2 --layers 4 --latent 0,96,32,32,32 --experts 6 --used 3 --expert-ffn 100 \
+                        --shared 100 --dense 1 --type f16";
 const QWEN3MOE: &str = "--preset tiny --arch qwen3moe --layers 4 --experts 6 --used 3 --expert-ffn 100 --type f16";
 
 fn open(path: &Path) -> (Container, Hyper) {
@@ -116,7 +118,7 @@ fn cut_everywhere(args: &str, cache: CacheType, pairs: &[&dyn Fn() -> Vec<Box<dy
 fn a_model_may_be_cut_at_any_layer() {
     let pairs: [&dyn Fn() -> Vec<Box<dyn Runs>>; 2] = [&|| vec![scalar(), best()], &|| vec![best(), portable()]];
     for (args, cache) in
-        [(QWEN2, CacheType::TQ3_1), (GEMMA3, CacheType::F16), (QWEN3MOE, CacheType::Q8_0), (QWEN2, CacheType::F16)]
+        [(QWEN2, CacheType::TQ3_1), (GEMMA3, CacheType::F16), (QWEN3MOE, CacheType::Q8_0), (DEEPSEEK, CacheType::F16)]
     {
         cut_everywhere(args, cache, &pairs);
     }
@@ -128,6 +130,7 @@ fn of_every_architecture_the_hidden_state_alone_is_handed_over() {
     let glm4moe = "--preset tiny --arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 96 --shared 96 --dense 1";
     for args in [
         "--preset tiny",
+        DEEPSEEK,
         "--preset phi3-tiny",
         "--preset qwen3-tiny",
         "--preset chatglm-tiny",
@@ -165,8 +168,9 @@ fn of_every_architecture_the_hidden_state_alone_is_handed_over() {
 }
 
 /// Mixtures of every kind: with one that all tokens meet, dense first layers, biases, convolutions and delta nets between.
-const MIXTURES: [&str; 6] = [
+const MIXTURES: [&str; 7] = [
     QWEN3MOE,
+    DEEPSEEK,
     "--preset tiny --arch qwen2moe --layers 3 --experts 6 --used 3 --expert-ffn 96 --shared 160",
     "--preset tiny --arch glm4moe --layers 4 --experts 6 --used 2 --expert-ffn 96 --shared 96 --dense 1 --type q8_0",
     "--preset tiny --arch gpt-oss --layers 4 --window 20 --experts 6 --used 3 --expert-ffn 96",

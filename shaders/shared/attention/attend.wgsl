@@ -1,6 +1,6 @@
 // Causal attention of a token and a unit of heads over one cache page, chunk after chunk. The importing shader gives the
-// parameters `p`, the bindings `q`, `k`, `v`, `places`, `carried`, and calls `attend`, which leaves finished outputs in
-// `row`.
+// parameters `p`, the bindings `q`, `k`, `v`, `places`, `carried`, HEAD and MINE, and calls `attend`, which leaves finished
+// outputs in `row`.
 #import attend_chunk
 
 // Whether `row` now holds finished outputs of the unit (rotated back, not canonicalised); otherwise the state is in
@@ -29,7 +29,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
             make_chunk(lane, head0, heads, index, vec2<u32>(max(all.x, chunk) - chunk, min(all.y - chunk, 64u)));
             // the next chunk's scores may be written before all have read these maxima, but not its maxima: a barrier lies
             // between
-            join(begins && chunk == first, chunk_m, chunk_l, vec2<f32>(chunk_o[0], chunk_o[1]));
+            join(begins && chunk == first, chunk_m, chunk_l);
         }
     }
     return leave(lane, token, at, heads);

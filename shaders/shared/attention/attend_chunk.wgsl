@@ -1,6 +1,7 @@
 // Maximum, sum and weighted values of one chunk of 64 positions (docs/exactness.md sections 6 and 7), for a token and a
 // unit of neighbouring heads: as many as make 128 outputs, four at most, at least one. 128 lanes: in scores a lane is a
-// position, in values an element of the unit. The importing shader gives the parameters `p` and the bindings `q`, `k`, `v`.
+// position, in values an element of the unit. The importing shader gives the parameters `p`, the bindings `q`, `k`, `v`, HEAD and
+// MINE.
 #import attend_join
 #import load_query
 #import cache_codes
@@ -17,10 +18,9 @@ const KEY_WORDS: u32 = 16u;
 const KEY_BLOCKS: u32 = 4u;
 const VALUES: u32 = 16u;
 
-// the chunk's maximum, sum and values, for this lane's elements: one, or two of a head over 128
+// the chunk's maximum and sum
 var<private> chunk_m: f32;
 var<private> chunk_l: f32;
-var<private> chunk_o: array<f32, 2>;
 
 // The value of an integer sum taken with each digit of the query.
 fn query_value(high: i32, low: i32) -> f32 {
@@ -314,7 +314,7 @@ fn make_chunk(lane: u32, head0: u32, heads: u32, chunk: u32, seen: vec2<u32>) {
         part_sum[lane] = B(x0 + x1);
     }
     let first_row = (((head0 + mine) / sharing) * p.page_len + chunk) * cached_words(v_type, hd);
-    for (var j = 0u; j < 2u; j++) {
+    for (var j = 0u; j < MINE; j++) {
         if LANES * j < elements {
             // lanes past the last element make that one again
             let e = min(lane + LANES * j, elements - 1u) - mine * hd;

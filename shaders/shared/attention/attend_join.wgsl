@@ -1,6 +1,7 @@
 // How a chunk is joined to those before it, and what is left after the page, for a token, a unit of heads and 128 lanes
-// (docs/exactness.md section 6). The importing shader gives the parameters `p` and the bindings
-// `places` and `carried`.
+// (docs/exactness.md section 6). The importing shader gives the parameters `p`, the bindings
+// `places` and `carried`, HEAD, and how many elements a lane has at most:
+//   const MINE: u32
 #import exact
 #import cache_types
 #import reach
@@ -11,10 +12,13 @@ override v_type: u32 = 0u;
 // 1: scores have a cap
 override capped: u32 = 0u;
 
-// m, l and this lane's elements of o: one, or two of a head over 128
+// m, l and this lane's elements of o, 128 apart
 var<private> m: f32;
 var<private> l: f32;
-var<private> o: array<f32, 2>;
+var<private> o: array<f32, MINE>;
+
+// the chunk's sum of values, for the same elements
+var<private> chunk_o: array<f32, MINE>;
 
 // Where this lane's head, of those from `at` on, has its state.
 fn state_at(lane: u32, at: u32, heads: u32) -> u32 {
@@ -25,7 +29,7 @@ fn take_state(lane: u32, at: u32, heads: u32) {
     let state = state_at(lane, at, heads);
     m = carried[state];
     l = carried[state + 1u];
-    for (var j = 0u; j < 2u; j++) {
+    for (var j = 0u; j < MINE; j++) {
         let e = lane + LANES * j;
         if e < heads * p.head_dim {
             o[j] = carried[state + 2u + e - head_of(lane, heads) * p.head_dim];
@@ -33,21 +37,21 @@ fn take_state(lane: u32, at: u32, heads: u32) {
     }
 }
 
-// Joins a chunk's maximum, sum and values; `first`: nothing comes before it.
-fn join(first: bool, mc: f32, lc: f32, oc: vec2<f32>) {
+// Joins a chunk's maximum, sum and values, the last of which are in chunk_o; `first`: nothing comes before it.
+fn join(first: bool, mc: f32, lc: f32) {
     if first {
         m = mc;
         l = lc;
-        o = array<f32, 2>(oc.x, oc.y);
+        o = chunk_o;
         return;
     }
     let top = greater(m, mc);
     let a = canon(fexp(B(m - top)));
     let b = canon(fexp(B(mc - top)));
     l = B(B(l * a) + B(lc * b));
-    for (var j = 0u; j < 2u; j++) {
+    for (var j = 0u; j < MINE; j++) {
         // a may be 2^-50: without canon the products would become subnormal after some joins
-        o[j] = B(canon(B(o[j] * a)) + canon(B(oc[j] * b)));
+        o[j] = B(canon(B(o[j] * a)) + canon(B(chunk_o[j] * b)));
     }
     m = top;
 }
@@ -59,14 +63,14 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
     if !finishes(token) {
         if ends_older(token) {
             workgroupBarrier();
-            for (var j = 0u; j < 2u; j++) {
+            for (var j = 0u; j < MINE; j++) {
                 if lane + LANES * j < elements {
                     row[lane + LANES * j] = o[j];
                 }
             }
             unrotate(rotating(lane), elements, rotation(v_type, p.head_dim));
             workgroupBarrier();
-            for (var j = 0u; j < 2u; j++) {
+            for (var j = 0u; j < MINE; j++) {
                 if lane + LANES * j < elements {
                     o[j] = canon(row[lane + LANES * j]);
                 }
@@ -74,7 +78,7 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
         }
         let state = state_at(lane, at, heads);
         let mine = head_of(lane, heads);
-        for (var j = 0u; j < 2u; j++) {
+        for (var j = 0u; j < MINE; j++) {
             let e = lane + LANES * j;
             if e < elements {
                 carried[state + 2u + e - mine * p.head_dim] = sticky(o[j]);
@@ -89,7 +93,7 @@ fn leave(lane: u32, token: u32, at: u32, heads: u32) -> bool {
     // one rotation back per output, whatever the number of positions
     workgroupBarrier();
     let inv = fdiv(1.0, l);
-    for (var j = 0u; j < 2u; j++) {
+    for (var j = 0u; j < MINE; j++) {
         if lane + LANES * j < elements {
             row[lane + LANES * j] = canon(B(o[j] * inv));
         }

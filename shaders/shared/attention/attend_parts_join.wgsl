@@ -1,5 +1,5 @@
 // Joins the parts that attention_chunks left, in the order of their chunks. The importing shader gives the parameters `p`,
-// the bindings `parts`, `places` and `carried`, and calls `attend_parts_join`.
+// the bindings `parts`, `places` and `carried`, HEAD, MINE = 2u, and calls `attend_parts_join`.
 #import attend_join
 #import attend_parts
 
@@ -41,7 +41,9 @@ fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
         for (var i = 0u; i < PARTS; i++) {
             if chunk + i < end && here(token, 64u * (chunk + i)) {
                 let c = some[i];
-                join(begins && chunk + i == first, c.x, c.y, c.zw);
+                chunk_o[0] = c.z;
+                chunk_o[1] = c.w;
+                join(begins && chunk + i == first, c.x, c.y);
             }
         }
     }

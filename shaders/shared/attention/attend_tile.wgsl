@@ -3,8 +3,9 @@
 // tile_tokens() to a head. A lane has R neighbouring rows and, in scores, four positions, in values four elements of each
 // 64 of a head. Tokens of a tile that follow each other in one sequence are made together, and so are those at one position of
 // it, as an encoder's text has them. The importing shader gives the
-// parameters `p`, how many 64 elements a head has at most, and the bindings
-//   const GROUPS: u32
+// parameters `p`, how many 64 elements a head has at most, R (8, and 4 of heads over 256), how many quads there is room for where
+// outputs are staged (512, or R tokens of such a head), and the bindings
+//   const GROUPS: u32, const R: u32, const STAGED: u32
 //   q: array<vec4<u32>>, k: array<vec4<u32>>, v: array<u32>, places: array<u32>, carried: array<f32>
 // where `q` holds queries for keys of floats, and for others what attention_digits leaves. Heads have a multiple of 4
 // elements. After `attend_tile` the outputs are taken from `stage_outputs`.
@@ -22,20 +23,19 @@ override v_type: u32 = 0u;
 // 1: scores have a cap
 override capped: u32 = 0u;
 
-const ROWS: u32 = 32u;
-const R: u32 = 8u;
+const ROWS: u32 = 4u * R;
 const LANES: u32 = 64u;
 
 // Words of floats and of codes. Keys (tile_keys.wgsl) or values: (16 positions, 16 quads of elements); between the two,
 // sums of four parts of each row, and from 128 on their maxima.
 var<workgroup> tile: array<vec4<u32>, 256>;
 // Scores, then probabilities: (rows, 16 quads of positions); while scores are made, queries; at the end, outputs.
-var<workgroup> scores: array<vec4<u32>, 512>;
+var<workgroup> scores: array<vec4<u32>, STAGED>;
 // m and l of each row
-var<workgroup> sums: array<vec2<f32>, 32>;
+var<workgroup> sums: array<vec2<f32>, ROWS>;
 // The bits of the weights of old and new in each row's join, or a word of those below in the place of the first; at the end
 // those of what outputs are multiplied by.
-var<workgroup> weights: array<vec2<u32>, 32>;
+var<workgroup> weights: array<vec2<u32>, ROWS>;
 // The row sees nothing of the chunk; or nothing before it. No weight is one of these patterns.
 const KEEPS: u32 = 0xffffffffu;
 const TAKES: u32 = 0xfffffffeu;
@@ -61,7 +61,7 @@ var<private> apart: u32;
 // Tokens of a tile; host/variants.rs has the same.
 fn tile_tokens() -> u32 {
     let unit = unit_heads();
-    return select(select(8u, 16u, unit == 2u), 32u, unit == 1u);
+    return select(select(ROWS / 4u, ROWS / 2u, unit == 2u), ROWS, unit == 1u);
 }
 
 // The position of a token that is made now.

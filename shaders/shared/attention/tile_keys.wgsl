@@ -45,13 +45,13 @@ fn stage_keys(lane: u32, kv_head: u32, at: u32, e0: u32, quads: u32) {
 
 // Digits of blocks b0.. of every row's query: (blocks, rows, [2 vectors high, 2 low]).
 fn stage_digits(lane: u32, b0: u32, blocks: u32) {
-    for (var i = lane; i < 128u * blocks; i += LANES) {
-        let row = (i >> 2u) & 31u;
+    for (var i = lane; i < 4u * ROWS * blocks; i += LANES) {
+        let row = (i >> 2u) & (ROWS - 1u);
         let head = row / tile_tokens();
         let token = token_of(row);
         var x = vec4<u32>();
         if head < heads && token < p.n_tokens {
-            x = q[(token * p.heads + head0 + head) * digit_vectors() + 4u * (b0 + (i >> 7u)) + (i & 3u)];
+            x = q[(token * p.heads + head0 + head) * digit_vectors() + 4u * (b0 + i / (4u * ROWS)) + (i & 3u)];
         }
         scores[i] = x;
     }
@@ -151,7 +151,7 @@ fn add_block(b: u32) {
         }
     } else {
         for (var r = 0u; r < R; r++) {
-            acc[r] = B4(acc[r] + B4(d * i2f4(row_sum(128u * b + 4u * (my_row + r), codes))));
+            acc[r] = B4(acc[r] + B4(d * i2f4(row_sum(4u * ROWS * b + 4u * (my_row + r), codes))));
         }
     }
 }

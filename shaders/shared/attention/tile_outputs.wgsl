@@ -9,7 +9,7 @@ fn unit_quads() -> u32 {
 
 // Tokens that are staged at once.
 fn tokens_at_once() -> u32 {
-    return min(tile_tokens(), select(16u, 8u, unit_quads() > 32u));
+    return min(tile_tokens(), select(select(16u, 8u, unit_quads() > 32u), 4u, unit_quads() > 64u));
 }
 
 // Rotates n quads back, in pieces of so many elements; as unrotate.

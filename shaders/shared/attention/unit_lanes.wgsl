@@ -1,4 +1,5 @@
-// The lanes of a workgroup that has a token and a unit of heads: an element of the unit each, or two of a head over 128.
+// The lanes of a workgroup that has a token and a unit of heads: an element of the unit each, or several, 128 apart, of a head
+// over 128.
 #import unit_heads
 
 const LANES: u32 = 128u;

@@ -1,7 +1,7 @@
 // Writes rows into one cache page. The importing shader gives the bindings x, places and cache, the place of word i of a
 // position's row, whether keys are written, and for keys element i of the values (0 for values):
 //   x: array<f32>, places: array<u32>, cache: array<u32>
-//   const KEYS: bool
+//   const HEAD: u32 (rotate.wgsl), const KEYS: bool
 //   fn place(head: u32, pos: u32, words: u32, i: u32) -> u32
 //   fn value_beside(i: u32) -> f32
 #import cache_row

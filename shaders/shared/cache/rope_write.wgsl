@@ -1,5 +1,6 @@
 // Rotary position embedding of queries and keys, keys and values into the cache: one workgroup a head of a token, key
 // heads first, then value heads, then query heads (which a ring page does without). The importing shader gives the bindings
+//   const HEAD: u32 (rotate.wgsl)
 //   table: array<f32>, qkv: array<f32>, places: array<u32>, q: array<f32>, keys: array<u32>, values: array<u32>
 // and what becomes of an element x of channel i of the key-value heads:
 //   fn query(i: u32, x: f32) -> f32, fn key(i: u32, x: f32) -> f32, fn value(i: u32, x: f32) -> f32

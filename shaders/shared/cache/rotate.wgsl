@@ -1,8 +1,10 @@
 // Walsh-Hadamard rotation of a head in workgroup memory by 64 lanes; twin src/ops/tq3.rs.
-// `row` holds the head, in pieces of n elements that are rotated apart. Every lane calls.
+// `row` holds the head, in pieces of n elements that are rotated apart. Every lane calls. The importing shader gives how many
+// elements there are at most:
+//   const HEAD: u32
 #import rotation_signs
 
-var<workgroup> row: array<f32, 256>;
+var<workgroup> row: array<f32, HEAD>;
 
 fn butterflies(lane: u32, len: u32, n: u32) {
     workgroupBarrier();

@@ -36,7 +36,7 @@ impl Builder<'_> {
         if self.h.family.has_layer_norm() {
             return self.layer_norm(what, [self.h.dim, 1], x, y);
         }
-        self.norm_of(what, self.h.dim, x, y)?;
+        self.norm_of(what, self.h.dim, self.eps(), [x, y])?;
         if self.has(what, "bias") {
             self.bias(what, self.h.dim, y)?;
         }
@@ -44,9 +44,9 @@ impl Builder<'_> {
     }
 
     /// y = norm(x) · w over rows of `dim`, w being the tensor `what`, `[dim]`.
-    fn norm_of(&mut self, what: &str, dim: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
+    pub fn norm_of(&mut self, what: &str, dim: usize, eps: f32, [x, y]: [BufId; 2]) -> anyhow::Result<()> {
         let w = self.norm_weights(what, dim)?;
-        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps };
         self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
         Ok(())
     }
@@ -109,14 +109,14 @@ impl Builder<'_> {
         let dim = self.h.head_dim;
         match self.h.family.head_norms() {
             HeadNorms::None if !self.h.family.has_layer_norm() => return Ok(()),
-            HeadNorms::Whole => return self.norm_of(what, heads * dim, x, y),
+            HeadNorms::Whole => return self.norm_of(what, heads * dim, self.eps(), [x, y]),
             _ => {}
         }
         self.check_rows(heads)?;
         if self.h.family.has_layer_norm() {
             self.layer_norm(what, [dim, heads], x, y)?;
         } else {
-            self.norm_of(what, dim, x, y)?;
+            self.norm_of(what, dim, self.eps(), [x, y])?;
         }
         if let Some(c) = self.commands.last_mut() {
             c.rows = Rows::Heads(heads as u32);

@@ -2,7 +2,7 @@
 //! Row by row the operations are those of [`super::tile`].
 
 use super::{
-    BLOCK, CHUNK, Carried, Page, Row, RowLanes, TILE, cap_scores, finish, greater, join_by, probabilities, words,
+    BLOCK, CHUNK, Carried, Page, Row, RowLanes, TILE, USUAL, cap_scores, finish, greater, join_by, probabilities, words,
 };
 use crate::ops::attention::AttentionParams;
 use crate::ops::cache::{CacheType, POISONED};
@@ -67,7 +67,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
     let (keys, _) = k[kv_head * positions * kwords..][..positions * kwords].as_chunks::<BLOCK>();
     let values = &values[kv_head * positions * vwords..][..positions * vwords];
 
-    let mut carried = [Carried::NONE; ROWS];
+    let mut carried = [Carried::<USUAL>::NONE; ROWS];
     // queries of a tile side by side
     let mut queries = [[[0f32; TILE]; H]; ROWS / TILE];
     let (mut from, mut to) = (usize::MAX, 0);
@@ -85,7 +85,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
     let mut floats = Chunk { keys: [[0.0; CHUNK]; H], values: [[0.0; H]; CHUNK] };
     let mut s = [[0f32; CHUNK]; TILE];
     let mut probs = [[0f32; CHUNK]; TILE];
-    let mut oc = [Carried::NONE.o; TILE];
+    let mut oc = [Carried::<USUAL>::NONE.o; TILE];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
         let Some(start) = page.index(rows, chunk) else { continue };
         let keys = &keys[start / BLOCK * kwords..][..2 * kwords];
@@ -104,7 +104,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
         }
 
         for (tile, queries) in queries[..rows.len() / TILE].iter().enumerate() {
-            let carried: &mut [Carried; TILE] = carried[tile * TILE..].first_chunk_mut().expect("a tile's rows");
+            let carried: &mut [Carried<USUAL>; TILE] = carried[tile * TILE..].first_chunk_mut().expect("a tile's rows");
             let (mut live, mut seen) = ([(0, 0); TILE], (CHUNK, 0));
             for t in 0..TILE {
                 live[t] = carried[t].within(chunk);
@@ -239,7 +239,7 @@ fn weigh<V: RowLanes, const H: usize>(
     (from, to): (usize, usize),
     values: &[[f32; H]; CHUNK],
     p: &[[f32; CHUNK]; TILE],
-    o: &mut [super::Head; TILE],
+    o: &mut [super::Head<USUAL>; TILE],
 ) {
     for e in (0..hd).step_by(WIDE * V::N) {
         let mut acc = [[v.float(0.0); WIDE]; TILE];

@@ -2,7 +2,7 @@
 //! digits, in exact integer sums per block of 32 elements. Must not scale scores or know where queries come from.
 
 use super::RowLanes;
-use super::{BLOCK, MAX_HEAD, Scores};
+use super::{BLOCK, Scores};
 use crate::ops::attention::CHUNK;
 use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER};
@@ -11,29 +11,30 @@ use crate::simd::lanes::{Lanes, Word};
 
 // ---------------------------------------------------------------- queries
 
-/// A query head as two int8 digits packed four to a word, in the order of the cached codes (`ops::attention::QueryDigits`).
+/// A query head of `B` blocks at most as two int8 digits packed four to a word, in the order of the cached codes
+/// (`ops::attention::QueryDigits`).
 #[derive(Clone, Copy)]
-pub(super) struct Digits {
+pub(super) struct Digits<const B: usize> {
     /// the scale, 0 for a zero query, `POISON` for one that is not finite
     pub(super) d: f32,
     /// low digits of every block
-    low: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
+    low: [[u32; BLOCK / 4]; B],
     /// high digits of every block
-    high: [[u32; BLOCK / 4]; MAX_HEAD / BLOCK],
+    high: [[u32; BLOCK / 4]; B],
     /// both digits as one number, two of them to a word: of the bytes 0 and 2, and 1 and 3, of a word of digits
-    pairs: [[[u32; 2]; BLOCK / 4]; MAX_HEAD / BLOCK],
+    pairs: [[[u32; 2]; BLOCK / 4]; B],
     /// sums of every block's digits, low and high
-    sums: [[i32; 2]; MAX_HEAD / BLOCK],
+    sums: [[i32; 2]; B],
 }
 
-impl Digits {
-    pub(super) const ZERO: Digits =
-        Digits { d: 0.0, low: [[0; 8]; 8], high: [[0; 8]; 8], pairs: [[[0; 2]; 8]; 8], sums: [[0; 2]; 8] };
+impl<const B: usize> Digits<B> {
+    pub(super) const ZERO: Self =
+        Digits { d: 0.0, low: [[0; 8]; B], high: [[0; 8]; B], pairs: [[[0; 2]; 8]; B], sums: [[0; 2]; B] };
 
     /// Of a head, rotated if its keys are; `K` says in which order a block's elements are packed. Made are what the level
     /// multiplies with: the pairs, or the digits apart.
     #[inline(always)]
-    pub(super) fn new<V: RowLanes, K: CodedKeys>(q: &[f32]) -> Digits {
+    pub(super) fn new<V: RowLanes, K: CodedKeys>(q: &[f32]) -> Self {
         let (blocks, _) = q.as_chunks::<BLOCK>();
         // magnitudes in the order of their bits, infinities and NaN above the numbers
         let mut most = [0i32; BLOCK];
@@ -43,7 +44,7 @@ impl Digits {
             }
         }
         let d = fdiv(f32::from_bits(greatest(&mut most) as u32), 16256.0);
-        let mut r = Digits::ZERO;
+        let mut r = Self::ZERO;
         if d < SCALE_MIN {
             return r;
         }
@@ -174,11 +175,11 @@ pub(super) trait CodedKeys {
     /// that the codes need no spreading.
     const TRANSPOSED: bool = false;
     /// What the block's scale is multiplied with, per row, of one block and one vector of positions.
-    fn dots<V: RowLanes, const T: usize>(
+    fn dots<V: RowLanes, const T: usize, const B: usize>(
         v: V,
         codes: &[Word],
         part: usize,
-        digits: &[Digits; T],
+        digits: &[Digits<B>; T],
         b: usize,
     ) -> [V::F; T];
 }
@@ -197,11 +198,11 @@ fn joined<V: Lanes>(v: V, high: V::I, low: V::I) -> V::F {
 /// Dots of the words of a block, as signed halves, with the whole query. The two digits' sums are exact in f32, and so is
 /// 128 times the high one: their joining rounds once, as the conversion of the whole sum does.
 #[inline(always)]
-fn dot_pairs<V: RowLanes, const T: usize>(
+fn dot_pairs<V: RowLanes, const T: usize, const B: usize>(
     v: V,
     sums: &mut [V::I; T],
     (even, odd): (V::I, V::I),
-    digits: &[Digits; T],
+    digits: &[Digits<B>; T],
     b: usize,
     i: usize,
 ) {
@@ -222,7 +223,12 @@ fn to_f_all<V: Lanes, const T: usize>(v: V, sums: &[V::I; T]) -> [V::F; T] {
 
 /// Sums of low and high digits to start from when every weight has `bias` added.
 #[inline(always)]
-fn start<V: Lanes, const T: usize>(v: V, bias: i32, digits: &[Digits; T], b: usize) -> ([V::I; T], [V::I; T]) {
+fn start<V: Lanes, const T: usize, const B: usize>(
+    v: V,
+    bias: i32,
+    digits: &[Digits<B>; T],
+    b: usize,
+) -> ([V::I; T], [V::I; T]) {
     let (mut low, mut high) = ([v.int(0); T], [v.int(0); T]);
     for t in 0..T {
         low[t] = v.int(-bias * digits[t].sums[b][0]);
@@ -243,11 +249,11 @@ fn joined_all<V: Lanes, const T: usize>(v: V, high: &[V::I; T], low: &[V::I; T])
 impl CodedKeys for Q8_0 {
     const WORDS: usize = BLOCK / 4;
     #[inline(always)]
-    fn dots<V: RowLanes, const T: usize>(
+    fn dots<V: RowLanes, const T: usize, const B: usize>(
         v: V,
         codes: &[Word],
         part: usize,
-        digits: &[Digits; T],
+        digits: &[Digits<B>; T],
         b: usize,
     ) -> [V::F; T] {
         if V::HALVES {
@@ -272,11 +278,11 @@ impl CodedKeys for Q8_0 {
 impl CodedKeys for Q4_0 {
     const WORDS: usize = BLOCK / 8;
     #[inline(always)]
-    fn dots<V: RowLanes, const T: usize>(
+    fn dots<V: RowLanes, const T: usize, const B: usize>(
         v: V,
         codes: &[Word],
         part: usize,
-        digits: &[Digits; T],
+        digits: &[Digits<B>; T],
         b: usize,
     ) -> [V::F; T] {
         if V::HALVES {
@@ -313,11 +319,11 @@ impl CodedKeys for Tq3_0 {
     const WORDS: usize = 3;
     const TRANSPOSED: bool = true;
     #[inline(always)]
-    fn dots<V: RowLanes, const T: usize>(
+    fn dots<V: RowLanes, const T: usize, const B: usize>(
         v: V,
         codes: &[Word],
         part: usize,
-        digits: &[Digits; T],
+        digits: &[Digits<B>; T],
         b: usize,
     ) -> [V::F; T] {
         // With the sums of the digits where the code's bit 0 and where its bit 1 is set: the inner level's signed sum
@@ -374,11 +380,11 @@ impl CodedKeys for Tq3_1 {
     const WORDS: usize = 3;
     const TRANSPOSED: bool = true;
     #[inline(always)]
-    fn dots<V: RowLanes, const T: usize>(
+    fn dots<V: RowLanes, const T: usize, const B: usize>(
         v: V,
         codes: &[Word],
         part: usize,
-        digits: &[Digits; T],
+        digits: &[Digits<B>; T],
         b: usize,
     ) -> [V::F; T] {
         let (mut low, mut high) = start(v, V::SIGNED_BIAS, digits, b);
@@ -412,11 +418,11 @@ impl CodedKeys for Tq3_1 {
 
 /// The sums over blocks of a chunk for keys of codes, one vector of positions at a time.
 #[inline(always)]
-pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize>(
+pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize, const B: usize>(
     v: V,
     keys: [&[Word]; 2],
     nb: usize,
-    digits: &[Digits; T],
+    digits: &[Digits<B>; T],
     s: &mut [Scores; T],
 ) {
     let words = K::WORDS;
@@ -426,13 +432,13 @@ pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize>(
             let mut acc = [v.float(0.0); T];
             for pair in 0..scales.len() {
                 let (d0, d1) = v.f16_pair(v.load(&scales[pair], part));
-                let dots = K::dots::<V, T>(v, &codes[2 * pair * words..][..words], part, digits, 2 * pair);
+                let dots = K::dots::<V, T, B>(v, &codes[2 * pair * words..][..words], part, digits, 2 * pair);
                 for t in 0..T {
                     acc[t] = v.add_f(acc[t], v.mul_f(d0, dots[t]));
                 }
                 if 2 * pair + 1 < nb {
                     let b = 2 * pair + 1;
-                    let dots = K::dots::<V, T>(v, &codes[b * words..][..words], part, digits, b);
+                    let dots = K::dots::<V, T, B>(v, &codes[b * words..][..words], part, digits, b);
                     for t in 0..T {
                         acc[t] = v.add_f(acc[t], v.mul_f(d1, dots[t]));
                     }

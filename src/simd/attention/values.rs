@@ -2,7 +2,7 @@
 //! the weights come from.
 
 use super::RowLanes;
-use super::{BLOCK, Head, MAX_HEAD};
+use super::{BLOCK, Head};
 use crate::ops::attention::CHUNK;
 use crate::ops::cache::{CacheType, element};
 
@@ -12,7 +12,7 @@ pub(super) trait Values {
     /// The words of a row that hold elements `e..e + n`, `e` a multiple of N; `codes` is where codes begin.
     fn words(row: &[u32], codes: usize, e: usize, n: usize) -> &[u32];
     /// N elements from `e + at` on, of the words that were asked for with `e`.
-    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F;
+    fn part<V: RowLanes, const B: usize>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; B]) -> V::F;
 }
 
 pub(super) struct F32;
@@ -29,7 +29,7 @@ impl Values for F32 {
         &row[e..][..n]
     }
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, words: &[u32], _: usize, at: usize, _: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+    fn part<V: RowLanes, const B: usize>(v: V, words: &[u32], _: usize, at: usize, _: &[f32; B]) -> V::F {
         v.f32_row(&words[at..])
     }
 }
@@ -41,7 +41,7 @@ impl Values for F16 {
         &row[e / 2..][..n / 2]
     }
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, words: &[u32], _: usize, at: usize, _: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+    fn part<V: RowLanes, const B: usize>(v: V, words: &[u32], _: usize, at: usize, _: &[f32; B]) -> V::F {
         v.f16_row(&words[at / 2..])
     }
 }
@@ -53,7 +53,7 @@ impl Values for Q8_0 {
         &row[codes + e / 4..][..n / 4]
     }
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+    fn part<V: RowLanes, const B: usize>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; B]) -> V::F {
         // the remainder changes nothing and spares a check
         v.q8_row(&words[at / 4..], scales[(e + at) / BLOCK % scales.len()])
     }
@@ -67,7 +67,7 @@ impl Values for Q4_0 {
         &row[codes + e / BLOCK * 4..][..n.div_ceil(BLOCK) * 4]
     }
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+    fn part<V: RowLanes, const B: usize>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; B]) -> V::F {
         let inner = if words.len() == 4 { e % BLOCK + at } else { at };
         let d = scales[(e + at) / BLOCK % scales.len()];
         v.q4_row(&words[inner / BLOCK * 4..][..4], inner % BLOCK / V::N, d)
@@ -81,7 +81,7 @@ impl<const ONE: bool> Values for Tq3<ONE> {
         &row[codes + e / BLOCK * 3..][..n.div_ceil(BLOCK) * 3]
     }
     #[inline(always)]
-    fn part<V: RowLanes>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; MAX_HEAD / BLOCK]) -> V::F {
+    fn part<V: RowLanes, const B: usize>(v: V, words: &[u32], e: usize, at: usize, scales: &[f32; B]) -> V::F {
         let inner = if words.len() == 3 { e % BLOCK + at } else { at };
         let d = scales[(e + at) / BLOCK % scales.len()];
         v.tq3_row::<ONE>(&words[inner / BLOCK * 3..][..3], inner % BLOCK / V::N, d)
@@ -102,13 +102,13 @@ pub(super) struct Rows<'a> {
 
 /// Sum over positions, in order, of p · v for elements `e..e + W * N`.
 #[inline(always)]
-fn weigh_part<V: RowLanes, Y: Values, const T: usize, const W: usize>(
+fn weigh_part<V: RowLanes, Y: Values, const T: usize, const W: usize, const B: usize>(
     v: V,
     rows: &Rows,
     e: usize,
-    scales: &[[f32; MAX_HEAD / BLOCK]; CHUNK],
+    scales: &[[f32; B]; CHUNK],
     p: &[[f32; CHUNK]; T],
-    o: &mut [Head; T],
+    o: &mut [Head<B>; T],
 ) {
     let codes = (rows.head_dim / BLOCK).div_ceil(2);
     let mut acc = [[v.float(0.0); W]; T];
@@ -131,12 +131,12 @@ fn weigh_part<V: RowLanes, Y: Values, const T: usize, const W: usize>(
 
 /// Sum over positions, in order, of p · v for the whole head: in parts of `W` vectors of elements, then smaller ones.
 #[inline(always)]
-pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize>(
+pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize, const B: usize>(
     v: V,
     rows: &Rows,
     p: &[[f32; CHUNK]; T],
-    scales: &mut [[f32; MAX_HEAD / BLOCK]; CHUNK],
-    o: &mut [Head; T],
+    scales: &mut [[f32; B]; CHUNK],
+    o: &mut [Head<B>; T],
 ) {
     let hd = rows.head_dim;
     if !matches!(Y::TYPE, CacheType::F32 | CacheType::F16) {
@@ -144,19 +144,19 @@ pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize>(
     }
     let mut e = 0;
     while e + W * V::N <= hd {
-        weigh_part::<V, Y, T, W>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, W, B>(v, rows, e, scales, p, o);
         e += W * V::N;
     }
     if W > 4 && e + 4 * V::N <= hd {
-        weigh_part::<V, Y, T, 4>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, 4, B>(v, rows, e, scales, p, o);
         e += 4 * V::N;
     }
     if W > 2 && e + 2 * V::N <= hd {
-        weigh_part::<V, Y, T, 2>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, 2, B>(v, rows, e, scales, p, o);
         e += 2 * V::N;
     }
     if e + V::N <= hd {
-        weigh_part::<V, Y, T, 1>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, 1, B>(v, rows, e, scales, p, o);
         e += V::N;
     }
     // what is left is not a vector: f32 and f16 heads of odd sizes
@@ -173,11 +173,13 @@ pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize>(
 
 /// Reads the scales of all rows of a type that has them.
 #[inline(always)]
-fn read_scales<V: RowLanes>(v: V, rows: &Rows, scales: &mut [[f32; MAX_HEAD / BLOCK]; CHUNK]) {
+fn read_scales<V: RowLanes, const B: usize>(v: V, rows: &Rows, scales: &mut [[f32; B]; CHUNK]) {
     for (row, scales) in rows.words.chunks_exact(rows.stride).zip(scales) {
-        // the row of one block has at least four words, so the first four are there, if not all of scales
-        if let Some(words) = row.first_chunk() {
-            *scales = v.scales(words);
+        for (i, eight) in scales.chunks_mut(8).enumerate() {
+            // the row of one block has at least four words, so the first four are there, if not all of scales
+            if let Some(words) = row.get(4 * i..).and_then(|words| words.first_chunk()) {
+                eight.copy_from_slice(&v.scales(words)[..eight.len()]);
+            }
         }
     }
 }

@@ -65,13 +65,15 @@ CASES = {
     "mamba2": ("--arch mamba2 --layers 3 --head-dim 16 --delta-heads 8 --delta-keys 1 --delta-size 32", 96, 8),
     "mamba2_steps": ("--arch mamba2 --head-dim 16 --delta-heads 8 --delta-keys 2 --delta-size 32 --most-step 0.5", 96, 8),
     "mamba2_groups": ("--arch mamba2 --layers 3 --tied --dim 72 --head-dim 24 --delta-heads 6 --delta-keys 3 --delta-size 144 --outliers 8", 96, 8),
+    "deepseek2": ("--arch deepseek2 --layers 3 --latent 0,512,64,24,20 --experts 6 --used 3 --expert-ffn 40 --shared 80 --dense 1", 96, 8),
+    "deepseek2_larger": ("--arch deepseek2 --larger --layers 3 --latent 40,96,16,40,24 --experts 16 --used 4 --expert-ffn 40 --shared 40 --dense 1 --rope yarn --original-ctx 64 --outliers 8", 96, 8),
     "qwen3next": ("--arch qwen3next --layers 4 --head-dim 32 --experts 6 --used 2 --expert-ffn 40 --shared 56 --delta-heads 6", 96, 8),
 }
 
 
 # transformers computes gated delta nets and state spaces, and these models' norms and rotation, in float32 whatever the
 # model's type
-ROUNDED = ["qwen3_5", "qwen3_5_moe", "qwen3_next", "mamba2"]
+ROUNDED = ["qwen3_5", "qwen3_5_moe", "qwen3_next", "mamba2", "deepseek_v2", "deepseek_v3"]
 
 
 def in_float64(name):

@@ -181,6 +181,19 @@ fn mixtures_have_the_same_words_on_every_device() {
     same_words_everywhere(oss, 1, CacheType::TQ3_1, Some(200 << 10));
 }
 
+#[test]
+fn latent_attention_has_the_same_words_on_every_device() {
+    let lite = "--preset tiny --arch deepseek2 --layers 2 --latent 0,512,64,64,32 --experts 6 --used 3 --expert-ffn 96 --shared 96";
+    let whole = same_words_everywhere(lite, 1, CacheType::F16, None);
+    let split = same_words_everywhere(lite, 1, CacheType::F16, Some(300 << 10));
+    assert_eq!(whole.digest, split.digest);
+    assert!(whole.commands < split.commands);
+    same_words_everywhere(&format!("{lite} --type q8_0"), 2, CacheType::Q8_0, None);
+    let larger = "--preset tiny --arch deepseek2 --larger --layers 2 --latent 64,128,32,48,40 --experts 8 --used 3 \
+                  --expert-ffn 96 --shared 96 --dense 1 --rope yarn --type f16";
+    same_words_everywhere(larger, 1, CacheType::TQ3_1, None);
+}
+
 /// Which experts every token chose in the first layer, where all rows of its router are alike.
 #[test]
 fn of_experts_that_are_alike_the_first_are_chosen_on_every_device() {

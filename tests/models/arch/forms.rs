@@ -22,6 +22,8 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40",
         "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1",
         "--arch gpt-oss --layers 3 --window 20 --experts 6 --used 3 --rope yarn --original-ctx 64",
+        "--arch deepseek2 --layers 3 --experts 6 --used 3 --expert-ffn 40 --shared 80 --dense 1",
+        DEEPSEEK,
         "--arch starcoder2 --tied --window 20",
         "--arch stablelm --rope yarn --original-ctx 64",
         "--arch stablelm --larger",
@@ -195,6 +197,33 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         let made = program::isobit(["quantize"]).args([&hf, &dir.path().join("x.gguf")]).output().expect("it starts");
         let error = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.code() == Some(2) && error.contains(key), "{error}");
+    }
+}
+
+#[test]
+fn a_directory_of_latent_attention_and_the_file_quantize_makes_of_it_give_the_same_bits() {
+    type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
+    let lite = "--arch deepseek2 --layers 3 --experts 6 --used 3 --expert-ffn 40 --shared 80 --dense 1";
+    let cases: [(&str, Change); 4] = [
+        (lite, &|_| {}),
+        (DEEPSEEK, &|_| {}),
+        (DEEPSEEK, &|c| c["model_type"] = "kimi_k2".into()),
+        (DEEPSEEK, &|c| {
+            c["model_type"] = "glm4_moe_lite".into();
+            c["mlp_layer_types"] = serde_json::json!(["dense", "sparse", "sparse"]);
+            let left_out = ["rms_norm_eps", "first_k_dense_replace", "topk_method", "scoring_func"];
+            let config = c.as_object_mut().expect("an object");
+            config.retain(|key, _| !left_out.contains(&key.as_str()));
+        }),
+    ];
+    for (i, (args, change)) in cases.into_iter().enumerate() {
+        let (_dir, paths) = directory_and_file(args, change);
+        let [a, b] = paths.each_ref().map(|p| hyper(&open(p)));
+        assert_eq!((&a.mla, a.eps, &a.experts), (&b.mla, b.eps, &b.experts), "case {i}");
+        assert_eq!(a.attention_scale.to_bits(), b.attention_scale.to_bits(), "case {i}");
+        let [a, b] = paths.each_ref().map(|p| logits(&open(p), &ids(40), 64).unwrap_or_else(|e| panic!("{e:#}")));
+        let same = a.iter().flatten().map(|v| v.to_bits()).eq(b.iter().flatten().map(|v| v.to_bits()));
+        assert!(same, "case {i}");
     }
 }
 

@@ -1,8 +1,5 @@
-// Causal attention over one cache page; one workgroup a unit of heads and token (attend.wgsl).
-#import attend
-#import attention_params
-#import write_unit
-
+// The kernel of attention and attention_large: causal attention over one cache page; one workgroup a unit of heads and token
+// (attend.wgsl). The importing shader gives HEAD and MINE.
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // (kv_heads, page_len/32, words, 32)
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // (kv_heads, page_len, words)

@@ -1,8 +1,6 @@
-// The pass before a tile of attention whose keys are codes: queries rotated as the keys are and split into int8 digits; one
-// workgroup a unit of heads and token.
-#import load_query
-#import reach
-#import attention_params
+// The kernel of attention_digits and attention_digits_large, the pass before a tile of attention whose keys are codes: queries
+// rotated as the keys are and split into int8 digits; one workgroup a unit of heads and token. The importing shader gives
+// HEAD.
 
 // nothing is done with values and scores; the names belong to the pipelines of both passes
 override v_type: u32 = 0u;
@@ -26,14 +24,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let first = wid.y * p.heads + wid.x * unit_heads();
     load_query(lid.x, first, heads);
     let words = p.head_dim / 4u;
-    if lid.x < heads * words {
-        let head = lid.x / words;
-        let i = lid.x - head * words;
-        let at = (first + head) * (2u * words + 4u);
-        digits[at + (i >> 3u) * 16u + (i & 7u)] = high_digits[lid.x];
-        digits[at + (i >> 3u) * 16u + 8u + (i & 7u)] = low_digits[lid.x];
-        if i == 0u {
-            digits[at + 2u * words] = bitcast<u32>(part_sum[head]);
+    for (var j = 0u; j < QUADS; j++) {
+        let quad = lid.x + LANES * j;
+        if quad < heads * words {
+            let head = quad / words;
+            let i = quad - head * words;
+            let at = (first + head) * (2u * words + 4u);
+            digits[at + (i >> 3u) * 16u + (i & 7u)] = high_digits[quad];
+            digits[at + (i >> 3u) * 16u + 8u + (i & 7u)] = low_digits[quad];
+            if i == 0u {
+                digits[at + 2u * words] = bitcast<u32>(part_sum[head]);
+            }
         }
     }
 }

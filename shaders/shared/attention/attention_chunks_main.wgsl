@@ -1,8 +1,5 @@
-// The first pass of a split attention: every chunk of the page by itself; one workgroup a unit of heads, token and chunk.
-#import attend_chunk
-#import attend_parts
-#import attention_params
-
+// The kernel of attention_chunks and attention_chunks_large, the first pass of a split attention: every chunk of the page by
+// itself; one workgroup a unit of heads, token and chunk. The importing shader gives HEAD and MINE.
 @group(0) @binding(1) var<storage, read> q: array<f32>;           // (tokens, heads, head_dim)
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // (kv_heads, page_len/32, words, 32)
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // (kv_heads, page_len, words)
@@ -30,7 +27,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     make_chunk(lid.x, head0, heads, index, vec2<u32>(max(all.x, chunk) - chunk, min(all.y - chunk, 64u)));
     let mine = head_of(lid.x, heads);
     let part = part_at(at + mine, chunk >> 6u);
-    for (var j = 0u; j < 2u; j++) {
+    for (var j = 0u; j < MINE; j++) {
         let e = lid.x + LANES * j;
         if e < heads * p.head_dim {
             carried[part + 2u + e - mine * p.head_dim] = chunk_o[j];

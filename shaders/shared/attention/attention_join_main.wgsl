@@ -1,8 +1,5 @@
-// The second pass of a split attention: joins what attention_chunks made; one workgroup a unit of heads and token.
-#import attend_parts_join
-#import attention_params
-#import write_unit
-
+// The kernel of attention_join and attention_join_large, the second pass of a split attention: joins what attention_chunks
+// made; one workgroup a unit of heads and token. The importing shader gives HEAD and MINE.
 @group(0) @binding(1) var<storage, read> parts: array<f32>;       // in the place of the queries: see attend_parts.wgsl
 @group(0) @binding(2) var<storage, read> k: array<u32>;           // not used: the first pass reads it
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // not used: the first pass reads it
