@@ -34,13 +34,13 @@ fn attention(b: &mut Builder, m: &Mla) -> anyhow::Result<()> {
     b.quantize("attn_act", &[&wq, &wc, &wr], w.normed, w.normed_act);
     if m.query_rank > 0 {
         b.linear("q_a", &wq, w.normed, w.normed_act, t.low); //           [token][query_rank]
-        b.norm_of("attn_q_a_norm", m.query_rank, EPS, [t.low, t.low_normed])?;
     } else {
         b.linear("q", &wq, w.normed, w.normed_act, t.queries); //         [token][heads][nope, rope]
     }
     b.linear("latent", &wc, w.normed, w.normed_act, t.latent); //         [token][rank]
     b.linear("k_rope", &wr, w.normed, w.normed_act, t.rotated); //        [token][rope]
     if m.query_rank > 0 {
+        b.norm_of("attn_q_a_norm", m.query_rank, EPS, [t.low, t.low_normed])?;
         let wq = b.matrix("attn_q_b", m.query_rank, heads * m.query())?;
         b.quantize("q_a_act", &[&wq], t.low_normed, t.low_act);
         b.linear("q", &wq, t.low_normed, t.low_act, t.queries); //        [token][heads][nope, rope]
