@@ -1,4 +1,4 @@
-//! DeepSeek V2 and V3, Kimi K2, Moonlight and GLM-4.7-Flash as a plan: multi-head latent attention.
+//! DeepSeek V2 and V3, Moonlight and GLM-4.7-Flash as a plan: multi-head latent attention.
 //!
 //! What is cached of a token is one vector for all heads: the rotated part of its key, then the latent vector that keys and
 //! values are made of. The matrix that makes a head's key of the latent vector is applied to the head's query instead, so that
