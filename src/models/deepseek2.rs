@@ -1,4 +1,4 @@
-//! DeepSeek V2 and V3, Kimi K2, Moonlight and GLM-4.7-Flash as a plan: multi-head latent attention.
+//! DeepSeek V2 and V3, Moonlight and GLM-4.7-Flash as a plan: multi-head latent attention.
 //!
 //! What is cached of a token is one vector for all heads: the rotated part of its key, then the latent vector that keys and
 //! values are made of. The matrix that makes a head's key of the latent vector is applied to the head's query instead, so that
@@ -34,13 +34,13 @@ fn attention(b: &mut Builder, m: &Mla) -> anyhow::Result<()> {
     b.quantize("attn_act", &[&wq, &wc, &wr], w.normed, w.normed_act);
     if m.query_rank > 0 {
         b.linear("q_a", &wq, w.normed, w.normed_act, t.low); //           [token][query_rank]
-        b.norm_of("attn_q_a_norm", m.query_rank, EPS, [t.low, t.low_normed])?;
     } else {
         b.linear("q", &wq, w.normed, w.normed_act, t.queries); //         [token][heads][nope, rope]
     }
     b.linear("latent", &wc, w.normed, w.normed_act, t.latent); //         [token][rank]
     b.linear("k_rope", &wr, w.normed, w.normed_act, t.rotated); //        [token][rope]
     if m.query_rank > 0 {
+        b.norm_of("attn_q_a_norm", m.query_rank, EPS, [t.low, t.low_normed])?;
         let wq = b.matrix("attn_q_b", m.query_rank, heads * m.query())?;
         b.quantize("q_a_act", &[&wq], t.low_normed, t.low_act);
         b.linear("q", &wq, t.low_normed, t.low_act, t.queries); //        [token][heads][nope, rope]

@@ -63,7 +63,7 @@ pub enum Family {
     Lfm2Moe,
     /// Mamba-2, Mamba-Codestral
     Mamba2,
-    /// DeepSeek-V2-Lite, V3 and R1, Moonlight, Kimi K2, GLM-4.7-Flash
+    /// DeepSeek-V2-Lite, V3 and R1, Moonlight, GLM-4.7-Flash
     DeepSeek2,
     /// BERT: bge, MiniLM, e5
     Bert,
