@@ -762,6 +762,13 @@ mod tests {
         assert_eq!((start(&tile, f16, 256), start(&tile, f16, 2), start(&[], f16, 2)), ([0; 3], [0; 3], [0; 3]));
         let both = [tile[0].clone(), Forced::parse("wide").unwrap()];
         assert_eq!((start(&both, f16, 64), start(&both, f16, 256)), ([2; 3], [3; 3]));
+        // those of large heads have the names of the others
+        assert_eq!(
+            (start(&[], f16, 576), start(&[], codes, 512), start(&[], f16, 258)),
+            ([4, 4, 6], [4, 4, 6], [4; 3])
+        );
+        assert_eq!((start(&tile, f16, 576), start(&both, f16, 576)), ([4; 3], [6; 3]));
+        assert_eq!(start(&[Forced::parse("split").unwrap()], f16, 576), [5; 3]);
         assert_eq!([2, 32, 40, 64, 128].map(tile_tokens), [8, 8, 8, 16, 32]);
         let groups = |v: &Variant| (v.groups(&Args::Attention(p)), v.groups_before(&Args::Attention(p)));
         assert_eq!(groups(&ATTENTION_DIGITS[2]), ([4, 5, 1], [4, 70, 1]));

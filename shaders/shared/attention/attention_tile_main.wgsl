@@ -1,5 +1,5 @@
-// The kernel of attention_tile, attention_tile_wide and attention_tile_large: causal attention over one cache page for a tile of tokens; one
-// workgroup a unit of heads and tile. The importing shader gives GROUPS, R and STAGED (attend_tile.wgsl).
+// The kernel of attention_tile, attention_tile_wide and attention_tile_large: causal attention over one cache page for a tile
+// of tokens; one workgroup a unit of heads and tile. The importing shader gives GROUPS, R and STAGED (attend_tile.wgsl).
 @group(0) @binding(1) var<storage, read> q: array<vec4<u32>>;     // queries, or attention_digits' (attend_tile.wgsl)
 @group(0) @binding(2) var<storage, read> k: array<vec4<u32>>;     // (kv_heads, page_len/32, words, 8)
 @group(0) @binding(3) var<storage, read> v: array<u32>;           // (kv_heads, page_len, words)

@@ -183,7 +183,8 @@ fn mixtures_have_the_same_words_on_every_device() {
 
 #[test]
 fn latent_attention_has_the_same_words_on_every_device() {
-    let lite = "--preset tiny --arch deepseek2 --layers 2 --latent 0,512,64,64,32 --experts 6 --used 3 --expert-ffn 96 --shared 96";
+    let lite = "--preset tiny --arch deepseek2 --layers 2 --latent 0,512,64,64,32 --experts 6 --used 3 --expert-ffn 96 \
+                --shared 96";
     let whole = same_words_everywhere(lite, 1, CacheType::F16, None);
     let split = same_words_everywhere(lite, 1, CacheType::F16, Some(150 << 10));
     assert_eq!(whole.digest, split.digest);
