@@ -158,6 +158,11 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         known.contains(&gating),
         "{file}: {arch}.expert_gating_func is {gating}, which is not supported (supported: {known:?})"
     );
+    // DeepSeek-V2 and V2.5: their files need not say that these are in groups
+    ensure!(
+        family != Family::DeepSeek2 || gating != 1 || count != 160,
+        "{file}: {arch}: 160 experts by softmax are chosen by groups, which is not supported (supported: without groups)"
+    );
     let flag: Option<bool> = m.typed(&format!("{arch}.expert_weights_norm")).with_context(|| file.clone())?;
     let scale: Option<f64> = m.typed(&format!("{arch}.expert_weights_scale")).with_context(|| file.clone())?;
     let groups = whole("expert_group_count")?.unwrap_or(1).max(1);
