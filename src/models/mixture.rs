@@ -265,7 +265,7 @@ fn check_deepseek(cfg: &Fields, v2: bool) -> anyhow::Result<()> {
         ("scoring_func", if v2 { "softmax" } else { "sigmoid" }),
     ] {
         let found = cfg.text(key)?.unwrap_or(known);
-        ensure!(found == known, "{file}: {key} = {} is not supported (supported: {known})", super::hyper::cut(found));
+        ensure!(found == known, "{file}: {key} = {found:.60} is not supported (supported: {known})");
     }
     let sum = cfg.flag("norm_topk_prob")?.unwrap_or(false);
     ensure!(!v2 || !sum, "{file}: norm_topk_prob = true is not supported (supported: false)");
