@@ -122,7 +122,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
 /// A query step against one page: (head_dim, heads, kv_heads, page_first, page_len, pos, n_tokens).
 type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
 
-const SHAPES: [AttentionShape; 36] = [
+const SHAPES: [AttentionShape; 37] = [
     // every head size; grouped and plain heads
     (2, 2, 1, 0, 64, 3, 2),
     (32, 4, 2, 0, 64, 7, 1),
@@ -167,6 +167,8 @@ const SHAPES: [AttentionShape; 36] = [
     (300, 2, 2, 64, 64, 60, 20),
     (576, 3, 1, 0, 128, 30, 40),
     (512, 2, 1, 64, 64, 60, 35),
+    // more chunks than a join asks for at once
+    (576, 1, 1, 0, 640, 600, 1),
 ];
 
 // some queries in their first chunk, own chunks at and beyond the page's end, several chunks in a step

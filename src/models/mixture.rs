@@ -158,6 +158,11 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         known.contains(&gating),
         "{file}: {arch}.expert_gating_func is {gating}, which is not supported (supported: {known:?})"
     );
+    // DeepSeek-V2 and V2.5: their files need not say that these are in groups
+    ensure!(
+        family != Family::DeepSeek2 || gating != 1 || count != 160,
+        "{file}: {arch}: 160 experts by softmax are chosen by groups, which is not supported (supported: without groups)"
+    );
     let flag: Option<bool> = m.typed(&format!("{arch}.expert_weights_norm")).with_context(|| file.clone())?;
     let scale: Option<f64> = m.typed(&format!("{arch}.expert_weights_scale")).with_context(|| file.clone())?;
     let groups = whole("expert_group_count")?.unwrap_or(1).max(1);
@@ -260,7 +265,7 @@ fn check_deepseek(cfg: &Fields, v2: bool) -> anyhow::Result<()> {
         ("scoring_func", if v2 { "softmax" } else { "sigmoid" }),
     ] {
         let found = cfg.text(key)?.unwrap_or(known);
-        ensure!(found == known, "{file}: {key} = {} is not supported (supported: {known})", super::hyper::cut(found));
+        ensure!(found == known, "{file}: {key} = {found:.60} is not supported (supported: {known})");
     }
     let sum = cfg.flag("norm_topk_prob")?.unwrap_or(false);
     ensure!(!v2 || !sum, "{file}: norm_topk_prob = true is not supported (supported: false)");

@@ -154,8 +154,7 @@ pub(super) fn of_config(cfg: &Fields, scaling: &Fields, family: Family) -> anyho
     } else {
         ensure!(
             kind == "default",
-            "{file}: RoPE scaling of type {} is not supported (supported: default, yarn)",
-            super::hyper::cut(kind)
+            "{file}: RoPE scaling of type {kind:.60} is not supported (supported: default, yarn)"
         );
     }
     Ok(Some(Mla {

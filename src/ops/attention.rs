@@ -1,5 +1,6 @@
 //! Causal attention over one page of the cache, in chunks of 64 positions (`docs/exactness.md` section 6).
 
+pub use crate::ops::cache::HEAD_MAX;
 use crate::ops::cache::{CacheType, POISONED, element, tq3_block};
 use crate::ops::exact::{
     POISON, SCALE_MIN, amax, canon, f16_to_f32, fdiv, fexp, greater, i2f, not_finite, round_away, sticky, tree_sum,
@@ -10,9 +11,6 @@ use crate::ops::places::{Page, Places, Touches};
 use crate::ops::softcap;
 use crate::ops::tq3;
 use std::ops::Range;
-
-/// Elements of the largest head.
-pub const HEAD_MAX: usize = 576;
 
 /// `scope`: a query sees every position up to its own.
 pub const SCOPE_ALL: u32 = 0;

@@ -2,11 +2,13 @@
 //!
 //! Keys lie 32 positions side by side, values position after position (`docs/exactness.md` section 6).
 
-use crate::ops::attention::HEAD_MAX;
 use crate::ops::exact::{SCALE_MIN, amax, f16_to_f32, f32_to_f16, fdiv, round_away, too_large};
 use crate::ops::params::{At, Params, params};
 use crate::ops::places::{Page, Places, Touches};
 use crate::ops::tq3;
+
+/// Elements of the largest head.
+pub const HEAD_MAX: usize = 576;
 
 /// What a cached key or value is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

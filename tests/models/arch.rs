@@ -527,6 +527,17 @@ fn layers_that_guess_at_further_tokens_are_passed_over() {
 }
 
 #[test]
+fn experts_of_the_large_deepseek_v2_are_refused_though_its_file_says_nothing_of_groups() {
+    use isobit::internals::formats::meta::Value;
+    let (_dir, path) = model(&format!("{SMALL} --arch deepseek2 --experts 6 --expert-ffn 40 --shared 40"));
+    let mut c = open(&path);
+    let count = c.meta.entries.iter_mut().find(|(key, _)| key == "deepseek2.expert_count").expect("there");
+    count.1 = Value::U32(160);
+    let error = Hyper::read(&c).expect_err("must be refused").to_string();
+    assert!(error.contains("160 experts by softmax are chosen by groups"), "{error}");
+}
+
+#[test]
 fn positions_that_were_not_learned_are_refused() {
     let (_dir, path) = model(&format!("{SMALL} --arch gpt2 --kv-heads 4 --ctx 100"));
     let c = open(&path);

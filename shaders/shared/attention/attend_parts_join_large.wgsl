@@ -7,7 +7,7 @@
 override k_type: u32 = 0u;
 
 // Parts that are asked for before the first is joined.
-const PARTS: u32 = 6u;
+const PARTS: u32 = 7u;
 
 // As attend.
 fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {

@@ -21,6 +21,7 @@ SHAPE = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 2
 GELU = "ggml takes gelu from a table of f16"
 # what llama.cpp computes otherwise: the case, why, and how far it may be from transformers
 REASONS = {
+    "deepseek2_larger": ("norms of latent vectors have the epsilon of the others", 1e-8),
     "gptoss": ("it rounds yarn's ramp to whole pairs", 10),
     "starcoder2_window": ("it knows no window of this architecture; " + GELU, 10),  # nor does its converter write one
     "falcon": ("gelu's tanh form, from a table of f16", 1e-5),
@@ -37,6 +38,7 @@ REASONS = {
 INSTEAD = {
     "chatglm_groups": "--arch chatglm --heads 8 --outliers 8",
     "command_r_larger": "--arch command-r --tied --larger --layers 64",
+    "deepseek2": "--arch deepseek2 --layers 27 --latent 0,512,64,24,20 --experts 6 --used 3 --expert-ffn 40 --shared 80 --dense 1",
     "exaone4": "--arch exaone4 --tied",
     "exaone4_window": "--arch exaone4 --layers 64 --window 20 --rope llama3 --original-ctx 32",
     "olmo2": "--arch olmo2 --outliers 8",
