@@ -420,7 +420,7 @@ fn as_codes(t: BlockType, kernel: Kernel, team: &Arc<Team>) -> f64 {
     let mut y = vec![0.0; rows];
     let [compact, wide] = [pack::packed_type(t), pack::wide_type(t)].map(|packed| {
         let mut w = Words::zeroed(packed_words(packed, rows, K));
-        team.install(|| simd::team::chunks_mut(&mut w, 1 << 16, 1, |_, w| w.fill(WORD)));
+        team.install(|| simd::team::chunks_mut(&mut w, packed_words(packed, ROW_BLOCK, K), 1, |_, w| w.fill(WORD)));
         // the first finds the threads asleep
         let times = [(); 4].map(|()| {
             let start = Instant::now();
