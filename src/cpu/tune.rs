@@ -379,7 +379,7 @@ pub(super) fn tune(
 pub fn wide(tuning: &Tuning, has: Wide, kernel: Kernel, team: &Arc<Team>) -> Wide {
     match tuning.codebooks {
         Codebooks::Compact => return Wide::NONE,
-        Codebooks::Auto if kernel.level.finds_rows_in_registers() => {}
+        Codebooks::Auto if has != Wide::NONE && kernel.level.finds_rows_in_registers() => {}
         Codebooks::Wide | Codebooks::Auto => return has,
     }
     let is_quicker = |t: BlockType, memory: &mut Memory| {
