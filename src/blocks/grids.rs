@@ -25,13 +25,17 @@ pub static GRID_2XS: Grid<512, 2> = grid(512, &EIGHTHS);
 /// Of IQ2_S: magnitudes in eighths.
 pub static GRID_2S: Grid<1024, 2> = grid(1536, &EIGHTHS);
 /// Of IQ3_XXS: magnitudes in quarters.
-pub static GRID_3XXS: Grid<256, 1> = grid(3584, &[4, 12, 20, 28, 36, 44, 52, 62]);
+pub static GRID_3XXS: Grid<256, 1> = grid(3584, &QUARTERS);
 /// Of IQ3_S: magnitudes.
 pub static GRID_3S: Grid<512, 1> = grid(4096, &[1, 3, 5, 7, 9, 11, 13, 15]);
 /// Of IQ1_S and IQ1_M: what an eighth is then added to or taken from.
 pub static GRID_1: Grid<2048, 2> = grid(5120, &[-1, 0, 1]);
 
-const EIGHTHS: [i8; 3] = [8, 25, 43];
+/// Magnitudes of the IQ2 types.
+pub const EIGHTHS: [i8; 3] = [8, 25, 43];
+
+/// Those of IQ3_XXS.
+pub const QUARTERS: [i8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 
 /// The codebook that begins at byte `at` of the file.
 const fn grid<const ROWS: usize, const WORDS: usize>(at: usize, values: &'static [i8]) -> Grid<ROWS, WORDS> {

@@ -100,12 +100,6 @@ impl Packing {
     }
 }
 
-/// The magnitudes of [`BlockType::Wide3`].
-pub const QUARTERS: [i8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
-
-/// The magnitudes of [`BlockType::Wide2`].
-pub const EIGHTHS: [i8; 3] = [8, 25, 43];
-
 const fn row(name: &'static str, packed: BlockType, words: usize, pack: Pack) -> Format {
     Format {
         name,
@@ -226,6 +220,7 @@ fn threes(p: &Parts, code: impl Fn(i8) -> u8, w: &mut [u32; 34]) {
 mod tests {
     use super::*;
     use crate::blocks::f16_to_f32;
+    use crate::blocks::grids::{EIGHTHS, QUARTERS};
     use crate::random;
 
     /// Element `e` of a packed block, by the drawing at the top.

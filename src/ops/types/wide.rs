@@ -2,8 +2,7 @@
 
 use super::scaled::{Block, Scaled};
 use crate::blocks::BlockType;
-use crate::blocks::grids::{shifted, signed};
-use crate::blocks::wide::{EIGHTHS, QUARTERS};
+use crate::blocks::grids::{EIGHTHS, QUARTERS, shifted, signed};
 use crate::ops::exact::f16_to_f32;
 
 /// 2s + 1 of nibble `j` from word `first` of a block on.

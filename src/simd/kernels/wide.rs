@@ -2,7 +2,7 @@
 
 use super::scaled::{Above, Scaled, quantised_by_scales};
 use super::{Next, Quantised, Tile};
-use crate::blocks::wide::{EIGHTHS, QUARTERS};
+use crate::blocks::grids::{EIGHTHS, QUARTERS};
 use crate::simd::lanes::{Lanes, Word};
 
 /// The values of three bits, 43 above them; whatever the fourth is.
