@@ -64,14 +64,3 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         }
     }
 }
-
-// The mean of what the lanes have summed; every lane calls.
-fn mean_of_lanes(lane: u32, sum: f32) -> f32 {
-    lanes[lane] = sum;
-    workgroupBarrier();
-    if lane < 16u {
-        lanes[lane] = tree16(lane, 16u);
-    }
-    workgroupBarrier();
-    return B(tree16(0u, 1u) * p.inv_n);
-}

@@ -32,6 +32,7 @@ use crate::random;
 use crate::record::{Args, BufDecl, BufId, Command, Op, Plan, Recording, Role, Rows, Step, WeightSource};
 use std::ops::Range;
 
+mod altup;
 mod attention;
 mod channels;
 mod experts;
@@ -135,6 +136,7 @@ pub fn ops() -> Vec<Op> {
     list.extend([Op::Router, Op::ExpertOrder, Op::ExpertBias, Op::ExpertScale, Op::ExpertCombine]);
     list.extend([Op::SigmoidGate, Op::SwigluOai]);
     list.extend([Op::ConvSilu, Op::GdnGates, Op::DeltaRule, Op::ShortConv, Op::SsmDiscretize, Op::SsmScan]);
+    list.extend([Op::AltupRescale, Op::AltupPredict, Op::AltupCorrect, Op::AltupAdd, Op::GaussianTopk]);
     list.extend(BlockType::with_kernels().map(Op::ExpertMatvec));
     list.extend(BlockType::ALL.into_iter().filter(|t| unit(*t).is_some()).map(Op::Encode));
     list
@@ -197,6 +199,11 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::ShortConv => recurrent::short_conv(),
         Op::SsmDiscretize => recurrent::ssm_discretize(),
         Op::SsmScan => recurrent::ssm_scan(),
+        Op::AltupRescale => altup::altup_rescale(),
+        Op::AltupPredict => altup::altup_predict(),
+        Op::AltupCorrect => altup::altup_correct(),
+        Op::AltupAdd => altup::altup_add(),
+        Op::GaussianTopk => altup::gaussian_topk(),
     }
 }
 

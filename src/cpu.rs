@@ -7,6 +7,8 @@ use crate::blocks::BlockType;
 use crate::blocks::wide::{Packing, Wide};
 use crate::ops;
 use crate::ops::add::AddParams;
+use crate::ops::altup_add::AltupAddParams;
+use crate::ops::altup_predict::OTHERS;
 use crate::ops::attention::AttentionParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::channel_quantize::ChannelQuantizeParams;
@@ -677,6 +679,52 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 Some(level) => simd::ssm_scan(level, p, x, bc, gates, d, strands, memory, y),
                 None => ops::ssm_scan::ssm_scan(p, x, bc, gates, d, strands, memory, y),
             }
+        }
+        Job::AltupRescale(p) => {
+            let (x, dim) = (floats(inputs[0]), p.dim as usize);
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, OTHERS as u32 * p.dim), dim, 1, |first, others| {
+                for (i, other) in (first..).zip(others.chunks_exact_mut(dim)) {
+                    let x = &x[i / OTHERS * dim..][..dim];
+                    match level {
+                        Some(level) => simd::altup_rescale(level, p, x, other),
+                        None => ops::altup_rescale::rescale(p, x, other),
+                    }
+                }
+            });
+        }
+        Job::AltupPredict(p) => {
+            let [x, others] = out else { unreachable!("altup_predict writes two buffers") };
+            let (c, x, others) = (floats(inputs[0]), bytemuck::cast_slice_mut(x), bytemuck::cast_slice_mut(others));
+            match level {
+                Some(level) => simd::altup_predict(level, p, c, x, others),
+                None => ops::altup_predict::altup_predict(p, c, x, others),
+            }
+        }
+        Job::AltupCorrect(p) => {
+            let [a, x, others] = out else { unreachable!("altup_correct writes three buffers") };
+            let (c, scale) = (floats(inputs[0]), floats(inputs[1]));
+            let [a, x, others] = [a, x, others].map(|b| bytemuck::cast_slice_mut(b));
+            match level {
+                Some(level) => simd::altup_correct(level, p, c, scale, a, x, others),
+                None => ops::altup_correct::altup_correct(p, c, scale, a, x, others),
+            }
+        }
+        Job::AltupAdd(p) => {
+            let (y, dim) = (floats(inputs[0]), p.dim as usize);
+            let rows = rows_mut(&mut out[0], p.n_tokens, OTHERS as u32 * p.dim);
+            team::chunks_mut(rows, OTHERS * dim, 1, |first, others| {
+                let p = AltupAddParams { n_tokens: (others.len() / (OTHERS * dim)) as u32, ..*p };
+                ops::altup_add::altup_add(&p, &y[first * dim..], others);
+            });
+        }
+        Job::GaussianTopk(p) => {
+            let dim = p.dim as usize;
+            team::chunks_mut(rows_mut(&mut out[0], p.n_tokens, p.dim), dim, 1, |_, x| {
+                x.chunks_exact_mut(dim).for_each(|row| match level {
+                    Some(level) => simd::gaussian_topk_row(level, p, row),
+                    None => ops::gaussian_topk::rest_of_row(p, row),
+                });
+            });
         }
         Job::FloatProbe(p) => ops::float_probe::float_probe(p, floats(inputs[0]), &mut out[0]),
     }

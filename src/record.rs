@@ -8,6 +8,10 @@ use crate::blocks::{BlockType, pack};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
+use crate::ops::altup_add::AltupAddParams;
+use crate::ops::altup_correct::AltupCorrectParams;
+use crate::ops::altup_predict::AltupPredictParams;
+use crate::ops::altup_rescale::AltupRescaleParams;
 use crate::ops::attention::{AttentionParams, SCOPE_OWN};
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::attention_sinks::AttentionSinksParams;
@@ -26,6 +30,7 @@ use crate::ops::expert_order::ExpertOrderParams;
 use crate::ops::expert_scale::ExpertScaleParams;
 use crate::ops::float_probe::FloatProbeParams;
 use crate::ops::gate_up::{self, GateUpParams};
+use crate::ops::gaussian_topk::GaussianTopkParams;
 use crate::ops::gdn_gates::GdnGatesParams;
 use crate::ops::geglu::GegluParams;
 use crate::ops::gelu::GeluParams;
@@ -345,6 +350,16 @@ operations! {
     SsmDiscretize => SsmDiscretize(SsmDiscretizeParams), "ssm_discretize";
     /// the recurrence of a state space layer
     SsmScan => SsmScan(SsmScanParams), "ssm_scan";
+    /// streams as large as the one that layers work on
+    AltupRescale => AltupRescale(AltupRescaleParams), "altup_rescale";
+    /// streams before a layer
+    AltupPredict => AltupPredict(AltupPredictParams), "altup_predict";
+    /// streams after a layer
+    AltupCorrect => AltupCorrect(AltupCorrectParams), "altup_correct";
+    /// a row added to each of the streams that no layer works on
+    AltupAdd => AltupAdd(AltupAddParams), "altup_add";
+    /// what is left of a row above a bound of its own
+    GaussianTopk => GaussianTopk(GaussianTopkParams), "gaussian_topk";
 }
 
 impl Op {
@@ -526,6 +541,16 @@ args! {
     SsmDiscretize(SsmDiscretizeParams),
     /// of `ssm_scan`
     SsmScan(SsmScanParams),
+    /// of `altup_rescale`
+    AltupRescale(AltupRescaleParams),
+    /// of `altup_predict`
+    AltupPredict(AltupPredictParams),
+    /// of `altup_correct`
+    AltupCorrect(AltupCorrectParams),
+    /// of `altup_add`
+    AltupAdd(AltupAddParams),
+    /// of `gaussian_topk`
+    GaussianTopk(GaussianTopkParams),
 }
 
 /// What a command's number of rows follows.

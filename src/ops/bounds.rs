@@ -263,6 +263,36 @@ fn a_state_space_layer_is_normal_where_it_counts() {
     STORED.times(FILE).seen().canon();
 }
 
+#[test]
+fn alternating_updates_are_normal_where_it_counts() {
+    // mean squares as those of a norm; what is divided by is no less than the root of 1e-5, and quotients below 2^-120 are 0
+    let square = STORED.times(STORED).seen();
+    let mean = floats(square.least - 17, square.most + 17).seen();
+    let (wanted, found) = (floats(mean.least / 2 - 1, mean.most / 2 + 1), floats(-9, mean.most / 2 + 1));
+    assert!(wanted.least - found.most >= -126 && wanted.most - found.least <= 127, "{wanted:?} / {found:?}");
+    STORED.times(floats(-120, 127)).canon();
+    // a stream, and four products
+    STORED.plus(square.sum(2).seen()).seen().canon();
+    // what a layer changed, its share, which meets canon first, and a scale of the file
+    let news = STORED.plus(STORED).seen().canon();
+    let share = STORED.plus(floats(0, 1)).seen().canon();
+    STORED.plus(news.times(share).seen()).seen().canon();
+    STORED.times(FILE).canon();
+}
+
+#[test]
+fn gates_above_a_bound_are_normal_where_it_counts() {
+    // mean and variance as those of a layer norm
+    let share = floats(-17, 1);
+    let mean = STORED.sum(17).seen().times(share).seen();
+    let d = STORED.plus(mean).seen().canon();
+    let square = d.times(d).seen();
+    let variance = floats(square.least - 17, square.most + 17).seen();
+    let deviation = floats(variance.least / 2 - 1, variance.most / 2 + 1);
+    let bound = mean.plus(deviation.times(floats(-20, 21)).seen()).seen();
+    STORED.plus(bound).seen().canon();
+}
+
 /// Four blocks with f32 scales as small as values may be: what is left when they cancel, times an activation's scale, is
 /// subnormal, and it is added to more.
 #[test]

@@ -5,6 +5,10 @@
 pub mod act_quantize;
 pub mod add;
 pub mod add_bias;
+pub mod altup_add;
+pub mod altup_correct;
+pub mod altup_predict;
+pub mod altup_rescale;
 pub mod attention;
 pub mod attention_quantize;
 pub mod attention_sinks;
@@ -26,6 +30,7 @@ pub mod expert_order;
 pub mod expert_scale;
 pub mod float_probe;
 pub mod gate_up;
+pub mod gaussian_topk;
 pub mod gdn_gates;
 pub mod geglu;
 pub mod gelu;

@@ -9,7 +9,7 @@ use crate::ops::layer_norm::LayerNormParams;
 
 /// The mean over lanes of what `of` makes of each element.
 #[inline(always)]
-fn mean(inv_n: f32, x: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn mean(inv_n: f32, x: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0f32; NORM_LANES];
     let (full, rest) = x.as_chunks::<NORM_LANES>();
     for x in full {

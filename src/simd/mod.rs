@@ -4,6 +4,7 @@
 //! those. A lane is a row, so a level differs from another only in how many rows it takes at once. This is the one place
 //! where a level is chosen, and with file mapping the only one with unsafe code.
 
+mod altup;
 pub mod attention;
 mod cache;
 pub mod elementwise;
@@ -48,6 +49,7 @@ use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::exact::canon;
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, LinearParams, ROW_BLOCK, act_words, groups, seg_groups};
 use crate::ops::row_quantize::RowQuantizeParams;
+pub use altup::{altup_correct, altup_predict, altup_rescale, gaussian_topk_row};
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
 pub use elementwise::{combine, geglu, rms_norm_row, rope, sigmoid_gate, softcap, swiglu, swiglu_oai};

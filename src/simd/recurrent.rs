@@ -23,13 +23,13 @@ const WIDE: usize = 32;
 const COLUMNS: usize = 16;
 
 /// What tasks write to, each what is its own.
-struct Rest(*mut f32, usize);
+pub(super) struct Rest(*mut f32, usize);
 
 // SAFETY: the pointer is only used through `part`, whose contract forbids two tasks to have the same words.
 unsafe impl Sync for Rest {}
 
 impl Rest {
-    fn new(words: &mut [f32]) -> Rest {
+    pub(super) fn new(words: &mut [f32]) -> Rest {
         Rest(words.as_mut_ptr(), words.len())
     }
 
@@ -39,7 +39,7 @@ impl Rest {
     ///
     /// Nobody else has any of them, for as long as they are borrowed.
     #[allow(clippy::mut_from_ref, reason = "the words are distinct, as the contract says")]
-    unsafe fn part(&self, first: usize, n: usize) -> &mut [f32] {
+    pub(super) unsafe fn part(&self, first: usize, n: usize) -> &mut [f32] {
         assert!(first <= self.1 && n <= self.1 - first, "{n} words from {first} on, of {}", self.1);
         // SAFETY: within the buffer, asserted above; the rest is the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(first), n) }

@@ -250,6 +250,10 @@ fn row(plan: &Plan, id: BufId) -> Option<usize> {
                 | Args::AttentionQuantize(_)
                 | Args::RmsNorm(_)
                 | Args::Router(_)
+                | Args::AltupRescale(_)
+                | Args::AltupPredict(_)
+                | Args::AltupCorrect(_)
+                | Args::AltupAdd(_)
         );
         of_rows && matches!(c.rows, Rows::Tokens | Rows::TokensUpTo(_) | Rows::TokensAbove(_))
     };

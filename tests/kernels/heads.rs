@@ -1,16 +1,22 @@
 //! Attention, SwiGLU and RMS norm of every SIMD level against the plain twins: every word equal, nothing written that
 //! the twin does not write.
 
+use isobit::internals::ops::altup_correct::{self, AltupCorrectParams};
+use isobit::internals::ops::altup_predict::{self, AltupPredictParams, OTHERS, STREAMS};
+use isobit::internals::ops::altup_rescale::{self, AltupRescaleParams};
 use isobit::internals::ops::attention::{AttentionParams, SCOPE_ALL, attention as twin_attention, head as twin_head};
 use isobit::internals::ops::cache::{CacheType, CacheWriteParams, POISONED, cache_write_k, cache_write_v};
 use isobit::internals::ops::exact::{POISON, canon};
+use isobit::internals::ops::gaussian_topk::{self, GaussianTopkParams};
 use isobit::internals::ops::geglu::element as twin_geglu;
 use isobit::internals::ops::gelu::element as twin_gelu;
 use isobit::internals::ops::layer_norm::{self, LayerNormParams};
 use isobit::internals::ops::places::{self, Places};
 use isobit::internals::ops::rms_norm::{RmsNormParams, row as twin_norm};
 use isobit::internals::ops::swiglu::element as twin_swiglu;
-use isobit::internals::simd::{Level, attention, attention_head, geglu, gelu, layer_norm_row, rms_norm_row, swiglu};
+use isobit::internals::simd::{
+    self, Level, attention, attention_head, geglu, gelu, layer_norm_row, rms_norm_row, swiglu,
+};
 
 /// What output buffers hold before a call; no operation gives it.
 const GUARD: u32 = 0x7fc1_2345;
@@ -552,6 +558,45 @@ fn layer_norm_and_gelu_equal_their_twins() {
                     gelu(level, erf, &x, &mut got);
                     same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn streams_and_gates_above_a_bound_equal_their_twins() {
+    let mut random = Random(15);
+    for n in sizes().chain([511, 512, 513, 1000, 5000]) {
+        for (low, high) in [(1e-12, 1e4), (0.1, 10.0), (1e-12, 1e-9), (10.0, 30.0)] {
+            let mut values = |n: usize| -> Vec<f32> { (0..n).map(|_| canon(random.spread(low, high))).collect() };
+            let [x, a, scale] = [values(n), values(n), values(n)];
+            let (others, c) = (values(OTHERS * n), values(STREAMS * STREAMS));
+            let (dim, inv_n) = (n as u32, (1.0 / n as f64) as f32);
+            let rescale = AltupRescaleParams { n_tokens: 1, dim, inv_n };
+            let predict = AltupPredictParams { n_tokens: 1, dim };
+            let correct = AltupCorrectParams { n_tokens: 1, dim };
+            let gaussian = GaussianTopkParams { n_tokens: 1, dim, inv_n, factor: 1.5 };
+            let all = |level: Option<Level>| {
+                let [mut x, mut a, mut others, mut gates] = [x.clone(), a.clone(), others.clone(), x.clone()];
+                match level {
+                    None => {
+                        altup_rescale::altup_rescale(&rescale, &x, &mut others);
+                        altup_predict::altup_predict(&predict, &c, &mut x, &mut others);
+                        altup_correct::altup_correct(&correct, &c, &scale, &mut a, &mut x, &mut others);
+                        gaussian_topk::gaussian_topk(&gaussian, &mut gates);
+                    }
+                    Some(level) => {
+                        others.chunks_exact_mut(n).for_each(|o| simd::altup_rescale(level, &rescale, &x, o));
+                        simd::altup_predict(level, &predict, &c, &mut x, &mut others);
+                        simd::altup_correct(level, &correct, &c, &scale, &mut a, &mut x, &mut others);
+                        simd::gaussian_topk_row(level, &gaussian, &mut gates);
+                    }
+                }
+                [x, a, others, gates].concat()
+            };
+            let want = all(None);
+            for level in Level::available() {
+                same(&all(Some(level)), &want).unwrap_or_else(|e| panic!("{level:?}, {n} elements: {e}"));
             }
         }
     }

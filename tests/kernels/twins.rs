@@ -134,9 +134,9 @@ fn case_names_are_unique_and_every_written_buffer_ends_in_guard_words() {
                 assert!(ranges.iter().all(|r| r.start < r.end && r.end <= live), "{}: {}", case.name, b.name);
             }
             let outputs = match op {
-                Op::RopeCacheWrite(..) | Op::RopeChannelCacheWrite(..) | Op::ConvSilu => 3,
+                Op::RopeCacheWrite(..) | Op::RopeChannelCacheWrite(..) | Op::ConvSilu | Op::AltupCorrect => 3,
                 Op::Attention(..) | Op::AttentionQuantize(..) | Op::Router => 2,
-                Op::DeltaRule | Op::ShortConv | Op::SsmScan => 2,
+                Op::DeltaRule | Op::ShortConv | Op::SsmScan | Op::AltupPredict => 2,
                 _ => 1,
             };
             assert_eq!(written, outputs, "{}", case.name);

@@ -1,9 +1,6 @@
-// Scale of an RMS norm by a workgroup of 256 lanes: each adds every 256th square, then a halving tree, whose first four
-// steps 16 lanes make and whose last four every lane makes for itself. The importing shader gives the parameters `p`
-// (dim, inv_n, eps) and the rows `x`.
-#import exact
-
-var<workgroup> lanes: array<f32, 256>;
+// Scale of an RMS norm by a workgroup of 256 lanes, of which each adds every 256th square. The importing shader gives the
+// parameters `p` (dim, inv_n, eps) and the rows `x`.
+#import lane_mean
 
 // Elements a lane asks for before it adds the first.
 const AHEAD: u32 = 8u;
@@ -32,28 +29,7 @@ fn norm_scale(row: u32, lane: u32) -> f32 {
             acc = B(acc + B(square));
         }
     }
-    lanes[lane] = acc;
-    workgroupBarrier();
-    if lane < 16u {
-        lanes[lane] = tree16(lane, 16u);
-    }
-    workgroupBarrier();
-    let mean = B(tree16(0u, 1u) * p.inv_n);
-    return fdiv(1.0, fsqrt(B(mean + p.eps)));
-}
-
-// The halving tree over 16 of `lanes`: from `first` on, every `step`th.
-fn tree16(first: u32, step: u32) -> f32 {
-    var v: array<f32, 8>;
-    for (var i = 0u; i < 8u; i++) {
-        v[i] = B(lanes[first + i * step] + lanes[first + (i + 8u) * step]);
-    }
-    for (var s = 4u; s > 0u; s = s >> 1u) {
-        for (var i = 0u; i < s; i++) {
-            v[i] = B(v[i] + v[i + s]);
-        }
-    }
-    return v[0];
+    return fdiv(1.0, fsqrt(B(mean_of_lanes(lane, acc) + p.eps)));
 }
 
 fn normed(v: f32, s: f32, weight: f32) -> f32 {
