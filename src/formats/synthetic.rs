@@ -399,7 +399,7 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
 pub const SHAPES: [Shape; 52] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
@@ -1539,6 +1539,8 @@ mod tests {
             ("gemma2-2b", 2.614),
             ("gemma3-270m", 0.268),
             ("gemma3-1b", 1.000),
+            ("gemma4-e2b", 4.629),
+            ("gemma4-26b-a4b", 25.23),
             ("granite-2b", 2.534),
             ("mixtral-8x7b", 46.70),
             ("qwen3moe-1b", 0.97),
