@@ -253,10 +253,9 @@ fn run() -> anyhow::Result<()> {
             }
         }
         for (i, (found, &(k, v, recent))) in speeds.iter().zip(&cli.types).enumerate() {
-            let words = |t: CacheType| t.words(hyper.head_dim).unwrap_or(0);
             // token i of n attends to depth + WARM_UP + i + 1 positions
             let positions = (depth + WARM_UP) as f64 + (n + 1) as f64 / 2.0;
-            let bytes = positions * hyper.cache_bytes(words(k), words(v)) as f64;
+            let bytes = positions * hyper.cache_bytes(k, v).unwrap_or(0) as f64;
             let speed = median(found);
             let ratios: Vec<f64> = found.iter().zip(&speeds[0]).map(|(a, b)| a / b).collect();
             let (low, high) = range(found);

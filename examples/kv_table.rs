@@ -345,14 +345,13 @@ fn table(task: &Task, cli: &Cli, windows: &[Vec<u32>]) -> anyhow::Result<()> {
     println!("| K | V | recent | bytes/token | perplexity | change % | ± | KL | top-1 % |");
     println!("|---|---|---|---:|---:|---:|---:|---:|---:|");
     for (&(k, v, recent), s) in cli.pairs.iter().zip(&scores) {
-        let words = |t: CacheType| t.words(task.hyper.head_dim).unwrap_or(0);
         let (change, error) = s.change_percent();
         println!(
             "| {} | {} | {} | {} | {:.4} | {change:+.4} | {error:.4} | {:.2e} | {:.2} |",
             k.name(),
             v.name(),
             if recent.applies(k, v) { "f16" } else { "" },
-            task.hyper.cache_bytes(words(k), words(v)),
+            task.hyper.cache_bytes(k, v).unwrap_or(0),
             s.perplexity(),
             s.mean(s.kl),
             100.0 * s.mean(s.agreeing as f64),

@@ -23,7 +23,7 @@
 //! | `100m` | 1024 | 2 | 2816 | 16 / 4 | 131072, tied | 2048 | 157 M | one tensor beyond 128 MiB as f16 or q8_0 |
 //!
 //! Every preset can be changed by `--arch --dim --layers --ffn --heads --kv-heads --head-dim --vocab --ctx --tied --larger`, by
-//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe, lfm2moe, deepseek2), and by
+//! `--experts --used --expert-ffn --shared --dense` (llama, qwen2moe, qwen3moe, granitemoe, glm4moe, lfm2moe, deepseek2, gemma4), and by
 //! `--rope --original-ctx --rotary` (how positions are scaled, and which share of a head is rotated) and `--window`. With `--outliers`
 //! one input channel in 64 of every matrix has weights 8 times (or as given) those of the others, so that error
 //! histograms have something to show. `--format hf` writes f32, f16 or bf16 in `--shards` safetensors files, as transformers
@@ -42,6 +42,8 @@
 
 #[path = "synth_model/deepseek2.rs"]
 mod deepseek2;
+#[path = "synth_model/gemma4.rs"]
+mod gemma4;
 #[path = "synth_model/gguf.rs"]
 mod gguf;
 #[path = "synth_model/hf.rs"]
@@ -65,7 +67,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use isobit::internals::blocks::BlockType;
-use isobit::internals::formats::synthetic::{self, Arch, Delta, Experts, Latent, Role, Shape};
+use isobit::internals::formats::synthetic::{self, Arch, Delta, Experts, Latent, Role, Shape, Uneven};
 use rayon::prelude::*;
 
 #[derive(Parser)]
@@ -162,6 +164,11 @@ struct Args {
     /// the width of values
     #[arg(long, value_delimiter = ',', default_values_t = [0, 48, 16, 24, 20])]
     latent: Vec<u32>,
+    /// What differs from layer to layer in gemma4: elements of a head and key-value heads in layers with a window, one layer in how
+    /// many has none, layers without keys and values, how many times as wide their feed-forwards are, elements of a token's
+    /// vector for each layer, and whether keys are values (1) in layers without a window
+    #[arg(long, value_delimiter = ',', default_values_t = [32, 2, 3, 2, 2, 24, 0])]
+    uneven: Vec<u32>,
     /// The greatest step of state spaces; only a directory says so
     #[arg(long)]
     most_step: Option<f64>,
@@ -295,6 +302,7 @@ impl Preset {
             experts: Experts::NONE,
             delta: Delta::NONE,
             latent: Latent::NONE,
+            uneven: Uneven::NONE,
             larger: false,
         }
     }
@@ -347,9 +355,10 @@ impl Args {
                 _ => Delta::NONE,
             },
             latent: Latent::NONE,
+            uneven: Uneven::NONE,
             window: match self.arch {
                 // which layers are rotated follows from it
-                Some(Arch::Cohere2) if self.window == 0 => 4096,
+                Some(Arch::Cohere2 | Arch::Gemma4) if self.window == 0 => 4096,
                 _ => self.window,
             },
             larger: self.larger,
@@ -367,6 +376,18 @@ impl Args {
             ensure!(rank > 0 && rope >= 2 && rope.is_multiple_of(2), "--latent: {rank} and {rope} make no key");
             let latent = Latent { query_rank, rank, rope, nope, value };
             return Ok(Shape { kv_heads: 1, head_dim: rank + rope, latent, ..shape });
+        }
+        if shape.arch == Arch::Gemma4 {
+            let [own_dim, kv_heads, period, sharing, wider, embedding, equal] = self.uneven[..] else {
+                bail!("--uneven takes seven numbers")
+            };
+            let heads_fit = kv_heads > 0 && heads.is_multiple_of(kv_heads);
+            ensure!(heads_fit, "--uneven: --heads {heads} is not a multiple of {kv_heads}");
+            let sizes_fit =
+                own_dim.is_multiple_of(2) && own_dim > 0 && period > 0 && wider > 0 && sharing < shape.layers;
+            ensure!(sizes_fit, "--uneven: no layers are of {own_dim}, {period}, {sharing} and {wider}");
+            let uneven = Uneven { head_dim: own_dim, kv_heads, period, sharing, wider, embedding, equal: equal == 1 };
+            return Ok(Shape { uneven, ..shape });
         }
         if shape.arch == Arch::Mamba2 {
             let (inner, dim) = (shape.delta.heads * head_dim, shape.dim);
@@ -548,7 +569,11 @@ impl Model {
             // a directory has the logarithm of what a GGUF file has
             let log = |i: usize| synthetic::Noise::new(self.seed, &t.name, -1.5, 0.7).at(i as u64);
             let of = |log: f32| if self.logarithms { log } else { -libm::exp(f64::from(log)) as f32 };
-            let values = (t.role == Role::Decay).then(|| (0..cols).map(|i| of(log(i))).collect());
+            let values = match t.role {
+                Role::Decay => Some((0..cols).map(|i| of(log(i))).collect()),
+                Role::Turns(n) => Some((0..cols as u64).map(|i| synthetic::divisor(n, i)).collect()),
+                _ => None,
+            };
             Tensor {
                 name: t.name,
                 fused,

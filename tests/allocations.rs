@@ -95,8 +95,7 @@ fn allocations_of_many(types: (CacheType, CacheType), threads: usize, n: u32) ->
     pollster::block_on(async {
         let options = SessionOptions { plan, memory: None, fuse: isobit::internals::fuse::Fuse::On };
         let mut session = Session::new(&mut device, &container, &hyper, options, |_| ()).await.unwrap();
-        let words = |t: CacheType| t.words(hyper.head_dim).unwrap();
-        let planned = MANY * 64 * hyper.cache_bytes(words(k_type), words(v_type));
+        let planned = MANY * 64 * hyper.cache_bytes(k_type, v_type).unwrap();
         assert_eq!(session.built().cache_words * 4, planned);
         let mut pool = Pool::new(session.built());
         let mut texts: [Sequence; MANY] = std::array::from_fn(|_| pool.begin(&[]));

@@ -60,6 +60,29 @@ impl Metadata {
     }
 }
 
+/// GGUF's name of the rule by which texts are split.
+fn split_rule(arch: Arch) -> &'static str {
+    match arch {
+        Arch::ChatGlm => "chatglm-bpe",
+        Arch::Glm4 | Arch::Glm4Moe => "glm4",
+        Arch::GptOss => "gpt-4o",
+        Arch::SmolLm3 => "llama-bpe",
+        Arch::Lfm2 | Arch::Lfm2Moe => "lfm2",
+        Arch::Olmo2 => "dbrx",
+        Arch::Exaone4 => "exaone4",
+        Arch::Granite | Arch::GraniteMoe => "refact",
+        Arch::StarCoder2 => "starcoder",
+        Arch::StableLm => "stablelm2",
+        Arch::Cohere2 | Arch::CommandR => "command-r",
+        Arch::Phi2 => "phi-2",
+        Arch::Gpt2 => "gpt-2",
+        Arch::Falcon => "falcon",
+        Arch::Qwen35 | Arch::Qwen35Moe => "qwen35",
+        Arch::Gemma4 => "gemma4",
+        _ => "qwen2",
+    }
+}
+
 fn metadata(model: &Model) -> Result<Metadata> {
     let (s, arch) = (&model.shape, model.shape.arch.name());
     let key = |k: &str| format!("{arch}.{k}");
@@ -71,10 +94,12 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.u32(&key("context_length"), s.ctx);
     m.u32(&key("embedding_length"), s.dim);
     let attends = s.arch != Arch::Mamba2;
-    m.u32(&key("feed_forward_length"), if attends { s.ffn } else { 0 });
+    if !s.is_uneven() {
+        m.u32(&key("feed_forward_length"), if attends { s.ffn } else { 0 });
+    }
     m.u32(&key("attention.head_count"), if attends { s.heads } else { 0 });
     match s.kv_heads_value() {
-        _ if !attends => {}
+        _ if !attends || s.is_uneven() => {}
         Value::I32Array(list) => {
             m.array(&key("attention.head_count_kv"), 5, &list, |m, v| m.bytes.extend(v.to_le_bytes()))
         }
@@ -90,12 +115,14 @@ fn metadata(model: &Model) -> Result<Metadata> {
         // which layers have it follows from the architecture
         m.u32(&key("attention.sliding_window"), s.window);
     }
-    for (k, v) in s.expert_keys().into_iter().chain(s.delta_keys()).chain(s.latent_keys()) {
+    for (k, v) in s.expert_keys().into_iter().chain(s.delta_keys()).chain(s.latent_keys()).chain(s.uneven_keys()) {
         match v {
             Value::U32(v) => m.u32(&key(k), v),
             Value::F32(v) => m.f32(&key(k), v),
             Value::Bool(v) => m.bool(&key(k), v),
             Value::U32Array(v) => m.array(&key(k), 4, &v, |m, v| m.bytes.extend(v.to_le_bytes())),
+            Value::I32Array(v) => m.array(&key(k), 5, &v, |m, v| m.bytes.extend(v.to_le_bytes())),
+            Value::Array(v) => m.array(&key(k), 7, &v, |m, v| m.bytes.push((*v == Value::Bool(true)).into())),
             other => bail!("{k} is a {}", other.type_name()),
         }
     }
@@ -131,29 +158,17 @@ fn metadata(model: &Model) -> Result<Metadata> {
     }
     let v = vocabulary(s.arch, s.vocab as usize);
     let bpe = !v.merges.is_empty();
-    m.string("tokenizer.ggml.model", if bpe { "gpt2" } else { "llama" });
-    let rule = match s.arch {
-        Arch::ChatGlm => "chatglm-bpe",
-        Arch::Glm4 | Arch::Glm4Moe => "glm4",
-        Arch::GptOss => "gpt-4o",
-        Arch::SmolLm3 => "llama-bpe",
-        Arch::Lfm2 | Arch::Lfm2Moe => "lfm2",
-        Arch::Olmo2 => "dbrx",
-        Arch::Exaone4 => "exaone4",
-        Arch::Granite | Arch::GraniteMoe => "refact",
-        Arch::StarCoder2 => "starcoder",
-        Arch::StableLm => "stablelm2",
-        Arch::Cohere2 | Arch::CommandR => "command-r",
-        Arch::Phi2 => "phi-2",
-        Arch::Gpt2 => "gpt-2",
-        Arch::Falcon => "falcon",
-        Arch::Qwen35 | Arch::Qwen35Moe => "qwen35",
-        _ => "qwen2",
+    let by_merges = bpe || s.arch == Arch::Gemma4;
+    let model_name = match s.arch {
+        Arch::Gemma4 => "gemma4",
+        _ if bpe => "gpt2",
+        _ => "llama",
     };
-    m.string("tokenizer.ggml.pre", if bpe { rule } else { "default" });
+    m.string("tokenizer.ggml.model", model_name);
+    m.string("tokenizer.ggml.pre", if by_merges { split_rule(s.arch) } else { "default" });
     m.array("tokenizer.ggml.tokens", 8, &v.tokens, |m, t| m.text(t));
-    if bpe {
-        m.array("tokenizer.ggml.merges", 8, &v.merges, |m, (a, b)| m.text(&format!("{a} {b}")));
+    if by_merges {
+        m.array("tokenizer.ggml.merges", 8, &v.pairs(), |m, pair| m.text(pair));
     } else {
         m.array("tokenizer.ggml.scores", 6, &v.scores, |m, v| m.bytes.extend(v.to_le_bytes()));
     }
@@ -166,7 +181,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.u32("tokenizer.ggml.unknown_token_id", 0);
     }
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
-    if matches!(s.arch, Arch::Gemma2 | Arch::Gemma3) {
+    if matches!(s.arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4) {
         m.bool("tokenizer.ggml.add_space_prefix", false);
     }
     m.bool("tokenizer.ggml.add_eos_token", false);

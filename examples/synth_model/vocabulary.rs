@@ -39,6 +39,23 @@ pub struct Vocabulary {
     pub eos: usize,
 }
 
+impl Vocabulary {
+    /// The merges; of sentencepiece vocabularies every way to make a piece of two others, in the order of the scores.
+    pub fn pairs(&self) -> Vec<String> {
+        if !self.merges.is_empty() {
+            return self.merges.iter().map(|(a, b)| format!("{a} {b}")).collect();
+        }
+        let known: HashMap<&str, usize> = self.tokens.iter().zip(0..).map(|(t, i)| (t.as_str(), i)).collect();
+        let ordinary = |t: &str| known.get(t).is_some_and(|&i| self.types[i] == NORMAL);
+        let normal = self.tokens.iter().zip(&self.types).filter(|(_, t)| **t == NORMAL);
+        normal
+            .flat_map(|(t, _)| t.char_indices().skip(1).map(move |(at, _)| t.split_at(at)))
+            .filter(|(a, b)| ordinary(a) && ordinary(b))
+            .map(|(a, b)| format!("{a} {b}"))
+            .collect()
+    }
+}
+
 fn letters() -> impl Iterator<Item = char> {
     LETTERS.chars()
 }
@@ -59,6 +76,7 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Glm4 | Arch::Glm4Moe => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Gemma2 | Arch::Gemma3 => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
+        Arch::Gemma4 => sentencepiece(n, &["<turn|>", "<|turn>"]),
         Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => {
             byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"])
         }
@@ -176,19 +194,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
         .filter(|(i, _)| !is_bpe || v.types[*i] == NORMAL)
         .map(|(i, t)| (t.clone(), i.into()))
         .collect();
-    let merges: Vec<String> = if is_bpe {
-        v.merges.iter().map(|(a, b)| format!("{a} {b}")).collect()
-    } else {
-        // every way to make a piece of two others, in the order of the scores
-        let known: HashMap<&str, usize> = v.tokens.iter().zip(0..).map(|(t, i)| (t.as_str(), i)).collect();
-        let ordinary = |t: &str| known.get(t).is_some_and(|&i| v.types[i] == NORMAL);
-        let normal = v.tokens.iter().zip(&v.types).filter(|(_, t)| **t == NORMAL);
-        normal
-            .flat_map(|(t, _)| t.char_indices().skip(1).map(move |(at, _)| t.split_at(at)))
-            .filter(|(a, b)| ordinary(a) && ordinary(b))
-            .map(|(a, b)| format!("{a} {b}"))
-            .collect()
-    };
+    let merges = v.pairs();
     let model = json!({"type": "BPE", "dropout": null, "unk_token": if is_bpe { Value::Null } else { "<unk>".into() },
         "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !is_bpe, "byte_fallback": !is_bpe,
         "ignore_merges": arch == Arch::SmolLm3 || arch.is_lfm2(), "vocab": ids, "merges": merges});
@@ -227,7 +233,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": space});
         let split =
             json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
-        let is_gemma = matches!(arch, Arch::Gemma2 | Arch::Gemma3);
+        let is_gemma = matches!(arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4);
         [
             if is_gemma {
                 replace

@@ -346,7 +346,7 @@ pub(super) fn positions_read(built: &Built, step: &Step) -> (usize, usize) {
 pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
     let mut c = Cost::default();
     let mut seen = HashSet::new();
-    let mut embedded = false;
+    let mut embedded = None;
     for command in &built.plan.recording.commands {
         if command.args_for(step).is_none() {
             continue;
@@ -360,9 +360,10 @@ pub fn cost(built: &Built, digits: usize, step: &Step) -> Cost {
             }
             if let Op::Embed(_) = command.op {
                 let rows = buffer.role.rows().next_multiple_of(32);
-                // a row per token, wherever the matrix was split
-                c.bytes += if embedded { 0 } else { (buffer.words / rows) as u64 * 4 * n };
-                embedded = true;
+                // a row per token of each table, wherever that was split
+                let of = command.outputs().first().copied();
+                c.bytes += if embedded == of { 0 } else { (buffer.words / rows) as u64 * 4 * n };
+                embedded = of;
                 continue;
             }
             let (read, met) = parts_met(command, n as usize);

@@ -19,6 +19,8 @@ pub enum Calls {
     Functools,
     /// `<|channel|>commentary to=functions.NAME <|message|>{..}<|call|>`: gpt-oss
     Harmony,
+    /// `<|tool_call>call:NAME{key:<|"|>text<|"|>}<tool_call|>`: Gemma 4
+    Gemma,
     /// an object or a list of objects with `name` and `arguments` as the whole answer: nothing says how
     Generic,
 }
@@ -36,6 +38,8 @@ pub enum Thinking {
     Seed,
     /// `<|channel|>analysis<|message|>..<|end|>`: gpt-oss
     Harmony,
+    /// `<|channel>thought..<channel|>`: Gemma 4
+    Channel,
 }
 
 impl Thinking {
@@ -46,6 +50,7 @@ impl Thinking {
             Thinking::Think => Some(("<think>", "</think>")),
             Thinking::Brackets => Some(("[THINK]", "[/THINK]")),
             Thinking::Seed => Some(("<seed:think>", "</seed:think>")),
+            Thinking::Channel => Some(("<|channel>thought", "<channel|>")),
         }
     }
 }
@@ -58,6 +63,7 @@ impl Calls {
             Calls::Llama3 => &["<|python_tag|>"],
             Calls::Mistral | Calls::MistralArgs => &["[TOOL_CALLS]"],
             Calls::Phi4 | Calls::Functools => &["<|tool_call|>", "functools["],
+            Calls::Gemma => &["<|tool_call>"],
             Calls::Harmony | Calls::Generic => &[],
         }
     }
@@ -87,6 +93,7 @@ impl Format {
         let calls = match () {
             () if has("[TOOL_CALLS]") && has("[ARGS]") => Calls::MistralArgs,
             () if has("[TOOL_CALLS]") => Calls::Mistral,
+            () if has("<|tool_call>") && has("<|turn>") => Calls::Gemma,
             () if has("<tool_call>") => Calls::Hermes,
             () if has("<|tool_call|>") => Calls::Phi4,
             () if has("functools") => Calls::Functools,
@@ -95,6 +102,7 @@ impl Format {
         };
         let thinking = match () {
             () if has("<seed:think>") => Thinking::Seed,
+            () if has("<|channel>") && has("<|turn>") => Thinking::Channel,
             () if has("<think>") || has("</think>") => Thinking::Think,
             () if has("[THINK]") => Thinking::Brackets,
             () => Thinking::None,
@@ -111,14 +119,17 @@ impl Format {
     pub fn wants(&self, control: &str) -> bool {
         const HARMONY: [&str; 6] = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|constrain|>"];
         const MISTRAL: [&str; 2] = ["[ARGS]", "[CALL_ID]"];
+        const GEMMA: [&str; 2] = ["<tool_call|>", "<|\"|>"];
 
-        let tag = self.thinking.tags().is_some_and(|(open, close)| control == open || control == close);
+        let tag = self.thinking.tags().is_some_and(|(open, close)| control == open || control == close)
+            || self.thinking == Thinking::Channel && control == "<|channel>";
         let call = self.calls.openers().contains(&control)
             || match self.calls {
                 Calls::Hermes => control == "</tool_call>",
                 Calls::Phi4 => control == "<|/tool_call|>",
                 Calls::Mistral | Calls::MistralArgs => MISTRAL.contains(&control),
                 Calls::Harmony => HARMONY.contains(&control),
+                Calls::Gemma => GEMMA.contains(&control),
                 Calls::Llama3 | Calls::Functools | Calls::Generic => false,
             };
         tag || call

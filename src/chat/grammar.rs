@@ -69,7 +69,7 @@ impl Format {
             Calls::Hermes => repeat("\n"),
             Calls::Llama3 => repeat("; "),
             Calls::Mistral => list("[TOOL_CALLS][", "]"),
-            Calls::MistralArgs | Calls::Harmony => repeat(""),
+            Calls::MistralArgs | Calls::Harmony | Calls::Gemma => repeat(""),
             Calls::Phi4 => list("<|tool_call|>[", "]<|/tool_call|>"),
             Calls::Functools => list("functools[", "]"),
             Calls::Generic if parallel => list("[", "]"),
@@ -147,6 +147,11 @@ impl Rules {
                 let head = format!("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>");
                 format!("{} %json {} \"<|call|>\"", quoted(&head), tight(schema.clone()))
             }
+            // which is read as its own notation is
+            Calls::Gemma => {
+                let head = quoted(&format!("<|tool_call>call:{name}"));
+                format!("{head} %json {} \"<tool_call|>\"", tight(schema.clone()))
+            }
             Calls::Mistral | Calls::Phi4 | Calls::Functools | Calls::Generic => object("arguments"),
         };
         self.text.push_str(&format!("call_{i}: {body}\n"));
@@ -193,7 +198,7 @@ mod tests {
         ]
     }
 
-    const ALL: [(Calls, &str, &str); 8] = [
+    const ALL: [(Calls, &str, &str); 9] = [
         (Calls::Hermes, "<tool_call>\n{\"name\": \"count\", \"arguments\": {\"n\": 3}}\n</tool_call>", "\n"),
         (Calls::Llama3, "{\"name\": \"count\", \"parameters\": {\"n\": 3}}", "; "),
         (Calls::Mistral, "[TOOL_CALLS][{\"name\": \"count\", \"arguments\": {\"n\": 3}}]", ""),
@@ -201,6 +206,7 @@ mod tests {
         (Calls::Phi4, "<|tool_call|>[{\"name\": \"count\", \"arguments\": {\"n\": 3}}]<|/tool_call|>", ""),
         (Calls::Functools, "functools[{\"name\": \"count\", \"arguments\": {\"n\": 3}}]", ""),
         (Calls::Harmony, "<|channel|>commentary to=functions.count <|constrain|>json<|message|>{\"n\": 3}<|call|>", ""),
+        (Calls::Gemma, "<|tool_call>call:count{\"n\": 3}<tool_call|>", ""),
         (Calls::Generic, "{\"name\": \"count\", \"arguments\": {\"n\": 3}}", ""),
     ];
 

@@ -5,6 +5,7 @@
 mod builtin;
 mod filters;
 mod format;
+mod gemma;
 mod grammar;
 mod json;
 mod methods;

@@ -4,6 +4,7 @@
 //! out as it was written. How the text was cut into pushes changes when events come, not what they hold together.
 
 use super::format::{Calls, Format};
+use super::gemma;
 use serde_json::Value;
 
 /// What an answer holds. Texts come in pieces.
@@ -43,7 +44,7 @@ enum Mode {
 }
 
 /// How far a call has come.
-enum Found {
+pub(super) enum Found {
     /// not to its end
     More,
     /// calls, as name and arguments, and the bytes they take
@@ -265,6 +266,7 @@ impl Parser {
             "[TOOL_CALLS]" => mistral(inner, last),
             "functools[" => json_calls(&self.rest[opener.len() - 1..], "", last, false),
             "<|tool_call|>" => json_calls(inner, "<|/tool_call|>", last, false),
+            "<|tool_call>" => gemma::call(inner, last),
             _ => json_calls(inner, "", last, false),
         };
         let before = if opener == "functools[" { opener.len() - 1 } else { opener.len() };
@@ -584,6 +586,7 @@ mod tests {
         let args = || parser(MistralArgs, Thinking::None);
         let phi = || parser(Phi4, Thinking::None);
         let generic = || parser(Generic, Thinking::None);
+        let gemma = || parser(Calls::Gemma, Thinking::Channel);
         let harmony = || parser(Calls::Harmony, Thinking::Harmony);
         vec![
             (hermes(), "Hello there.", vec![text("Hello there.")]),
@@ -647,6 +650,20 @@ mod tests {
                 vec![called(0, "f", "{}"), text("x")],
             ),
             (phi(), "functools is a module", vec![text("functools is a module")]),
+            (
+                gemma(),
+                "<|channel>thought\nhm\n<channel|>ok<|tool_call>call:f{a:<|\"|>x}<|\"|>,n:[1,{b:true}]}<tool_call|><|tool_call>call:g{}<tool_call|>",
+                vec![
+                    thought("hm"),
+                    text("ok"),
+                    called(0, "f", r#"{"a":"x}","n":[1,{"b":true}]}"#),
+                    called(1, "g", "{}"),
+                ],
+            ),
+            (gemma(), "<|channel>thought\n<channel|>Yes.", vec![text("Yes.")]),
+            (gemma(), "<|channel>other <|tool_call>call me", vec![text("<|channel>other <|tool_call>call me")]),
+            (gemma(), "<|tool_call>call:f{a:1}", vec![called(0, "f", "{\"a\":1}")]),
+            (gemma(), "<|tool_call>call:f{a:", vec![text("<|tool_call>call:f{a:")]),
             (generic(), " [{\"name\": \"f\", \"arguments\": {}}]", vec![called(0, "f", "{}")]),
             (generic(), "[1, 2, 3]", vec![text("[1, 2, 3]")]),
             (
@@ -691,7 +708,14 @@ mod tests {
 
     #[test]
     fn made_up_answers_are_read_alike_however_they_are_cut() {
-        const PARTS: [&str; 26] = [
+        const PARTS: [&str; 33] = [
+            "<|tool_call>",
+            "<tool_call|>",
+            "call:f",
+            "{a:1}",
+            "<|\"|>",
+            "<|channel>thought",
+            "<channel|>",
             "<tool_call>",
             "</tool_call>",
             "{\"name\": \"f\", \"arguments\": {}}",
@@ -763,6 +787,10 @@ mod tests {
         assert_eq!(of("[TOOL_CALLS] [ARGS]").calls, Calls::MistralArgs);
         assert_eq!(of("[TOOL_CALLS] [INST]").calls, Calls::Mistral);
         assert_eq!(of("<|start_header_id|>").calls, Calls::Llama3);
+        assert_eq!(
+            of("<|turn>{{ '<|tool_call>call:' }}<|channel>"),
+            Format { calls: Calls::Gemma, thinking: Thinking::Channel }
+        );
         assert_eq!(of("<|user|>"), Format { calls: Calls::Generic, thinking: Thinking::None });
         assert!(of("<think>").opened("<|assistant|><think>\n") && !of("<think>").opened("<think>\n\n</think>\n\n"));
     }

@@ -232,6 +232,9 @@ impl Held<'_> {
                 m.rank, m.rope, m.nope, m.rope, m.value
             )?;
         }
+        if let Some(uneven) = h.uneven.text(h.layers) {
+            writeln!(out, "[{tag}] layers that differ: {uneven}")?;
+        }
         if let Some(recurrent) = h.recurrent_text() {
             writeln!(out, "[{tag}] recurrent: {recurrent}")?;
         }
@@ -254,6 +257,11 @@ impl Held<'_> {
     }
 }
 
+/// Whether a tensor is the embedding, which may be the output matrix as well, in either kind of file.
+fn is_embedding(name: &str) -> bool {
+    name == "token_embd.weight" || name == "model.embed_tokens.weight" || name.ends_with("word_embeddings.weight")
+}
+
 /// Bytes of the weights that one token reads: of experts as many as it meets, of an embedding that is not the output matrix
 /// a row, of layers that are not computed none.
 fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
@@ -266,7 +274,7 @@ fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
         match stacked {
             _ if h.is_guessing(&t.name) => 0,
             Some(e) => t.bytes / e.count as u64 * e.used as u64,
-            None if layer.is_none() && !tied && t.name.contains("embd") | t.name.contains("embed") => {
+            None if layer.is_none() && !(tied && is_embedding(&t.name)) && t.name.contains("emb") => {
                 t.bytes / t.shape.get(1).copied().unwrap_or(1).max(1)
             }
             None => t.bytes,
@@ -277,18 +285,15 @@ fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
 
 /// Cached bytes of one position by the type of keys and values; `None` where the type does not fit the heads.
 pub fn cache_bytes(h: Option<&Hyper>) -> Vec<(&'static str, Option<usize>)> {
-    let of = |t: &CacheType| match h {
-        Some(h) if !h.has_attention() => Some(0),
-        _ => h.and_then(|h| t.words(h.head_dim).map(|w| h.cache_bytes(w, w))),
-    };
-    CacheType::ALL.iter().map(|t| (t.name(), of(t))).collect()
+    CacheType::ALL.iter().map(|t| (t.name(), h.and_then(|h| h.cache_bytes(*t, *t)))).collect()
 }
 
 /// Bytes of the f16 copy of recent positions (`--kv-recent`) at the default `--ubatch`, whatever the context; `None` where
 /// f16 does not fit the heads, and of an encoder or a model without attention, which has none.
 pub fn recent_bytes(h: &Hyper) -> Option<usize> {
-    let words = CacheType::F16.words(h.head_dim).filter(|_| !h.family.is_encoder() && h.has_attention())?;
-    Some(h.cache_bytes(words, words) * recent_positions(common::DEFAULT_UBATCH, 1))
+    let bytes =
+        h.cache_bytes(CacheType::F16, CacheType::F16).filter(|_| !h.family.is_encoder() && h.has_attention())?;
+    Some(bytes * recent_positions(common::DEFAULT_UBATCH, 1))
 }
 
 /// `f32 4096, f16 2048, q4_0 -`.

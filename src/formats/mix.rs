@@ -68,7 +68,7 @@ impl Part {
     pub fn of(gguf: &str) -> Part {
         let within = gguf.strip_prefix("blk.").and_then(|rest| rest.split('.').nth(1));
         match within.unwrap_or(gguf) {
-            "token_embd.weight" => Part::Embedding,
+            "token_embd.weight" | "per_layer_token_embd.weight" => Part::Embedding,
             "attn_q" => Part::Query,
             "attn_k" => Part::Key,
             "attn_v" | "attn_qkv" | "attn_kv_b" => Part::Value,
@@ -340,7 +340,7 @@ impl Mix {
     pub fn needs_importances(self, gguf: &str, ty: BlockType) -> bool {
         let low = matches!(ty, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS);
         let blind = matches!(self, Mix::Recipe(r) if r.is_blind_in(ty));
-        (low || blind) && !matches!(gguf, "token_embd.weight" | "output.weight")
+        (low || blind) && !matches!(gguf, "token_embd.weight" | "per_layer_token_embd.weight" | "output.weight")
     }
 }
 

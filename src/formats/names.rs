@@ -33,7 +33,7 @@ type Names = &'static [(&'static str, &'static str)];
 const NORMS_AFTER: [(&[&str], Names); 7] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
-        &["olmo2", "exaone4", "gemma2", "gemma3"],
+        &["olmo2", "exaone4", "gemma2", "gemma3", "gemma4"],
         &[
             ("post_attention_layernorm", "post_attention_norm"),
             ("pre_feedforward_layernorm", "ffn_norm"),
@@ -54,7 +54,24 @@ const NORMS_AFTER: [(&[&str], Names); 7] = [
 
 /// Names that only architectures with experts have, or with recurrent layers, and those of them that mean something else
 /// elsewhere; they go before [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 10] = [
+const EXPERTS: [(&[&str], Names); 11] = [
+    (
+        // as `stacks` calls some of them
+        &["gemma4"],
+        &[
+            ("layer_scalar", "layer_output_scale"),
+            ("per_layer_input_gate", "inp_gate"),
+            ("per_layer_projection", "proj"),
+            ("post_per_layer_input_norm", "post_norm"),
+            ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+            ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+            ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+            ("router.proj", "ffn_gate_inp"),
+            ("experts.gate_proj", "ffn_gate_exps"),
+            ("experts.up_proj", "ffn_up_exps"),
+            ("experts.down_proj", "ffn_down_exps"),
+        ],
+    ),
     (
         // as `relaid` calls them
         &["mamba2"],
@@ -191,7 +208,10 @@ const EXPERTS: [(&[&str], Names); 10] = [
 ];
 
 /// As [`GLOBAL`], of some architectures alone; they go before those of all.
-const OWN_GLOBAL: [(&str, &str, &str); 9] = [
+const OWN_GLOBAL: [(&str, &str, &str); 12] = [
+    ("gemma4", "model.embed_tokens_per_layer", "per_layer_token_embd"),
+    ("gemma4", "model.per_layer_model_projection", "per_layer_model_proj"),
+    ("gemma4", "model.per_layer_projection_norm", "per_layer_proj_norm"),
     ("phi2", "model.final_layernorm", "output_norm"),
     ("gpt2", "model.embed_positions", "position_embd"),
     ("lfm2", "model.embedding_norm", "token_embd_norm"),
@@ -279,7 +299,7 @@ pub fn is_of_cache(name: &str) -> bool {
 }
 
 /// What the name of a tensor may end with.
-const SUFFIXES: [&str; 4] = [".weight", ".bias", CACHE_SUFFIXES[0], CACHE_SUFFIXES[1]];
+const SUFFIXES: [&str; 5] = [".weight", ".bias", ".scale", CACHE_SUFFIXES[0], CACHE_SUFFIXES[1]];
 
 /// `name` without one of [`SUFFIXES`], and that suffix.
 fn split(name: &str) -> Option<(&str, &str)> {

@@ -4,10 +4,8 @@
 //! tensor (`mlp.experts.gate_up_proj`, Granite's `block_sparse_moe.input_linear`). Either becomes a tensor for each kind of
 //! matrix, whose bytes lie in several places. So does Granite's shared expert (`shared_mlp.input_linear`).
 //!
-//! Nothing is read here, and of whatever is not of these forms nothing changes but five names, for which GGUF's have a
-//! suffix: `mlp.experts.down_proj` gets its `.weight`, and `mlp.gate.e_score_correction_bias` and
-//! `feed_forward.expert_bias` a dot before `bias`; of a gated
-//! delta net `linear_attn.dt_bias` gets such a dot, and `linear_attn.A_log` a `.weight`.
+//! Nothing is read here, and of whatever is not of these forms nothing changes but names for which GGUF's have a suffix
+//! ([`RENAMED`]).
 
 use super::Tensor;
 use super::error::{FormatError, quote};
@@ -36,12 +34,15 @@ const FUSED: [(&str, [&str; 2]); 4] = [
 ];
 
 /// Names that get a suffix as others have it.
-const RENAMED: [(&str, &str); 5] = [
+const RENAMED: [(&str, &str); 8] = [
     (".experts.down_proj", ".experts.down_proj.weight"),
     (".mlp.gate.e_score_correction_bias", ".mlp.gate.e_score_correction.bias"),
     (".feed_forward.expert_bias", ".feed_forward.expert.bias"),
     (".linear_attn.dt_bias", ".linear_attn.dt.bias"),
     (".linear_attn.A_log", ".linear_attn.A_log.weight"),
+    (".layer_scalar", ".layer_scalar.weight"),
+    (".router.scale", ".router.proj.scale"),
+    (".router.per_expert_scale", ".experts.down_proj.scale"),
 ];
 
 /// The name without the expert's number, and the number: `a.experts.3.b` is `(a.experts.b, 3)`.

@@ -6,6 +6,10 @@
 //! the deviation wanted), which is many times faster than encoding floats. Weights are scaled so that activations stay
 //! finite through every layer and logits spread like a trained model's; their mean is zero. There is no tokeniser.
 
+mod uneven;
+
+pub use uneven::Uneven;
+
 use super::error::FormatError;
 use super::meta::{Meta, Value};
 use super::source::{Generated, Source};
@@ -40,6 +44,9 @@ pub enum Arch {
     Gemma2,
     /// norms before and behind, and over each head of queries and keys; gelu; layers with a window have their own rotation
     Gemma3,
+    /// as Gemma 3, with other heads in layers with a window, keys and values of earlier layers, and a vector of each token for
+    /// each layer
+    Gemma4,
     /// plain, with numbers that embedding, scores, additions and logits are multiplied with
     Granite,
     /// as Qwen2, with experts, and one that all tokens meet behind a gate
@@ -85,7 +92,7 @@ pub enum Arch {
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 31] = [
+    pub const ALL: [Arch; 32] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -97,6 +104,7 @@ impl Arch {
         Arch::Glm4,
         Arch::Gemma2,
         Arch::Gemma3,
+        Arch::Gemma4,
         Arch::Granite,
         Arch::Qwen2Moe,
         Arch::Qwen3Moe,
@@ -133,6 +141,7 @@ impl Arch {
             Arch::Glm4 => "glm4",
             Arch::Gemma2 => "gemma2",
             Arch::Gemma3 => "gemma3",
+            Arch::Gemma4 => "gemma4",
             Arch::Granite => "granite",
             Arch::Qwen2Moe => "qwen2moe",
             Arch::Qwen3Moe => "qwen3moe",
@@ -219,7 +228,7 @@ impl Arch {
 
     /// Whether there are norms behind attention and the feed-forward.
     pub fn norms_after(self) -> bool {
-        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3)
+        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4)
     }
 
     /// The name of the norm before the feed-forward.
@@ -234,7 +243,7 @@ impl Arch {
     /// The RoPE base of made-up checkpoints.
     pub fn made_up_base(self) -> f32 {
         match self {
-            Arch::Gemma3 => 1e6,
+            Arch::Gemma3 | Arch::Gemma4 => 1e6,
             Arch::Lfm2 | Arch::Lfm2Moe => 1e6,
             // which transformers takes for the layers with a window whatever the config says
             Arch::Olmo2 => 5e5,
@@ -252,6 +261,7 @@ impl Arch {
         match self {
             Arch::Granite | Arch::GraniteMoe => &GRANITE,
             Arch::Gemma2 => &GEMMA2,
+            Arch::Gemma4 => &GEMMA2[1..],
             // a factor
             Arch::Cohere2 | Arch::CommandR => &[("logit_scale", 0.7)],
             _ => &[],
@@ -353,6 +363,8 @@ pub struct Shape {
     pub delta: Delta,
     /// of latent attention
     pub latent: Latent,
+    /// what differs from layer to layer
+    pub uneven: Uneven,
     /// the form of the family's larger models, where that is another
     pub larger: bool,
 }
@@ -380,15 +392,16 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
         experts: Experts::NONE,
         delta: Delta::NONE,
         latent: Latent::NONE,
+        uneven: Uneven::NONE,
         larger: false,
     }
 }
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 49] = [
+pub const SHAPES: [Shape; 52] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -425,6 +438,27 @@ pub const SHAPES: [Shape; 49] = [
         window: 512,
         ..shape("gemma3-1b", Arch::Gemma3, [1152, 26, 6912, 4, 1, 262_144, 32_768], true)
     },
+    uneven(
+        shape("gemma4-tiny", Arch::Gemma4, [256, 6, 512, 4, 2, 512, 512], true),
+        128,
+        Uneven { head_dim: 64, kv_heads: 2, period: 3, sharing: 2, wider: 2, embedding: 32, equal: false },
+        128,
+    ),
+    uneven(
+        shape("gemma4-e2b", Arch::Gemma4, [1536, 35, 6144, 8, 1, 262_144, 131_072], true),
+        512,
+        Uneven { head_dim: 256, kv_heads: 1, period: 5, sharing: 20, wider: 2, embedding: 256, equal: false },
+        512,
+    ),
+    mixture(
+        uneven(
+            shape("gemma4-26b-a4b", Arch::Gemma4, [2816, 30, 2112, 16, 2, 262_144, 262_144], true),
+            512,
+            Uneven { head_dim: 256, kv_heads: 8, period: 6, sharing: 0, wider: 1, embedding: 0, equal: true },
+            1024,
+        ),
+        [128, 8, 704, 0, 0],
+    ),
     shape("granite-2b", Arch::Granite, [2048, 40, 8192, 32, 8, 49_155, 131_072], true),
     mixture(shape("mixtral-8x7b", Arch::Llama, [4096, 32, 14_336, 32, 8, 32_000, 32_768], false), [8, 2, 14_336, 0, 0]),
     mixture(shape("qwen3moe-tiny", Arch::Qwen3Moe, [256, 2, 512, 4, 2, 512, 512], false), [6, 2, 96, 0, 0]),
@@ -495,6 +529,11 @@ const fn mixture(shape: Shape, sizes: [u32; 5]) -> Shape {
     Shape { experts: Experts { count, used, width, shared, dense }, ..shape }
 }
 
+/// The same with heads of so many elements in layers without a window, what differs from layer to layer, and the window.
+const fn uneven(shape: Shape, head_dim: u32, uneven: Uneven, window: u32) -> Shape {
+    Shape { head_dim, uneven, window, ..shape }
+}
+
 /// The same with recurrent layers: heads of attention of so many elements, and theirs; of state spaces channels of a head, and
 /// groups, heads and elements of the state of a channel.
 const fn hybrid(shape: Shape, head_dim: u32, sizes: [u32; 3]) -> Shape {
@@ -526,6 +565,8 @@ pub enum Role {
     Bias,
     /// one dimension, all below 0: how fast a recurrent state fades
     Decay,
+    /// divisors of a rotation: 1 of so many pairs, then so much that the others stay as they are
+    Turns(u32),
 }
 
 impl Role {
@@ -540,7 +581,7 @@ impl Role {
 
     /// Whether it is a vector, or several of them.
     pub fn is_vector(self) -> bool {
-        matches!(self, Role::Norm | Role::Bias | Role::Decay)
+        matches!(self, Role::Norm | Role::Bias | Role::Decay | Role::Turns(_))
     }
 }
 
@@ -583,8 +624,7 @@ impl Shape {
 
     /// Every tensor in the order of a GGUF file.
     pub fn tensors(&self) -> Vec<Tensor> {
-        let [dim, ffn, vocab] = [self.dim, self.ffn, self.vocab].map(u64::from);
-        let [q, kv] = [self.heads, self.kv_heads].map(|n| u64::from(n) * u64::from(self.head_dim));
+        let [dim, vocab] = [self.dim, self.vocab].map(u64::from);
         let mut list = Vec::new();
         let mut add = |name: String, rows, cols, std, role| list.push(Tensor { name, rows, stack: 1, cols, std, role });
         let root = |n: u64| 1.0 / (n as f64).sqrt();
@@ -595,6 +635,9 @@ impl Shape {
         } else {
             add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
         }
+        if self.is_uneven() {
+            self.uneven_globals(&mut add);
+        }
         if self.arch == Arch::Gpt2 {
             add("position_embd.weight".into(), self.ctx.into(), dim, 0.3, Role::Bias);
         }
@@ -602,6 +645,8 @@ impl Shape {
         (0..self.layers).filter(|_| spaces).for_each(|i| self.state_space_tensors(i, &mut add));
         for i in (0..self.layers).filter(|_| !spaces) {
             let b = |part: &str| format!("blk.{i}.{part}");
+            let (kv_heads, head_dim) = self.heads_of(i);
+            let [q, kv] = [self.heads, kv_heads].map(|n| u64::from(n) * u64::from(head_dim));
             if self.arch.norms_before() {
                 add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
@@ -628,16 +673,19 @@ impl Shape {
             if matches!(self.arch, Arch::ChatGlm | Arch::Gpt2) {
                 add(b("attn_qkv.bias"), 1, q + 2 * kv, 1.0, Role::Bias);
             }
-            let head = u64::from(self.head_dim);
+            let head = u64::from(head_dim);
             let normed = match self.arch {
                 Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
+                Arch::Gemma4 => Some((head, if self.has_own_keys(i) { head } else { 0 })),
                 Arch::Olmo2 => Some((q, kv)),
                 arch if (arch.is_hybrid() || arch.is_lfm2()) && !self.is_recurrent(i) => Some((head, head)),
                 _ => None,
             };
             if let Some((q, k)) = normed {
                 add(b("attn_q_norm.weight"), 1, q, 0.3, Role::Norm);
-                add(b("attn_k_norm.weight"), 1, k, 0.3, Role::Norm);
+                if k > 0 {
+                    add(b("attn_k_norm.weight"), 1, k, 0.3, Role::Norm);
+                }
             }
             if self.larger && matches!(self.arch, Arch::StableLm | Arch::CommandR) {
                 add(b("attn_q_norm.weight"), self.heads.into(), head, 0.3, Role::Norm);
@@ -664,25 +712,16 @@ impl Shape {
                     add(b("ffn_norm.bias"), 1, dim, 0.2, Role::Bias);
                 }
             }
-            if self.experts.count > 0 && i >= self.experts.dense {
+            if self.experts.count > 0 && i >= self.experts.dense && !self.is_uneven() {
                 self.expert_tensors(i, &mut add);
                 continue;
             }
-            if self.arch.has_fused_gate() {
-                add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
-            } else if self.arch.has_no_gate() {
-                add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
-            } else {
-                add(b("ffn_gate.weight"), ffn, dim, root(dim), Role::Plain);
-                add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
-            }
-            add(b("ffn_down.weight"), dim, ffn, residual * 2.0 * root(ffn), Role::Raised(i));
-            if self.arch.has_biases() {
-                add(b("ffn_up.bias"), 1, ffn, 0.3, Role::Bias);
-                add(b("ffn_down.bias"), 1, dim, 0.1, Role::Bias);
-            }
+            self.feed_forward_tensors(i, &mut add);
             if self.arch.norms_after() {
                 add(b("post_ffw_norm.weight"), 1, dim, 0.1, Role::Norm);
+            }
+            if self.is_uneven() {
+                self.uneven_tensors(i, &mut add);
             }
         }
         let last = if self.arch.is_lfm2() { "token_embd_norm.weight" } else { "output_norm.weight" };
@@ -706,13 +745,34 @@ impl Shape {
         list
     }
 
+    /// A layer's feed-forward. `add` as for [`Shape::expert_tensors`].
+    fn feed_forward_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let [dim, ffn] = [self.dim, self.ffn_of(i)].map(u64::from);
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        let residual = root(2 * u64::from(self.layers));
+        let b = |part: &str| format!("blk.{i}.{part}");
+        if self.arch.has_fused_gate() {
+            add(b("ffn_up.weight"), 2 * ffn, dim, root(dim), Role::Plain);
+        } else if self.arch.has_no_gate() {
+            add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
+        } else {
+            add(b("ffn_gate.weight"), ffn, dim, root(dim), Role::Plain);
+            add(b("ffn_up.weight"), ffn, dim, root(dim), Role::Plain);
+        }
+        add(b("ffn_down.weight"), dim, ffn, residual * 2.0 * root(ffn), Role::Raised(i));
+        if self.arch.has_biases() {
+            add(b("ffn_up.bias"), 1, ffn, 0.3, Role::Bias);
+            add(b("ffn_down.bias"), 1, dim, 0.1, Role::Bias);
+        }
+    }
+
     /// What makes queries, keys and values in a layer of attention. `add` as for [`Shape::expert_tensors`].
     fn attention_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         if self.arch == Arch::DeepSeek2 {
             return self.latent_tensors(i, add);
         }
-        let dim = u64::from(self.dim);
-        let [q, kv] = [self.heads, self.kv_heads].map(|n| u64::from(n) * u64::from(self.head_dim));
+        let (dim, (kv_heads, head_dim)) = (u64::from(self.dim), self.heads_of(i));
+        let [q, kv] = [self.heads, kv_heads].map(|n| u64::from(n) * u64::from(head_dim));
         let root = |n: u64| 1.0 / (n as f64).sqrt();
         let b = |part: &str| format!("blk.{i}.{part}");
         if self.arch.has_fused_qkv() {
@@ -724,8 +784,13 @@ impl Shape {
         // with as many rows of gates between those of the heads
         let turns = if self.arch.is_hybrid() { 2 } else { 1 };
         add(b("attn_q.weight"), turns * q, dim, sharp * root(dim), Role::Plain);
+        if !self.has_own_keys(i) {
+            return;
+        }
         add(b("attn_k.weight"), kv, dim, root(dim), Role::Plain);
-        add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
+        if !self.uneven.equal || self.has_window(i) {
+            add(b("attn_v.weight"), kv, dim, root(dim), Role::Raised(i));
+        }
     }
 
     /// What latent attention has. `add` as for [`Shape::expert_tensors`].
@@ -1087,7 +1152,8 @@ impl Synthetic {
         let (base, epsilon) = match s.arch {
             Arch::Llama if s.experts.count > 0 => (1e6, 1e-5),
             Arch::Llama | Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 => (1e4, 1e-5),
-            Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe | Arch::Gemma3 => (1e6, 1e-6),
+            Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => (1e6, 1e-6),
+            Arch::Gemma3 | Arch::Gemma4 => (1e6, 1e-6),
             Arch::Gemma2 => (1e4, 1e-6),
             Arch::Exaone4 | Arch::Glm4Moe => (1e6, 1e-5),
             Arch::GptOss => (1.5e5, 1e-5),
@@ -1118,7 +1184,10 @@ impl Synthetic {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
         }
-        let own = [s.expert_keys(), s.delta_keys(), s.latent_keys()];
+        let own = [s.expert_keys(), s.delta_keys(), s.latent_keys(), s.uneven_keys()];
+        // what differs from layer to layer is said once
+        m.entries.retain(|(key, _)| !own[3].iter().any(|(own, _)| *key == format!("{arch}.{own}")));
+        let mut put = |key: &str, value: Value| m.entries.push((key.to_string(), value));
         own.iter().flatten().for_each(|(key, v)| put(&format!("{arch}.{key}"), v.clone()));
         s.arch.scales().iter().for_each(|(key, v)| put(&format!("{arch}.{key}"), Value::F32(*v)));
         if s.window > 0 {
@@ -1165,6 +1234,8 @@ impl Generated for Made {
 /// Makes the bytes of one tensor.
 struct Generator {
     ty: BlockType,
+    /// of divisors of a rotation, how many are 1
+    turned: Option<u32>,
     len: u64,
     noise: Noise,
     /// scales of quantised blocks, a little apart; and the minimum that goes with each
@@ -1210,6 +1281,11 @@ impl Noise {
     }
 }
 
+/// The divisor of pair `i` of a rotation, of which so many are turned.
+pub fn divisor(turned: u32, i: u64) -> f32 {
+    if i < turned.into() { 1.0 } else { 1e30 }
+}
+
 impl Generator {
     fn new(t: &Tensor, ty: BlockType) -> Generator {
         // deviation of the codes (uniform), times the root mean square of the sub-block scales; the middle code
@@ -1246,7 +1322,8 @@ impl Generator {
             (d, d * middle)
         });
         let noise = Noise::new(1, &t.name, t.role.mean(), t.std);
-        Generator { ty, len: t.rows * t.cols / ty.elems() as u64 * ty.bytes() as u64, noise, scales }
+        let turned = if let Role::Turns(n) = t.role { Some(n) } else { None };
+        Generator { ty, turned, len: t.rows * t.cols / ty.elems() as u64 * ty.bytes() as u64, noise, scales }
     }
 
     /// Fills `out` with the bytes from `at` on.
@@ -1275,7 +1352,10 @@ impl Generator {
 
     fn block(&self, index: u64, out: &mut [u8]) {
         if self.ty.elems() == 1 {
-            let v = self.noise.at(index);
+            let v = match self.turned {
+                Some(n) => divisor(n, index),
+                None => self.noise.at(index),
+            };
             match self.ty {
                 BlockType::F16 => out.copy_from_slice(&f32_to_f16(v).to_le_bytes()),
                 BlockType::BF16 => out.copy_from_slice(&f32_to_bf16(v).to_le_bytes()),
@@ -1459,6 +1539,8 @@ mod tests {
             ("gemma2-2b", 2.614),
             ("gemma3-270m", 0.268),
             ("gemma3-1b", 1.000),
+            ("gemma4-e2b", 4.629),
+            ("gemma4-26b-a4b", 25.23),
             ("granite-2b", 2.534),
             ("mixtral-8x7b", 46.70),
             ("qwen3moe-1b", 0.97),

@@ -1,8 +1,9 @@
-//! The text model of a directory that has a model of images beside it, as those of Gemma 3 from 4B on and of Qwen3.5 have.
+//! The text model of a directory that has a model of images or of sound beside it, as those of Gemma 3 from 4B on, of Gemma 4
+//! and of Qwen3.5 have.
 //!
 //! `config.json` keeps what belongs to the text in `text_config`; its tensors are named `language_model.model.…` and
 //! `language_model.lm_head.…`, or `model.language_model.…` as transformers writes them since version 5. Those of the images
-//! (`vision_tower`, `multi_modal_projector`, `visual`) are left out. What is left looks like a directory of the text alone.
+//! and of sound (`vision_tower`, `multi_modal_projector`, `visual`, `audio_tower` and others) are left out. What is left looks like a directory of the text alone.
 
 use super::Tensor;
 use serde_json::Value;
@@ -11,12 +12,25 @@ use serde_json::Value;
 const TEXT: [(&str, &str); 3] =
     [("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model.")];
 
-/// What those of the images begin with.
-const IMAGES: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "visual."];
+/// What those of images and of sound begin with.
+const IMAGES: [&str; 7] = [
+    "vision_tower.",
+    "multi_modal_projector.",
+    "visual.",
+    "audio_tower.",
+    "embed_vision.",
+    "embed_audio.",
+    "vision_embedder.",
+];
 
 /// `model_type` of the whole, and that of its text.
-const MODELS: [(&str, &str); 3] =
-    [("gemma3", "gemma3_text"), ("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text")];
+const MODELS: [(&str, &str); 5] = [
+    ("gemma3", "gemma3_text"),
+    ("gemma4", "gemma4_text"),
+    ("gemma4_unified", "gemma4_unified_text"),
+    ("qwen3_5", "qwen3_5_text"),
+    ("qwen3_5_moe", "qwen3_5_moe_text"),
+];
 
 /// Fields of the whole model that its text may go by.
 const SHARED: [&str; 6] =
@@ -64,7 +78,8 @@ mod tests {
             ("vision_tower.vision_model.post_layernorm.bias", None),
             ("model.visual.blocks.0.attn.qkv.weight", None),
             ("model.multi_modal_projector.mm_soft_emb_norm.weight", None),
-            ("audio_tower.x", Some("audio_tower.x")),
+            ("model.audio_tower.x", None),
+            ("other_tower.x", Some("other_tower.x")),
         ] {
             assert_eq!(name(from).as_deref(), to, "{from}");
         }

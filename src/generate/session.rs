@@ -415,8 +415,8 @@ pub fn finite(pos: usize, logits: &[f32]) -> anyhow::Result<()> {
 
 /// The cache alone, before the plan is made: an absurd context would make an absurd number of pages.
 fn check_cache(hyper: &Hyper, plan: &PlanOptions, memory: Option<u64>) -> anyhow::Result<()> {
-    let (k, v) = (plan.k_type.words(hyper.head_dim), plan.v_type.words(hyper.head_dim));
-    let bytes = plan.n_ctx as u64 * hyper.cache_bytes(k.unwrap_or(0), v.unwrap_or(0)) as u64;
+    // types that do not fit the heads are for the plan to refuse
+    let bytes = plan.n_ctx as u64 * hyper.cache_bytes(plan.k_type, plan.v_type).unwrap_or(0) as u64;
     let free = memory.unwrap_or(u64::MAX);
     ensure!(bytes <= free, SessionError::Cache { positions: plan.n_ctx, bytes, free });
     Ok(())

@@ -7,6 +7,7 @@
 use super::error::{Cached, PlanError};
 use super::family::{Family, HeadNorms};
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
+use super::uneven::Heads;
 use super::vector;
 use crate::blocks::BlockType;
 use crate::formats::names::{self, Spelling};
@@ -164,7 +165,7 @@ pub(super) struct Work {
 }
 
 /// The cache of one layer.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pages {
     /// (first position, positions)
     ranges: Vec<(usize, usize)>,
@@ -235,6 +236,17 @@ pub struct Latent {
     pub given_act: BufId,
     /// values of all heads: heads · value
     pub values: BufId,
+}
+
+/// Buffers of a step that Gemma 4 alone has, `[token][width]` each, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Gemma {
+    /// weights of a norm that has none: elements of the largest head
+    pub ones: BufId,
+    /// values of a layer after their norm: kv_heads · head_dim
+    pub v_normed: BufId,
+    /// the vectors of a token for each layer, where it has some: layers · embedding
+    pub vectors: Option<BufId>,
 }
 
 /// The buffers of short convolutions; each is `[token][width]`, the width beside it.
@@ -339,12 +351,14 @@ pub(super) struct Builder<'a> {
     pub state_space: Option<StateSpace>,
     /// those of latent attention
     pub latent: Option<Latent>,
+    /// those of Gemma 4
+    pub gemma: Option<Gemma>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
     pages: Pages,
-    /// words of a cached key and value, per head
-    cached: (usize, usize),
+    /// pages of layers that later ones read
+    read: HashMap<usize, Pages>,
     /// positions that layers of the second table see; 0 where there are none
     window: usize,
     /// pages by table: (first position in the pool, positions)
@@ -361,12 +375,7 @@ impl<'a> Builder<'a> {
     /// binding limit; an embedding that is missing or has another shape.
     pub fn new(c: &'a Container, h: &'a Hyper, o: &'a PlanOptions, page: usize) -> anyhow::Result<Builder<'a>> {
         ensure!(o.n_ctx >= 1 && o.ubatch >= 1 && o.max_out >= 1 && o.sequences >= 1, PlanError::Zero);
-        let words = |ty, what| cache_words(ty, h.head_dim, what);
-        let (mut cached, mut codes) = ((0, 0), false);
-        if h.has_attention() {
-            cached = (words(o.k_type, Cached::Keys)?, words(o.v_type, Cached::Values)?);
-            codes = [o.k_type, o.v_type].contains(&CacheType::C8);
-        }
+        let codes = h.has_attention() && [o.k_type, o.v_type].contains(&CacheType::C8);
         ensure!(!codes || !o.recent.applies(o.k_type, o.v_type), PlanError::RecentCodes);
         let mut b = Builder {
             c,
@@ -408,6 +417,7 @@ impl<'a> Builder<'a> {
             gated: None,
             state_space: None,
             latent: None,
+            gemma: None,
             embed: Matrix {
                 ty: BlockType::F32,
                 input: Input::Floats,
@@ -418,7 +428,7 @@ impl<'a> Builder<'a> {
             },
             quantised: HashMap::new(),
             pages: Pages::default(),
-            cached,
+            read: HashMap::new(),
             window: 0,
             ranges: Default::default(),
             layers: vec![],
@@ -455,7 +465,8 @@ impl<'a> Builder<'a> {
         self.work.ids = self.buffer("ids", t, Role::Input)?;
         self.work.rope = self.buffer("rope", t * h.table_width(), Role::Input)?;
         if h.local_rope.is_some() {
-            self.work.local_rope = self.buffer("local_rope", t * h.n_rot, Role::Input)?;
+            let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
+            self.work.local_rope = self.buffer("local_rope", t * n_rot, Role::Input)?;
         }
         let n_ctx = positions(o.n_ctx);
         let tables = o.sequences * (TABLES * (n_ctx / CHUNK) + 1);
@@ -476,7 +487,11 @@ impl<'a> Builder<'a> {
         }
         // positions per cache page: whole chunks, as many as one binding holds
         let pool = o.pool.map_or(n_ctx, positions).max(n_ctx);
-        let widest = h.kv_heads * self.cached.0.max(self.cached.1);
+        let mut widest = 0;
+        for l in (0..h.layers).filter(|l| h.keeps_cache(*l)) {
+            let (keys, values) = self.cached(l)?;
+            widest = widest.max(h.heads_of(l).kv_heads * keys.max(values));
+        }
         let page_limit = o.max_binding_words / widest.max(1) / CHUNK * CHUNK;
         ensure!(
             page_limit > 0,
@@ -495,7 +510,7 @@ impl<'a> Builder<'a> {
             self.pages.ring = recent_positions(t, o.sequences);
         }
         let carries = self.ranges.iter().any(|r| r.len() > 1) || self.pages.ring > 0 || h.family.has_sinks();
-        let state_words = if carries { t * h.heads * (h.head_dim + 2) } else { 4 };
+        let state_words = if carries { t * h.heads * (h.widest_head() + 2) } else { 4 };
         if h.has_attention() {
             self.work.state = self.scratch("attention_state", state_words)?;
         }
@@ -505,7 +520,8 @@ impl<'a> Builder<'a> {
     /// Declares the buffers of attention and of the feed-forward.
     fn lay_out_layers(&mut self) -> anyhow::Result<()> {
         let (h, o, t) = (self.h, self.o, self.o.ubatch);
-        let (width, kv_width) = (h.heads * h.head_dim, h.kv_heads * h.head_dim);
+        let width = h.heads * h.widest_head();
+        let kv_width = (0..h.layers).map(|l| h.heads_of(l)).map(|s| s.kv_heads * s.head_dim).max().unwrap_or(0);
         self.work.q = self.scratch("q", t * width)?;
         self.work.k = self.scratch("k", t * kv_width)?;
         self.work.v = self.scratch("v", t * kv_width)?;
@@ -517,7 +533,7 @@ impl<'a> Builder<'a> {
         self.work.attended = self.scratch("attended", t * width)?;
         let values = h.mla.as_ref().map_or(width, |m| h.heads * m.value);
         self.work.attended_act = self.scratch("attended_act", t * act_words(values, o.digits))?;
-        let ffn = h.plain_ffn();
+        let ffn = h.plain_ffn().max(h.uneven.embedding);
         self.work.gate = self.scratch("gate", t * ffn)?;
         self.work.up = self.scratch("up", t * ffn)?;
         self.work.mid = self.scratch("mid", t * ffn)?;
@@ -529,17 +545,21 @@ impl<'a> Builder<'a> {
     pub fn start_layer(&mut self, l: usize) -> anyhow::Result<()> {
         self.layer = Some(l);
         (self.pages.keys, self.pages.values) = (vec![], vec![]);
-        if self.h.is_recurrent(l) {
+        if !self.h.keeps_cache(l) {
             self.layers.push(LayerCache::default());
+            if let Some(read) = self.h.read_of(l).and_then(|own| self.read.get(&own)) {
+                self.pages = read.clone();
+            }
             return Ok(());
         }
+        let (kv_heads, cached) = (self.heads().kv_heads, self.cached(l)?);
         let sides = [("attn_k", Cached::Keys, self.o.k_type), ("attn_v", Cached::Values, self.o.v_type)];
         for (i, (what, cached, ty)) in sides.into_iter().enumerate() {
             self.pages.channels[i] = self.channels(what, cached, ty)?;
         }
         self.pages.ranges = self.ranges[self.table(l)].clone();
         for (i, (_, len)) in self.pages.ranges.clone().into_iter().enumerate() {
-            let words = (self.h.kv_heads * len * self.cached.0, self.h.kv_heads * len * self.cached.1);
+            let words = (kv_heads * len * cached.0, kv_heads * len * cached.1);
             let keys = self.buffer(&format!("layer {l} keys page {i}"), words.0, Role::Cache)?;
             let values = self.buffer(&format!("layer {l} values page {i}"), words.1, Role::Cache)?;
             self.pages.keys.push(keys);
@@ -547,17 +567,31 @@ impl<'a> Builder<'a> {
             self.cache_words += words.0 + words.1;
         }
         let pages = [self.pages.keys.clone(), self.pages.values.clone()];
-        let (table, heads, words) = (self.table(l), self.h.kv_heads, self.cached.into());
+        let (table, heads, words) = (self.table(l), kv_heads, cached.into());
         self.layers.push(LayerCache { table, heads, pages, words });
         if self.pages.ring > 0 {
             let words =
-                self.h.kv_heads * self.pages.ring * cache_words(CacheType::F16, self.h.head_dim, Cached::Recent)?;
+                kv_heads * self.pages.ring * cache_words(CacheType::F16, self.heads().head_dim, Cached::Recent)?;
             for (id, what) in ["keys", "values"].into_iter().enumerate() {
                 self.pages.recent[id] = self.buffer(&format!("layer {l} {what} recent"), words, Role::Recent)?;
                 self.recent_words += words;
             }
         }
+        if (l + 1..self.h.layers).any(|later| self.h.read_of(later) == Some(l)) {
+            self.read.insert(l, self.pages.clone());
+        }
         Ok(())
+    }
+
+    /// The heads of the layer that is recorded.
+    pub fn heads(&self) -> Heads {
+        self.h.heads_of(self.layer.unwrap_or(0))
+    }
+
+    /// Words of a cached key and value of layer `l`, per head.
+    fn cached(&self, l: usize) -> Result<(usize, usize), PlanError> {
+        let head_dim = self.h.heads_of(l).head_dim;
+        Ok((cache_words(self.o.k_type, head_dim, Cached::Keys)?, cache_words(self.o.v_type, head_dim, Cached::Values)?))
     }
 
     /// Scales and offsets of the channels of keys or values, `[kv_heads][head_dim]` each, where the cache is c8. Where it is
@@ -565,7 +599,7 @@ impl<'a> Builder<'a> {
     ///
     /// Errors: they are missing; of another length; values that are not finite or out of bounds.
     fn channels(&mut self, what: &str, cached: Cached, ty: CacheType) -> anyhow::Result<Option<[BufId; 2]>> {
-        let width = self.h.kv_heads * self.h.head_dim;
+        let width = self.heads().kv_heads * self.heads().head_dim;
         let mut list = [0; 2];
         for (id, suffix) in list.iter_mut().zip(["kv_cache_scale", "kv_cache_offset"]) {
             let name = self.name(what, suffix);

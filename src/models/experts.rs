@@ -15,6 +15,7 @@ use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::expert_order::{ExpertOrderParams, order_words};
 use crate::ops::expert_scale::ExpertScaleParams;
+use crate::ops::geglu::GegluParams;
 use crate::ops::linear::{ROW_BLOCK, act_words};
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::swiglu::SwigluParams;
@@ -69,34 +70,53 @@ impl Builder<'_> {
             self.bias("ffn_gate_inp", e.count, m.logits)?;
         }
         self.route(e, &m)?;
-        if e.limit > 0.0 {
-            self.clamped_mid([&wg, &wu], [from, w.normed_act], &m, e)?;
-        } else {
-            let (by, rows) = (Chosen::of(&m, e), e.width as u32);
-            self.expert_linear("expert_gate", &wg, [from, w.normed_act], by, (m.gate, rows, 0), e.used);
-            self.expert_linear("expert_up", &wu, [from, w.normed_act], by, (m.up, rows, 0), e.used);
-            self.rows = Rows::Heads(e.used as u32);
-            let p = SwigluParams { n_tokens: 0, dim: e.width as u32 };
-            self.push("expert_swiglu", Op::Swiglu, Args::Swiglu(p), vec![m.gate, m.up, m.mid]);
-        }
-        self.rows = Rows::Heads(e.used as u32);
-        if wd.input != Input::Floats {
-            self.quantize_for("expert_mid_act", &wd, m.mid, m.mid_act);
-        }
-        self.rows = Rows::Tokens;
-        self.expert_linear("expert_down", &wd, [m.mid, m.mid_act], Chosen::of(&m, e), (m.given, h.dim as u32, 0), 1);
-        if e.limit > 0.0 {
-            self.expert_bias("ffn_down_exps", &wd, &m, (m.given, None), e)?;
-        }
-        let p = ExpertCombineParams { n_tokens: 0, dim: h.dim as u32, used: e.used as u32, residual: 0 };
-        let binds = vec![m.given, m.weights, w.added];
-        self.push("expert_combine", Op::ExpertCombine, Args::ExpertCombine(p), binds); //  [token][dim]
+        self.sum_of_experts(e, [&wg, &wu, &wd], [from, w.normed_act], &m)?;
         if let Some([wg, wu, wd]) = &shared {
             self.shared_expert([wg, wu, wd], &m, from)?;
             self.add("shared_add", m.shared, w.added);
         }
         self.expert_layers += 1;
         self.join("ffn_residual", "post_ffw_norm")
+    }
+
+    /// added = sum over slots of weight · Wdown · (silu(Wgate n) · Wup n), or of gelu, by the experts that were chosen, n being
+    /// `x` with its blocks.
+    pub(super) fn sum_of_experts(
+        &mut self,
+        e: &Experts,
+        [wg, wu, wd]: [&Matrix; 3],
+        x: [BufId; 2],
+        m: &Mixture,
+    ) -> anyhow::Result<()> {
+        let (h, w) = (self.h, self.work);
+        if e.limit > 0.0 {
+            self.clamped_mid([wg, wu], x, m, e)?;
+        } else {
+            let (by, rows) = (Chosen::of(m, e), e.width as u32);
+            self.expert_linear("expert_gate", wg, x, by, (m.gate, rows, 0), e.used);
+            self.expert_linear("expert_up", wu, x, by, (m.up, rows, 0), e.used);
+            self.rows = Rows::Heads(e.used as u32);
+            let (n_tokens, dim) = (0, e.width as u32);
+            let (label, op, args) = if h.family.has_gelu() {
+                ("expert_geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim }))
+            } else {
+                ("expert_swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }))
+            };
+            self.push(label, op, args, vec![m.gate, m.up, m.mid]);
+        }
+        self.rows = Rows::Heads(e.used as u32);
+        if wd.input != Input::Floats {
+            self.quantize_for("expert_mid_act", wd, m.mid, m.mid_act);
+        }
+        self.rows = Rows::Tokens;
+        self.expert_linear("expert_down", wd, [m.mid, m.mid_act], Chosen::of(m, e), (m.given, h.dim as u32, 0), 1);
+        if e.limit > 0.0 {
+            self.expert_bias("ffn_down_exps", wd, m, (m.given, None), e)?;
+        }
+        let p = ExpertCombineParams { n_tokens: 0, dim: h.dim as u32, used: e.used as u32, residual: 0 };
+        let binds = vec![m.given, m.weights, w.added];
+        self.push("expert_combine", Op::ExpertCombine, Args::ExpertCombine(p), binds); //  [token][dim]
+        Ok(())
     }
 
     /// mid = gpt-oss's function of gate and up, both with biases and clamped, which lie in one row for it.
@@ -131,13 +151,15 @@ impl Builder<'_> {
     }
 
     /// Makes the buffers when the first layer asks for them.
-    fn buffers_of(&mut self, e: &Experts) -> anyhow::Result<Mixture> {
+    pub(super) fn buffers_of(&mut self, e: &Experts) -> anyhow::Result<Mixture> {
         if let Some(m) = self.mixture {
             return Ok(m);
         }
         let (t, dim) = (self.o.ubatch, self.h.dim);
         let pairs = t.saturating_mul(e.used);
         ensure!(pairs <= MAX_GROUPS, PlanError::Slots { tokens: t, used: e.used, pairs: MAX_GROUPS });
+        // what a feed-forward beside the experts gives
+        let beside = self.h.family == Family::Gemma4;
         let m = Mixture {
             logits: self.scratch("router_logits", t * e.count)?,
             ids: self.scratch("expert_ids", pairs)?,
@@ -148,7 +170,7 @@ impl Builder<'_> {
             mid: self.scratch("expert_mid", pairs * e.width)?,
             mid_act: self.scratch("expert_mid_act", pairs * act_words(e.width, self.o.digits))?,
             given: self.scratch("expert_given", pairs * dim)?,
-            shared: if e.shared > 0 { self.scratch("shared_expert", t * dim)? } else { 0 },
+            shared: if e.shared > 0 || beside { self.scratch("shared_expert", t * dim)? } else { 0 },
             share: if e.shared > 0 { self.scratch("shared_expert_gate", t)? } else { 0 },
         };
         self.mixture = Some(m);
@@ -156,7 +178,7 @@ impl Builder<'_> {
     }
 
     /// ids and weights of each token's experts, and the pairs by expert.
-    fn route(&mut self, e: &Experts, m: &Mixture) -> anyhow::Result<()> {
+    pub(super) fn route(&mut self, e: &Experts, m: &Mixture) -> anyhow::Result<()> {
         let biased = e.sigmoid && self.has("exp_probs_b", "bias");
         // without one the operation reads nothing there
         let bias = if biased { self.vector("exp_probs_b", "bias", e.count)? } else { m.logits };
@@ -170,7 +192,7 @@ impl Builder<'_> {
     }
 
     /// Gate and up of all experts: two tensors, or one in which each expert's rows of gate stand before those of up.
-    fn gate_up_of(&mut self, e: &Experts) -> anyhow::Result<[Matrix; 2]> {
+    pub(super) fn gate_up_of(&mut self, e: &Experts) -> anyhow::Result<[Matrix; 2]> {
         let dim = self.h.dim;
         if !self.has("ffn_gate_up_exps", "weight") {
             let wide = self.of_experts();
@@ -187,7 +209,7 @@ impl Builder<'_> {
     }
 
     /// Which of them this layer's experts have packed as codes.
-    fn of_experts(&self) -> Wide {
+    pub(super) fn of_experts(&self) -> Wide {
         let packing = &self.o.packing;
         if self.expert_layers < packing.of_experts { packing.experts } else { packing.layers }
     }

@@ -25,6 +25,8 @@ pub enum Family {
     Gemma2,
     /// Gemma 3, its text
     Gemma3,
+    /// Gemma 4, its text
+    Gemma4,
     /// Granite 3 and 4, dense
     Granite,
     /// Qwen1.5-MoE, Qwen2-57B-A14B
@@ -109,7 +111,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 33] = [
+    pub const ALL: [Family; 34] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -121,6 +123,7 @@ impl Family {
         Family::Glm4,
         Family::Gemma2,
         Family::Gemma3,
+        Family::Gemma4,
         Family::Granite,
         Family::Qwen2Moe,
         Family::Qwen3Moe,
@@ -159,6 +162,7 @@ impl Family {
             Family::Glm4 => "glm4",
             Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3",
+            Family::Gemma4 => "gemma4",
             Family::Granite => "granite",
             Family::Qwen2Moe => "qwen2moe",
             Family::Qwen3Moe => "qwen3moe",
@@ -196,6 +200,7 @@ impl Family {
             "glm" => Some(Family::ChatGlm),
             "olmo3" => Some(Family::Olmo2),
             "gemma3_text" => Some(Family::Gemma3),
+            "gemma4_text" | "gemma4_unified_text" => Some(Family::Gemma4),
             "qwen2_moe" => Some(Family::Qwen2Moe),
             "qwen3_moe" => Some(Family::Qwen3Moe),
             "granitemoeshared" => Some(Family::GraniteMoe),
@@ -222,7 +227,7 @@ impl Family {
     pub fn norms(self) -> Norms {
         match self {
             Family::Olmo2 | Family::Exaone4 => Norms::After,
-            Family::Glm4 | Family::Gemma2 | Family::Gemma3 => Norms::Around,
+            Family::Glm4 | Family::Gemma2 | Family::Gemma3 | Family::Gemma4 => Norms::Around,
             _ => Norms::Before,
         }
     }
@@ -231,7 +236,7 @@ impl Family {
     pub fn head_norms(self) -> HeadNorms {
         match self {
             Family::Qwen3 | Family::Qwen3Moe | Family::Glm4Moe | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
-            family if family.is_hybrid() || family.is_lfm2() => HeadNorms::Each,
+            family if family.is_hybrid() || family.is_lfm2() || family == Family::Gemma4 => HeadNorms::Each,
             Family::Olmo2 => HeadNorms::Whole,
             _ => HeadNorms::None,
         }
@@ -254,7 +259,7 @@ impl Family {
 
     /// Whether it is one of Gemma's.
     pub fn is_gemma(self) -> bool {
-        matches!(self, Family::Gemma2 | Family::Gemma3)
+        matches!(self, Family::Gemma2 | Family::Gemma3 | Family::Gemma4)
     }
 
     /// Whether the feed-forward's gate goes through gelu (its tanh form) rather than silu.
@@ -312,7 +317,7 @@ impl Family {
     pub fn activation(self) -> (&'static str, &'static [&'static str]) {
         const TANH: [&str; 3] = ["gelu_pytorch_tanh", "gelu_new", "gelu_fast"];
         match self {
-            Family::Gemma2 | Family::Gemma3 => ("hidden_activation", &TANH[..1]),
+            family if family.is_gemma() => ("hidden_activation", &TANH[..1]),
             Family::StarCoder2 | Family::Phi2 => ("hidden_act", &TANH),
             Family::Gpt2 => ("activation_function", &TANH),
             Family::Falcon => ("activation", &["gelu"]),
@@ -355,6 +360,7 @@ impl Family {
                 ("add_cross_attention", false, false),
             ],
             Family::Falcon => &[("alibi", false, false)],
+            Family::Gemma4 => &[("attention_bias", false, false)],
             family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
             family if family.is_lfm2() => &[("conv_bias", false, false)],
             Family::Mamba2 => &[("use_bias", false, false), ("rms_norm", true, true)],
@@ -389,7 +395,7 @@ impl Family {
 
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
     pub fn norms_less_one(self) -> bool {
-        self.is_gemma() || self.is_hybrid()
+        matches!(self, Family::Gemma2 | Family::Gemma3) || self.is_hybrid()
     }
 
     /// Whether a GGUF file has rotated pairs side by side, and a Hugging Face directory halves: rows of queries and keys
@@ -420,7 +426,7 @@ impl Family {
         match self {
             Family::Olmo2 | Family::Exaone4 | Family::Cohere2 => Some(PERIOD),
             Family::Gemma2 | Family::GptOss => Some(2),
-            Family::Gemma3 => Some(6),
+            Family::Gemma3 | Family::Gemma4 => Some(6),
             _ => None,
         }
     }
@@ -433,7 +439,7 @@ impl Family {
             Family::SmolLm3 => {
                 (1..=layers).map(|l| if l % PERIOD == 0 { Rotation::None } else { Rotation::Main }).collect()
             }
-            Family::Olmo2 | Family::Gemma3 => by_window(Rotation::Local, Rotation::Main),
+            Family::Olmo2 | Family::Gemma3 | Family::Gemma4 => by_window(Rotation::Local, Rotation::Main),
             Family::Exaone4 | Family::Cohere2 => by_window(Rotation::Main, Rotation::None),
             family if family.learns_positions() || family.is_state_space() => vec![Rotation::None; layers],
             _ => vec![],

@@ -10,11 +10,13 @@ use super::mixture::{self, Experts};
 use super::mla::{self, Mla};
 use super::short_conv::{self, ShortConv};
 use super::ssm::{self, Ssm};
+use super::uneven::{self, Heads, Uneven};
 use super::vector::vector;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value as MetaValue;
 use crate::formats::{Container, ContainerKind, names};
 use crate::ops::attention::HEAD_MAX;
+use crate::ops::cache::CacheType;
 use crate::ops::conv_silu;
 use crate::ops::places::CHUNK;
 use crate::ops::short_conv::TAPS;
@@ -27,6 +29,9 @@ const MAX_LAYERS: usize = 1024;
 pub const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// GGUF's tensor of longrope divisors for sequences within it.
 pub const SHORT_FACTORS: &str = "rope_factors_short.weight";
+
+/// The divisor of a pair that is not rotated, or less than it.
+pub(super) const UNTURNED: f32 = 1e20;
 
 /// Text from a file, cut to a length that fits an error line.
 pub(super) fn cut(text: &str) -> String {
@@ -69,6 +74,11 @@ pub enum RopeScaling {
         ext: f64,
         /// factor on cos and sin
         magnitude: f64,
+    },
+    /// the first pairs of a head alone are rotated, by angles as if all were (Gemma 4; GGUF files carry divisors)
+    Proportional {
+        /// how many
+        pairs: usize,
     },
     /// LongRoPE: every pair has a divisor of its own, from one of two sets
     LongRope {
@@ -118,6 +128,8 @@ pub struct Hyper {
     pub conv: Option<ShortConv>,
     /// what all layers are of a model without attention, whose heads, feed-forward and rotation are then of no meaning
     pub ssm: Option<Ssm>,
+    /// what differs from layer to layer beside the window and the rotation
+    pub uneven: Uneven,
     /// logits
     pub vocab: usize,
     /// positions the model was trained for
@@ -251,6 +263,7 @@ impl Hyper {
                 "the cap of {what} is {cap:?}, expected between 1e-6 and 1e6"
             );
         }
+        self.uneven.check(self.layers, &self.window_layers, self.heads, HEAD_MAX)?;
         self.check_rope(self.rope_base, &self.rope_scaling)?;
         self.local_rope.as_ref().map_or(Ok(()), |(base, scaling)| self.check_rope(*base, scaling))
     }
@@ -281,6 +294,10 @@ impl Hyper {
                 within("the factor on cos and sin", magnitude)?;
                 ensure!(ext <= 1.0, "RoPE scaling: the extrapolation factor is {ext:?}, expected at most 1");
             }
+            &RopeScaling::Proportional { pairs } => {
+                let all = self.n_rot / 2;
+                ensure!((1..=all).contains(&pairs), "{pairs} of {all} pairs of a head are rotated, expected 1..={all}");
+            }
             RopeScaling::LongRope { short, long, original, magnitude } => {
                 ensure!(*original > 1.0, "RoPE scaling: the original context is {original:?}, expected above 1");
                 within("the factor on cos and sin", *magnitude)?;
@@ -308,6 +325,7 @@ impl Hyper {
             RopeScaling::Llama3 { factor, original, .. } => format!(", llama3 by {factor} from {original}"),
             RopeScaling::Yarn { factor, original, .. } => format!(", yarn by {factor} from {original}"),
             RopeScaling::LongRope { original, .. } => format!(", longrope from {original}"),
+            RopeScaling::Proportional { pairs } => format!(", the first {pairs} pairs"),
         };
         let main =
             format!("{} of {} dims, base {}{}", self.n_rot, self.head_dim, self.rope_base, name(&self.rope_scaling));
@@ -347,6 +365,34 @@ impl Hyper {
         self.delta.is_some() || self.conv.is_some() || self.ssm.is_some()
     }
 
+    /// The heads of this layer's attention.
+    pub fn heads_of(&self, layer: usize) -> Heads {
+        let all = Heads { kv_heads: self.kv_heads, head_dim: self.head_dim, n_rot: self.n_rot };
+        self.uneven.local.filter(|_| self.window_of(layer).is_some()).unwrap_or(all)
+    }
+
+    /// Elements of the largest head.
+    pub fn widest_head(&self) -> usize {
+        self.uneven.local.map_or(0, |l| l.head_dim).max(self.head_dim)
+    }
+
+    /// Width of this layer's feed-forward.
+    pub fn ffn_of(&self, layer: usize) -> usize {
+        self.uneven.ffns.get(layer).copied().unwrap_or(self.ffn)
+    }
+
+    /// The earlier layer whose keys and values this layer reads; `None`: it has its own.
+    pub fn read_of(&self, layer: usize) -> Option<usize> {
+        let own = self.layers - self.uneven.sharing;
+        let has = |l: usize| self.window_of(l).is_some();
+        (layer >= own).then(|| (0..own).rev().find(|l| has(*l) == has(layer))).flatten()
+    }
+
+    /// Whether this layer keeps keys and values of a sequence.
+    pub fn keeps_cache(&self, layer: usize) -> bool {
+        !self.is_recurrent(layer) && self.read_of(layer).is_none()
+    }
+
     /// Whether some layers are of attention: then there is a cache.
     pub fn has_attention(&self) -> bool {
         self.ssm.is_none()
@@ -355,6 +401,8 @@ impl Hyper {
     /// The greatest width of a feed-forward that every token goes through; 1 where there is none.
     pub fn plain_ffn(&self) -> usize {
         match &self.experts {
+            // whose experts stand beside it
+            Some(_) if self.family == Family::Gemma4 => self.ffn,
             Some(e) if e.dense == 0 => e.shared.max(1),
             Some(e) => e.shared.max(self.ffn),
             None => self.ffn,
@@ -443,10 +491,16 @@ impl Hyper {
         (0..self.layers).map(of).sum::<usize>() * 4
     }
 
-    /// Cached bytes of one position for the given words per head.
-    pub fn cache_bytes(&self, k_words: usize, v_words: usize) -> usize {
-        let cached = (0..self.layers).filter(|l| !self.is_recurrent(*l)).count();
-        (k_words + v_words) * 4 * self.kv_heads * cached
+    /// Cached bytes of one position by the types of keys and values; `None` where one does not fit the heads.
+    pub fn cache_bytes(&self, k: CacheType, v: CacheType) -> Option<usize> {
+        let of = |l: usize| {
+            let Heads { kv_heads, head_dim, .. } = self.heads_of(l);
+            Some((k.words(head_dim)? + v.words(head_dim)?) * 4 * kv_heads)
+        };
+        if !self.has_attention() {
+            return Some(0);
+        }
+        (0..self.layers).filter(|l| self.keeps_cache(*l)).map(of).sum()
     }
 }
 
@@ -495,24 +549,30 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let (blocks, guessing) = (need("block_count")?, opt("nextn_predict_layers", 0)?);
     let layers = blocks.checked_sub(guessing).filter(|_| guessing == 0 || mixture::may_guess(family));
     let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
-    let ffn = match family {
-        // whose layers all have experts
-        Family::Qwen35Moe | Family::Qwen3Next => opt("feed_forward_length", 1)?,
-        _ => need("feed_forward_length")?,
-    };
     // the first files of a Gemma 2 do not say
     let usual = if family == Family::Gemma2 { 4096 } else { 0 };
     let window = Some(opt("attention.sliding_window", usual)?).filter(|w| *w > 0);
     ensure!(
-        family != Family::Cohere2 || window.is_some(),
+        ![Family::Cohere2, Family::Gemma4].contains(&family) || window.is_some(),
         "{file}: {arch}.attention.sliding_window is missing, which says where layers are rotated"
     );
+    let window_layers = gguf_window_layers(c, family, layers.min(MAX_LAYERS), window.is_some())?;
+    let uneven = uneven::of_gguf(c, family, &window_layers)?;
+    let ffn = match (&uneven, family) {
+        (Some((u, _)), _) => u.ffns.iter().copied().max().unwrap_or(0),
+        // whose layers all have experts
+        (_, Family::Qwen35Moe | Family::Qwen3Next) => opt("feed_forward_length", 1)?,
+        _ => need("feed_forward_length")?,
+    };
     let rope_base = float("rope.freq_base")?.unwrap_or(10000.0);
     let scales = gguf_scales(c, family, [layers, dim, heads, head_dim])?;
     let (conv, kv_heads) = match short_conv::of_gguf(c, family, layers.min(MAX_LAYERS))? {
         Some((conv, heads)) => (Some(conv), heads),
         None if mla.is_some() => (None, 1),
-        None => (None, opt("attention.head_count_kv", heads)?),
+        None => match &uneven {
+            Some((_, kv_heads)) => (None, *kv_heads),
+            None => (None, opt("attention.head_count_kv", heads)?),
+        },
     };
     let rope_scaling = gguf_scaling(c, family, arch, original)?;
     let attention_scale = mla.as_ref().map_or(scales.attention, |m| m.scale(stretch(&rope_scaling)));
@@ -532,10 +592,11 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
         mla,
         conv,
         ssm: None,
+        uneven: uneven.map(|(u, _)| u).unwrap_or_default(),
         vocab,
         context,
         window,
-        window_layers: gguf_window_layers(c, family, layers.min(MAX_LAYERS), window.is_some())?,
+        window_layers,
         eps: float(family.epsilon_key())?
             .with_context(|| format!("{file}: {arch}.{} is missing", family.epsilon_key()))? as f32,
         attention_scale,
@@ -596,6 +657,7 @@ fn from_states(family: Family, s: ssm::Sizes) -> Hyper {
         mla: None,
         conv: None,
         ssm: Some(s.ssm),
+        uneven: Uneven::default(),
         vocab: s.vocab,
         context: s.context,
         window: None,
@@ -635,8 +697,11 @@ struct Scales {
 }
 
 /// What products of queries and keys are multiplied with where nothing says otherwise: 1/sqrt(head_dim), rounded once; of
-/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it.
+/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it; of Gemma 4 1.
 pub fn usual_scale(family: Family, [layers, dim, heads, head_dim]: [usize; 4]) -> f32 {
+    if family == Family::Gemma4 {
+        return 1.0;
+    }
     let largest = matches!((family, layers), (Family::Gemma2, 46) | (Family::Gemma3, 62));
     let n = if largest { dim as f64 / heads as f64 } else { head_dim as f64 };
     (1.0 / libm::sqrt(n)) as f32
@@ -742,7 +807,10 @@ fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Res
     if family.is_cohere() {
         scales.logits = inverse(cfg.number("logit_scale")?.unwrap_or(0.0625) as f32);
     }
-    if family.is_gemma() {
+    if family == Family::Gemma4 {
+        let both = cfg.get("use_bidirectional_attention").is_some_and(|v| v.as_str() != Some("vision"));
+        ensure!(!both, "{file}: use_bidirectional_attention is not supported (supported: null, and vision, of images)");
+    } else if family.is_gemma() {
         let both = cfg.flag("use_bidirectional_attention")?.unwrap_or(false);
         ensure!(!both, "{file}: use_bidirectional_attention = true is not supported (supported: false)");
         let scalar = cfg.number("query_pre_attn_scalar")?.unwrap_or(256.0);
@@ -763,7 +831,7 @@ fn local_rope(family: Family, window: Option<usize>, base: f64, own: Option<f64>
     window?;
     match family {
         Family::Olmo2 => Some((base, RopeScaling::None)),
-        Family::Gemma3 => Some((own.unwrap_or(10000.0), RopeScaling::None)),
+        Family::Gemma3 | Family::Gemma4 => Some((own.unwrap_or(10000.0), RopeScaling::None)),
         _ => None,
     }
 }
@@ -813,6 +881,13 @@ fn gguf_scaling(c: &Container, family: Family, arch: &str, original: f64) -> any
             bail!("{file}: {arch}.rope.scaling.type is {}, expected none, linear, yarn{longrope}", cut(other))
         }
     };
+    if family == Family::Gemma4 {
+        ensure!(
+            rope_scaling == RopeScaling::None,
+            "{file}: {arch}.rope.scaling.type is not supported (supported: none)"
+        );
+        rope_scaling = proportional(c)?;
+    }
     if family == Family::Phi3 && (c.tensor(LONG_FACTORS).is_some() || c.tensor(SHORT_FACTORS).is_some()) {
         let read = |name: &str| -> anyhow::Result<Vec<f64>> {
             let t = c.tensor(name).with_context(|| format!("{file}: tensor {name} is missing"))?;
@@ -827,6 +902,27 @@ fn gguf_scaling(c: &Container, family: Family, arch: &str, original: f64) -> any
         };
     }
     Ok(rope_scaling)
+}
+
+/// What a GGUF file's divisors say: of pairs that are not rotated they are huge.
+///
+/// Errors: there are none; they are neither 1 and then huge.
+fn proportional(c: &Container) -> anyhow::Result<RopeScaling> {
+    let file = c.files[0].display();
+    let name = "rope_freqs.weight";
+    let t = c.tensor(name).with_context(|| format!("{file}: tensor {name} is missing, which says what is rotated"))?;
+    ensure!(
+        t.elems() <= HEAD_MAX as u64,
+        "{file}: tensor {name} has {} elements, expected at most {HEAD_MAX}",
+        t.elems()
+    );
+    let divisors = vector(c, t)?;
+    let pairs = divisors.iter().take_while(|d| **d == 1.0).count();
+    ensure!(
+        divisors[pairs..].iter().all(|d| *d >= UNTURNED),
+        "{file}: tensor {name} is not supported (supported: 1 for pairs that are rotated, then {UNTURNED:e} or more)"
+    );
+    Ok(RopeScaling::Proportional { pairs })
 }
 
 /// Which layers of a GGUF file have the sliding window; empty where all have it, or there is none.
@@ -901,27 +997,26 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         None if family == Family::GptOss => 64,
         None => dim / heads,
     };
-    let newer = family == Family::Gemma3;
+    let newer = [Family::Gemma3, Family::Gemma4].contains(&family);
     let context = match opt("max_position_embeddings")? {
         // transformers' default
         None if family == Family::Falcon => 2048,
         _ => usual("max_position_embeddings", if newer { 131_072 } else { 8192 })?,
     };
-    let rope_scaling = config_scaling(family, cfg, &scaling, context)?;
     let partial = config_partial(cfg, &scaling, family)?;
     let layers = need("num_hidden_layers")?;
-    // which goes before the other
-    let older = if family == Family::Lfm2 { opt("block_ff_dim")? } else { None };
-    let ffn = match older.map_or_else(|| opt("intermediate_size"), |n| Ok(Some(n)))? {
-        None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
-        // whose layers all have experts
-        None if [Family::Qwen35Moe, Family::Qwen3Next].contains(&family) => 1,
-        Some(n) => n,
-        None => need("intermediate_size")?,
-    };
-    let ffn = short_conv::feed_forward(cfg, family, ffn)?;
+    let ffn = config_ffn(cfg, family, dim)?;
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
     let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
+    let kv_heads = if mla.is_some() { Some(1) } else { config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?) }
+        .unwrap_or(if family.is_gemma() { 4 } else { heads });
+    let uneven = uneven::of_config(cfg, family, &window_layers, (kv_heads, head_dim), ffn)?;
+    let (uneven, kv_heads, head_dim) = match uneven {
+        Some((uneven, wide)) => (uneven, wide.kv_heads, wide.head_dim),
+        None => (Uneven::default(), kv_heads, head_dim),
+    };
+    let ffn = uneven.ffns.iter().copied().max().unwrap_or(ffn);
+    let rope_scaling = config_scaling(family, cfg, &scaling, (context, head_dim))?;
     let rotations = match rotated {
         Some(list) => list.into_iter().map(|r| if r { Rotation::Main } else { Rotation::None }).collect(),
         None => family.rotations(layers.min(MAX_LAYERS), if window.is_some() { &window_layers } else { &[] }),
@@ -934,16 +1029,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         (None, Family::Gemma3) => cfg.number("rope_local_base_freq")?.map(single),
         _ => None,
     };
-    if let Some(local) = &local {
-        // what a GGUF file has no keys for
-        let kind = local.text("rope_type")?.unwrap_or("default");
-        let base = family == Family::Gemma3 || own_base.is_none_or(|base| base == rope_base);
-        ensure!(
-            base && kind == "default",
-            "{file}: rope_parameters.sliding_attention is not supported (supported: {} unscaled)",
-            if family == Family::Gemma3 { "any base," } else { "the base of full_attention," }
-        );
-    }
+    local.as_ref().map_or(Ok(()), |local| check_local(family, local, rope_base, own_base))?;
     let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
     let attention_scale = mla.as_ref().map_or(scales.attention, |m| m.scale(stretch(&rope_scaling)));
     let eps = cfg.number(family.config_key("rms_norm_eps"))?.unwrap_or(usual_eps(family, model_type));
@@ -954,8 +1040,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         layers,
         dim,
         heads,
-        kv_heads: if mla.is_some() { Some(1) } else { config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?) }
-            .unwrap_or(if family.is_gemma() { 4 } else { heads }),
+        kv_heads,
         head_dim,
         n_rot: mla.as_ref().map_or((head_dim as f64 * partial) as usize, |m| m.rope),
         // config.json names none of their tensors: those that are there are passed over
@@ -966,7 +1051,15 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         mla,
         conv: short_conv::of_config(cfg, family, layers.min(MAX_LAYERS))?,
         ssm: None,
-        vocab: usual("vocab_size", if newer { 262_208 } else { 256_000 })?,
+        uneven,
+        vocab: usual(
+            "vocab_size",
+            match family {
+                Family::Gemma3 => 262_208,
+                Family::Gemma4 => 262_144,
+                _ => 256_000,
+            },
+        )?,
         context,
         window,
         window_layers,
@@ -988,6 +1081,40 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
             _ => cfg.flag("tie_word_embeddings")?,
         },
     })
+}
+
+/// Refuses a rotation of layers with a window that a GGUF file has no keys for.
+fn check_local(family: Family, local: &Fields, rope_base: f64, own_base: Option<f64>) -> anyhow::Result<()> {
+    let file = local.file();
+    // what a GGUF file has no keys for
+    let kind = local.text("rope_type")?.unwrap_or("default");
+    let free = [Family::Gemma3, Family::Gemma4].contains(&family);
+    let base = free || own_base.is_none_or(|base| base == rope_base);
+    ensure!(
+        base && kind == "default",
+        "{file}: rope_parameters.sliding_attention is not supported (supported: {} unscaled)",
+        if free { "any base," } else { "the base of full_attention," }
+    );
+    Ok(())
+}
+
+/// Width of the feed-forward of a model of width `dim`.
+fn config_ffn(cfg: &Fields, family: Family, dim: usize) -> anyhow::Result<usize> {
+    let file = cfg.file();
+    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
+        let whole = cfg.whole(family.config_key(key))?.map(usize::try_from).transpose();
+        whole.with_context(|| format!("{file}: {} is more than this machine counts", family.config_key(key)))
+    };
+    // which goes before the other
+    let older = if family == Family::Lfm2 { opt("block_ff_dim")? } else { None };
+    let ffn = match older.map_or_else(|| opt("intermediate_size"), |n| Ok(Some(n)))? {
+        None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
+        // whose layers all have experts
+        None if [Family::Qwen35Moe, Family::Qwen3Next].contains(&family) => 1,
+        Some(n) => n,
+        None => bail!("{file}: {} is missing", family.config_key("intermediate_size")),
+    };
+    short_conv::feed_forward(cfg, family, ffn)
 }
 
 /// Key-value heads where a Falcon's config says so otherwise than by their number.
@@ -1019,6 +1146,10 @@ fn config_flags(cfg: &Fields, family: Family) -> anyhow::Result<()> {
 
 /// The share of a head that is rotated.
 fn config_partial(cfg: &Fields, scaling: &Fields, family: Family) -> anyhow::Result<f64> {
+    if family == Family::Gemma4 {
+        // of which the scaling speaks
+        return Ok(1.0);
+    }
     let file = cfg.file();
     let (inner, outer) = (scaling.number("partial_rotary_factor")?, cfg.number("partial_rotary_factor")?);
     let partial = inner.or(outer).unwrap_or(match family {
@@ -1048,7 +1179,7 @@ fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> a
     let told = if apart { inner.or(outer) } else { outer.or(inner) };
     Ok(single(told.unwrap_or(match family {
         Family::SmolLm3 => 2e6,
-        Family::Gemma3 => 1e6,
+        Family::Gemma3 | Family::Gemma4 => 1e6,
         Family::Olmo2 if cfg.text("model_type")? == Some("olmo3") => 5e5,
         Family::Llama if cfg.text("model_type")? == Some("mixtral") => 1e6,
         Family::CommandR => 5e5,
@@ -1118,7 +1249,9 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
         (_, Some(false))
         | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
         // transformers' default
-        _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => Some(4096),
+        _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => {
+            Some(if family == Family::Gemma4 { 512 } else { 4096 })
+        }
         _ => size("sliding_window")?.filter(|w| *w > 0),
     };
     let one = |kind: &serde_json::Value| match kind.as_str() {
@@ -1130,10 +1263,14 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
         cfg.list("layer_types")?.map(|list| list.iter().map(one).collect::<anyhow::Result<Vec<bool>>>()).transpose()?;
     if sliding.is_none() {
         // the layers without one are not rotated
-        ensure!(family != Family::Cohere2, "{file}: sliding_window is null, which is not supported for cohere2");
+        ensure!(
+            ![Family::Cohere2, Family::Gemma4].contains(&family),
+            "{file}: sliding_window is null, which is not supported for {}",
+            family.name()
+        );
         return Ok((None, vec![]));
     }
-    let list = match (said, family) {
+    let mut list = match (said, family) {
         (Some(list), _) => list,
         // a Qwen's layers from max_window_layers on
         (None, Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe) => {
@@ -1155,6 +1292,10 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
             None => vec![],
         },
     };
+    if let (Family::Gemma4, Some(last)) = (family, list.last_mut()) {
+        // whatever the list says
+        *last = false;
+    }
     Ok((sliding, list))
 }
 
@@ -1215,6 +1356,7 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         mla: None,
         conv: None,
         ssm: None,
+        uneven: Uneven::default(),
         vocab: match opt("padded_vocab_size")? {
             Some(n) => n,
             None => need("vocab_size")?,
@@ -1259,6 +1401,7 @@ fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
         mla: None,
         conv: None,
         ssm: None,
+        uneven: Uneven::default(),
         vocab: s.vocab,
         context: s.context,
         window: None,
@@ -1287,7 +1430,12 @@ pub fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
 }
 
 /// RoPE scaling of config.json as transformers reads it; `scaling` is its `rope_parameters` or `rope_scaling`.
-fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize) -> anyhow::Result<RopeScaling> {
+fn config_scaling(
+    family: Family,
+    cfg: &Fields,
+    scaling: &Fields,
+    (context, head_dim): (usize, usize),
+) -> anyhow::Result<RopeScaling> {
     let file = cfg.file();
     let number = |key: &str| scaling.number(key)?.with_context(|| format!("{file}: RoPE scaling: {key} is missing"));
     let original = scaling.number("original_max_position_embeddings")?;
@@ -1298,6 +1446,7 @@ fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize
         (Some(kind), _) => kind,
         // transformers then takes what the released ones have
         (None, None) if family == Family::GptOss => bail!("{file}: rope_scaling is missing"),
+        (None, None) if family == Family::Gemma4 => "proportional",
         (None, None) => "default",
         (None, Some(key)) => bail!("{file}: RoPE scaling: {key} without a rope_type"),
     };
@@ -1311,6 +1460,17 @@ fn config_scaling(family: Family, cfg: &Fields, scaling: &Fields, context: usize
     };
     let attention_factor = scaling.number("attention_factor")?;
     Ok(match kind {
+        "proportional" if family == Family::Gemma4 => {
+            let (partial, factor) = (scaling.number("partial_rotary_factor")?, scaling.number("factor")?);
+            let (partial, factor) = (partial.unwrap_or(0.25), factor.unwrap_or(1.0));
+            ensure!(factor == 1.0, "{file}: RoPE scaling: factor is {factor:?}, expected 1");
+            let within = partial > 0.0 && partial <= 1.0;
+            ensure!(within, "{file}: partial_rotary_factor is {partial:?}, expected above 0 and at most 1");
+            RopeScaling::Proportional { pairs: (partial * head_dim as f64 / 2.0) as usize }
+        }
+        _ if family == Family::Gemma4 => {
+            bail!("{file}: RoPE scaling of type {} is not supported (supported: proportional)", cut(kind))
+        }
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear(single(number("factor")?)),
         "llama3" => RopeScaling::Llama3 {

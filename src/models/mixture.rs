@@ -129,7 +129,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         return Ok(None);
     }
     ensure!(
-        always(family) || family == Family::Llama,
+        always(family) || [Family::Llama, Family::Gemma4].contains(&family),
         "{file}: {arch}.expert_count is {count}: experts are not supported in {arch} models"
     );
     let used = need("expert_used_count")?;
@@ -197,7 +197,8 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
         }
         anyhow::bail!("{file}: {} is missing", keys[0])
     };
-    if !always(family) && cfg.text("model_type")? != Some("mixtral") {
+    let beside = family == Family::Gemma4 && cfg.flag("enable_moe_block")?.unwrap_or(false);
+    if !always(family) && !beside && cfg.text("model_type")? != Some("mixtral") {
         return Ok(None);
     }
     // layers without experts here and there, which no GGUF file can express
@@ -233,7 +234,7 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
     let groups = if glm && !v2 { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
     let experts = Experts {
         count: need(&["num_experts", "num_local_experts", "n_routed_experts"])?,
-        used: need(&["num_experts_per_tok", "experts_per_token"])?,
+        used: need(&["num_experts_per_tok", "experts_per_token", "top_k_experts"])?,
         width,
         shared,
         sigmoid: glm && !v2 || lfm,

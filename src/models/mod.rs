@@ -9,6 +9,7 @@ mod encoder_config;
 mod error;
 mod experts;
 mod family;
+mod gemma4;
 mod glm4moe;
 mod gptoss;
 mod hybrid;
@@ -20,11 +21,13 @@ mod mamba2;
 mod mixture;
 mod mla;
 mod normed;
+mod per_layer;
 mod phi3;
 mod qwen;
 mod rope;
 mod short_conv;
 mod ssm;
+mod uneven;
 mod vector;
 pub mod weights;
 
@@ -38,9 +41,10 @@ pub use family::{Family, HeadNorms, Norms, Rotation};
 pub use hyper::Hyper;
 pub use mixture::Experts;
 pub use mla::Mla;
-pub use rope::{RopeTable, llama3_divisors};
+pub use rope::{RopeTable, rope_divisors};
 pub use short_conv::ShortConv;
 pub use ssm::Ssm;
+pub use uneven::{Heads, Uneven};
 pub use weights::{Weights, rope_table, rope_tables};
 
 use crate::formats::Container;
@@ -58,14 +62,20 @@ pub fn build(c: &Container, h: &Hyper, o: &PlanOptions) -> anyhow::Result<Built>
 /// As [`build`], with cache pages of at most `page` positions (at least one chunk) where bindings would allow larger ones.
 pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> anyhow::Result<Built> {
     let mut o = encoder::options(h, *o)?;
+    // each head of a token is a row there, and what it has for each layer; fewer tokens at once give the same bits
     if h.mla.is_some() {
-        // each head of a token is a row; fewer tokens at once give the same bits
         o.ubatch = o.ubatch.min(MAX_ROWS / h.heads).max(1);
+    }
+    if h.uneven.embedding > 0 {
+        o.ubatch = o.ubatch.min(MAX_ROWS / h.layers).max(1);
     }
     let o = &o;
     let mut b = Builder::new(c, h, o, page)?;
     if h.family.is_encoder() {
         encoder::embedding(&mut b)?;
+    }
+    if h.family == Family::Gemma4 {
+        gemma4::before(&mut b)?;
     }
     for l in 0..h.layers {
         b.start_layer(l)?;
@@ -73,6 +83,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::Llama | Family::SmolLm3 | Family::Granite | Family::GraniteMoe => llama::layer(&mut b)?,
             Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
             Family::Olmo2 | Family::Exaone4 | Family::Gemma2 | Family::Gemma3 => normed::layer(&mut b)?,
+            Family::Gemma4 => gemma4::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe => qwen::layer(&mut b)?,
             Family::Glm4Moe => glm4moe::layer(&mut b)?,

@@ -20,9 +20,21 @@ fn frequency(h: &Hyper, i: usize) -> f64 {
     libm::pow(h.rope_base, -2.0 * i as f64 / h.n_rot as f64)
 }
 
-/// The divisors of llama3's scaling, one per pair, as GGUF files keep them in `rope_freqs.weight`: f32, which a
-/// directory's table takes too, so that both forms of a model give the same bits. `None` for other scalings.
-pub fn llama3_divisors(h: &Hyper) -> Option<Vec<f32>> {
+/// What a GGUF file has for a pair that is not rotated.
+const NEVER: f32 = 1e30;
+
+/// The divisors of a scaling that GGUF files keep in `rope_freqs.weight`, one per pair; `None` for other scalings.
+pub fn rope_divisors(h: &Hyper) -> Option<Vec<f32>> {
+    match h.rope_scaling {
+        RopeScaling::Proportional { pairs } => {
+            Some((0..h.n_rot / 2).map(|i| if i < pairs { 1.0 } else { NEVER }).collect())
+        }
+        _ => llama3_divisors(h),
+    }
+}
+
+/// Those of llama3's scaling: f32, which a directory's table takes too, so that both forms of a model give the same bits.
+fn llama3_divisors(h: &Hyper) -> Option<Vec<f32>> {
     let RopeScaling::Llama3 { factor, low, high, original } = h.rope_scaling else { return None };
     let divisor = |i: usize| {
         let turns = original * frequency(h, i) / std::f64::consts::TAU;
@@ -58,6 +70,13 @@ impl RopeTable {
                 match &h.rope_scaling {
                     RopeScaling::None => f,
                     RopeScaling::Linear(factor) => f / factor,
+                    &RopeScaling::Proportional { pairs } => {
+                        if i < pairs {
+                            f
+                        } else {
+                            0.0
+                        }
+                    }
                     RopeScaling::Llama3 { .. } => f / f64::from(llama3[i]),
                     &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, .. } => {
                         let corr = |r: f64| {
@@ -87,7 +106,8 @@ impl RopeTable {
     /// The table of layers that are rotated by another than the model's, where there are any.
     pub fn local(h: &Hyper, n_ctx: usize) -> Option<RopeTable> {
         let (rope_base, rope_scaling) = h.local_rope.clone()?;
-        Some(RopeTable::new(&Hyper { rope_base, rope_scaling, ..h.clone() }, None, n_ctx))
+        let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
+        Some(RopeTable::new(&Hyper { rope_base, rope_scaling, n_rot, ..h.clone() }, None, n_ctx))
     }
 
     /// Words of the table for positions `pos..pos + n`: `[position][pair][cos, sin]`.

@@ -1,6 +1,6 @@
 //! Reads the weights of a plan from their file, packing them on the way.
 
-use super::hyper::Hyper;
+use super::hyper::{Hyper, RopeScaling};
 use super::rope::RopeTable;
 use super::vector::{place, range, vector};
 use crate::blocks::pack::{self, ROW_BLOCK};
@@ -177,6 +177,10 @@ pub fn rope_table(c: &Container, h: &Hyper, n_ctx: usize) -> anyhow::Result<Rope
         t.elems(),
         h.n_rot / 2
     );
+    if let RopeScaling::Proportional { .. } = h.rope_scaling {
+        // which was read from it
+        return Ok(RopeTable::new(h, None, n_ctx));
+    }
     let d = vector(c, t)?;
     let bad = d.iter().position(|v| *v <= 0.0);
     ensure!(bad.is_none(), "{} holds a divisor that is not above 0 at element {}", place(c, t), bad.unwrap_or(0));

@@ -9,7 +9,7 @@ use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
 use crate::models::{
-    Delta, Experts, Family, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, llama3_divisors, output_name,
+    Delta, Experts, Family, Heads, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, output_name, rope_divisors,
 };
 use crate::ops::conv_silu::TAPS;
 use crate::ops::short_conv;
@@ -84,7 +84,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         state_space(h, s, &mut put)?;
         return Ok(Converted::plain(h, entries));
     }
-    put("{a}.feed_forward_length", whole(h.ffn)?);
+    put("{a}.feed_forward_length", ffn(h)?);
     put("{a}.attention.head_count", whole(h.heads)?);
     put("{a}.attention.head_count_kv", kv_heads(h)?);
     let follows = [Family::Llama, Family::Phi3, Family::Qwen2, Family::Qwen2Moe, Family::ChatGlm].contains(&h.family);
@@ -95,6 +95,9 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         put("{a}.attention.value_length", whole(h.head_dim)?);
     }
     put("{a}.rope.dimension_count", whole(h.n_rot)?);
+    if let Some(local) = &h.uneven.local {
+        uneven(h, local, &mut put)?;
+    }
     put("{a}.vocab_size", whole(h.vocab)?);
     put(&format!("{{a}}.{}", h.family.epsilon_key()), Value::F32(h.eps));
     if h.family.is_cohere() {
@@ -119,7 +122,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             put(&format!("{{a}}.{key}"), Value::F32(cap));
         }
     }
-    if let (Family::Gemma3, Some((base, _))) = (h.family, &h.local_rope) {
+    if let (Family::Gemma3 | Family::Gemma4, Some((base, _))) = (h.family, &h.local_rope) {
         put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
     }
     if let Some(e) = &h.experts {
@@ -147,7 +150,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     match &h.rope_scaling {
         RopeScaling::None => {}
         // its divisors are a tensor
-        RopeScaling::Llama3 { .. } => {}
+        RopeScaling::Llama3 { .. } | RopeScaling::Proportional { .. } => {}
         RopeScaling::Linear(factor) => {
             put("{a}.rope.scaling.type", Value::Str("linear".into()));
             put("{a}.rope.scaling.factor", Value::F32(*factor as f32));
@@ -186,15 +189,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
     );
     let norms_less_one = h.family.norms_less_one();
     let meta = Meta { entries };
-    Ok(Converted {
-        arch,
-        meta,
-        hyper: h.clone(),
-        norms_less_one,
-        permuted,
-        rope_freqs: llama3_divisors(h),
-        rope_factors,
-    })
+    Ok(Converted { arch, meta, hyper: h.clone(), norms_less_one, permuted, rope_freqs: rope_divisors(h), rope_factors })
 }
 
 /// The keys about latent attention: what is cached of a token as if it were a key and a value of one head, and the heads that
@@ -237,9 +232,33 @@ fn state_space(h: &Hyper, s: &Ssm, put: &mut impl FnMut(&str, Value)) -> anyhow:
 
 /// Key-value heads; where some layers have a convolution in their place, of each layer, 0 for those.
 fn kv_heads(h: &Hyper) -> anyhow::Result<Value> {
+    if h.uneven.local.is_some_and(|l| l.kv_heads != h.kv_heads) {
+        return by_layer(h, |l| h.heads_of(l).kv_heads);
+    }
     let Some(conv) = &h.conv else { return whole(h.kv_heads) };
     let n = i32::try_from(h.kv_heads).context("its key-value heads")?;
     Ok(Value::I32Array(conv.layers.iter().map(|c| if *c { 0 } else { n }).collect()))
+}
+
+/// The width of the feed-forward, where it differs of each layer.
+fn ffn(h: &Hyper) -> anyhow::Result<Value> {
+    if h.uneven.ffns.iter().any(|n| *n != h.ffn) { by_layer(h, |l| h.ffn_of(l)) } else { whole(h.ffn) }
+}
+
+/// The keys about what differs from layer to layer.
+fn uneven(h: &Hyper, local: &Heads, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
+    put("{a}.attention.key_length_swa", whole(local.head_dim)?);
+    put("{a}.attention.value_length_swa", whole(local.head_dim)?);
+    put("{a}.rope.dimension_count_swa", whole(local.n_rot)?);
+    put("{a}.attention.shared_kv_layers", whole(h.uneven.sharing)?);
+    put("{a}.embedding_length_per_layer_input", whole(h.uneven.embedding)?);
+    Ok(())
+}
+
+/// A number of each layer.
+fn by_layer(h: &Hyper, of: impl Fn(usize) -> usize) -> anyhow::Result<Value> {
+    let one = |l| i32::try_from(of(l)).with_context(|| format!("{} is more than a GGUF key holds", of(l)));
+    Ok(Value::I32Array((0..h.layers).map(one).collect::<anyhow::Result<_>>()?))
 }
 
 /// The keys about experts.
@@ -254,8 +273,15 @@ fn experts(family: Family, e: &Experts, put: &mut impl FnMut(&str, Value)) -> an
     );
     put("{a}.expert_count", whole(e.count)?);
     put("{a}.expert_used_count", whole(e.used)?);
-    let of_layers =
-        [Family::Qwen2Moe, Family::Qwen3Moe, Family::Glm4Moe, Family::DeepSeek2, Family::GptOss, Family::Lfm2Moe];
+    let of_layers = [
+        Family::Qwen2Moe,
+        Family::Qwen3Moe,
+        Family::Glm4Moe,
+        Family::DeepSeek2,
+        Family::GptOss,
+        Family::Lfm2Moe,
+        Family::Gemma4,
+    ];
     if of_layers.contains(&family) || family.is_hybrid() {
         put("{a}.expert_feed_forward_length", whole(e.width)?);
     }
@@ -339,6 +365,7 @@ pub fn restored_row(r: usize, n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::Uneven;
 
     #[test]
     fn halves_become_neighbours_and_halves_again() {
@@ -366,6 +393,7 @@ mod tests {
             mla: None,
             conv: None,
             ssm: None,
+            uneven: Uneven::default(),
             vocab: 128_256,
             context: 131_072,
             window: None,

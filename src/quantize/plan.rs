@@ -482,13 +482,15 @@ fn asked_for(c: &Container, o: &Options, mix: Mix, model: &Model, item: &Item) -
     if router && c.kind == ContainerKind::HuggingFace {
         return Ok(Asked::Type(BlockType::F32));
     }
-    if (output && o.leave_output) || router {
+    if (output && o.leave_output) || router || item.gguf == "per_layer_model_proj.weight" {
         return Ok(Asked::AsItIs);
     }
     let by_name = match &item.gguf[..] {
         "output.weight" => o.output_type,
         EMBEDDING if o.embedding_type.is_none() && model.tied => o.output_type,
         EMBEDDING => o.embedding_type,
+        // unless a pattern names it
+        "per_layer_token_embd.weight" => o.embedding_type,
         _ => None,
     };
     Ok(match (choose::by_pattern(&o.patterns, &item.gguf, &item.hf)?, by_name) {

@@ -71,8 +71,9 @@ pub(super) fn convert<'c>(
     };
     let sentences = beside(c, SPM, MAX_SPM)?;
     let is_chatglm = matches!(cfg["model_type"].as_str(), Some("glm" | "glm4" | "chatglm"));
+    let by_merges = matches!(cfg["model_type"].as_str(), Some("gemma4_text" | "gemma4_unified_text"));
     let mut v = match (&json, sentences) {
-        (Some(json), Some(bytes)) if is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
+        (Some(json), Some(bytes)) if by_merges || is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
         (None, Some(bytes)) if is_ranks(&bytes) => bail!(
             "{SPM} is a list of ranks (tiktoken), from which merges do not follow: take tokenizer.json from the model's \
              form for transformers"
@@ -83,6 +84,13 @@ pub(super) fn convert<'c>(
     };
     if is_chatglm {
         mark_chatglm(&mut v, cfg);
+    }
+    match (&v.merges, v.model) {
+        (Some(_), "llama") if by_merges => (v.model, v.pre) = ("gemma4", "gemma4".into()),
+        (None, _) if by_merges => bail!("{SPM}: the vocabulary of a Gemma 4 is its merges, in tokenizer.json"),
+        // whose ranks are the scores
+        (_, "llama") => v.merges = None,
+        _ => {}
     }
     ensure!(v.tokens.len() <= rows, "{} tokens for a model of {rows}", v.tokens.len());
     if let Some(json) = &json {
@@ -136,7 +144,8 @@ pub(super) fn convert<'c>(
         false => [("bos", None); 5],
     };
     // what a ChatGLM's texts begin with is no BOS
-    let add_bos = !is_chatglm && (is_pieces || add_bos(&config, json.as_ref(), v.model == "llama")?);
+    let add_bos =
+        !is_chatglm && (is_pieces || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
     let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text"));
     let space = v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
@@ -165,7 +174,7 @@ pub(super) fn convert<'c>(
     if let (true, Some(types)) = (is_pieces, model.whole("type_vocab_size")?) {
         put("token_type_count", Value::U32(u32::try_from(types).context("type_vocab_size")?));
     }
-    if v.model == "llama" {
+    if ["llama", "gemma4"].contains(&v.model) {
         put("add_space_prefix", Value::Bool(space));
     }
     if let Some(t) = chat_template(c)? {
@@ -304,7 +313,9 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     }
     if model["byte_fallback"] == true {
         check_spaces(json)?;
-        return sentencepiece(model, tokens, &merges);
+        let mut v = sentencepiece(model, tokens, &merges)?;
+        v.merges = Some(merges);
+        return Ok(v);
     }
     let types = vec![NORMAL; tokens.len()];
     let pre = split_rule(json)?.into();

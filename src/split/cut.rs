@@ -95,7 +95,18 @@ impl Layers {
             kept.map(|b| b.words as u64 * 4).sum()
         };
         let ends = self.starts[1..].iter().chain([&self.end]);
+        // the first layer and the last that bind what is kept
+        let mut kept: BTreeMap<BufId, (usize, usize)> = BTreeMap::new();
+        for (l, (&a, &b)) in self.starts.iter().zip(ends.clone()).enumerate() {
+            for &id in plan.recording.commands[a..b].iter().flat_map(|c| &c.binds) {
+                if lasts(&plan.buffers[id].role) {
+                    kept.entry(id).or_insert((l, l)).1 = l;
+                }
+            }
+        }
+        let bound = |l: usize| kept.values().any(|(first, last)| (first + 1..=*last).contains(&l));
         Loads {
+            bound: (0..self.count()).map(bound).collect(),
             before: bytes(0..self.starts[0]),
             layers: self.starts.iter().zip(ends).map(|(&a, &b)| bytes(a..b)).collect(),
             after: bytes(self.end..plan.recording.commands.len()),

@@ -11,6 +11,9 @@ pub struct Loads {
     pub layers: Vec<u64>,
     /// of norm and output matrix, which the last device has
     pub after: u64,
+    /// by layer, whether it keeps something together with the one before it, so that both must be on one device; those that are
+    /// not there do not
+    pub bound: Vec<bool>,
 }
 
 impl Loads {
@@ -53,7 +56,7 @@ fn shown(counts: &[usize]) -> String {
 /// nobody knows how much it has counts as one that has room for all; so does one with more. Of several best ways that with
 /// the fewest layers on the last device, then the one before it.
 ///
-/// Errors: fewer layers than devices.
+/// Errors: fewer layers than devices, or fewer places to cut them.
 pub fn by_memory(loads: &Loads, memory: &[Option<u64>]) -> Result<Vec<usize>, SplitError> {
     let (devices, layers) = (memory.len(), loads.layers.len());
     if layers < devices {
@@ -75,13 +78,16 @@ pub fn by_memory(loads: &Loads, memory: &[Option<u64>]) -> Result<Vec<usize>, Sp
     }
     for d in 1..devices {
         for b in d + 1..=layers {
-            for a in d..b {
+            for a in (d..b).filter(|a| loads.bound.get(*a) != Some(&true)) {
                 let fullest = best[d - 1][a].0.max(full(d, a, b));
                 if fullest <= best[d][b].0 {
                     best[d][b] = (fullest, a);
                 }
             }
         }
+    }
+    if best[devices - 1][layers].0.is_infinite() {
+        return Err(SplitError::Plan(format!("layers that share keys and values leave no place for {devices} parts")));
     }
     let (mut counts, mut end) = (vec![0; devices], layers);
     for d in (0..devices).rev() {
@@ -97,7 +103,17 @@ mod tests {
     use super::*;
 
     fn even(layers: usize) -> Loads {
-        Loads { before: 0, layers: vec![10; layers], after: 0 }
+        Loads { layers: vec![10; layers], ..Loads::default() }
+    }
+
+    #[test]
+    fn layers_that_are_bound_are_not_parted() {
+        let bound = |from: usize, to: usize| (0..8).map(|l| (from..to).contains(&l)).collect();
+        let loads = Loads { bound: bound(3, 8), ..even(8) };
+        assert_eq!(by_memory(&loads, &[None, None]), Ok(vec![2, 6]));
+        assert_eq!(by_memory(&loads, &[None, None, None]), Ok(vec![1, 1, 6]));
+        let error = by_memory(&Loads { bound: bound(2, 8), ..even(8) }, &[None; 3]).unwrap_err().to_string();
+        assert!(error.contains("no place for 3 parts"), "{error}");
     }
 
     #[test]
@@ -124,7 +140,7 @@ mod tests {
         assert_eq!(by_memory(&even(10), &[Some(300), Some(100)]), Ok(vec![5, 5]));
         assert_eq!(by_memory(&even(10), &[Some(60), Some(20)]), Ok(vec![8, 2]));
         // the embedding takes the place of three layers, the head of one
-        let ends = Loads { before: 30, layers: vec![10; 8], after: 10 };
+        let ends = Loads { before: 30, after: 10, ..even(8) };
         assert_eq!(by_memory(&ends, &[None, None]), Ok(vec![3, 5]));
         // a device without room still has a layer
         assert_eq!(by_memory(&even(4), &[None, Some(0)]), Ok(vec![3, 1]));
@@ -140,7 +156,7 @@ mod tests {
         };
         for _ in 0..200 {
             let layers: Vec<u64> = (0..3 + draw(5)).map(|_| 1 + draw(50)).collect();
-            let loads = Loads { before: draw(60), after: draw(60), layers };
+            let loads = Loads { before: draw(60), after: draw(60), layers, ..Loads::default() };
             let all = loads.sum();
             let memory = [None, Some(1 + draw(all)), Some(1 + draw(2 * all))];
             let fullest = |counts: [usize; 3]| {

@@ -52,7 +52,7 @@ pub(super) fn logits(c: &Container, ids: &[u32], n_ctx: usize) -> anyhow::Result
 }
 
 /// The same with other hyperparameters than the container's.
-fn logits_of(c: &Container, h: &Hyper, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
+pub(super) fn logits_of(c: &Container, h: &Hyper, ids: &[u32], n_ctx: usize) -> anyhow::Result<Vec<Vec<f32>>> {
     let mut device = CpuDevice::new(CpuOptions::default())?;
     let mut rows = Vec::new();
     pollster::block_on(async {
@@ -689,7 +689,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma2, gemma3, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
+             gemma2, gemma3, gemma4, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
              cohere2, command-r, phi2, gpt2, falcon, qwen35, qwen35moe, qwen3next, lfm2, \
              lfm2moe, mamba2, deepseek2, bert, nomic-bert)",
         ),
@@ -776,6 +776,8 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch glm4",
         "--arch gemma2 --window 20",
         "--arch gemma3 --window 20",
+        "--arch gemma4 --window 20 --layers 6",
+        "--arch gemma4 --window 20 --experts 5 --expert-ffn 40 --uneven 32,2,2,0,1,0,1",
         "--arch granite",
         "--arch qwen2moe --experts 5 --expert-ffn 40 --shared 40",
         "--arch granitemoe --experts 5",

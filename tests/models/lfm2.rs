@@ -7,6 +7,7 @@ use crate::hybrid::{divergence, logits_as};
 use crate::program;
 use isobit::internals::formats::meta::Value;
 use isobit::internals::models::Hyper;
+use isobit::internals::ops::cache::CacheType;
 use isobit::internals::ops::strands::FRESH;
 
 #[test]
@@ -78,7 +79,9 @@ fn a_file_is_quantised_but_for_its_convolutions() {
         assert_eq!(c.tensor(name).expect(name).dtype.name(), dtype, "{name}");
     }
     let h = hyper(&c);
-    assert_eq!((h.kv_heads, h.cache_bytes(1, 1)), (2, 2 * 4 * 2), "one layer of three has keys and values");
+    let of_one = 2 * h.head_dim * 4 * 2;
+    let cached = h.cache_bytes(CacheType::F32, CacheType::F32);
+    assert_eq!((h.kv_heads, cached), (2, Some(of_one)), "one layer of three has keys and values");
     assert_eq!(h.recurrent_text().as_deref(), Some("2 of 3 layers, convolutions over 3 tokens"));
     logits(&c, &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
 }

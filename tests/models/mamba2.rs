@@ -129,7 +129,7 @@ fn a_model_without_attention_has_no_cache_and_takes_any_type_of_it() {
     let (c, positions) = (open(&path), 1 << 20);
     let h = hyper(&c);
     assert!(!h.has_attention());
-    assert_eq!(h.cache_bytes(16, 16), 0);
+    assert_eq!(h.cache_bytes(CacheType::F16, CacheType::F16), Some(0));
     for ty in CacheType::ALL {
         let o = PlanOptions { n_ctx: positions, ubatch: 32, k_type: ty, v_type: ty, ..PlanOptions::default() };
         let built = build(&c, &h, &o).unwrap_or_else(|e| panic!("{}: {e:#}", ty.name()));

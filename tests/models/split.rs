@@ -124,6 +124,26 @@ fn a_model_may_be_cut_at_any_layer() {
     }
 }
 
+/// Layers that read the keys and values of earlier ones lie with them; before these a model may be cut.
+#[test]
+fn layers_that_share_keys_stay_together() {
+    let args = "--preset tiny --arch gemma4 --tied --layers 6 --window 20 --dim 288 --head-dim 64 --uneven 32,2,3,2,2,32,0 --type f16";
+    let (_dir, path) = model(args);
+    let (read, o) = (open(&path), options(CacheType::F16, 48));
+    let want = logits(best().as_mut(), &read, o);
+    for n in 1..6 {
+        let mut both = split(vec![best(), portable()], &[n, 6 - n]);
+        // layers 4 and 5 read what 3 and 2 have
+        if n <= 2 {
+            assert!(logits(&mut both, &read, o) == want, "{n} layers on the first");
+            continue;
+        }
+        let error = block_on(async { Session::new(&mut both, &read.0, &read.1, o, |_| {}).await.map(|_| ()) });
+        let error = format!("{:#}", error.expect_err("it may not be cut there"));
+        assert!(error.contains("is used by parts 1 and 2"), "{n}: {error}");
+    }
+}
+
 #[test]
 fn of_every_architecture_the_hidden_state_alone_is_handed_over() {
     let gemma2 = "--preset tiny --arch gemma2 --tied --layers 4 --window 20 --head-dim 32 --dim 288 --ffn 320";

@@ -1,4 +1,5 @@
-//! Byte-level BPE of GGUF files (`tokenizer.ggml.model` = `gpt2`): split rules, then merges by rank.
+//! BPE of GGUF files: split rules, then merges by rank. Byte-level (`tokenizer.ggml.model` = `gpt2`), or over characters with
+//! U+2581 for a space (`gemma4`).
 //!
 //! A split rule is a list of regular expressions; each one cuts the pieces the one before left, matches and gaps alike.
 //! The published expressions end in `\s+(?!\S)|\s+`: the only look-around in them. It is left to four lines of code
@@ -41,6 +42,8 @@ pub(super) struct Rule {
     pub add_bos: bool,
     /// false where the family has no BOS unless the file names one
     pub default_bos: bool,
+    /// whether merges are of characters rather than of bytes
+    characters: bool,
 }
 
 // The expressions as published with the models (`tokenizer.json`), less their look-ahead.
@@ -57,6 +60,12 @@ const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r
 /// The cased letters of deepseek-llm, by code point: some endpoints would change if this text were NFC-normalised.
 const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}\u{1f80}-\u{1fb4}\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}\u{1fc6}-\u{1fcc}\u{1fd0}-\u{1fd3}\u{1fd6}-\u{1fdb}\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}\u{210a}-\u{2113}\u{2115}\u{2119}-\u{211d}\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\u{2145}-\u{2149}\u{214e}\u{2183}\u{2184}\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}\u{2cf2}\u{2cf3}\u{a640}-\u{a66d}\u{a680}-\u{a69b}\u{a722}-\u{a76f}\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}\u{fb00}-\u{fb06}\u{fb13}-\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+";
 const DEEPSEEK_CJK: &str = r"[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+";
+
+/// What stands for a space where merges are of characters.
+const SPACE: char = '\u{2581}';
+
+/// The rule whose merges are of characters.
+pub(super) const CHARACTERS: &str = "gemma4";
 
 type Expressions = &'static [(&'static str, Tail)];
 
@@ -89,6 +98,7 @@ const RULE_DEEPSEEK3: Expressions = &[
     (r"[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+", Tail::None),
     (DEEPSEEK3, Tail::SpaceNotNewline),
 ];
+const RULE_LINES: Expressions = &[(r"\n+", Tail::None)];
 const RULE_DEFAULT: Expressions =
     &[(r"[\p{P}$+<=>^~|]+", Tail::None), (GPT2, Tail::Space), (r"\p{N}+", Tail::None), ("[0-9][0-9][0-9]", Tail::None)];
 
@@ -114,6 +124,7 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["deepseek-coder"], RULE_DEEPSEEK_CODER, false, false, true),
     (&["deepseek-v3"], RULE_DEEPSEEK3, false, false, true),
     (&["falcon"], RULE_FALCON, false, false, true),
+    (&[CHARACTERS], RULE_LINES, false, true, true),
     (
         &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"],
         RULE_DIGITS_GPT2,
@@ -147,7 +158,13 @@ impl Rule {
                 Ok(Step { regex, tail })
             })
             .collect::<Result<_>>()?;
-        Ok(Rule { steps, ignore_merges: *ignore_merges, add_bos: *add_bos, default_bos: *default_bos })
+        Ok(Rule {
+            steps,
+            ignore_merges: *ignore_merges,
+            add_bos: *add_bos,
+            default_bos: *default_bos,
+            characters: name == CHARACTERS,
+        })
     }
 
     /// Cuts `text` into words; joined they are the text.
@@ -248,7 +265,10 @@ pub(super) struct Bpe {
     byte_ids: [Option<u32>; 256],
     /// (left, right) to (rank, merged)
     merges: HashMap<(u32, u32), (u32, u32)>,
-    /// whole words, by their bytes; filled only when the rule ignores merges
+    /// tokens of one character; empty where merges are of bytes
+    characters: HashMap<char, u32>,
+    /// whole words, by their bytes; filled only when the rule ignores merges, or with runs of newlines where merges are of
+    /// characters
     words: HashMap<Vec<u8>, u32>,
     /// the longest of `words` in bytes
     longest_word: usize,
@@ -266,7 +286,10 @@ impl Bpe {
         merges: &[String],
         unknown: Option<u32>,
     ) -> Result<Bpe> {
-        let byte_ids = std::array::from_fn(|b| ids.get(BYTE_CHARS[b].encode_utf8(&mut [0; 4]) as &str).copied());
+        let byte_ids = std::array::from_fn(|b| match rule.characters {
+            true => ids.get(format!("<0x{b:02X}>").as_str()).copied(),
+            false => ids.get(BYTE_CHARS[b].encode_utf8(&mut [0; 4]) as &str).copied(),
+        });
         ensure!(
             merges.len() < NONE as usize,
             "tokenizer.ggml.merges: {} merges, at most {NONE} expected",
@@ -303,8 +326,18 @@ impl Bpe {
                 }
             }
         }
+        let mut characters = HashMap::new();
+        for (text, &id) in ids.iter().filter(|(_, id)| rule.characters && usable(**id)) {
+            let mut chars = text.chars();
+            if let (Some(c), None) = (chars.next(), chars.next()) {
+                characters.insert(c, id);
+            }
+            if text.bytes().all(|b| b == b'\n') {
+                words.insert(text.as_bytes().to_vec(), id);
+            }
+        }
         let longest_word = words.keys().map(Vec::len).max().unwrap_or(0);
-        Ok(Bpe { rule, byte_ids, merges: map, words, longest_word, unknown })
+        Ok(Bpe { rule, byte_ids, merges: map, characters, words, longest_word, unknown })
     }
 
     /// Appends the ids of a text without special tokens.
@@ -318,13 +351,15 @@ impl Bpe {
                 continue;
             }
             room.symbols.clear();
-            for (i, &b) in word.as_bytes().iter().enumerate() {
-                let Some(id) = self.byte_ids[b as usize].or(self.unknown) else {
-                    bail!(
-                        "the vocabulary has no token for byte 0x{b:02X} of the text and no unknown token; leave it out of the text"
-                    );
-                };
-                room.symbols.push(Symbol { id, prev: (i as u32).wrapping_sub(1), next: i as u32 + 1 });
+            if self.rule.characters {
+                for c in word.chars().map(|c| if c == ' ' { SPACE } else { c }) {
+                    match self.characters.get(&c) {
+                        Some(&id) => room.push(id),
+                        None => self.push_bytes(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut room)?,
+                    }
+                }
+            } else {
+                self.push_bytes(word.as_bytes(), &mut room)?;
             }
             if let Some(last) = room.symbols.last_mut() {
                 last.next = NONE;
@@ -335,6 +370,18 @@ impl Bpe {
                 out.push(s.id);
                 at = s.next;
             }
+        }
+        Ok(())
+    }
+
+    fn push_bytes(&self, bytes: &[u8], room: &mut Room) -> Result<()> {
+        for &b in bytes {
+            let Some(id) = self.byte_ids[b as usize].or(self.unknown) else {
+                bail!(
+                    "the vocabulary has no token for byte 0x{b:02X} of the text and no unknown token; leave it out of the text"
+                );
+            };
+            room.push(id);
         }
         Ok(())
     }
@@ -394,6 +441,14 @@ struct Symbol {
 struct Room {
     symbols: Vec<Symbol>,
     queue: BinaryHeap<Reverse<(u32, u32, u32, u32)>>,
+}
+
+impl Room {
+    /// A symbol behind those there are.
+    fn push(&mut self, id: u32) {
+        let i = self.symbols.len() as u32;
+        self.symbols.push(Symbol { id, prev: i.wrapping_sub(1), next: i + 1 });
+    }
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ enum Engine {
 
 /// Texts that end a turn or a document in the models this engine runs. A token with one of these texts ends generation
 /// even where the file does not say so, as in llama.cpp.
-const END_TEXTS: [&str; 11] = [
+const END_TEXTS: [&str; 13] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -136,6 +136,9 @@ const END_TEXTS: [&str; 11] = [
     "<EOT>",
     "<|return|>",
     "<end_of_utterance>",
+    // Gemma 4's; behind the second the answer of a tool would stand
+    "<turn|>",
+    "<|tool_response>",
     "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
 ];
 
@@ -250,8 +253,8 @@ impl Tokenizer {
         Ok(t)
     }
 
-    /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE), `llama` (SentencePiece with
-    /// scores) or `bert` (WordPiece), keys as in the GGUF specification and llama.cpp's loader.
+    /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE), `gemma4` (BPE over characters), `llama`
+    /// (SentencePiece with scores) or `bert` (WordPiece), keys as in the GGUF specification and llama.cpp's loader.
     ///
     /// Departures from llama.cpp: a special id outside the vocabulary, a token listed twice and a merge that names an
     /// unknown token are errors; the default ids of BOS and EOS (1 and 2 for SentencePiece, 11 for BPE) are taken only
@@ -264,17 +267,21 @@ impl Tokenizer {
             .context("tokenizer.ggml.model is missing: the file has no tokeniser")?;
         let is_spm = match model {
             "llama" => true,
-            "gpt2" => false,
+            "gpt2" | bpe::CHARACTERS => false,
             "bert" => return wordpiece::from_gguf(meta),
-            other => bail!("tokenizer.ggml.model: {} is not supported; known are gpt2, llama and bert", shown(other)),
+            other => {
+                bail!("tokenizer.ggml.model: {} is not supported; known are gpt2, llama, gemma4 and bert", shown(other))
+            }
         };
-        let mut source = read_vocabulary(meta, is_spm)?;
+        let is_raw = model == bpe::CHARACTERS;
+        let mut source = read_vocabulary(meta, is_spm || is_raw)?;
         let count = source.tokens.len();
 
         let rule = if is_spm {
             None
         } else {
             Some(match meta.typed("tokenizer.ggml.pre")? {
+                _ if is_raw => bpe::Rule::named(bpe::CHARACTERS)?,
                 Some(name) => bpe::Rule::named(name)?,
                 None => {
                     log::warn!(
@@ -326,7 +333,8 @@ impl Tokenizer {
             .collect();
         let specials = Specials::new(specials);
 
-        let pieces = (0..count).map(|id| piece_of(&source.tokens[id], source.kinds[id], is_spm).into()).collect();
+        let is_text = is_spm || is_raw;
+        let pieces = (0..count).map(|id| piece_of(&source.tokens[id], source.kinds[id], is_text).into()).collect();
         let space_prefix = meta.typed("tokenizer.ggml.add_space_prefix")?.unwrap_or(is_spm);
         let by_default = rule.as_ref().is_none_or(|rule| rule.add_bos);
         let mut adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(by_default) && bos.is_some();
@@ -352,7 +360,8 @@ impl Tokenizer {
                 let ids: HashMap<&str, u32> = source.tokens.iter().zip(0..).map(|(t, id)| (t.as_str(), id)).collect();
                 let usable = |id: u32| matches!(source.kinds[id as usize], Kind::Normal | Kind::UserDefined);
                 let merges: Option<&[String]> = meta.typed("tokenizer.ggml.merges")?;
-                let merges = merges.context("tokenizer.ggml.merges is missing: gpt2 vocabularies need it")?;
+                let merges = merges
+                    .with_context(|| format!("tokenizer.ggml.merges is missing: {model} vocabularies need it"))?;
                 Engine::Bpe(specials, Box::new(bpe::Bpe::new(rule, &ids, usable, merges, unknown)?))
             }
         };

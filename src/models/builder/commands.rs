@@ -1,6 +1,6 @@
 //! The commands of a step: norms, linears, rotation, attention over pages of the cache, feed-forward layers.
 
-use super::{Builder, Input, MAX_GROUPS, Matrix, Pages, positions};
+use super::{Builder, Heads, Input, MAX_GROUPS, Matrix, Pages, positions};
 use crate::formats::Activations;
 use crate::models::error::PlanError;
 use crate::models::family::{HeadNorms, Norms, Rotation};
@@ -23,6 +23,10 @@ use crate::ops::softcap;
 use crate::ops::swiglu::SwigluParams;
 use crate::record::{Args, BufId, Change, Command, Op, Part, Piece, Role, Rows};
 use anyhow::ensure;
+
+/// A stretch of the cache: types of keys and values, its first position and how many, what of it queries read, and the two
+/// buffers.
+type Stretch = ((CacheType, CacheType), (usize, usize), u32, BufId, BufId);
 
 impl Builder<'_> {
     /// Appends a command for every token, or every row that the step gives.
@@ -96,7 +100,7 @@ impl Builder<'_> {
     }
 
     /// x, rows of `dim`, times a number; nothing where that is 1.
-    pub(super) fn scale(&mut self, label: &str, by: f32, dim: usize, x: BufId) {
+    pub fn scale(&mut self, label: &str, by: f32, dim: usize, x: BufId) {
         if by != 1.0 {
             let p = ScaleParams { n_tokens: 0, dim: dim as u32, scale: by };
             self.push(label, Op::Scale, Args::Scale(p), vec![x]);
@@ -106,22 +110,39 @@ impl Builder<'_> {
     /// y = norm(x) · w as the family norms queries and keys, nothing where it does not; w being the tensor `what`, `[head_dim]` or
     /// `[heads][head_dim]`; x, y `[token][heads][head_dim]`.
     pub fn head_norms(&mut self, what: &str, heads: usize, x: BufId, y: BufId) -> anyhow::Result<()> {
-        let dim = self.h.head_dim;
+        let dim = self.heads().head_dim;
         match self.h.family.head_norms() {
             HeadNorms::None if !self.h.family.has_layer_norm() => return Ok(()),
             HeadNorms::Whole => return self.norm_of(what, heads * dim, self.eps(), [x, y]),
             _ => {}
         }
-        self.check_rows(heads)?;
-        if self.h.family.has_layer_norm() {
-            self.layer_norm(what, [dim, heads], x, y)?;
-        } else {
-            self.norm_of(what, dim, self.eps(), [x, y])?;
+        if !self.h.family.has_layer_norm() {
+            return self.norm_of_rows(what, heads, dim, [x, y]);
         }
+        self.check_rows(heads)?;
+        self.layer_norm(what, [dim, heads], x, y)?;
         if let Some(c) = self.commands.last_mut() {
             c.rows = Rows::Heads(heads as u32);
         }
         Ok(())
+    }
+
+    /// y = norm(x) · w over so many rows of `dim` of every token, w being the tensor `what`, `[dim]`.
+    pub fn norm_of_rows(&mut self, what: &str, rows: usize, dim: usize, xy: [BufId; 2]) -> anyhow::Result<()> {
+        let w = self.norm_weights(what, dim)?;
+        self.norm_by(what, w, (rows, dim), xy)
+    }
+
+    /// As [`Builder::norm_of_rows`], by the weights in a buffer.
+    pub fn norm_by(
+        &mut self,
+        label: &str,
+        w: BufId,
+        (rows, dim): (usize, usize),
+        [x, y]: [BufId; 2],
+    ) -> anyhow::Result<()> {
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps: self.eps() };
+        self.rows_of_heads(label, rows, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y])
     }
 
     /// Refuses steps of more rows than a norm of so many heads of a token takes.
@@ -262,8 +283,8 @@ impl Builder<'_> {
         let p = RopeParams {
             n_tokens: 0,
             heads: heads as u32,
-            head_dim: self.h.head_dim as u32,
-            n_rot: self.h.n_rot as u32,
+            head_dim: self.heads().head_dim as u32,
+            n_rot: self.heads().n_rot as u32,
             half_split: self.h.half_split.into(),
         };
         self.push(label, Op::Rope, Args::Rope(p), vec![table, x]);
@@ -272,7 +293,7 @@ impl Builder<'_> {
     /// Has attention begin with the sinks of the query heads, `attn_sinks` `[heads]`, in a family that has them.
     pub fn sinks(&mut self) -> anyhow::Result<()> {
         let sinks = self.vector("attn_sinks", "weight", self.h.heads)?;
-        let (heads, head_dim) = (self.h.heads as u32, self.h.head_dim as u32);
+        let (heads, head_dim) = (self.h.heads as u32, self.heads().head_dim as u32);
         let p = AttentionSinksParams { n_tokens: 0, heads, head_dim };
         self.push("attn_sinks", Op::AttentionSinks, Args::AttentionSinks(p), vec![sinks, self.work.state]);
         Ok(())
@@ -281,23 +302,14 @@ impl Builder<'_> {
     /// Writes k and v to the cache; then attended = softmax(scale · q · K) · V over all positions so far: those of
     /// each page, or the older chunks of each page and then the query's own chunk from the ring.
     pub fn attend(&mut self, q: BufId, k: BufId, v: BufId) {
-        let (h, w, pages) = (self.h, self.work, std::mem::take(&mut self.pages));
-        let (types, ring) = ((self.o.k_type, self.o.v_type), pages.ring > 0);
-        let scope = if ring { SCOPE_OLDER } else { SCOPE_ALL };
+        let (w, pages) = (self.work, std::mem::take(&mut self.pages));
         self.codes(&pages, q, k, v);
-        let window = self.layer.and_then(|l| self.window_of(l)).unwrap_or(0);
-        let table = self.layer.map_or(0, |l| self.table(l)) as u32;
-        let mut list: Vec<_> =
-            pages.ranges.iter().enumerate().map(|(i, &r)| (types, r, scope, pages.keys[i], pages.values[i])).collect();
-        if ring {
-            let [keys, values] = pages.recent;
-            list.push(((CacheType::F16, CacheType::F16), (0, pages.ring), SCOPE_OWN, keys, values));
-        }
-        for &((kt, vt), (first, len), scope, keys, values) in &list {
+        let (Heads { kv_heads, head_dim, .. }, table) = (self.heads(), self.table_of_layer());
+        for ((kt, vt), (first, len), scope, keys, values) in self.stretches(&pages) {
             let p = CacheWriteParams {
                 n_tokens: 0,
-                kv_heads: h.kv_heads as u32,
-                head_dim: h.head_dim as u32,
+                kv_heads: kv_heads as u32,
+                head_dim: head_dim as u32,
                 page_first: first as u32,
                 page_len: len as u32,
                 ring: u32::from(scope == SCOPE_OWN),
@@ -306,14 +318,33 @@ impl Builder<'_> {
             self.push("k_cache", Op::CacheWriteK(kt), Args::CacheWrite(p), vec![k, v, w.places, keys]);
             self.push("v_cache", Op::CacheWriteV(vt), Args::CacheWrite(p), vec![v, w.places, values]);
         }
-        for ((kt, vt), (first, len), scope, keys, values) in list {
+        self.look(&pages, q);
+        self.pages = pages;
+    }
+
+    /// As [`Builder::attend`], in a layer that reads what an earlier one has written.
+    pub fn attend_earlier(&mut self, q: BufId) {
+        let pages = std::mem::take(&mut self.pages);
+        if let Some(channels) = pages.channels[0] {
+            self.channel_scale("q_scale", channels, q, false);
+        }
+        self.look(&pages, q);
+        self.pages = pages;
+    }
+
+    /// attended = softmax(scale · q · K) · V over what lies in these pages.
+    fn look(&mut self, pages: &Pages, q: BufId) {
+        let (h, w) = (self.h, self.work);
+        let window = self.layer.and_then(|l| self.window_of(l)).unwrap_or(0);
+        let (Heads { kv_heads, head_dim, .. }, table) = (self.heads(), self.table_of_layer());
+        for ((kt, vt), (first, len), scope, keys, values) in self.stretches(pages) {
             let p = AttentionParams {
                 n_tokens: 0,
                 chunk0: 0,
                 chunks: 0,
                 heads: h.heads as u32,
-                kv_heads: h.kv_heads as u32,
-                head_dim: h.head_dim as u32,
+                kv_heads: kv_heads as u32,
+                head_dim: head_dim as u32,
                 page_first: first as u32,
                 page_len: len as u32,
                 scale: h.attention_scale,
@@ -330,7 +361,24 @@ impl Builder<'_> {
         if let Some(channels) = pages.channels[1] {
             self.channel_scale("attended_scale", channels, w.attended, true);
         }
-        self.pages = pages;
+    }
+
+    /// What attention goes over, in its order: each page, then the ring where there is one.
+    fn stretches(&self, pages: &Pages) -> Vec<Stretch> {
+        let (types, ring) = ((self.o.k_type, self.o.v_type), pages.ring > 0);
+        let scope = if ring { SCOPE_OLDER } else { SCOPE_ALL };
+        let mut list: Vec<Stretch> =
+            pages.ranges.iter().enumerate().map(|(i, &r)| (types, r, scope, pages.keys[i], pages.values[i])).collect();
+        if ring {
+            let [keys, values] = pages.recent;
+            list.push(((CacheType::F16, CacheType::F16), (0, pages.ring), SCOPE_OWN, keys, values));
+        }
+        list
+    }
+
+    /// The table that the layer goes by which is recorded.
+    fn table_of_layer(&self) -> u32 {
+        self.layer.map_or(0, |l| self.table(l)) as u32
     }
 
     /// How many positions queries of a layer see, where that is less than there may be: a window that reaches back to the
@@ -347,7 +395,7 @@ impl Builder<'_> {
 
     /// Where the cache is c8: keys and values become its integers, and queries take the scales of the keys.
     fn codes(&mut self, pages: &Pages, q: BufId, k: BufId, v: BufId) {
-        let dim = (self.h.kv_heads * self.h.head_dim) as u32;
+        let dim = (self.heads().kv_heads * self.heads().head_dim) as u32;
         for ((channels, x), label) in pages.channels.into_iter().zip([k, v]).zip(["k_codes", "v_codes"]) {
             if let Some([scale, offset]) = channels {
                 let p = ChannelQuantizeParams { n_tokens: 0, dim };
@@ -364,8 +412,8 @@ impl Builder<'_> {
         let p = ChannelScaleParams {
             n_tokens: 0,
             heads: self.h.heads as u32,
-            kv_heads: self.h.kv_heads as u32,
-            head_dim: self.h.head_dim as u32,
+            kv_heads: self.heads().kv_heads as u32,
+            head_dim: self.heads().head_dim as u32,
             less_offset: less_offset.into(),
         };
         self.push(label, Op::ChannelScale, Args::ChannelScale(p), vec![scale, offset, x]);
@@ -374,7 +422,7 @@ impl Builder<'_> {
     /// x += Wo · attended, behind a norm where the family has one there.
     pub fn attention_output(&mut self) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
-        let wo = self.matrix("attn_output", h.heads * h.head_dim, h.dim)?;
+        let wo = self.matrix("attn_output", h.heads * self.heads().head_dim, h.dim)?;
         self.quantize("attended_act", &[&wo], w.attended, w.attended_act);
         self.linear("attn_output", &wo, w.attended, w.attended_act, w.added);
         self.optional_bias("attn_output", &wo, w.added)?;
@@ -403,6 +451,17 @@ impl Builder<'_> {
         known: bool,
         gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
     ) -> anyhow::Result<()> {
+        self.gated(from, known, gate_up)?;
+        self.feed_forward_down()
+    }
+
+    /// mid = silu(Wgate from) · Wup from, or gelu in the place of silu.
+    pub fn gated(
+        &mut self,
+        from: BufId,
+        known: bool,
+        gate_up: impl FnOnce(&mut Self) -> anyhow::Result<[Matrix; 2]>,
+    ) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
         let [wg, wu] = gate_up(self)?;
         if !known {
@@ -412,29 +471,39 @@ impl Builder<'_> {
         self.linear("ffn_up", &wu, from, w.normed_act, w.up);
         self.optional_bias("ffn_gate", &wg, w.gate)?;
         self.optional_bias("ffn_up", &wu, w.up)?;
-        let (n_tokens, dim) = (0, h.ffn as u32);
+        let (n_tokens, dim) = (0, wg.rows as u32);
         let (label, op, args) = if h.family.has_gelu() {
             ("geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim }))
         } else {
             ("swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }))
         };
         self.push(label, op, args, vec![w.gate, w.up, w.mid]);
-        self.feed_forward_down()
+        Ok(())
     }
 
     /// x += Wdown · mid, behind a norm where the family has one there.
     pub fn feed_forward_down(&mut self) -> anyhow::Result<()> {
+        self.down()?;
+        self.join("ffn_residual", "post_ffw_norm")
+    }
+
+    /// added = Wdown · mid.
+    pub fn down(&mut self) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
-        let wd = self.matrix("ffn_down", h.ffn, h.dim)?;
+        let wd = self.matrix("ffn_down", h.ffn_of(self.layer.unwrap_or(0)), h.dim)?;
         self.quantize("mid_act", &[&wd], w.mid, w.mid_act);
         self.linear("ffn_down", &wd, w.mid, w.mid_act, w.added);
-        self.optional_bias("ffn_down", &wd, w.added)?;
-        self.join("ffn_residual", "post_ffw_norm")
+        self.optional_bias("ffn_down", &wd, w.added)
     }
 
     /// x += y, rows of the model's width.
     pub fn add(&mut self, label: &str, y: BufId, x: BufId) {
-        let p = AddParams { n_tokens: 0, dim: self.h.dim as u32 };
+        self.add_rows(label, self.h.dim, y, x);
+    }
+
+    /// x += y, rows of `dim`.
+    pub fn add_rows(&mut self, label: &str, dim: usize, y: BufId, x: BufId) {
+        let p = AddParams { n_tokens: 0, dim: dim as u32 };
         self.push(label, Op::Add, Args::Add(p), vec![y, x]);
     }
 }

@@ -4,6 +4,7 @@ use super::{Builder, Input, Matrix, Scale, tensor_name};
 use crate::blocks::{BlockType, pack};
 use crate::formats::names::Spelling;
 use crate::models::error::PlanError;
+use crate::models::family::Family;
 use crate::models::vector;
 use crate::ops::exact::flush;
 use crate::ops::linear::ROW_BLOCK;
@@ -53,6 +54,21 @@ impl Builder<'_> {
         let (file, name) = (self.c.files[0].display(), self.name(what, suffix));
         ensure!(self.has(what, suffix), "{file}: tensor {name} is missing");
         Ok(())
+    }
+
+    /// Has a place for `what.weight` of a layer that does without it.
+    pub fn leave(&mut self, what: &str) {
+        self.claimed.insert(self.name(what, "weight"));
+    }
+
+    /// The one number of the tensor `what` of this layer; `None` where the file has none.
+    pub fn number(&mut self, what: &str) -> anyhow::Result<Option<f32>> {
+        let name = self.name(what, "weight");
+        if self.c.tensor(&name).is_none() {
+            return Ok(None);
+        }
+        let (tensor, _) = self.claim(&name, &[1])?;
+        Ok(Some(flush(vector::vector(self.c, &self.c.tensors[tensor])?[0])))
     }
 
     /// A vector of f32, converted when loaded: `what.suffix` of this layer, `[len]`.
@@ -157,7 +173,10 @@ impl Builder<'_> {
     /// or one for each of the `experts`, of `X.weight`. The scale of activations beside that is for their quantising to fp4.
     pub fn scale_of(&mut self, tensor: usize, experts: Option<usize>) -> anyhow::Result<Scale> {
         let name = &self.c.tensors[tensor].name;
-        let Some(stem) = name.strip_suffix(".weight").filter(|_| self.spelling == Spelling::Gguf) else {
+        let gemma4 = self.h.family == Family::Gemma4;
+        // whose router has a vector by that name
+        let has = |stem: &&str| self.spelling == Spelling::Gguf && !(gemma4 && stem.ends_with("ffn_gate_inp"));
+        let Some(stem) = name.strip_suffix(".weight").filter(|stem| has(stem) || gemma4 && experts.is_some()) else {
             return Ok(Scale::One(1.0));
         };
         let (name, input, n) = (format!("{stem}.scale"), format!("{stem}.input_scale"), experts.unwrap_or(1));

@@ -4,7 +4,7 @@
 use crate::blocks::BlockType;
 use crate::formats::{Container, Dtype};
 use crate::models::hyper::RopeScaling;
-use crate::models::{Family, Hyper, llama3_divisors, output_name};
+use crate::models::{Family, Hyper, output_name, rope_divisors};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
 
@@ -127,6 +127,7 @@ fn scaling(c: &Container, h: &Hyper) -> anyhow::Result<Option<Value>> {
             Some(json!({"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original as u64,
                 "beta_fast": beta_fast, "beta_slow": beta_slow, "attention_factor": magnitude}))
         }
+        RopeScaling::Proportional { .. } => bail!("a rotation of some pairs by themselves has no form here"),
         RopeScaling::LongRope { short, long, magnitude, .. } => Some(json!({"rope_type": "longrope",
             "short_factor": short, "long_factor": long, "attention_factor": magnitude})),
         RopeScaling::Llama3 { factor, low, high, original } => Some(llama3_json(*factor, *low, *high, *original)),
@@ -151,7 +152,7 @@ fn llama3(c: &Container, h: &Hyper) -> anyhow::Result<Value> {
     let found = super::floats(c, t)?;
     for factor in [8.0, 32.0, 16.0, 4.0] {
         let rope_scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original: 8192.0 };
-        let made = llama3_divisors(&Hyper { rope_scaling, ..h.clone() }).context("no divisors")?;
+        let made = rope_divisors(&Hyper { rope_scaling, ..h.clone() }).context("no divisors")?;
         let alike = made.iter().zip(&found).all(|(a, b)| (a - b).abs() <= a.abs() * 1e-6);
         if alike {
             return Ok(llama3_json(factor, 1.0, 4.0, 8192.0));

@@ -2,6 +2,9 @@
 
 use super::*;
 
+const GEMMA4: &str = "--arch gemma4 --tied --layers 9 --window 20 --dim 72 --head-dim 64 --uneven 32,2,3,4,2,24,0";
+const GEMMA4_EXPERTS: &str = "--arch gemma4 --layers 4 --window 20 --head-dim 64 --kv-heads 1 --uneven 32,4,2,0,1,0,1 --experts 6 --used 2 --expert-ffn 40";
+
 #[test]
 fn both_file_forms_of_the_same_weights_give_the_same_bits() {
     for args in [
@@ -18,6 +21,8 @@ fn both_file_forms_of_the_same_weights_give_the_same_bits() {
         "--arch glm4 --head-dim 24",
         "--arch gemma2 --tied --layers 4 --window 20 --dim 72 --head-dim 32",
         "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32 --rope linear",
+        GEMMA4,
+        GEMMA4_EXPERTS,
         "--arch qwen2moe --experts 6 --used 3 --expert-ffn 40 --shared 72",
         "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40",
         "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1",
@@ -86,7 +91,7 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
     let gemma = "--arch gemma3 --tied --layers 7 --window 20 --dim 72 --head-dim 32";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 80 --dense 1";
     let gemma2 = "--arch gemma2 --tied --layers 4 --window 20 --dim 72 --head-dim 32";
-    let cases: [(&str, Change); 58] = [
+    let cases: [(&str, Change); 61] = [
         ("--arch qwen2 --rope llama3", &|_| {}),
         ("--arch qwen2", &|c| c["rope_scaling"] = json!({"type": "linear", "factor": 2.3})),
         (yarn, &|_| {}),
@@ -160,6 +165,9 @@ fn a_directory_and_the_file_quantize_makes_of_it_give_the_same_bits() {
         ("--arch falcon --tied --kv-heads 1", &|c| c["num_kv_heads"] = 4.into()),
         ("--arch falcon --tied --larger --heads 8", &|_| {}),
         (gemma, &|c| c["final_logit_softcapping"] = 4.into()),
+        (GEMMA4, &|_| {}),
+        (GEMMA4, &|c| c["rope_parameters"]["full_attention"]["partial_rotary_factor"] = 0.5.into()),
+        (GEMMA4_EXPERTS, &|_| {}),
         (gemma2, &|_| {}),
         (gemma2, &|c| {
             c["attn_logit_softcapping"] = serde_json::Value::Null;

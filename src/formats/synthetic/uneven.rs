@@ -1,0 +1,116 @@
+//! Made-up models whose layers differ: Gemma 4.
+
+use super::{Arch, Role, Shape};
+use crate::formats::meta::Value;
+
+/// What differs from layer to layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uneven {
+    /// elements of a head in layers with a window; 0: as in the others, and so is all else
+    pub head_dim: u32,
+    /// key-value heads in layers with a window
+    pub kv_heads: u32,
+    /// one layer in so many has no window
+    pub period: u32,
+    /// layers at the end without keys and values of their own
+    pub sharing: u32,
+    /// times the others' width that the feed-forwards of these are wide
+    pub wider: u32,
+    /// elements of a token's vector for each layer; 0: there is none
+    pub embedding: u32,
+    /// whether layers without a window have their keys for values
+    pub equal: bool,
+}
+
+impl Uneven {
+    /// Of a model without.
+    pub const NONE: Uneven =
+        Uneven { head_dim: 0, kv_heads: 0, period: 0, sharing: 0, wider: 1, embedding: 0, equal: false };
+}
+
+impl Shape {
+    /// Whether a layer of Gemma 4 has a window.
+    pub fn has_window(&self, layer: u32) -> bool {
+        self.uneven.head_dim > 0 && !(layer + 1).is_multiple_of(self.uneven.period) && layer + 1 < self.layers
+    }
+
+    /// Key-value heads of a layer, and elements of a head.
+    pub fn heads_of(&self, layer: u32) -> (u32, u32) {
+        if self.has_window(layer) {
+            (self.uneven.kv_heads, self.uneven.head_dim)
+        } else {
+            (self.kv_heads, self.head_dim)
+        }
+    }
+
+    /// Whether a layer has keys and values of its own.
+    pub fn has_own_keys(&self, layer: u32) -> bool {
+        layer + self.uneven.sharing < self.layers
+    }
+
+    /// Width of a layer's feed-forward.
+    pub fn ffn_of(&self, layer: u32) -> u32 {
+        if self.has_own_keys(layer) { self.ffn } else { self.ffn * self.uneven.wider }
+    }
+
+    /// GGUF's keys about what differs, without the architecture.
+    pub fn uneven_keys(&self) -> Vec<(&'static str, Value)> {
+        let u = self.uneven;
+        if u.head_dim == 0 {
+            return vec![];
+        }
+        let by_layer = |of: &dyn Fn(u32) -> u32| Value::I32Array((0..self.layers).map(|l| of(l) as i32).collect());
+        let windows = (0..self.layers).map(|l| Value::Bool(self.has_window(l))).collect();
+        vec![
+            ("feed_forward_length", by_layer(&|l| self.ffn_of(l))),
+            ("attention.head_count_kv", by_layer(&|l| self.heads_of(l).0)),
+            ("attention.sliding_window_pattern", Value::Array(windows)),
+            ("attention.key_length_swa", Value::U32(u.head_dim)),
+            ("attention.value_length_swa", Value::U32(u.head_dim)),
+            ("rope.dimension_count_swa", Value::U32(u.head_dim)),
+            ("rope.freq_base_swa", Value::F32(1e4)),
+            ("attention.shared_kv_layers", Value::U32(u.sharing)),
+            ("embedding_length_per_layer_input", Value::U32(u.embedding)),
+        ]
+    }
+
+    /// What a Gemma 4 has before its layers. `add` as for `Shape::expert_tensors`.
+    pub(super) fn uneven_globals(&self, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let [dim, vocab, layers, n] = [self.dim, self.vocab, self.layers, self.uneven.embedding].map(u64::from);
+        if n > 0 {
+            let root = |n: u64| 1.0 / (n as f64).sqrt();
+            add("per_layer_token_embd.weight".into(), vocab, layers * n, root(n), Role::Plain);
+            add("per_layer_model_proj.weight".into(), layers * n, dim, 1.0, Role::Plain);
+            add("per_layer_proj_norm.weight".into(), 1, n, 0.1, Role::Norm);
+        }
+        // a quarter of a head's pairs
+        let pairs = self.head_dim / 2;
+        add("rope_freqs.weight".into(), 1, pairs.into(), 0.0, Role::Turns(pairs / 4));
+    }
+
+    /// What a layer of Gemma 4 has behind its feed-forward, and with experts. `add` as for `Shape::expert_tensors`.
+    pub(super) fn uneven_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let [dim, n] = [self.dim, self.uneven.embedding].map(u64::from);
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        let b = |part: &str| format!("blk.{i}.{part}");
+        if self.experts.count > 0 {
+            add(b("ffn_gate_inp.scale"), 1, dim, 0.2, Role::Norm);
+            self.expert_tensors(i, add);
+            add(b("ffn_down_exps.scale"), 1, self.experts.count.into(), 0.2, Role::Norm);
+            for norm in ["pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight"] {
+                add(b(norm), 1, dim, 0.1, Role::Norm);
+            }
+        }
+        if n > 0 {
+            add(b("inp_gate.weight"), n, dim, root(dim), Role::Plain);
+            add(b("proj.weight"), dim, n, root(n), Role::Plain);
+            add(b("post_norm.weight"), 1, dim, 0.1, Role::Norm);
+        }
+        add(b("layer_output_scale.weight"), 1, 1, 0.1, Role::Norm);
+    }
+
+    /// Whether the architecture is Gemma 4's.
+    pub fn is_uneven(&self) -> bool {
+        self.arch == Arch::Gemma4
+    }
+}
