@@ -42,6 +42,8 @@
 
 #[path = "synth_model/deepseek2.rs"]
 mod deepseek2;
+#[path = "synth_model/gemma3n.rs"]
+mod gemma3n;
 #[path = "synth_model/gemma4.rs"]
 mod gemma4;
 #[path = "synth_model/gguf.rs"]
@@ -358,7 +360,7 @@ impl Args {
             uneven: Uneven::NONE,
             window: match self.arch {
                 // which layers are rotated follows from it
-                Some(Arch::Cohere2 | Arch::Gemma4) if self.window == 0 => 4096,
+                Some(Arch::Cohere2 | Arch::Gemma3n | Arch::Gemma4) if self.window == 0 => 4096,
                 _ => self.window,
             },
             larger: self.larger,
@@ -377,7 +379,7 @@ impl Args {
             let latent = Latent { query_rank, rank, rope, nope, value };
             return Ok(Shape { kv_heads: 1, head_dim: rank + rope, latent, ..shape });
         }
-        if shape.arch == Arch::Gemma4 {
+        if shape.arch.is_uneven() {
             let [own_dim, kv_heads, period, sharing, wider, embedding, equal] = self.uneven[..] else {
                 bail!("--uneven takes seven numbers")
             };
@@ -386,6 +388,9 @@ impl Args {
             let sizes_fit =
                 own_dim.is_multiple_of(2) && own_dim > 0 && period > 0 && wider > 0 && sharing < shape.layers;
             ensure!(sizes_fit, "--uneven: no layers are of {own_dim}, {period}, {sharing} and {wider}");
+            // of one size and number in a Gemma 3n
+            let one = shape.arch == Arch::Gemma3n;
+            let (own_dim, kv_heads) = if one { (head_dim, shape.kv_heads) } else { (own_dim, kv_heads) };
             let uneven = Uneven { head_dim: own_dim, kv_heads, period, sharing, wider, embedding, equal: equal == 1 };
             return Ok(Shape { uneven, ..shape });
         }

@@ -94,12 +94,12 @@ fn metadata(model: &Model) -> Result<Metadata> {
     m.u32(&key("context_length"), s.ctx);
     m.u32(&key("embedding_length"), s.dim);
     let attends = s.arch != Arch::Mamba2;
-    if !s.is_uneven() {
+    if !s.arch.is_uneven() {
         m.u32(&key("feed_forward_length"), if attends { s.ffn } else { 0 });
     }
     m.u32(&key("attention.head_count"), if attends { s.heads } else { 0 });
     match s.kv_heads_value() {
-        _ if !attends || s.is_uneven() => {}
+        _ if !attends || s.arch == Arch::Gemma4 => {}
         Value::I32Array(list) => {
             m.array(&key("attention.head_count_kv"), 5, &list, |m, v| m.bytes.extend(v.to_le_bytes()))
         }
@@ -121,6 +121,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
             Value::F32(v) => m.f32(&key(k), v),
             Value::Bool(v) => m.bool(&key(k), v),
             Value::U32Array(v) => m.array(&key(k), 4, &v, |m, v| m.bytes.extend(v.to_le_bytes())),
+            Value::F32Array(v) => m.array(&key(k), 6, &v, |m, v| m.bytes.extend(v.to_le_bytes())),
             Value::I32Array(v) => m.array(&key(k), 5, &v, |m, v| m.bytes.extend(v.to_le_bytes())),
             Value::Array(v) => m.array(&key(k), 7, &v, |m, v| m.bytes.push((*v == Value::Bool(true)).into())),
             other => bail!("{k} is a {}", other.type_name()),
@@ -181,7 +182,7 @@ fn metadata(model: &Model) -> Result<Metadata> {
         m.u32("tokenizer.ggml.unknown_token_id", 0);
     }
     m.bool("tokenizer.ggml.add_bos_token", !bpe);
-    if matches!(s.arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4) {
+    if matches!(s.arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4) {
         m.bool("tokenizer.ggml.add_space_prefix", false);
     }
     m.bool("tokenizer.ggml.add_eos_token", false);

@@ -3,8 +3,8 @@
 use super::gguf::paired_row;
 use super::vocabulary::{json as tokenizer_json, vocabulary};
 use super::{
-    Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, deepseek2, gemma4, hybrid, layernormed, lfm2, mamba2,
-    write_tensor,
+    Arch, Format, Mix, Model, Role, Rope, Summary, Tensor, deepseek2, gemma3n, gemma4, hybrid, layernormed, lfm2,
+    mamba2, write_tensor,
 };
 use anyhow::{Context, Result, bail, ensure};
 use isobit::internals::formats::synthetic::{GLM_SCALE, Shape};
@@ -29,13 +29,16 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
                 "output_norm" => format!("model.norm.{suffix}"),
                 "token_embd_norm" => format!("model.embedding_norm.{suffix}"),
                 "output" => format!("lm_head.{suffix}"),
-                what => return gemma4::global(what).map(String::from),
+                what => return gemma4::global(what).or(gemma3n::global(what)).map(String::from),
             });
         }
         Some(part) => part,
     };
     let (layer, what) = part.split_once('.')?;
     if let (Arch::Gemma4, Some(name)) = (arch, gemma4::name_of(layer, what, suffix)) {
+        return Some(name);
+    }
+    if let (Arch::Gemma3n, Some(name)) = (arch, gemma3n::name_of(layer, what)) {
         return Some(name);
     }
     if arch.is_lfm2() {
@@ -63,7 +66,9 @@ fn name_of(t: &Tensor, arch: Arch, format: Format) -> Option<String> {
         _ if matches!(what, "ffn_gate_inp" | "exp_probs_b") || what.contains("exp") => mixture(what, arch)?,
         "post_attention_norm" if arch == Arch::Glm4 => "post_self_attn_layernorm",
         "post_attention_norm" => "post_attention_layernorm",
-        "ffn_norm" if matches!(arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4) => "pre_feedforward_layernorm",
+        "ffn_norm" if matches!(arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4) => {
+            "pre_feedforward_layernorm"
+        }
         "ffn_norm" => "post_attention_layernorm",
         "post_ffw_norm" if arch == Arch::Glm4 => "post_mlp_layernorm",
         "post_ffw_norm" => "post_feedforward_layernorm",
@@ -254,6 +259,7 @@ fn class(s: &Shape) -> &'static str {
         Arch::Glm4 => "Glm4ForCausalLM",
         Arch::Gemma2 => "Gemma2ForCausalLM",
         Arch::Gemma3 => "Gemma3ForCausalLM",
+        Arch::Gemma3n => "Gemma3nForCausalLM",
         Arch::Gemma4 => "Gemma4ForCausalLM",
         Arch::Granite => "GraniteForCausalLM",
         Arch::Qwen2Moe => "Qwen2MoeForCausalLM",
@@ -377,8 +383,10 @@ fn config(model: &Model) -> Value {
     if s.arch == Arch::DeepSeek2 {
         deepseek2::config(s, &mut c);
     }
-    if s.arch == Arch::Gemma4 {
-        gemma4::config(s, &mut c);
+    match s.arch {
+        Arch::Gemma3n => gemma3n::config(s, &mut c),
+        Arch::Gemma4 => gemma4::config(s, &mut c),
+        _ => {}
     }
     c
 }

@@ -75,7 +75,7 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::Phi3 => sentencepiece(n, &["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]),
         Arch::ChatGlm => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
         Arch::Glm4 | Arch::Glm4Moe => byte_level(n, &["[gMASK]", "<sop>", "<|user|>", "<|endoftext|>"]),
-        Arch::Gemma2 | Arch::Gemma3 => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
+        Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma3n => sentencepiece(n, &["<end_of_turn>", "<start_of_turn>"]),
         Arch::Gemma4 => sentencepiece(n, &["<turn|>", "<|turn>"]),
         Arch::Olmo2 | Arch::Granite | Arch::GraniteMoe => {
             byte_level(n, &["<|start_of_role|>", "<|end_of_role|>", "<|endoftext|>"])
@@ -233,7 +233,7 @@ pub fn json(arch: Arch, v: &Vocabulary) -> (Value, Value) {
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": space});
         let split =
             json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
-        let is_gemma = matches!(arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4);
+        let is_gemma = matches!(arch, Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4);
         [
             if is_gemma {
                 replace

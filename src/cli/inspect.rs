@@ -238,6 +238,9 @@ impl Held<'_> {
         if let Some(recurrent) = h.recurrent_text() {
             writeln!(out, "[{tag}] recurrent: {recurrent}")?;
         }
+        if let Some(a) = &h.uneven.altup {
+            writeln!(out, "[{tag}] alternating updates: {}", a.text())?;
+        }
         if h.family.is_encoder() {
             let pooling = Pooling::of(self.c, h)?.map_or("not said (mean)", Pooling::name);
             writeln!(out, "[{tag}] encoder: vectors of texts; pooling: {pooling}")?;

@@ -33,7 +33,7 @@ type Names = &'static [(&'static str, &'static str)];
 const NORMS_AFTER: [(&[&str], Names); 7] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
-        &["olmo2", "exaone4", "gemma2", "gemma3", "gemma4"],
+        &["olmo2", "exaone4", "gemma2", "gemma3", "gemma3n", "gemma4"],
         &[
             ("post_attention_layernorm", "post_attention_norm"),
             ("pre_feedforward_layernorm", "ffn_norm"),
@@ -54,7 +54,24 @@ const NORMS_AFTER: [(&[&str], Names); 7] = [
 
 /// Names that only architectures with experts have, or with recurrent layers, and those of them that mean something else
 /// elsewhere; they go before [`LAYER`]. Matrices of experts have no number: `formats` has put them together.
-const EXPERTS: [(&[&str], Names); 11] = [
+const EXPERTS: [(&[&str], Names); 12] = [
+    (
+        // one name as `stacks` has it
+        &["gemma3n"],
+        &[
+            ("altup.correct_output_scale", "altup_correct_scale"),
+            ("altup.correction_coefs", "altup_correct_coef"),
+            ("altup.prediction_coefs", "altup_predict_coef"),
+            ("altup.modality_router", "altup_router"),
+            ("altup.router_norm", "altup_router_norm"),
+            ("laurel.linear_left", "laurel_l"),
+            ("laurel.linear_right", "laurel_r"),
+            ("laurel.post_laurel_norm", "laurel_post_norm"),
+            ("per_layer_input_gate", "inp_gate"),
+            ("per_layer_projection", "proj"),
+            ("post_per_layer_input_norm", "post_norm"),
+        ],
+    ),
     (
         // as `stacks` calls some of them
         &["gemma4"],
@@ -208,7 +225,13 @@ const EXPERTS: [(&[&str], Names); 11] = [
 ];
 
 /// As [`GLOBAL`], of some architectures alone; they go before those of all.
-const OWN_GLOBAL: [(&str, &str, &str); 12] = [
+const OWN_GLOBAL: [(&str, &str, &str); 17] = [
+    // the first two as `stacks` calls them
+    ("gemma3n", "model.altup_projections", "altup_proj"),
+    ("gemma3n", "model.altup_unembed_projections", "altup_unembd_proj"),
+    ("gemma3n", "model.embed_tokens_per_layer", "per_layer_token_embd"),
+    ("gemma3n", "model.per_layer_model_projection", "per_layer_model_proj"),
+    ("gemma3n", "model.per_layer_projection_norm", "per_layer_proj_norm"),
     ("gemma4", "model.embed_tokens_per_layer", "per_layer_token_embd"),
     ("gemma4", "model.per_layer_model_projection", "per_layer_model_proj"),
     ("gemma4", "model.per_layer_projection_norm", "per_layer_proj_norm"),
@@ -382,6 +405,7 @@ mod tests {
             "exaone4",
             "gemma2",
             "gemma3",
+            "gemma3n",
             "granite",
             "qwen2moe",
             "qwen3moe",

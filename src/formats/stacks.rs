@@ -2,7 +2,8 @@
 //!
 //! transformers writes a matrix for each expert (`mlp.experts.3.up_proj.weight`), or gate and up of all experts in one
 //! tensor (`mlp.experts.gate_up_proj`, Granite's `block_sparse_moe.input_linear`). Either becomes a tensor for each kind of
-//! matrix, whose bytes lie in several places. So does Granite's shared expert (`shared_mlp.input_linear`).
+//! matrix, whose bytes lie in several places. So does Granite's shared expert (`shared_mlp.input_linear`), and what Gemma 3n
+//! has in front of its layers and behind them (`altup_projections.0.weight`).
 //!
 //! Nothing is read here, and of whatever is not of these forms nothing changes but names for which GGUF's have a suffix
 //! ([`RENAMED`]).
@@ -34,7 +35,8 @@ const FUSED: [(&str, [&str; 2]); 4] = [
 ];
 
 /// Names that get a suffix as others have it.
-const RENAMED: [(&str, &str); 8] = [
+const RENAMED: [(&str, &str); 9] = [
+    (".altup.correct_output_scale", ".altup.correct_output_scale.weight"),
     (".experts.down_proj", ".experts.down_proj.weight"),
     (".mlp.gate.e_score_correction_bias", ".mlp.gate.e_score_correction.bias"),
     (".feed_forward.expert_bias", ".feed_forward.expert.bias"),
@@ -44,6 +46,17 @@ const RENAMED: [(&str, &str); 8] = [
     (".router.scale", ".router.proj.scale"),
     (".router.per_expert_scale", ".experts.down_proj.scale"),
 ];
+
+/// Matrices of Gemma 3n that stand beside each other, by what is in front of their numbers.
+const BESIDE: [&str; 2] = ["model.altup_projections.", "model.altup_unembed_projections."];
+
+/// As [`of_expert`], of a matrix that is one of several: `a.3.weight` is `(a.weight, 3)`.
+fn of_several(name: &str) -> Option<(String, usize)> {
+    let (stem, rest) = BESIDE.iter().find_map(|stem| Some((stem, name.strip_prefix(stem)?)))?;
+    let number = rest.strip_suffix(".weight")?;
+    let n: usize = number.parse().ok()?;
+    (n.to_string() == number).then(|| (format!("{stem}weight"), n))
+}
 
 /// The name without the expert's number, and the number: `a.experts.3.b` is `(a.experts.b, 3)`.
 fn of_expert(name: &str) -> Option<(String, usize)> {
@@ -120,7 +133,7 @@ pub(super) fn gather(tensors: Vec<Tensor>, sources: &[Source]) -> Result<(Vec<Te
     // where in `out` the tensor of a name belongs, and what it is made of
     let mut found: BTreeMap<String, (usize, Vec<(usize, Tensor)>)> = BTreeMap::new();
     for t in tensors {
-        if let Some((name, i)) = of_expert(&t.name).filter(|_| t.shape.len() == 2) {
+        if let Some((name, i)) = of_expert(&t.name).or_else(|| of_several(&t.name)).filter(|_| t.shape.len() == 2) {
             let entry = found.entry(name).or_insert_with(|| {
                 out.push(t.clone());
                 (out.len() - 1, vec![])

@@ -44,6 +44,8 @@ pub enum Arch {
     Gemma2,
     /// norms before and behind, and over each head of queries and keys; gelu; layers with a window have their own rotation
     Gemma3,
+    /// as Gemma 4's small models, with heads of one size, four streams of which layers work on one, and gates above a bound
+    Gemma3n,
     /// as Gemma 3, with other heads in layers with a window, keys and values of earlier layers, and a vector of each token for
     /// each layer
     Gemma4,
@@ -92,7 +94,7 @@ pub enum Arch {
 
 impl Arch {
     /// Every family.
-    pub const ALL: [Arch; 32] = [
+    pub const ALL: [Arch; 33] = [
         Arch::Llama,
         Arch::Phi3,
         Arch::Qwen2,
@@ -104,6 +106,7 @@ impl Arch {
         Arch::Glm4,
         Arch::Gemma2,
         Arch::Gemma3,
+        Arch::Gemma3n,
         Arch::Gemma4,
         Arch::Granite,
         Arch::Qwen2Moe,
@@ -141,6 +144,7 @@ impl Arch {
             Arch::Glm4 => "glm4",
             Arch::Gemma2 => "gemma2",
             Arch::Gemma3 => "gemma3",
+            Arch::Gemma3n => "gemma3n",
             Arch::Gemma4 => "gemma4",
             Arch::Granite => "granite",
             Arch::Qwen2Moe => "qwen2moe",
@@ -183,6 +187,11 @@ impl Arch {
     /// Whether three layers in four are recurrent.
     pub fn is_hybrid(self) -> bool {
         matches!(self, Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next)
+    }
+
+    /// Whether layers differ, of attention or of the feed-forward, and a token has a vector for each.
+    pub fn is_uneven(self) -> bool {
+        matches!(self, Arch::Gemma3n | Arch::Gemma4)
     }
 
     /// Whether two layers in three are short convolutions.
@@ -228,7 +237,7 @@ impl Arch {
 
     /// Whether there are norms behind attention and the feed-forward.
     pub fn norms_after(self) -> bool {
-        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3 | Arch::Gemma4)
+        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3) || self.is_uneven()
     }
 
     /// The name of the norm before the feed-forward.
@@ -243,7 +252,7 @@ impl Arch {
     /// The RoPE base of made-up checkpoints.
     pub fn made_up_base(self) -> f32 {
         match self {
-            Arch::Gemma3 | Arch::Gemma4 => 1e6,
+            Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4 => 1e6,
             Arch::Lfm2 | Arch::Lfm2Moe => 1e6,
             // which transformers takes for the layers with a window whatever the config says
             Arch::Olmo2 => 5e5,
@@ -261,7 +270,7 @@ impl Arch {
         match self {
             Arch::Granite | Arch::GraniteMoe => &GRANITE,
             Arch::Gemma2 => &GEMMA2,
-            Arch::Gemma4 => &GEMMA2[1..],
+            Arch::Gemma3n | Arch::Gemma4 => &GEMMA2[1..],
             // a factor
             Arch::Cohere2 | Arch::CommandR => &[("logit_scale", 0.7)],
             _ => &[],
@@ -401,7 +410,7 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
 /// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 52] = [
+pub const SHAPES: [Shape; 55] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -438,6 +447,24 @@ pub const SHAPES: [Shape; 52] = [
         window: 512,
         ..shape("gemma3-1b", Arch::Gemma3, [1152, 26, 6912, 4, 1, 262_144, 32_768], true)
     },
+    uneven(
+        shape("gemma3n-tiny", Arch::Gemma3n, [256, 6, 512, 4, 2, 512, 512], true),
+        64,
+        Uneven { head_dim: 64, kv_heads: 2, period: 3, sharing: 2, wider: 2, embedding: 32, equal: false },
+        128,
+    ),
+    uneven(
+        shape("gemma3n-e2b", Arch::Gemma3n, [2048, 30, 8192, 8, 2, 262_400, 32_768], true),
+        256,
+        Uneven { head_dim: 256, kv_heads: 2, period: 5, sharing: 10, wider: 1, embedding: 256, equal: false },
+        512,
+    ),
+    uneven(
+        shape("gemma3n-e4b", Arch::Gemma3n, [2048, 35, 16_384, 8, 2, 262_400, 32_768], true),
+        256,
+        Uneven { head_dim: 256, kv_heads: 2, period: 5, sharing: 15, wider: 1, embedding: 256, equal: false },
+        512,
+    ),
     uneven(
         shape("gemma4-tiny", Arch::Gemma4, [256, 6, 512, 4, 2, 512, 512], true),
         128,
@@ -635,7 +662,7 @@ impl Shape {
         } else {
             add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
         }
-        if self.is_uneven() {
+        if self.arch.is_uneven() {
             self.uneven_globals(&mut add);
         }
         if self.arch == Arch::Gpt2 {
@@ -676,7 +703,7 @@ impl Shape {
             let head = u64::from(head_dim);
             let normed = match self.arch {
                 Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
-                Arch::Gemma4 => Some((head, if self.has_own_keys(i) { head } else { 0 })),
+                Arch::Gemma3n | Arch::Gemma4 => Some((head, if self.has_own_keys(i) { head } else { 0 })),
                 Arch::Olmo2 => Some((q, kv)),
                 arch if (arch.is_hybrid() || arch.is_lfm2()) && !self.is_recurrent(i) => Some((head, head)),
                 _ => None,
@@ -712,7 +739,7 @@ impl Shape {
                     add(b("ffn_norm.bias"), 1, dim, 0.2, Role::Bias);
                 }
             }
-            if self.experts.count > 0 && i >= self.experts.dense && !self.is_uneven() {
+            if self.experts.count > 0 && i >= self.experts.dense && !self.arch.is_uneven() {
                 self.expert_tensors(i, &mut add);
                 continue;
             }
@@ -720,7 +747,7 @@ impl Shape {
             if self.arch.norms_after() {
                 add(b("post_ffw_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
-            if self.is_uneven() {
+            if self.arch.is_uneven() {
                 self.uneven_tensors(i, &mut add);
             }
         }
@@ -737,6 +764,9 @@ impl Shape {
         }
         for t in list.iter_mut().filter(|t| t.name.ends_with("_exps.weight")) {
             t.stack = self.experts.count.into();
+        }
+        for t in list.iter_mut().filter(|t| t.name.starts_with("altup_")) {
+            t.stack = uneven::OTHERS;
         }
         for t in list.iter_mut().filter(|t| t.name.ends_with("attn_k_b.weight") || t.name.ends_with("attn_v_b.weight"))
         {
@@ -1153,7 +1183,7 @@ impl Synthetic {
             Arch::Llama if s.experts.count > 0 => (1e6, 1e-5),
             Arch::Llama | Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 => (1e4, 1e-5),
             Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => (1e6, 1e-6),
-            Arch::Gemma3 | Arch::Gemma4 => (1e6, 1e-6),
+            Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4 => (1e6, 1e-6),
             Arch::Gemma2 => (1e4, 1e-6),
             Arch::Exaone4 | Arch::Glm4Moe => (1e6, 1e-5),
             Arch::GptOss => (1.5e5, 1e-5),

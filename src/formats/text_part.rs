@@ -1,5 +1,5 @@
-//! The text model of a directory that has a model of images or of sound beside it, as those of Gemma 3 from 4B on, of Gemma 4
-//! and of Qwen3.5 have.
+//! The text model of a directory that has a model of images or of sound beside it, as those of Gemma 3 from 4B on, of Gemma 3n
+//! and 4 and of Qwen3.5 have.
 //!
 //! `config.json` keeps what belongs to the text in `text_config`; its tensors are named `language_model.model.…` and
 //! `language_model.lm_head.…`, or `model.language_model.…` as transformers writes them since version 5. Those of the images
@@ -24,8 +24,9 @@ const IMAGES: [&str; 7] = [
 ];
 
 /// `model_type` of the whole, and that of its text.
-const MODELS: [(&str, &str); 5] = [
+const MODELS: [(&str, &str); 6] = [
     ("gemma3", "gemma3_text"),
+    ("gemma3n", "gemma3n_text"),
     ("gemma4", "gemma4_text"),
     ("gemma4_unified", "gemma4_unified_text"),
     ("qwen3_5", "qwen3_5_text"),

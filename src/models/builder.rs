@@ -6,6 +6,7 @@
 
 use super::error::{Cached, PlanError};
 use super::family::{Family, HeadNorms};
+use super::gemma3n;
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::uneven::Heads;
 use super::vector;
@@ -249,6 +250,27 @@ pub struct Gemma {
     pub vectors: Option<BufId>,
 }
 
+/// Buffers of a step that Gemma 3n alone has, `[token][width]` each, the width beside it.
+#[derive(Clone, Copy)]
+pub struct Streams {
+    /// streams that no layer works on: 3 · dim
+    pub others: BufId,
+    /// what a router sees of a stream: 4
+    pub seen: BufId,
+    /// coefficients that are made of it: 16, or 4
+    pub shares: BufId,
+    /// what a layer makes of its stream: dim
+    pub z: BufId,
+    /// the way beside attention: its rank
+    pub low: BufId,
+    /// the same, quantised
+    pub low_act: BufId,
+    /// what comes out of it: dim
+    pub laurel: BufId,
+    /// elements of `low`
+    pub rank: usize,
+}
+
 /// The buffers of short convolutions; each is `[token][width]`, the width beside it.
 #[derive(Clone, Copy)]
 pub struct Gated {
@@ -353,6 +375,8 @@ pub(super) struct Builder<'a> {
     pub latent: Option<Latent>,
     /// those of Gemma 4
     pub gemma: Option<Gemma>,
+    /// those of Gemma 3n
+    pub streams: Option<Streams>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -418,6 +442,7 @@ impl<'a> Builder<'a> {
             state_space: None,
             latent: None,
             gemma: None,
+            streams: None,
             embed: Matrix {
                 ty: BlockType::F32,
                 input: Input::Floats,
@@ -634,6 +659,9 @@ impl<'a> Builder<'a> {
         self.rows = Rows::Outputs;
         let p = SelectRowsParams { n_tokens: 0, dim: h.dim as u32, first: 0 };
         self.push("select", Op::SelectRows, Args::SelectRows(p), vec![self.work.x, chosen]);
+        if let Some(s) = self.streams {
+            gemma3n::merge(&mut self, &s, chosen)?;
+        }
         if !h.family.is_encoder() {
             self.norm("output_norm", chosen, out_normed)?;
         }

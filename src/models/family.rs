@@ -25,6 +25,8 @@ pub enum Family {
     Gemma2,
     /// Gemma 3, its text
     Gemma3,
+    /// Gemma 3n, its text
+    Gemma3n,
     /// Gemma 4, its text
     Gemma4,
     /// Granite 3 and 4, dense
@@ -111,7 +113,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 34] = [
+    pub const ALL: [Family; 35] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -123,6 +125,7 @@ impl Family {
         Family::Glm4,
         Family::Gemma2,
         Family::Gemma3,
+        Family::Gemma3n,
         Family::Gemma4,
         Family::Granite,
         Family::Qwen2Moe,
@@ -162,6 +165,7 @@ impl Family {
             Family::Glm4 => "glm4",
             Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3",
+            Family::Gemma3n => "gemma3n",
             Family::Gemma4 => "gemma4",
             Family::Granite => "granite",
             Family::Qwen2Moe => "qwen2moe",
@@ -200,6 +204,7 @@ impl Family {
             "glm" => Some(Family::ChatGlm),
             "olmo3" => Some(Family::Olmo2),
             "gemma3_text" => Some(Family::Gemma3),
+            "gemma3n_text" => Some(Family::Gemma3n),
             "gemma4_text" | "gemma4_unified_text" => Some(Family::Gemma4),
             "qwen2_moe" => Some(Family::Qwen2Moe),
             "qwen3_moe" => Some(Family::Qwen3Moe),
@@ -227,7 +232,8 @@ impl Family {
     pub fn norms(self) -> Norms {
         match self {
             Family::Olmo2 | Family::Exaone4 => Norms::After,
-            Family::Glm4 | Family::Gemma2 | Family::Gemma3 | Family::Gemma4 => Norms::Around,
+            Family::Glm4 => Norms::Around,
+            family if family.is_gemma() => Norms::Around,
             _ => Norms::Before,
         }
     }
@@ -236,7 +242,8 @@ impl Family {
     pub fn head_norms(self) -> HeadNorms {
         match self {
             Family::Qwen3 | Family::Qwen3Moe | Family::Glm4Moe | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
-            family if family.is_hybrid() || family.is_lfm2() || family == Family::Gemma4 => HeadNorms::Each,
+            Family::Gemma3n | Family::Gemma4 => HeadNorms::Each,
+            family if family.is_hybrid() || family.is_lfm2() => HeadNorms::Each,
             Family::Olmo2 => HeadNorms::Whole,
             _ => HeadNorms::None,
         }
@@ -259,7 +266,7 @@ impl Family {
 
     /// Whether it is one of Gemma's.
     pub fn is_gemma(self) -> bool {
-        matches!(self, Family::Gemma2 | Family::Gemma3 | Family::Gemma4)
+        matches!(self, Family::Gemma2 | Family::Gemma3 | Family::Gemma3n | Family::Gemma4)
     }
 
     /// Whether the feed-forward's gate goes through gelu (its tanh form) rather than silu.
@@ -360,6 +367,7 @@ impl Family {
                 ("add_cross_attention", false, false),
             ],
             Family::Falcon => &[("alibi", false, false)],
+            Family::Gemma3n => &[("attention_bias", false, false), ("altup_correct_scale", true, true)],
             Family::Gemma4 => &[("attention_bias", false, false)],
             family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
             family if family.is_lfm2() => &[("conv_bias", false, false)],
@@ -427,6 +435,7 @@ impl Family {
             Family::Olmo2 | Family::Exaone4 | Family::Cohere2 => Some(PERIOD),
             Family::Gemma2 | Family::GptOss => Some(2),
             Family::Gemma3 | Family::Gemma4 => Some(6),
+            Family::Gemma3n => Some(5),
             _ => None,
         }
     }
@@ -439,7 +448,9 @@ impl Family {
             Family::SmolLm3 => {
                 (1..=layers).map(|l| if l % PERIOD == 0 { Rotation::None } else { Rotation::Main }).collect()
             }
-            Family::Olmo2 | Family::Gemma3 | Family::Gemma4 => by_window(Rotation::Local, Rotation::Main),
+            Family::Olmo2 | Family::Gemma3 | Family::Gemma3n | Family::Gemma4 => {
+                by_window(Rotation::Local, Rotation::Main)
+            }
             Family::Exaone4 | Family::Cohere2 => by_window(Rotation::Main, Rotation::None),
             family if family.learns_positions() || family.is_state_space() => vec![Rotation::None; layers],
             _ => vec![],

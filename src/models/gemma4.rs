@@ -16,8 +16,9 @@ use anyhow::Context;
 /// times the layer's number. x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     let (h, w, l) = (b.h, b.work, b.layer.unwrap_or(0));
-    let t = b.gemma.context("a layer of Gemma 4 before its buffers")?;
-    attention(b, &t)?;
+    b.norm("attn_norm", w.x, w.normed)?;
+    attended(b)?;
+    b.attention_output()?;
     match h.experts_of(l) {
         None => {
             feed_forward(b)?;
@@ -25,7 +26,7 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
         }
         Some(e) => experts_beside(b, e)?,
     }
-    if let Some(vectors) = t.vectors {
+    if let Some(vectors) = b.gemma.and_then(|t| t.vectors) {
         per_layer::join(b, vectors)?;
     }
     if let Some(by) = b.number("layer_output_scale")? {
@@ -34,11 +35,11 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// x += norm(Wo · attention(norm(x))).
-fn attention(b: &mut Builder, t: &Gemma) -> anyhow::Result<()> {
+/// attended = attention(normed), of a layer that has keys and values of its own or reads those of an earlier one.
+pub(super) fn attended(b: &mut Builder) -> anyhow::Result<()> {
     let (h, w, own) = (b.h, b.work, b.heads());
+    let t = b.gemma.context("a layer of Gemma 4 before its buffers")?;
     let (width, kv_width) = (h.heads * own.head_dim, own.kv_heads * own.head_dim);
-    b.norm("attn_norm", w.x, w.normed)?;
     let wq = b.matrix("attn_q", h.dim, width)?;
     if b.layer.is_some_and(|l| h.read_of(l).is_some()) {
         b.quantize("attn_act", &[&wq], w.normed, w.normed_act);
@@ -50,7 +51,7 @@ fn attention(b: &mut Builder, t: &Gemma) -> anyhow::Result<()> {
             b.leave(what);
         }
         b.attend_earlier(w.q_normed); //                       attended [token][heads][head_dim]
-        return b.attention_output();
+        return Ok(());
     }
     let wk = b.matrix("attn_k", h.dim, kv_width)?;
     // values may be the keys before their norm
@@ -69,7 +70,7 @@ fn attention(b: &mut Builder, t: &Gemma) -> anyhow::Result<()> {
     b.rope("q_rope", h.heads, w.q_normed);
     b.rope("k_rope", own.kv_heads, w.k_normed);
     b.attend(w.q_normed, w.k_normed, t.v_normed); //           attended [token][heads][head_dim]
-    b.attention_output()
+    Ok(())
 }
 
 /// mid = gelu(Wgate n) · Wup n, n = norm(x).

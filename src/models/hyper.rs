@@ -553,7 +553,7 @@ fn from_gguf(c: &Container) -> anyhow::Result<Hyper> {
     let usual = if family == Family::Gemma2 { 4096 } else { 0 };
     let window = Some(opt("attention.sliding_window", usual)?).filter(|w| *w > 0);
     ensure!(
-        ![Family::Cohere2, Family::Gemma4].contains(&family) || window.is_some(),
+        ![Family::Cohere2, Family::Gemma3n, Family::Gemma4].contains(&family) || window.is_some(),
         "{file}: {arch}.attention.sliding_window is missing, which says where layers are rotated"
     );
     let window_layers = gguf_window_layers(c, family, layers.min(MAX_LAYERS), window.is_some())?;
@@ -697,9 +697,9 @@ struct Scales {
 }
 
 /// What products of queries and keys are multiplied with where nothing says otherwise: 1/sqrt(head_dim), rounded once; of
-/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it; of Gemma 4 1.
+/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it; of Gemma 3n and 4 1.
 pub fn usual_scale(family: Family, [layers, dim, heads, head_dim]: [usize; 4]) -> f32 {
-    if family == Family::Gemma4 {
+    if matches!(family, Family::Gemma3n | Family::Gemma4) {
         return 1.0;
     }
     let largest = matches!((family, layers), (Family::Gemma2, 46) | (Family::Gemma3, 62));
@@ -727,7 +727,11 @@ fn usual_embedding(family: Family, dim: usize) -> f32 {
 
 /// The caps of scores and of logits of a family where nothing says otherwise; 0: none.
 pub fn usual_caps(family: Family) -> [f32; 2] {
-    if family == Family::Gemma2 { [50.0, 30.0] } else { [0.0; 2] }
+    match family {
+        Family::Gemma2 => [50.0, 30.0],
+        Family::Gemma3n => [0.0, 30.0],
+        _ => [0.0; 2],
+    }
 }
 
 /// The caps of scores and of logits that a file says, `said` being what it has under these keys.
@@ -810,7 +814,7 @@ fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Res
     if family == Family::Gemma4 {
         let both = cfg.get("use_bidirectional_attention").is_some_and(|v| v.as_str() != Some("vision"));
         ensure!(!both, "{file}: use_bidirectional_attention is not supported (supported: null, and vision, of images)");
-    } else if family.is_gemma() {
+    } else if family.is_gemma() && family != Family::Gemma3n {
         let both = cfg.flag("use_bidirectional_attention")?.unwrap_or(false);
         ensure!(!both, "{file}: use_bidirectional_attention = true is not supported (supported: false)");
         let scalar = cfg.number("query_pre_attn_scalar")?.unwrap_or(256.0);
@@ -831,7 +835,7 @@ fn local_rope(family: Family, window: Option<usize>, base: f64, own: Option<f64>
     window?;
     match family {
         Family::Olmo2 => Some((base, RopeScaling::None)),
-        Family::Gemma3 | Family::Gemma4 => Some((own.unwrap_or(10000.0), RopeScaling::None)),
+        Family::Gemma3 | Family::Gemma3n | Family::Gemma4 => Some((own.unwrap_or(10000.0), RopeScaling::None)),
         _ => None,
     }
 }
@@ -1001,6 +1005,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let context = match opt("max_position_embeddings")? {
         // transformers' default
         None if family == Family::Falcon => 2048,
+        None if family == Family::Gemma3n => 32_768,
         _ => usual("max_position_embeddings", if newer { 131_072 } else { 8192 })?,
     };
     let partial = config_partial(cfg, &scaling, family)?;
@@ -1009,7 +1014,11 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
     let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
     let kv_heads = if mla.is_some() { Some(1) } else { config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?) }
-        .unwrap_or(if family.is_gemma() { 4 } else { heads });
+        .unwrap_or(match family {
+            Family::Gemma3n => 2,
+            family if family.is_gemma() => 4,
+            _ => heads,
+        });
     let uneven = uneven::of_config(cfg, family, &window_layers, (kv_heads, head_dim), ffn)?;
     let (uneven, kv_heads, head_dim) = match uneven {
         Some((uneven, wide)) => (uneven, wide.kv_heads, wide.head_dim),
@@ -1026,7 +1035,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let rope_base = config_base(cfg, &scaling, family, local.is_some())?;
     let own_base = match (&local, family) {
         (Some(local), _) => local.number("rope_theta")?.map(single),
-        (None, Family::Gemma3) => cfg.number("rope_local_base_freq")?.map(single),
+        (None, Family::Gemma3 | Family::Gemma3n) => cfg.number("rope_local_base_freq")?.map(single),
         _ => None,
     };
     local.as_ref().map_or(Ok(()), |local| check_local(family, local, rope_base, own_base))?;
@@ -1056,6 +1065,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
             "vocab_size",
             match family {
                 Family::Gemma3 => 262_208,
+                Family::Gemma3n => 262_400,
                 Family::Gemma4 => 262_144,
                 _ => 256_000,
             },
@@ -1088,7 +1098,7 @@ fn check_local(family: Family, local: &Fields, rope_base: f64, own_base: Option<
     let file = local.file();
     // what a GGUF file has no keys for
     let kind = local.text("rope_type")?.unwrap_or("default");
-    let free = [Family::Gemma3, Family::Gemma4].contains(&family);
+    let free = [Family::Gemma3, Family::Gemma3n, Family::Gemma4].contains(&family);
     let base = free || own_base.is_none_or(|base| base == rope_base);
     ensure!(
         base && kind == "default",
@@ -1107,8 +1117,12 @@ fn config_ffn(cfg: &Fields, family: Family, dim: usize) -> anyhow::Result<usize>
     };
     // which goes before the other
     let older = if family == Family::Lfm2 { opt("block_ff_dim")? } else { None };
+    // one for each layer, which `uneven` reads
+    let listed = family == Family::Gemma3n && cfg.get("intermediate_size").is_some_and(serde_json::Value::is_array);
+    let older = if listed { Some(1) } else { older };
     let ffn = match older.map_or_else(|| opt("intermediate_size"), |n| Ok(Some(n)))? {
         None if [Family::Gpt2, Family::Falcon].contains(&family) => dim.saturating_mul(4),
+        None if family == Family::Gemma3n => 16_384,
         // whose layers all have experts
         None if [Family::Qwen35Moe, Family::Qwen3Next].contains(&family) => 1,
         Some(n) => n,
@@ -1179,7 +1193,7 @@ fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> a
     let told = if apart { inner.or(outer) } else { outer.or(inner) };
     Ok(single(told.unwrap_or(match family {
         Family::SmolLm3 => 2e6,
-        Family::Gemma3 | Family::Gemma4 => 1e6,
+        Family::Gemma3 | Family::Gemma3n | Family::Gemma4 => 1e6,
         Family::Olmo2 if cfg.text("model_type")? == Some("olmo3") => 5e5,
         Family::Llama if cfg.text("model_type")? == Some("mixtral") => 1e6,
         Family::CommandR => 5e5,
@@ -1250,7 +1264,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
         | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
         // transformers' default
         _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => {
-            Some(if family == Family::Gemma4 { 512 } else { 4096 })
+            Some(if [Family::Gemma3n, Family::Gemma4].contains(&family) { 512 } else { 4096 })
         }
         _ => size("sliding_window")?.filter(|w| *w > 0),
     };
@@ -1264,7 +1278,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     if sliding.is_none() {
         // the layers without one are not rotated
         ensure!(
-            ![Family::Cohere2, Family::Gemma4].contains(&family),
+            ![Family::Cohere2, Family::Gemma3n, Family::Gemma4].contains(&family),
             "{file}: sliding_window is null, which is not supported for {}",
             family.name()
         );

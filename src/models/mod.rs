@@ -1,5 +1,6 @@
 //! Config and weights to plans. Claims every tensor of a file exactly once; names no device.
 
+mod altup;
 mod builder;
 mod chatglm;
 mod deepseek2;
@@ -9,6 +10,7 @@ mod encoder_config;
 mod error;
 mod experts;
 mod family;
+mod gemma3n;
 mod gemma4;
 mod glm4moe;
 mod gptoss;
@@ -31,6 +33,7 @@ mod uneven;
 mod vector;
 pub mod weights;
 
+pub use altup::AltUp;
 pub use builder::{
     Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions,
 };
@@ -74,8 +77,10 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
     if h.family.is_encoder() {
         encoder::embedding(&mut b)?;
     }
-    if h.family == Family::Gemma4 {
-        gemma4::before(&mut b)?;
+    match h.family {
+        Family::Gemma3n => gemma3n::before(&mut b)?,
+        Family::Gemma4 => gemma4::before(&mut b)?,
+        _ => {}
     }
     for l in 0..h.layers {
         b.start_layer(l)?;
@@ -83,6 +88,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::Llama | Family::SmolLm3 | Family::Granite | Family::GraniteMoe => llama::layer(&mut b)?,
             Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
             Family::Olmo2 | Family::Exaone4 | Family::Gemma2 | Family::Gemma3 => normed::layer(&mut b)?,
+            Family::Gemma3n => gemma3n::layer(&mut b)?,
             Family::Gemma4 => gemma4::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,
             Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe => qwen::layer(&mut b)?,

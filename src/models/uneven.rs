@@ -1,6 +1,7 @@
-//! What is not the same in all layers of a model (Gemma 4): heads, widths of feed-forwards, whose keys and values a layer
+//! What is not the same in all layers of a model (Gemma 3n and 4): heads, widths of feed-forwards, whose keys and values a layer
 //! reads, and a vector of each token for each layer.
 
+use super::altup::{self, AltUp};
 use super::family::Family;
 use crate::formats::Container;
 use crate::formats::json::Fields;
@@ -29,6 +30,10 @@ pub struct Uneven {
     pub ffns: Vec<usize>,
     /// elements of the vector that a token has for each layer; 0: there is none
     pub embedding: usize,
+    /// rows of the table of these, where they are fewer than tokens
+    pub rows: Option<usize>,
+    /// alternating updates, and which gates stay
+    pub altup: Option<AltUp>,
 }
 
 impl Uneven {
@@ -81,6 +86,8 @@ impl Uneven {
         ensure!(self.embedding <= 1 << 16, "a token's vector for a layer has {} elements, expected at most 65536", {
             self.embedding
         });
+        self.altup.as_ref().map_or(Ok(()), |a| a.check(layers))?;
+        ensure!(self.rows.is_none_or(|n| n >= 1), "the table of tokens' vectors has no rows");
         ensure!(self.sharing < layers, "{} of {layers} layers have no keys and values of their own", self.sharing);
         for l in layers - self.sharing..layers {
             let has = |l: &usize| windows.get(*l) == Some(&true);
@@ -95,8 +102,11 @@ impl Uneven {
 
 /// Whether layers of a family's models may differ so.
 pub(super) fn is_uneven(family: Family) -> bool {
-    family == Family::Gemma4
+    matches!(family, Family::Gemma3n | Family::Gemma4)
 }
+
+/// Layers of a Gemma 3n with keys and values of their own, where a file does not say.
+const OWN: usize = 20;
 
 /// That of a GGUF file whose layers have these windows; `kv_heads` are those of layers without.
 ///
@@ -142,6 +152,23 @@ pub(super) fn of_gguf(c: &Container, family: Family, windows: &[bool]) -> anyhow
         );
     }
     let ffns = list("feed_forward_length")?;
+    if family == Family::Gemma3n {
+        let (layers, kv_heads) = (windows.len(), of(false).or(of(true)).unwrap_or(0));
+        ensure!(
+            by_kind.iter().all(|n| *n == kv_heads),
+            "{file}: {arch}.attention.head_count_kv differs from layer to layer, which is not supported"
+        );
+        let rows = c.tensor("per_layer_token_embd.weight").and_then(|t| usize::try_from(*t.shape.get(1)?).ok());
+        let uneven = Uneven {
+            local: None,
+            sharing: opt("attention.shared_kv_layers")?.unwrap_or(layers.saturating_sub(OWN)),
+            ffns,
+            embedding: opt("embedding_length_per_layer_input")?.unwrap_or(256),
+            rows,
+            altup: Some(altup::of_gguf(c, arch, layers)?),
+        };
+        return Ok(Some((uneven, kv_heads)));
+    }
     let head_dim = need("attention.key_length_swa")?;
     let values = opt("attention.value_length_swa")?.unwrap_or(head_dim);
     ensure!(
@@ -158,6 +185,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, windows: &[bool]) -> anyhow
         sharing: opt("attention.shared_kv_layers")?.unwrap_or(0),
         ffns,
         embedding: opt("embedding_length_per_layer_input")?.unwrap_or(0),
+        ..Uneven::default()
     };
     Ok(Some((uneven, of(false).unwrap_or(local.kv_heads))))
 }
@@ -188,6 +216,24 @@ pub(super) fn of_config(
         let whole = cfg.whole(key)?.map(usize::try_from).transpose();
         whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
     };
+    if family == Family::Gemma3n {
+        let layers = windows.len();
+        // one for all layers, or one for each
+        let listed = cfg.get("intermediate_size").is_some_and(serde_json::Value::is_array);
+        let list = if listed { cfg.numbers("intermediate_size")? } else { None };
+        // what is no number of elements is too large for `check`
+        let whole = |n: &f64| if n.fract() == 0.0 { *n as usize } else { usize::MAX };
+        let ffns = list.map_or(vec![ffn; layers], |list| list.iter().map(whole).collect());
+        let uneven = Uneven {
+            local: None,
+            sharing: opt(cfg, "num_kv_shared_layers")?.unwrap_or(15),
+            ffns,
+            embedding: opt(cfg, "hidden_size_per_layer_input")?.unwrap_or(256),
+            rows: Some(opt(cfg, "vocab_size_per_layer_input")?.unwrap_or(262_144)),
+            altup: Some(altup::of_config(cfg, layers)?),
+        };
+        return Ok(Some((uneven, Wide { kv_heads, head_dim })));
+    }
     let mut wide = Wide { kv_heads, head_dim: opt(cfg, "global_head_dim")?.unwrap_or(512) };
     let alternative = cfg.flag("attention_k_eq_v")?.unwrap_or(false);
     if let (true, Some(n)) = (alternative, opt(cfg, "num_global_key_value_heads")?) {
@@ -226,6 +272,7 @@ pub(super) fn of_config(
             None if cfg.text("model_type")? == Some("gemma4_unified_text") => 0,
             None => 256,
         },
+        ..Uneven::default()
     };
     Ok(Some((uneven, wide)))
 }

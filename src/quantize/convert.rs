@@ -8,9 +8,8 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
-use crate::models::{
-    Delta, Experts, Family, Heads, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, output_name, rope_divisors,
-};
+use crate::models::{Delta, Experts, Family, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, output_name, rope_divisors};
+use crate::ops::altup_predict::STREAMS;
 use crate::ops::conv_silu::TAPS;
 use crate::ops::short_conv;
 use anyhow::{Context, ensure};
@@ -95,9 +94,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         put("{a}.attention.value_length", whole(h.head_dim)?);
     }
     put("{a}.rope.dimension_count", whole(h.n_rot)?);
-    if let Some(local) = &h.uneven.local {
-        uneven(h, local, &mut put)?;
-    }
+    uneven(h, &mut put)?;
     put("{a}.vocab_size", whole(h.vocab)?);
     put(&format!("{{a}}.{}", h.family.epsilon_key()), Value::F32(h.eps));
     if h.family.is_cohere() {
@@ -122,7 +119,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             put(&format!("{{a}}.{key}"), Value::F32(cap));
         }
     }
-    if let (Family::Gemma3 | Family::Gemma4, Some((base, _))) = (h.family, &h.local_rope) {
+    if let (Family::Gemma3 | Family::Gemma3n | Family::Gemma4, Some((base, _))) = (h.family, &h.local_rope) {
         put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
     }
     if let Some(e) = &h.experts {
@@ -246,12 +243,23 @@ fn ffn(h: &Hyper) -> anyhow::Result<Value> {
 }
 
 /// The keys about what differs from layer to layer.
-fn uneven(h: &Hyper, local: &Heads, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
-    put("{a}.attention.key_length_swa", whole(local.head_dim)?);
-    put("{a}.attention.value_length_swa", whole(local.head_dim)?);
-    put("{a}.rope.dimension_count_swa", whole(local.n_rot)?);
-    put("{a}.attention.shared_kv_layers", whole(h.uneven.sharing)?);
-    put("{a}.embedding_length_per_layer_input", whole(h.uneven.embedding)?);
+fn uneven(h: &Hyper, put: &mut impl FnMut(&str, Value)) -> anyhow::Result<()> {
+    if let Some(local) = &h.uneven.local {
+        put("{a}.attention.key_length_swa", whole(local.head_dim)?);
+        put("{a}.attention.value_length_swa", whole(local.head_dim)?);
+        put("{a}.rope.dimension_count_swa", whole(local.n_rot)?);
+    }
+    if matches!(h.family, Family::Gemma3n | Family::Gemma4) {
+        put("{a}.attention.shared_kv_layers", whole(h.uneven.sharing)?);
+        put("{a}.embedding_length_per_layer_input", whole(h.uneven.embedding)?);
+    }
+    if let Some(a) = &h.uneven.altup {
+        put("{a}.altup.num_inputs", whole(STREAMS)?);
+        put("{a}.altup.active_idx", whole(0)?);
+        // the quantile of what drops nothing
+        let bounds = a.bounds.iter().map(|b| b.unwrap_or(f32::NEG_INFINITY)).collect();
+        put("{a}.activation_sparsity_scale", Value::F32Array(bounds));
+    }
     Ok(())
 }
 

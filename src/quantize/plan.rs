@@ -479,10 +479,12 @@ fn asked_for(c: &Container, o: &Options, mix: Mix, model: &Model, item: &Item) -
     }
     let output = item.gguf == "output.weight";
     let router = item.gguf.ends_with("ffn_gate_inp.weight");
+    // of Gemma 3n, small beside all others; as llama.cpp has it
+    let small = ["altup_", "laurel_"].iter().any(|part| item.gguf.contains(part));
     if router && c.kind == ContainerKind::HuggingFace {
         return Ok(Asked::Type(BlockType::F32));
     }
-    if (output && o.leave_output) || router || item.gguf == "per_layer_model_proj.weight" {
+    if (output && o.leave_output) || router || small || item.gguf == "per_layer_model_proj.weight" {
         return Ok(Asked::AsItIs);
     }
     let by_name = match &item.gguf[..] {

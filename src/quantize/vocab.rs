@@ -146,7 +146,7 @@ pub(super) fn convert<'c>(
     // what a ChatGLM's texts begin with is no BOS
     let add_bos =
         !is_chatglm && (is_pieces || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
-    let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text"));
+    let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text" | "gemma3n_text"));
     let space = v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
     put("model", Value::Str(v.model.into()));

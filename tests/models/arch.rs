@@ -689,7 +689,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma2, gemma3, gemma4, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
+             gemma2, gemma3, gemma3n, gemma4, granite, qwen2moe, qwen3moe, granitemoe, glm4moe, gpt-oss, starcoder2, stablelm, \
              cohere2, command-r, phi2, gpt2, falcon, qwen35, qwen35moe, qwen3next, lfm2, \
              lfm2moe, mamba2, deepseek2, bert, nomic-bert)",
         ),
@@ -776,6 +776,7 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch glm4",
         "--arch gemma2 --window 20",
         "--arch gemma3 --window 20",
+        "--arch gemma3n --window 20 --layers 6",
         "--arch gemma4 --window 20 --layers 6",
         "--arch gemma4 --window 20 --experts 5 --expert-ffn 40 --uneven 32,2,2,0,1,0,1",
         "--arch granite",

@@ -11,6 +11,7 @@ mod codebooks;
 mod common;
 mod encoders;
 mod fuse;
+mod gemma3n;
 mod gemma4;
 mod hybrid;
 mod lfm2;

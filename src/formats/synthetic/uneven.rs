@@ -1,7 +1,14 @@
-//! Made-up models whose layers differ: Gemma 4.
+//! Made-up models whose layers differ: Gemma 3n and 4.
 
 use super::{Arch, Role, Shape};
 use crate::formats::meta::Value;
+
+/// Streams of a token that no layer of Gemma 3n works on.
+pub(super) const OTHERS: u64 = 3;
+
+/// Shares of gates that are dropped in the first layers of a Gemma 3n, and how many deviations above their mean others must be
+/// then: of the released models, and of smaller ones.
+const DROPPED: [(f64, f32); 2] = [(0.95, 1.644_853_5), (0.75, 0.674_489_74)];
 
 /// What differs from layer to layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +68,19 @@ impl Shape {
         }
         let by_layer = |of: &dyn Fn(u32) -> u32| Value::I32Array((0..self.layers).map(|l| of(l) as i32).collect());
         let windows = (0..self.layers).map(|l| Value::Bool(self.has_window(l))).collect();
+        if self.arch == Arch::Gemma3n {
+            let bound = |l| if l < self.bounded().0 { self.bounded().1.1 } else { f32::NEG_INFINITY };
+            return vec![
+                ("feed_forward_length", by_layer(&|l| self.ffn_of(l))),
+                ("attention.sliding_window_pattern", Value::Array(windows)),
+                ("rope.freq_base_swa", Value::F32(1e4)),
+                ("attention.shared_kv_layers", Value::U32(u.sharing)),
+                ("embedding_length_per_layer_input", Value::U32(u.embedding)),
+                ("altup.num_inputs", Value::U32(OTHERS as u32 + 1)),
+                ("altup.active_idx", Value::U32(0)),
+                ("activation_sparsity_scale", Value::F32Array((0..self.layers).map(bound).collect())),
+            ];
+        }
         vec![
             ("feed_forward_length", by_layer(&|l| self.ffn_of(l))),
             ("attention.head_count_kv", by_layer(&|l| self.heads_of(l).0)),
@@ -74,6 +94,16 @@ impl Shape {
         ]
     }
 
+    /// Layers of a Gemma 3n in front of which gates are bounded, and the share that is dropped with its quantile.
+    pub fn bounded(&self) -> (u32, (f64, f32)) {
+        if self.layers > 10 { (10, DROPPED[0]) } else { (self.layers / 2, DROPPED[1]) }
+    }
+
+    /// Rows of the first matrix of Gemma 3n's way beside attention.
+    pub fn laurel_rank(&self) -> u32 {
+        (self.dim / 4).clamp(1, 64)
+    }
+
     /// What a Gemma 4 has before its layers. `add` as for `Shape::expert_tensors`.
     pub(super) fn uneven_globals(&self, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let [dim, vocab, layers, n] = [self.dim, self.vocab, self.layers, self.uneven.embedding].map(u64::from);
@@ -82,6 +112,12 @@ impl Shape {
             add("per_layer_token_embd.weight".into(), vocab, layers * n, root(n), Role::Plain);
             add("per_layer_model_proj.weight".into(), layers * n, dim, 1.0, Role::Plain);
             add("per_layer_proj_norm.weight".into(), 1, n, 0.1, Role::Norm);
+        }
+        if self.arch == Arch::Gemma3n {
+            for name in ["altup_proj.weight", "altup_unembd_proj.weight"] {
+                add(name.into(), OTHERS * dim, dim, 1.0 / (dim as f64).sqrt(), Role::Plain);
+            }
+            return;
         }
         // a quarter of a head's pairs
         let pairs = self.head_dim / 2;
@@ -106,11 +142,19 @@ impl Shape {
             add(b("proj.weight"), dim, n, root(n), Role::Plain);
             add(b("post_norm.weight"), 1, dim, 0.1, Role::Norm);
         }
+        if self.arch == Arch::Gemma3n {
+            let (streams, rank) = (OTHERS + 1, u64::from(self.laurel_rank()));
+            // what tanh is taken of is as large as 0.7
+            add(b("altup_router.weight"), streams, dim, 0.7 * (dim as f64).sqrt(), Role::Router);
+            add(b("altup_router_norm.weight"), 1, dim, 0.1, Role::Norm);
+            add(b("altup_predict_coef.weight"), streams * streams, streams, 0.1, Role::Router);
+            add(b("altup_correct_coef.weight"), streams, streams, 0.3, Role::Router);
+            add(b("altup_correct_scale.weight"), 1, dim, 0.2, Role::Norm);
+            add(b("laurel_l.weight"), rank, dim, root(dim), Role::Router);
+            add(b("laurel_r.weight"), dim, rank, root(rank), Role::Router);
+            add(b("laurel_post_norm.weight"), 1, dim, 0.1, Role::Norm);
+            return;
+        }
         add(b("layer_output_scale.weight"), 1, 1, 0.1, Role::Norm);
-    }
-
-    /// Whether the architecture is Gemma 4's.
-    pub fn is_uneven(&self) -> bool {
-        self.arch == Arch::Gemma4
     }
 }

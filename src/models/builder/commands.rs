@@ -421,12 +421,17 @@ impl Builder<'_> {
 
     /// x += Wo · attended, behind a norm where the family has one there.
     pub fn attention_output(&mut self) -> anyhow::Result<()> {
+        self.attention_given()?;
+        self.join("attn_residual", "post_attention_norm")
+    }
+
+    /// added = Wo · attended.
+    pub fn attention_given(&mut self) -> anyhow::Result<()> {
         let (h, w) = (self.h, self.work);
         let wo = self.matrix("attn_output", h.heads * self.heads().head_dim, h.dim)?;
         self.quantize("attended_act", &[&wo], w.attended, w.attended_act);
         self.linear("attn_output", &wo, w.attended, w.attended_act, w.added);
-        self.optional_bias("attn_output", &wo, w.added)?;
-        self.join("attn_residual", "post_attention_norm")
+        self.optional_bias("attn_output", &wo, w.added)
     }
 
     /// x += Wdown · (silu(Wgate n) · Wup n), n = norm(x); `gate_up` are the two matrices `[ffn][dim]`. Norms are where the

@@ -86,7 +86,7 @@ impl Builder<'_> {
     }
 
     /// The weights of the norm `what`, `[len]`.
-    pub(super) fn norm_weights(&mut self, what: &str, len: usize) -> anyhow::Result<BufId> {
+    pub fn norm_weights(&mut self, what: &str, len: usize) -> anyhow::Result<BufId> {
         let id = self.vector(what, "weight", len)?;
         let less = self.h.family.norms_less_one() && self.spelling != Spelling::Gguf;
         if let (true, Role::Weight(pieces)) = (less, &mut self.buffers[id].role) {
@@ -140,6 +140,18 @@ impl Builder<'_> {
             first += n;
         }
         Ok(list.try_into().unwrap_or_else(|_| unreachable!("one matrix for each of {N}")))
+    }
+
+    /// These of `n` matrices `[rows][k]` that a tensor holds, `[k, rows, n]`, below each other as one.
+    pub fn stacked_rows(
+        &mut self,
+        what: &str,
+        [k, rows, n]: [usize; 3],
+        range: Range<usize>,
+    ) -> anyhow::Result<Matrix> {
+        let (tensor, ty) = self.claim(&self.name(what, "weight"), &[k, rows, n])?;
+        let whole = range.len() == n;
+        self.rows_of(tensor, ty, k, range.start * rows..range.end * rows, whole)
     }
 
     /// Rows of a tensor as a matrix; `whole`: of all its rows.
