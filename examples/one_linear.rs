@@ -3,8 +3,9 @@
 //!     cargo build --release --no-default-features --target aarch64-unknown-linux-gnu --example one_linear
 //!     scripts/instructions "qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu" PROGRAM
 //!
-//! Arguments: level, type, tokens, rows, k, times. Prints the multiply-accumulates of one time. Runs on one thread; what is
-//! before the first time takes as long whatever the last argument says, so the difference between two counts is the operation's.
+//! Arguments: level, type, tokens, rows, k, times. Prints the multiply-accumulates of one time. Runs on one thread;
+//! what is before the first time takes as long whatever the last argument says, so the difference between two counts is
+//! the operation's.
 
 use anyhow::{Context, ensure};
 use isobit::internals::blocks::{BlockType, NumberKind, pack};
@@ -42,7 +43,8 @@ fn main() -> anyhow::Result<()> {
     };
     let level = Level::parse(level).filter(|l| l.is_available()).context("this CPU does not have that level")?;
     let t = BlockType::parse(t).filter(|t| !t.is_float()).context("no type with quantised activations")?;
-    let (n_tokens, rows, k, times): (u32, u32, u32, u32) = (n_tokens.parse()?, rows.parse()?, k.parse()?, times.parse()?);
+    let (n_tokens, rows, k, times): (u32, u32, u32, u32) =
+        (n_tokens.parse()?, rows.parse()?, k.parse()?, times.parse()?);
     ensure!(!t.meets_rows(), "{} takes activations with one scale a row", t.name());
     let w = weights(t, rows as usize, k as usize)?;
     let x: Vec<f32> = (0..u64::from(n_tokens * k)).map(|i| random::at(8, i) as u16 as f32 / 32768.0 - 1.0).collect();

@@ -1,4 +1,5 @@
-// A plugin of QEMU 7 for scripts/instructions: the AArch64 instructions that ran, and of these the dots and products of bytes.
+// A plugin of QEMU 7 for scripts/instructions: the AArch64 instructions that ran, and of these the dots and products of
+// bytes.
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
-//! Products of pairs: FEAT_I8MM's `smmla` (Apple M2, Neoverse V1 and N2, Cortex-A510 and later), which stable Rust reaches by
-//! inline assembly alone.
+//! Products of pairs: FEAT_I8MM's `smmla` (Apple M2, Neoverse V1 and N2, Cortex-A510 and later), which stable Rust
+//! reaches by inline assembly alone.
 //!
-//! One instruction multiplies two rows of eight signed bytes with two others, and adds the four sums to those of a register:
-//! integers, which wrap, so in whatever order the CPU adds them. Everything else is NEON's.
+//! One instruction multiplies two rows of eight signed bytes with two others, and adds the four sums to those of a
+//! register: integers, which wrap, so in whatever order the CPU adds them. Everything else is NEON's.
 
 use super::neon::Neon;
 use std::arch::aarch64::*;
@@ -15,8 +15,8 @@ pub(super) struct I8mm(pub(super) Neon<true>);
 /// Wraps intrinsics. The one reason they are sound is given here.
 macro_rules! intrinsics {
     ($e:expr) => {
-        // SAFETY: `self` exists only where `I8mm::new` was allowed, so the CPU has the instructions; what they read or write
-        // through pointers is an array of sixteen bytes.
+        // SAFETY: `self` exists only where `I8mm::new` was allowed, so the CPU has the instructions; what they read or
+        // write through pointers is an array of sixteen bytes.
         unsafe { $e }
     };
 }
@@ -47,8 +47,8 @@ impl I8mm {
         I8mm(unsafe { Neon::new() })
     }
 
-    /// acc + the products of two rows, eight signed bytes each, with two tokens: lanes are row 0 by token 0, row 0 by token 1,
-    /// row 1 by token 0 and row 1 by token 1.
+    /// acc + the products of two rows, eight signed bytes each, with two tokens: lanes are row 0 by token 0, row 0 by
+    /// token 1, row 1 by token 0 and row 1 by token 1.
     #[inline(always)]
     pub(super) fn multiply(self, acc: int32x4_t, rows: int32x4_t, tokens: int32x4_t) -> int32x4_t {
         intrinsics!(smmla(acc, rows, tokens))

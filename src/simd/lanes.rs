@@ -229,8 +229,8 @@ pub(super) trait Bytes: Lanes {
 /// What a level's dot of bytes has besides [`Lanes`].
 #[cfg(target_arch = "x86_64")]
 pub(super) trait Dots: Bytes {
-    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`. Where [`Dots::HALVES`], two of them have to
-    /// fit a half.
+    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`. Where [`Dots::HALVES`], two of them
+    /// have to fit a half.
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
     /// Whether a dot of four bytes takes several instructions, so that sums in halves save some of them.
     const HALVES: bool;

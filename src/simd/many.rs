@@ -1,5 +1,5 @@
-//! Matrices with quantised weights that meet many tokens at once, at the levels that have panels (`kernels::panel`): how the
-//! work is dealt, and by architecture what is laid out for whom. Must not know a weight format.
+//! Matrices with quantised weights that meet many tokens at once, at the levels that have panels (`kernels::panel`):
+//! how the work is dealt, and by architecture what is laid out for whom. Must not know a weight format.
 
 use super::kernels::ActBlock;
 use super::lanes::Word;
@@ -12,9 +12,9 @@ mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Tokens from which on a row block is unpacked first: fewer meet it in registers (`QuantisedJob`). Each number of x86-64 is
-/// that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of Intel's with AMX.
-/// That of products of pairs is by instructions, counted (`docs/kernels.md`).
+/// Tokens from which on a row block is unpacked first: fewer meet it in registers (`QuantisedJob`). Each number of
+/// x86-64 is that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of
+/// Intel's with AMX. That of products of pairs is by instructions, counted (`docs/kernels.md`).
 pub(super) const fn tokens(level: Level) -> usize {
     match level {
         Level::Amx => 5,

@@ -144,8 +144,8 @@ fn dots_neon_dot(rounds: usize) -> i32 {
     dots_body(unsafe { Neon::<true>::new() }, rounds)
 }
 
-/// The same dots by products of pairs: of the first row and token, whose second words are zeros; the other sums are of no
-/// account.
+/// The same dots by products of pairs: of the first row and token, whose second words are zeros; the other sums are of
+/// no account.
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn products_i8mm(rounds: usize) -> i32 {

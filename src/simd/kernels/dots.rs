@@ -1,5 +1,5 @@
-//! Many tokens by dots of four bytes: panels that meet tiles of tokens, at the levels of x86-64. Activations are laid out anew
-//! for it, the tokens of a tile side by side. The sums are those of [`super::quantised`], in its order.
+//! Many tokens by dots of four bytes: panels that meet tiles of tokens, at the levels of x86-64. Activations are laid
+//! out anew for it, the tokens of a tile side by side. The sums are those of [`super::quantised`], in its order.
 //!
 //! Dots and multiplications share two of a core's four vector units, which is what bounds these kernels: so minima take
 //! two dots of halves a group instead of four, and what a type's codes lie above or below their value is a sum of the
@@ -36,8 +36,8 @@ impl Sums {
 /// The activations of one group: of each word those of a tile's tokens.
 type Laid = [[u32; TILE]; LAID];
 
-/// Words of codes whose products fit halves with 16 bits when they are summed there, 8 at most; 0: not even those of one.
-/// A half has two products of a word.
+/// Words of codes whose products fit halves with 16 bits when they are summed there, 8 at most; 0: not even those of
+/// one. A half has two products of a word.
 pub(in super::super) const fn run<F: Panelled>() -> usize {
     let activation = if F::ABOVE { 255 } else { 127 };
     match i16::MAX as usize / (2 * activation * F::MOST) {
@@ -74,9 +74,9 @@ pub(in super::super) fn lay<const ABOVE: bool>(act: &[ActBlock], groups: usize, 
     }
 }
 
-/// 32 rows by all tokens of `out`, whose number is a multiple of [`TILE`]: `w` the words of the row block, `act` the laid
-/// out activations, tile after tile. What was in `out` is of no account. `ALL` parts of V::N lanes make 32, and `P` of them
-/// are in registers at a time.
+/// 32 rows by all tokens of `out`, whose number is a multiple of [`TILE`]: `w` the words of the row block, `act` the
+/// laid out activations, tile after tile. What was in `out` is of no account. `ALL` parts of V::N lanes make 32, and
+/// `P` of them are in registers at a time.
 #[inline(always)]
 pub(in super::super) fn row_block<V: Dots, F: Panelled, const P: usize, const ALL: usize>(
     v: V,

@@ -1,13 +1,15 @@
-//! Many tokens by products of pairs ([`i8mm`](crate::simd::i8mm)): two rows by two tokens and eight codes an instruction, the
-//! sums those of [`super::dots`], in its order.
+//! Many tokens by products of pairs ([`i8mm`](crate::simd::i8mm)): two rows by two tokens and eight codes an
+//! instruction, the sums those of [`super::dots`], in its order.
 //!
-//! A panel's words are four codes of four rows to a register. An instruction wants eight codes of two, which two words and two
+//! A panel's words are four codes of four rows to a register. An instruction wants eight codes of two, which two words
+//! and two
 //! `zip`s give; so a panel is laid out anew once for all tokens, with whatever else a type has twice for each row. Activations
-//! are laid out by pairs of tokens. From there to the result a register is two rows by two tokens: integers, floats, segments
-//! and totals alike, each lane with the twin's operations. Only what goes to memory last is put in the order of rows.
+//! are laid out by pairs of tokens. From there to the result a register is two rows by two tokens: integers, floats,
+//! segments and totals alike, each lane with the twin's operations. Only what goes to memory last is put in the order
+//! of rows.
 //!
-//! Minima meet the sums of sixteen activations in the same instruction, eight sums at a time, as two digits: a sum is within
-//! 16 * 127, so the digit above four bits is a signed byte.
+//! Minima meet the sums of sixteen activations in the same instruction, eight sums at a time, as two digits: a sum is
+//! within 16 * 127, so the digit above four bits is a signed byte.
 
 use super::ActBlock;
 use super::panel::{Ahead, By, Panel, Panelled, Place, load_f, scale_of};
@@ -39,8 +41,8 @@ pub(in super::super) struct Laid {
     codes: [[u32; 4]; EIGHTS],
     /// the scales, twice
     scale: [f32; 4],
-    /// eight sums of sixteen codes of the one, and of the other, those of blocks' first halves in front: the low four bits, and
-    /// what lies above
+    /// eight sums of sixteen codes of the one, and of the other, those of blocks' first halves in front: the low four
+    /// bits, and what lies above
     sums: [[u32; 4]; 2],
 }
 
@@ -163,7 +165,8 @@ impl Sums {
     }
 }
 
-/// 32 rows by all tokens of `out`: `w` the words of the row block, `act` the laid out activations, pair after pair. What was in
+/// 32 rows by all tokens of `out`: `w` the words of the row block, `act` the laid out activations, pair after pair.
+/// What was in
 /// `out` is of no account.
 #[inline(always)]
 pub(in super::super) fn row_block<F: Panelled>(

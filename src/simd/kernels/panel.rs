@@ -1,6 +1,6 @@
-//! What many tokens meet: some groups of a row block are unpacked once, to bytes and integers that stay in the first-level
-//! cache (a panel for each group), and meet all tokens of a task before the next ones are. By what they meet is another matter:
-//! dots of four bytes, tiles or products of pairs, whichever the level has.
+//! What many tokens meet: some groups of a row block are unpacked once, to bytes and integers that stay in the
+//! first-level cache (a panel for each group), and meet all tokens of a task before the next ones are. By what they
+//! meet is another matter: dots of four bytes, tiles or products of pairs, whichever the level has.
 
 use super::scaled::less;
 use super::{LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_minima};
@@ -16,7 +16,8 @@ const REST: usize = 9;
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(in super::super) struct Panel {
-    /// four codes a word, as unsigned bytes below 128 or, where activations are taken [above](Panelled::ABOVE), signed ones
+    /// four codes a word, as unsigned bytes below 128 or, where activations are taken [above](Panelled::ABOVE), signed
+    /// ones
     pub(super) codes: [Word; 32],
     /// the type's own
     pub(super) rest: [Word; REST],
@@ -39,8 +40,8 @@ pub(in super::super) enum By {
 
 /// A weight format that can be unpacked once for many tokens.
 pub(in super::super) trait Panelled: Quantised {
-    /// Whether codes of weights are signed, and those of activations taken as unsigned, 128 above their value, where a level
-    /// has no dot of signed bytes.
+    /// Whether codes of weights are signed, and those of activations taken as unsigned, 128 above their value, where a
+    /// level has no dot of signed bytes.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "signed bytes meet signed ones there"))]
     const ABOVE: bool;
     /// The greatest magnitude of a code, as it lies in a panel.
@@ -110,8 +111,8 @@ impl Place {
         }
     }
 
-    /// The words of the next slice, as many, which may be the first one of the row block after this: asked for `passes` times
-    /// for each group.
+    /// The words of the next slice, as many, which may be the first one of the row block after this: asked for `passes`
+    /// times for each group.
     #[inline(always)]
     pub(super) fn ahead<F: Quantised>(self, w: &[Word], passes: usize) -> Ahead {
         let n = self.end - self.first;

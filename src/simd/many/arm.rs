@@ -17,8 +17,8 @@ impl Job<'_> {
     ///
     /// # Safety
     ///
-    /// This CPU has the level. All rows of all tokens lie within what `out` writes, tokens not overlapping, and nobody else
-    /// accesses them.
+    /// This CPU has the level. All rows of all tokens lie within what `out` writes, tokens not overlapping, and nobody
+    /// else accesses them.
     pub(in super::super) unsafe fn run<F: Panelled>(&self, out: &Out) -> bool {
         if self.level != Level::NeonI8mm {
             return false;

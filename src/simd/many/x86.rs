@@ -13,7 +13,8 @@ use crate::simd::{Level, Out, team};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Tokens from which on tiles are used, where the level has them: those of one tile. Fewer fill it in part, and are no quicker.
+/// Tokens from which on tiles are used, where the level has them: those of one tile. Fewer fill it in part, and are no
+/// quicker.
 const TILED: usize = tiles::TOKENS;
 
 /// As [`NEAR`] and [`MOST`] with tiles, whose CPUs have larger caches, and which leave less time to unpack in.
@@ -26,7 +27,8 @@ thread_local! {
 }
 
 impl Job<'_> {
-    /// Every row by every token, on the current team, where the level is quicker so with the type. Returns whether it was.
+    /// Every row by every token, on the current team, where the level is quicker so with the type. Returns whether it
+    /// was.
     ///
     /// # Safety
     ///
