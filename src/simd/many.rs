@@ -18,7 +18,7 @@ mod x86;
 pub(super) const fn tokens(level: Level) -> usize {
     match level {
         Level::Amx => 5,
-        Level::NeonI8mm => 8,
+        Level::NeonI8mm => 6,
         _ => 4,
     }
 }
