@@ -15,7 +15,7 @@ pub mod fused;
 mod kernels;
 mod lanes;
 mod layernormed;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod many;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 mod pair;
@@ -37,6 +37,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+mod i8mm;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -88,13 +90,15 @@ pub enum Level {
     Neon,
     /// NEON with the dot-product extension
     NeonDot,
+    /// that with FEAT_I8MM: matrices meet many tokens by products of pairs
+    NeonI8mm,
     /// WebAssembly compiled with simd128
     Simd128,
 }
 
 impl Level {
     /// Every level of every architecture; those of one from the slowest to the fastest.
-    pub const ALL: [Level; 8] = [
+    pub const ALL: [Level; 9] = [
         Level::Portable,
         Level::Avx2,
         Level::AvxVnni,
@@ -102,6 +106,7 @@ impl Level {
         Level::Amx,
         Level::Neon,
         Level::NeonDot,
+        Level::NeonI8mm,
         Level::Simd128,
     ];
 
@@ -171,6 +176,8 @@ impl Level {
             Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(target_arch = "aarch64")]
             Level::NeonDot => Level::Neon.is_available() && std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonI8mm => Level::NeonDot.is_available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             Level::Simd128 => cfg!(all(target_arch = "wasm32", target_feature = "simd128")),
             // those of other architectures
             _ => false,
@@ -187,13 +194,18 @@ impl Level {
             Level::Amx => "amx",
             Level::Neon => "neon",
             Level::NeonDot => "neon-dot",
+            Level::NeonI8mm => "neon-i8mm",
             Level::Simd128 => "simd128",
         }
     }
 
-    /// The level whose vectors it uses: tiles are for matrices alone.
+    /// The level whose vectors it uses: tiles and products of pairs are for matrices alone.
     pub(crate) fn vectors(self) -> Level {
-        if self == Level::Amx { Level::Avx512 } else { self }
+        match self {
+            Level::Amx => Level::Avx512,
+            Level::NeonI8mm => Level::NeonDot,
+            other => other,
+        }
     }
 
     /// Whether rows of codebooks are found without a load for each.
@@ -270,19 +282,12 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             let words = n_tokens * act_words(k, digits);
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             if digits == 1 && n_tokens >= many::tokens(level) {
                 let job =
                     many::Job { level, w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
-                let tiled = level == Level::Amx && n_tokens >= many::TILED;
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
-                let done = unsafe {
-                    kernels::with_panels!(t, F => match (tiled, job.takes::<F>()) {
-                        (true, _) => { job.run_tiled::<F>(&out); true }
-                        (_, taken) => { if taken { job.run::<F>(&out); } taken }
-                    })
-                };
-                if done == Some(true) {
+                if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) } == Some(true) {
                     return;
                 }
             }
