@@ -739,6 +739,9 @@ impl FloatsJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match tokens.end - token {
+                    // weights are widened for twice as many
+                    #[cfg(target_arch = "x86_64")]
+                    8.. if matches!(self.level, Level::Avx512) => self.tile::<F, 8>(row_block, token, out),
                     4.. => self.tile::<F, 4>(row_block, token, out),
                     _ => self.tile::<F, 1>(row_block, token, out),
                 }
@@ -767,7 +770,10 @@ impl FloatsJob<'_> {
             (Level::Avx2 | Level::AvxVnni, _) => unsafe { floats_avx2::<F, T, 2>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, _) => unsafe { floats_avx512::<F, T>(w, x, k, seg) },
+            (Level::Avx512, 1) => unsafe { floats_avx512::<F, T, 2>(w, x, k, seg) },
+            // a token's element is then an operand in memory of the one multiplication that it meets; SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, _) => unsafe { floats_avx512::<F, T, 1>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
             (Level::Neon | Level::NeonDot, 1) => unsafe { floats_neon::<F, T, 8>(w, x, k, seg) },
@@ -803,10 +809,15 @@ fn floats_avx2<F: Floats, const T: usize, const P: usize>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn floats_avx512<F: Floats, const T: usize>(w: &[Word], x: &[f32], k: usize, seg: usize) -> [[f32; ROW_BLOCK]; T] {
+fn floats_avx512<F: Floats, const T: usize, const P: usize>(
+    w: &[Word],
+    x: &[f32],
+    k: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx512::Avx512::new() };
-    kernels::floats::<_, F, T, 2>(v, w, x, k, seg)
+    kernels::floats::<_, F, T, P>(v, w, x, k, seg)
 }
 
 #[cfg(target_arch = "aarch64")]
