@@ -126,7 +126,7 @@ mod gpu {
                 },
             ],
             recording: Recording { commands: vec![command; m.layers] },
-            placing: Some(Placing { buffer: 5, ring: 0 }),
+            placing: Some(Placing { buffer: 5, ring: 0, outputs: None }),
             max_tokens: m.tokens as usize,
             ..Plan::default()
         }

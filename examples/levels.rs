@@ -2,7 +2,7 @@
 //! model against the golden digests: one program without a file or a GPU, so that it also runs where the tests cannot, under an emulator
 //! of another CPU and as a WebAssembly module.
 //!
-//!     cargo run --release --example levels -- neon,neon-dot
+//!     cargo run --release --example levels -- neon-dot,neon-i8mm
 //!
 //! The argument names the levels; without it, all that can run here are taken. Exits with 1 when one that was named
 //! cannot run, or when a word or a digest differs.

@@ -209,11 +209,15 @@ impl GpuDevice {
             program.arena_bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         if let Some(placing) = program.plan.placing {
-            let Place::Arena(at) = program.places[placing.buffer] else {
-                panic!("buffer {} is not an input", program.plan.buffers[placing.buffer].name);
-            };
-            let bytes = &mut program.arena_bytes[at as usize..][..program.plan.buffers[placing.buffer].words * 4];
-            placing.put(step, bytemuck::cast_slice_mut(bytes));
+            for (id, outputs) in [(Some(placing.buffer), false), (placing.outputs, true)] {
+                let Some(id) = id else { continue };
+                let Place::Arena(at) = program.places[id] else {
+                    panic!("buffer {} is not an input", program.plan.buffers[id].name);
+                };
+                let bytes = &mut program.arena_bytes[at as usize..][..program.plan.buffers[id].words * 4];
+                let words = bytemuck::cast_slice_mut(bytes);
+                if outputs { placing.put_outputs(step, words) } else { placing.put(step, words) }
+            }
         }
         self.queue.write_buffer(&program.arena, 0, &program.arena_bytes);
         Ok(active)

@@ -399,7 +399,7 @@ pub(super) fn class(n_tokens: u32) -> usize {
 /// gives the command. `None`: no step gives it so many.
 pub(super) fn tokens_in(class: usize, c: &Command, plan: &Plan) -> Option<usize> {
     let (least, most) = match c.rows {
-        Rows::Outputs => (1, plan.max_out.min(plan.max_tokens)),
+        Rows::Outputs | Rows::OutputHeads(_) => (1, plan.max_out.min(plan.max_tokens)),
         Rows::TokensUpTo(most) => (1, plan.max_tokens.min(most)),
         Rows::TokensAbove(few) => (few + 1, plan.max_tokens),
         Rows::Tokens | Rows::Heads(_) => (1, plan.max_tokens),

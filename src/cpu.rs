@@ -198,6 +198,9 @@ impl CpuDevice {
         }
         if let Some(placing) = self.plan.placing {
             placing.put(step, &mut self.buffers[placing.buffer]);
+            if let Some(id) = placing.outputs {
+                placing.put_outputs(step, &mut self.buffers[id]);
+            }
         }
         if let Some(id) = step.follow {
             let selected = self.plan.selected.expect("a step that follows another asks for a plan that selects");

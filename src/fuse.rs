@@ -518,7 +518,7 @@ fn drop_unused(plan: &mut Plan) -> Vec<Option<BufId>> {
     plan.logits = plan.logits.map(new);
     plan.selected = plan.selected.map(new);
     plan.strands = plan.strands.map(new);
-    plan.placing = plan.placing.map(|p| Placing { buffer: new(p.buffer), ..p });
+    plan.placing = plan.placing.map(|p| Placing { buffer: new(p.buffer), outputs: p.outputs.map(new), ..p });
     plan.recording.commands.iter_mut().flat_map(|c| &mut c.binds).for_each(|id| *id = new(*id));
     map
 }

@@ -39,7 +39,7 @@ use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::params::{At, Fields, Params};
-use crate::ops::places::{self, TABLES, Touches};
+use crate::ops::places::{self, TABLES, TOKEN, Touches};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
@@ -566,6 +566,20 @@ pub enum Rows {
     TokensAbove(usize),
     /// the tokens whose logits are wanted
     Outputs,
+    /// this many heads of every token whose logits are wanted
+    OutputHeads(u32),
+}
+
+impl Rows {
+    /// Whether they are of the tokens whose logits are wanted, and of no other.
+    pub fn are_outputs(self) -> bool {
+        matches!(self, Rows::Outputs | Rows::OutputHeads(_))
+    }
+
+    /// So many rows in the place of each of these.
+    pub fn heads(self, n: usize) -> Rows {
+        if self.are_outputs() { Rows::OutputHeads(n as u32) } else { Rows::Heads(n as u32) }
+    }
 }
 
 /// One operation over named buffers.
@@ -653,6 +667,7 @@ impl Command {
             Rows::TokensAbove(few) if step.n_tokens <= few => 0,
             Rows::TokensUpTo(_) | Rows::TokensAbove(_) => step.n_tokens,
             Rows::Outputs => step.n_out,
+            Rows::OutputHeads(heads) => step.n_out * heads as usize,
         };
         if n == 0 {
             return None;
@@ -755,9 +770,19 @@ pub struct Placing {
     pub buffer: BufId,
     /// chunks of the ring of recent positions; 0 where there is none
     pub ring: usize,
+    /// the same of the tokens whose logits are wanted alone, where some layers compute no others
+    pub outputs: Option<BufId>,
 }
 
 impl Placing {
+    /// Writes what the buffer of the tokens whose logits are wanted holds in a step: their words in front, and the tables where
+    /// they lie in the other.
+    pub fn put_outputs(&self, step: &Step, words: &mut [u32]) {
+        self.put(step, words);
+        let wanted = step.out_first..step.out_first + step.n_out;
+        words.copy_within(wanted.start * TOKEN..wanted.end * TOKEN, 0);
+    }
+
     /// Writes what it holds in a step, to where there is room for all its words.
     pub fn put(&self, step: &Step, words: &mut [u32]) {
         match &step.scattered {

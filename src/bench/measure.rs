@@ -10,7 +10,7 @@ use crate::blocks::pack;
 use crate::generate::verify::{Script, digest_of, hex, prompt};
 use crate::generate::{Session, Want};
 use crate::models::{Built, RECENT_CHUNK, recent_positions};
-use crate::record::{self, Args, Command, Op, Role, Rows, Step};
+use crate::record::{self, Args, Command, Op, Role, Step};
 use crate::stop::{Interrupted, Stop};
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
@@ -309,7 +309,7 @@ pub struct Cost {
 
 /// Tokens of the step that a command works on.
 pub(super) fn tokens_of(command: &Command, step: &Step) -> usize {
-    if command.rows == Rows::Outputs { step.n_out } else { step.n_tokens }
+    if command.rows.are_outputs() { step.n_out } else { step.n_tokens }
 }
 
 /// Multiplications of int8 codes per token of the quantised matrices in a buffer; 0 for any other buffer.

@@ -10,7 +10,7 @@ use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::generate::{Session, Want};
 use crate::models::{Built, recent_positions};
 use crate::ops::strands;
-use crate::record::{Args, Command, Device, Op, Role, Rows, Step};
+use crate::record::{Args, Command, Device, Op, Role, Step};
 use anyhow::ensure;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -127,7 +127,7 @@ async fn capture(
 /// Bytes and int8 operations of one command in one step.
 fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u64) {
     let plan = &built.plan;
-    let most = if command.rows == Rows::Outputs { plan.max_out } else { plan.max_tokens } as u64;
+    let most = if command.rows.are_outputs() { plan.max_out } else { plan.max_tokens } as u64;
     let n = tokens_of(command, step) as u64;
     let (cached, own) = positions_read(built, step);
     let (mut bytes, mut ops) = (0, 0);

@@ -347,11 +347,7 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
             }
             // activations stay in caches, and beside weights they are few
             _ if w.bytes == 0.0 && attention.is_none() => {
-                let most = if command.rows == crate::record::Rows::Outputs {
-                    built.plan.max_out
-                } else {
-                    built.plan.max_tokens
-                };
+                let most = if command.rows.are_outputs() { built.plan.max_out } else { built.plan.max_tokens };
                 w.asked += bytes * n / most.max(1) as f64;
             }
             _ => {}

@@ -122,7 +122,7 @@ pub(super) fn cache_write(op: Op, t: CacheType) -> Vec<Case> {
 /// A query step against one page: (head_dim, heads, kv_heads, page_first, page_len, pos, n_tokens).
 type AttentionShape = (usize, usize, usize, usize, usize, usize, usize);
 
-const SHAPES: [AttentionShape; 37] = [
+const SHAPES: [AttentionShape; 39] = [
     // every head size; grouped and plain heads
     (2, 2, 1, 0, 64, 3, 2),
     (32, 4, 2, 0, 64, 7, 1),
@@ -157,6 +157,9 @@ const SHAPES: [AttentionShape; 37] = [
     // and of heads over 128
     (256, 2, 1, 0, 64, 30, 40),
     (160, 3, 1, 64, 64, 60, 35),
+    // rows enough for blocks of them
+    (256, 4, 1, 64, 64, 60, 35),
+    (576, 4, 1, 0, 128, 60, 35),
     // large heads: one token and a few, a carried state, a page before, tiles; one that is no multiple of 4, and of 32
     (576, 4, 1, 0, 128, 70, 1),
     (512, 2, 2, 0, 128, 62, 4),

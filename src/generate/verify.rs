@@ -11,7 +11,7 @@ use super::session::{self, Session, SessionOptions, Want};
 use super::tokenizer::Tokenizer;
 use crate::formats::Container;
 use crate::models::{Hyper, RECENT_CHUNK};
-use crate::record::{Best, Command, Device, Rows, Step};
+use crate::record::{Best, Command, Device, Step};
 use anyhow::ensure;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -341,7 +341,7 @@ impl Walk {
                 let expected = sessions[0].device().read(buffer).await?;
                 let built = sessions[0].built();
                 let decl = &built.plan.buffers[buffer];
-                let rows = if command.rows == Rows::Outputs { built.plan.max_out } else { built.plan.max_tokens };
+                let rows = if command.rows.are_outputs() { built.plan.max_out } else { built.plan.max_tokens };
                 if self.not_finite.is_none() {
                     self.not_finite = not_finite(&command, &steps[0], &expected, command.float_stride(buffer), rows)
                         .map(|n| NotFinite { buffer: decl.name.clone(), ..n });
@@ -412,7 +412,7 @@ impl Walk {
 fn not_finite(c: &Command, step: &Step, words: &[u32], stride: Option<usize>, rows: usize) -> Option<NotFinite> {
     let exponent = 0x7f80_0000;
     let word = words.iter().step_by(stride?).position(|w| w & exponent == exponent)? * stride?;
-    let first = if c.rows == Rows::Outputs { step.out_first } else { 0 };
+    let first = if c.rows.are_outputs() { step.out_first } else { 0 };
     let pos = step.pos + first + word / (words.len() / rows).max(1);
     Some(NotFinite { command: c.title(), pos, buffer: String::new(), word, bits: words[word] })
 }

@@ -242,8 +242,8 @@ pub struct Latent {
 /// Buffers of a step that Gemma 4 alone has, `[token][width]` each, the width beside it.
 #[derive(Clone, Copy)]
 pub struct Gemma {
-    /// weights of a norm that has none: elements of the largest head
-    pub ones: BufId,
+    /// weights of a norm that has none: elements of a head in layers without a window, and in those with one
+    pub ones: [BufId; 2],
     /// values of a layer after their norm: kv_heads · head_dim
     pub v_normed: BufId,
     /// the vectors of a token for each layer, where it has some: layers · embedding
@@ -360,6 +360,8 @@ pub(super) struct Builder<'a> {
     pub layer: Option<usize>,
     /// what the number of rows of commands follows that are recorded now
     pub rows: Rows,
+    /// the tokens that are computed now: all, or those whose logits are wanted
+    pub base: Rows,
     pub work: Work,
     /// buffers of the experts' results, from the first layer on that has any
     pub mixture: Option<Mixture>,
@@ -377,6 +379,8 @@ pub(super) struct Builder<'a> {
     pub gemma: Option<Gemma>,
     /// those of Gemma 3n
     pub streams: Option<Streams>,
+    /// places of the tokens whose logits are wanted, where some layers compute no others
+    late_places: Option<BufId>,
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -411,6 +415,8 @@ impl<'a> Builder<'a> {
             claimed: HashSet::new(),
             layer: None,
             rows: Rows::Tokens,
+            base: Rows::Tokens,
+            late_places: None,
             work: Work {
                 ids: 0,
                 rope: 0,
@@ -654,11 +660,12 @@ impl<'a> Builder<'a> {
     pub fn finish(mut self) -> anyhow::Result<Built> {
         let (h, r) = (self.h, self.o.max_out);
         self.layer = None;
-        let chosen = self.scratch("chosen", r * h.dim)?;
+        let chosen = match self.base {
+            Rows::Outputs => self.work.x,
+            _ => self.wanted("select", h.dim, self.work.x)?,
+        };
         let out_normed = self.scratch("out_normed", r * h.dim)?;
         self.rows = Rows::Outputs;
-        let p = SelectRowsParams { n_tokens: 0, dim: h.dim as u32, first: 0 };
-        self.push("select", Op::SelectRows, Args::SelectRows(p), vec![self.work.x, chosen]);
         if let Some(s) = self.streams {
             gemma3n::merge(&mut self, &s, chosen)?;
         }
@@ -685,7 +692,11 @@ impl<'a> Builder<'a> {
         let plan = Plan {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
-            placing: Some(Placing { buffer: self.work.places, ring: self.pages.ring / CHUNK }),
+            placing: Some(Placing {
+                buffer: self.work.places,
+                ring: self.pages.ring / CHUNK,
+                outputs: self.late_places,
+            }),
             strands: h.has_states().then_some(self.work.strands),
             logits: Some(rows),
             selected,
@@ -713,6 +724,34 @@ impl<'a> Builder<'a> {
             cache_words,
             recent_words,
         })
+    }
+
+    /// The rows of x, `[token][dim]`, of the tokens whose logits are wanted.
+    fn wanted(&mut self, label: &str, dim: usize, x: BufId) -> anyhow::Result<BufId> {
+        let y = self.scratch(if label == "select" { "chosen" } else { label }, self.o.max_out * dim)?;
+        let p = SelectRowsParams { n_tokens: 0, dim: dim as u32, first: 0 };
+        let rows = std::mem::replace(&mut self.rows, Rows::Outputs);
+        self.push(label, Op::SelectRows, Args::SelectRows(p), vec![x, y]);
+        self.rows = rows;
+        Ok(y)
+    }
+
+    /// From here on only the tokens are computed whose logits are wanted: the layers left write no keys and values that others
+    /// would read. Gives their rows of the buffers `kept`, each with its width.
+    pub fn go_on_with_wanted(&mut self, kept: &[(&str, usize, BufId)]) -> anyhow::Result<Vec<BufId>> {
+        let (h, w) = (self.h, self.work);
+        self.work.x = self.wanted("wanted_x", h.dim, w.x)?;
+        self.work.rope = self.wanted("wanted_rope", h.table_width(), w.rope)?;
+        if h.local_rope.is_some() {
+            let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
+            self.work.local_rope = self.wanted("wanted_local_rope", n_rot, w.local_rope)?;
+        }
+        let words = self.buffers[w.places].words;
+        self.work.seen = self.buffer("wanted_places", words, Role::Input)?;
+        self.late_places = Some(self.work.seen);
+        let kept = kept.iter().map(|&(name, dim, x)| self.wanted(name, dim, x)).collect::<anyhow::Result<_>>()?;
+        (self.base, self.rows) = (Rows::Outputs, Rows::Outputs);
+        Ok(kept)
     }
 
     /// W · x, `[row][vocab]`, W being the output matrix, or the embedding where the file has none.

@@ -11,7 +11,7 @@ use super::mla::Mla;
 use crate::ops::copy_columns::CopyColumnsParams;
 use crate::ops::expert_order::{ExpertOrderParams, order_words};
 use crate::ops::linear::act_words;
-use crate::record::{Args, BufId, Op, Role, Rows};
+use crate::record::{Args, BufId, Op, Role};
 
 /// The epsilon of the norms of what queries, keys and values are made of, whatever a file says of the others.
 const EPS: f32 = 1e-6;
@@ -100,9 +100,9 @@ fn of_heads(
     (y, stride, first): (BufId, usize, usize),
 ) -> anyhow::Result<()> {
     if m.input != Input::Floats {
-        b.rows = Rows::Heads(b.h.heads as u32);
+        b.rows = b.base.heads(b.h.heads);
         b.quantize_for(&format!("{label}_act"), m, x, act);
-        b.rows = Rows::Tokens;
+        b.rows = b.base;
     }
     let chosen = Chosen { ids: t.ids, order: t.order, used: b.h.heads, count: b.h.heads };
     b.expert_linear(label, m, [x, act], chosen, (y, stride as u32, first as u32), 1);

@@ -20,7 +20,7 @@ use crate::ops::linear::{ROW_BLOCK, act_words};
 use crate::ops::sigmoid_gate::SigmoidGateParams;
 use crate::ops::swiglu::SwigluParams;
 use crate::ops::swiglu_oai::SwigluOaiParams;
-use crate::record::{Args, BufId, Op, Part, Piece, Role, Rows};
+use crate::record::{Args, BufId, Op, Part, Piece, Role};
 use anyhow::{Context, ensure};
 
 /// Workgroups of one dimension that every adapter dispatches.
@@ -95,7 +95,7 @@ impl Builder<'_> {
             let (by, rows) = (Chosen::of(m, e), e.width as u32);
             self.expert_linear("expert_gate", wg, x, by, (m.gate, rows, 0), e.used);
             self.expert_linear("expert_up", wu, x, by, (m.up, rows, 0), e.used);
-            self.rows = Rows::Heads(e.used as u32);
+            self.rows = self.base.heads(e.used);
             let (n_tokens, dim) = (0, e.width as u32);
             let (label, op, args) = if h.family.has_gelu() {
                 ("expert_geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim }))
@@ -104,11 +104,11 @@ impl Builder<'_> {
             };
             self.push(label, op, args, vec![m.gate, m.up, m.mid]);
         }
-        self.rows = Rows::Heads(e.used as u32);
+        self.rows = self.base.heads(e.used);
         if wd.input != Input::Floats {
             self.quantize_for("expert_mid_act", wd, m.mid, m.mid_act);
         }
-        self.rows = Rows::Tokens;
+        self.rows = self.base;
         self.expert_linear("expert_down", wd, [m.mid, m.mid_act], Chosen::of(m, e), (m.given, h.dim as u32, 0), 1);
         if e.limit > 0.0 {
             self.expert_bias("ffn_down_exps", wd, m, (m.given, None), e)?;
@@ -126,7 +126,7 @@ impl Builder<'_> {
             self.expert_linear(label, w, x, Chosen::of(m, e), (m.gate, y_stride, y_offset), e.used);
             self.expert_bias(what, w, m, (m.gate, Some(half)), e)?;
         }
-        self.rows = Rows::Heads(e.used as u32);
+        self.rows = self.base.heads(e.used);
         let p = SwigluOaiParams { n_tokens: 0, dim: e.width as u32, limit: e.limit };
         self.push("expert_swiglu", Op::SwigluOai, Args::SwigluOai(p), vec![m.gate, m.mid]);
         Ok(())
@@ -144,9 +144,9 @@ impl Builder<'_> {
         let b = self.vectors(what, "bias", [w.rows, e.count])?;
         let (y_stride, y_offset) = place(w.rows, half);
         let p = ExpertBiasParams { n_tokens: 0, dim: w.rows as u32, y_stride, y_offset };
-        self.rows = Rows::Heads(e.used as u32);
+        self.rows = self.base.heads(e.used);
         self.push(&format!("{what}_bias"), Op::ExpertBias, Args::ExpertBias(p), vec![b, m.ids, y]);
-        self.rows = Rows::Tokens;
+        self.rows = self.base;
         Ok(())
     }
 
@@ -185,9 +185,9 @@ impl Builder<'_> {
         let binds = vec![m.logits, bias, m.ids, m.weights];
         self.push("router", Op::Router, Args::Router(e.router(biased)), binds);
         let p = ExpertOrderParams { n_tokens: 0, experts: e.count as u32 };
-        self.rows = Rows::Heads(e.used as u32);
+        self.rows = self.base.heads(e.used);
         self.push("expert_order", Op::ExpertOrder, Args::ExpertOrder(p), vec![m.ids, m.order]);
-        self.rows = Rows::Tokens;
+        self.rows = self.base;
         Ok(())
     }
 
@@ -284,7 +284,7 @@ impl Builder<'_> {
         share: usize,
     ) {
         let input = self.met_by(label, m, x, act);
-        self.rows = Rows::Heads(by.used as u32);
+        self.rows = self.base.heads(by.used);
         for &(w, expert0, held) in &m.parts {
             let p = ExpertLinearParams {
                 n_tokens: 0,
@@ -306,7 +306,7 @@ impl Builder<'_> {
             let p = ExpertScaleParams { n_tokens: 0, dim: m.rows as u32, y_stride, y_offset };
             self.push(&format!("{label}_scale"), Op::ExpertScale, Args::ExpertScale(p), vec![scale, by.ids, y]);
         }
-        self.rows = Rows::Tokens;
+        self.rows = self.base;
     }
 
     /// Gate, up and down of the expert that all tokens meet, where there is one.

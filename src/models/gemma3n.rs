@@ -5,9 +5,9 @@
 //! view of one stream. The layer is a Gemma 3's whose values have a norm without weights, with a second way beside attention,
 //! two matrices of low rank (LAuReL), and a token's vector for each layer (`per_layer`), which goes to the other streams alone.
 //! Gates of the first layers stay only above a bound of their own (`gaussian_topk`). The last layers read keys and values of
-//! earlier ones.
+//! earlier ones, and are computed for the tokens alone whose logits are wanted.
 
-use super::builder::{Builder, Matrix, Streams};
+use super::builder::{Builder, Gemma, Matrix, Streams};
 use super::{gemma4, per_layer};
 use crate::ops::altup_add::AltupAddParams;
 use crate::ops::altup_correct::AltupCorrectParams;
@@ -18,9 +18,10 @@ use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::gaussian_topk::GaussianTopkParams;
 use crate::ops::geglu::GegluParams;
 use crate::ops::linear::act_words;
+use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::softcap::SoftcapParams;
-use crate::record::{Args, BufId, Op, Role};
+use crate::record::{Args, BufId, Op, Role, Rows};
 use anyhow::Context;
 
 /// Makes the buffers and the other streams: Pi · x, as large as x. Before the first layer.
@@ -48,8 +49,17 @@ pub(super) fn before(b: &mut Builder) -> anyhow::Result<()> {
 
 /// One layer, as the reference has it; x `[token][dim]`, others `[token][3][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
-    let (h, w) = (b.h, b.work);
-    let s = b.streams.context("a layer of Gemma 3n before its streams")?;
+    let h = b.h;
+    let mut s = b.streams.context("a layer of Gemma 3n before its streams")?;
+    let mut vectors = b.gemma.and_then(|g| g.vectors).context("a Gemma 3n without vectors of its tokens")?;
+    if b.layer.is_some_and(|l| h.read_of(l).is_some()) && b.base == Rows::Tokens {
+        let width = h.layers * h.uneven.embedding;
+        let kept = [("wanted_per_layer", width, vectors), ("wanted_streams", OTHERS * h.dim, s.others)];
+        let kept = b.go_on_with_wanted(&kept)?;
+        (vectors, s.others) = (kept[0], kept[1]);
+        (b.streams, b.gemma) = (Some(s), b.gemma.map(|g| Gemma { vectors: Some(vectors), ..g }));
+    }
+    let w = b.work;
     let router = (b.norm_weights("altup_router_norm", h.dim)?, b.matrix("altup_router", h.dim, STREAMS)?);
     shares(b, "altup_predict", &router, w.x, STREAMS * STREAMS)?;
     let p = AltupPredictParams { n_tokens: 0, dim: h.dim as u32 };
@@ -77,7 +87,6 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     let binds = vec![s.shares, scale, s.z, w.x, s.others];
     b.push("altup_correct", Op::AltupCorrect, Args::AltupCorrect(p), binds);
 
-    let vectors = b.gemma.and_then(|g| g.vectors).context("a Gemma 3n without vectors of its tokens")?;
     per_layer::given(b, vectors, s.z)?;
     let p = AltupAddParams { n_tokens: 0, dim: h.dim as u32 };
     b.push("per_layer_residual", Op::AltupAdd, Args::AltupAdd(p), vec![w.normed, s.others]);
@@ -89,7 +98,8 @@ fn shares(b: &mut Builder, what: &str, router: &(BufId, Matrix), x: BufId, rows:
     let (h, w) = (b.h, b.work);
     let s = b.streams.context("a router before its buffers")?;
     let (norm, wr) = router;
-    b.norm_by(&format!("{what}_norm"), *norm, (1, h.dim), [x, w.normed])?;
+    let p = RmsNormParams { n_tokens: 0, dim: h.dim as u32, inv_n: (1.0 / h.dim as f64) as f32, eps: b.eps() };
+    b.push(&format!("{what}_norm"), Op::RmsNorm, Args::RmsNorm(p), vec![x, *norm, w.normed]);
     b.quantize(&format!("{what}_act"), &[wr], w.normed, w.normed_act);
     b.linear(&format!("{what}_router"), wr, w.normed, w.normed_act, s.seen);
     // what the reference divides by in front of the matrix
@@ -144,11 +154,14 @@ fn rescale(b: &mut Builder, x: BufId, others: BufId) {
 /// chosen = the mean of x and Ui · others, made as large as x, of the rows that a step gives; chosen holds x of these.
 pub(super) fn merge(b: &mut Builder, s: &Streams, chosen: BufId) -> anyhow::Result<()> {
     let (h, r, width) = (b.h, b.o.max_out, OTHERS * b.h.dim);
-    let [others, merged] = ["chosen_streams", "merged_streams"].map(|name| b.scratch(name, r * width));
-    let (others, merged, one) = (others?, merged?, b.scratch("chosen_stream", r * h.dim)?);
+    let (merged, one) = (b.scratch("merged_streams", r * width)?, b.scratch("chosen_stream", r * h.dim)?);
     let act = b.scratch("chosen_stream_act", r * act_words(h.dim, b.o.digits))?;
-    let p = SelectRowsParams { n_tokens: 0, dim: width as u32, first: 0 };
-    b.push("select_streams", Op::SelectRows, Args::SelectRows(p), vec![s.others, others]);
+    let mut others = s.others;
+    if b.base == Rows::Tokens {
+        others = b.scratch("chosen_streams", r * width)?;
+        let p = SelectRowsParams { n_tokens: 0, dim: width as u32, first: 0 };
+        b.push("select_streams", Op::SelectRows, Args::SelectRows(p), vec![s.others, others]);
+    }
     let mut scale = 1.0;
     for i in 0..OTHERS {
         let [n, x_stride, x_offset] = [h.dim, width, i * h.dim].map(|v| v as u32);

@@ -2,21 +2,28 @@
 //!
 //! A Gemma 3 layer whose heads are of one size in layers with a window and of another in those without, with a norm of values
 //! that has no weights. The last layers of the small models have no keys and values of their own and read those of an earlier
-//! layer; a token has a vector for each layer there (`per_layer`). In the model of experts these stand beside the feed-forward:
+//! layer, so that they are computed for the tokens alone whose logits are wanted; a token has a vector for each layer there
+//! (`per_layer`). In the model of experts these stand beside the feed-forward:
 //! each starts from a norm of its own of x, and what they give is added up behind another.
 
 use super::builder::{Builder, Gemma};
 use super::mixture::Experts;
 use super::per_layer;
 use crate::ops::rms_norm::RmsNormParams;
-use crate::record::{Args, Op, Role};
+use crate::record::{Args, Op, Role, Rows};
 use anyhow::Context;
 
 /// One layer: x += norm(attention(norm(x))), x += norm(feed_forward(norm(x))), x += its part of the token's vector; then x
 /// times the layer's number. x `[token][dim]`.
 pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
-    let (h, w, l) = (b.h, b.work, b.layer.unwrap_or(0));
-    b.norm("attn_norm", w.x, w.normed)?;
+    let (h, l) = (b.h, b.layer.unwrap_or(0));
+    let mut t = b.gemma.context("a layer of Gemma 4 before its buffers")?;
+    if h.read_of(l).is_some() && b.base == Rows::Tokens {
+        let vectors = t.vectors.map(|id| ("wanted_per_layer", h.layers * h.uneven.embedding, id));
+        t.vectors = b.go_on_with_wanted(vectors.as_slice())?.pop();
+        b.gemma = Some(t);
+    }
+    b.norm("attn_norm", b.work.x, b.work.normed)?;
     attended(b)?;
     b.attention_output()?;
     match h.experts_of(l) {
@@ -30,7 +37,7 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
         per_layer::join(b, vectors)?;
     }
     if let Some(by) = b.number("layer_output_scale")? {
-        b.scale("layer_output_scale", by, h.dim, w.x);
+        b.scale("layer_output_scale", by, h.dim, b.work.x);
     }
     Ok(())
 }
@@ -66,7 +73,8 @@ pub(super) fn attended(b: &mut Builder) -> anyhow::Result<()> {
     b.head_norms("attn_q_norm", h.heads, w.q, w.q_normed)?;
     b.head_norms("attn_k_norm", own.kv_heads, w.k, w.k_normed)?;
     let values = if wv.is_some() { w.v } else { w.k };
-    b.norm_by("attn_v_norm", t.ones, (own.kv_heads, own.head_dim), [values, t.v_normed])?;
+    let ones = t.ones[usize::from(b.layer.is_some_and(|l| h.window_of(l).is_some()))];
+    b.norm_by("attn_v_norm", ones, (own.kv_heads, own.head_dim), [values, t.v_normed])?;
     b.rope("q_rope", h.heads, w.q_normed);
     b.rope("k_rope", own.kv_heads, w.k_normed);
     b.attend(w.q_normed, w.k_normed, t.v_normed); //           attended [token][heads][head_dim]
@@ -112,8 +120,13 @@ fn experts_beside(b: &mut Builder, e: &Experts) -> anyhow::Result<()> {
 pub(super) fn before(b: &mut Builder) -> anyhow::Result<()> {
     let (h, n) = (b.h, b.o.ubatch);
     let kv_width = (0..h.layers).map(|l| h.heads_of(l)).map(|s| s.kv_heads * s.head_dim).max().unwrap_or(0);
+    let local_dim = h.uneven.local.map_or(h.head_dim, |l| l.head_dim);
+    let ones = [
+        b.buffer("ones", h.head_dim, Role::Constant(1.0))?,
+        b.buffer("ones_of_windows", local_dim, Role::Constant(1.0))?,
+    ];
     b.gemma = Some(Gemma {
-        ones: b.buffer("ones", h.widest_head(), Role::Constant(1.0))?,
+        ones,
         v_normed: b.scratch("v_normed", n * kv_width)?,
         vectors: if h.uneven.embedding > 0 { Some(per_layer::vectors(b)?) } else { None },
     });

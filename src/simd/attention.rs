@@ -379,8 +379,10 @@ fn block_avx512(page: Page, rows: &mut [Row]) {
     // SAFETY: this function's own target features.
     let v = unsafe { Avx512::new() };
     match page.p.head_dim {
-        ..=64 => block::block::<_, 64>(v, page, rows),
-        _ => block::block::<_, { block::HEAD }>(v, page, rows),
+        ..=64 => block::block::<_, 64, USUAL>(v, page, rows),
+        65..=128 => block::block::<_, 128, USUAL>(v, page, rows),
+        129..=256 => block::block::<_, 256, USUAL>(v, page, rows),
+        _ => block::block::<_, HEAD_MAX, LARGE>(v, page, rows),
     }
 }
 
@@ -407,14 +409,9 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     }
     #[cfg(target_arch = "x86_64")]
     let rows = {
+        let rows = run_blocks(level, page, rows);
         let wide = if level.vectors() == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
         let (eights, rest) = rows.split_at_mut(wide);
-        let blocks = if block::takes(page.types, page.p) { wide / TILE } else { 0 };
-        let (blocks, eights) = eights.split_at_mut(if blocks > 1 { wide } else { 0 });
-        for rows in blocks.chunks_mut(block::ROWS) {
-            // SAFETY: the caller checked that the level is available.
-            unsafe { block_avx512(page, rows) }
-        }
         for rows in eights.as_chunks_mut::<TILE>().0 {
             // SAFETY: the caller checked that the level is available.
             unsafe { tile_avx512::<8, 2, 2, USUAL>(page, rows) }
@@ -486,8 +483,23 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     }
 }
 
+/// Takes what rows make blocks of two tiles or more, where the level and the cache have them; the others.
+#[cfg(target_arch = "x86_64")]
+fn run_blocks<'a, 'b>(level: Level, page: Page, rows: &'a mut [Row<'b>]) -> &'a mut [Row<'b>] {
+    let whole = rows.len() / TILE * TILE;
+    let takes = level.vectors() == Level::Avx512 && whole > TILE && block::takes(page.types, page.p);
+    let (blocks, rest) = rows.split_at_mut(if takes { whole } else { 0 });
+    for rows in blocks.chunks_mut(block::ROWS) {
+        // SAFETY: the caller checked that the level is available.
+        unsafe { block_avx512(page, rows) }
+    }
+    rest
+}
+
 /// [`run`] of large heads, whose tiles are of two sizes.
 fn run_large(level: Level, page: Page, rows: &mut [Row]) {
+    #[cfg(target_arch = "x86_64")]
+    let rows = run_blocks(level, page, rows);
     let (fours, rest) = rows.as_chunks_mut::<4>();
     for rows in fours {
         match level.vectors() {

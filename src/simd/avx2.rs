@@ -1,6 +1,6 @@
 //! The vector operations with AVX2 and F16C: eight rows to a register.
 
-use super::lanes::{AHEAD, Bytes, Lanes, Word};
+use super::lanes::{AHEAD, Bytes, Dots, Lanes, Word, below};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::asm;
@@ -234,6 +234,13 @@ impl<const NEAR: bool> Bytes for Avx2<NEAR> {
     fn values(self, (magnitudes, signs): (__m256i, __m256i)) -> __m256i {
         intrinsics!(_mm256_sign_epi8(magnitudes, signs))
     }
+    #[inline(always)]
+    fn below(self, codes: &[Word], part: usize) -> __m256i {
+        below(self, codes, part)
+    }
+}
+
+impl<const NEAR: bool> Dots for Avx2<NEAR> {
     #[inline(always)]
     fn dot_above(self, acc: __m256i, a: u32, w: __m256i) -> __m256i {
         let zero = intrinsics!(_mm256_setzero_si256());

@@ -1,6 +1,6 @@
 //! The vector operations with AVX-512 (F, BW, VL, DQ) and VNNI: sixteen rows to a register.
 
-use super::lanes::{AHEAD, Amax, Book, Bytes, Lanes, Word};
+use super::lanes::{AHEAD, Amax, Book, Bytes, Dots, Lanes, Word, below};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
 use std::arch::asm;
@@ -366,6 +366,13 @@ impl<const NEAR: bool> Bytes for Avx512<NEAR> {
     fn values(self, s: __m512i) -> __m512i {
         self.signed(s)
     }
+    #[inline(always)]
+    fn below(self, codes: &[Word], part: usize) -> __m512i {
+        below(self, codes, part)
+    }
+}
+
+impl<const NEAR: bool> Dots for Avx512<NEAR> {
     #[inline(always)]
     fn dot_above(self, acc: __m512i, a: u32, w: __m512i) -> __m512i {
         intrinsics!(_mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), w))

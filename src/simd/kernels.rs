@@ -28,7 +28,6 @@ pub(super) trait Matrix {
     #[cfg(target_arch = "x86_64")]
     const BOOK: Option<Codebook>;
     /// As [`Quantised::PANELS`].
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels are for x86-64 only"))]
     const PANELS: bool;
 
     /// 32 rows by `T` tokens: `w` the words of the row block, `act` the tokens' blocks, token after token, `groups` a token.
@@ -195,9 +194,13 @@ macro_rules! sums {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod books;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod dots;
 mod four_blocks;
 mod grids;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+pub(super) mod pairs;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod panel;
 mod scaled;
 mod sixteen;
@@ -209,7 +212,7 @@ mod wide;
 
 pub(super) use four_blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, W4A16, W8A16};
 pub(super) use grids::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS};
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use panel::with_panels;
 pub(super) use sixteen::{IQ4NL, IQ4XS, MXFP4, NVFP4};
 pub(super) use small_codes::{Q1_0, Q2_0, Q2K, Q3K, TQ2_0};

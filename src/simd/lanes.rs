@@ -216,13 +216,21 @@ fn raised<V: Lanes>(v: V, bytes: V::I, by: u8) -> V::I {
     }
 }
 
-/// What a level's dot of bytes has besides [`Lanes`].
-#[cfg(target_arch = "x86_64")]
+/// What unpacking to panels needs besides [`Lanes`].
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) trait Bytes: Lanes {
     /// The signed bytes that were made ready for [`Lanes::dot_signed`].
     fn values(self, s: Self::S) -> Self::I;
-    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`. Where [`Bytes::HALVES`], two of them have to
-    /// fit a half.
+    /// -128 times the sum of the signed bytes of `codes`: what their dots with activations that are taken 128 above their
+    /// value are too much. 0 where the level takes none so.
+    fn below(self, codes: &[Word], part: usize) -> Self::I;
+}
+
+/// What a level's dot of bytes has besides [`Lanes`].
+#[cfg(target_arch = "x86_64")]
+pub(super) trait Dots: Bytes {
+    /// acc + the four products of unsigned bytes of `a` and signed bytes of `w`. Where [`Dots::HALVES`], two of them
+    /// have to fit a half.
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I;
     /// Whether a dot of four bytes takes several instructions, so that sums in halves save some of them.
     const HALVES: bool;
@@ -230,6 +238,17 @@ pub(super) trait Bytes: Lanes {
     fn pairs(self, halves: Self::I, u: Self::I, s: Self::I) -> Self::I;
     /// acc + the products of both halves of a lane, signed, with those of `by`.
     fn join(self, acc: Self::I, halves: Self::I, by: Self::I) -> Self::I;
+}
+
+/// [`Bytes::below`] of a level with [`Dots`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn below<V: Dots>(v: V, codes: &[Word], part: usize) -> V::I {
+    let mut sum = v.int(0);
+    for word in codes {
+        sum = v.dot_above(sum, 0x0101_0101, v.load(word, part));
+    }
+    v.mul(sum, v.int(-128))
 }
 
 /// How a level finds the greatest magnitude of a group.

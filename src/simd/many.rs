@@ -1,25 +1,27 @@
-//! Matrices with quantised weights that meet many tokens at once, at the levels that have panels (`kernels::panel`): what is
-//! laid out for whom, and how the work is dealt. Must not know a weight format.
+//! Matrices with quantised weights that meet many tokens at once, at the levels that have panels (`kernels::panel`):
+//! how the work is dealt, and by architecture what is laid out for whom. Must not know a weight format.
 
-use super::amx::Tiles;
-use super::avx2::Avx2;
-use super::avx512::Avx512;
 use super::kernels::ActBlock;
-use super::kernels::panel::{LAID, Panelled, Sums, TILE, lay, row_block, run};
-use super::kernels::tiles::{self, Laid, Segment, Total};
-use super::lanes::{AHEAD, Bytes, Word};
-use super::{Level, Out, team};
+use super::lanes::Word;
+use super::{Level, team};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Tokens from which on a row block is unpacked first: fewer meet it in registers, two by two (`QuantisedJob`). Each number is
-/// that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of Intel's with AMX.
-pub(super) const fn tokens(level: Level) -> usize {
-    if matches!(level, Level::Amx) { 5 } else { 4 }
-}
+#[cfg(target_arch = "aarch64")]
+mod arm;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-/// Tokens from which on tiles are used, where the level has them: those of one tile. Fewer fill it in part, and are no quicker.
-pub(super) const TILED: usize = tiles::TOKENS;
+/// Tokens from which on a row block is unpacked first: fewer meet it in registers (`QuantisedJob`). Each number of
+/// x86-64 is that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of
+/// Intel's with AMX. That of products of pairs is by instructions, counted (`docs/kernels.md`).
+pub(super) const fn tokens(level: Level) -> usize {
+    match level {
+        Level::Amx => 5,
+        Level::NeonI8mm => 6,
+        _ => 4,
+    }
+}
 
 /// Activations of one task: they meet several row blocks, and stay in the second-level cache.
 const NEAR: usize = 640 << 10;
@@ -27,16 +29,11 @@ const NEAR: usize = 640 << 10;
 /// Tokens of one task at most, for whose sums there is room.
 const MOST: usize = 256;
 
-/// The same with tiles, whose CPUs have larger caches, and which leave less time to unpack in.
-const NEAR_TILED: usize = 1536 << 10;
-const MOST_TILED: usize = 512;
-
 /// Row blocks of a task at most.
 const ROWS: usize = 8;
 
 /// A matrix and its activations of one digit.
 pub(super) struct Job<'a> {
-    /// one of x86-64
     pub(super) level: Level,
     pub(super) w: &'a [Word],
     /// `[token][group]`
@@ -58,84 +55,7 @@ fn with<T: Copy, R>(of: &Cell<Vec<T>>, zero: T, n: usize, f: impl FnOnce(&mut [T
     result
 }
 
-thread_local! {
-    static LAID_OUT: Cell<Vec<[u32; TILE]>> = const { Cell::new(Vec::new()) };
-    static LAID_FOR_TILES: Cell<Vec<Laid>> = const { Cell::new(Vec::new()) };
-}
-
 impl Job<'_> {
-    /// Whether the level is quicker so with a type.
-    pub(super) fn takes<F: Panelled>(&self) -> bool {
-        match self.level {
-            Level::Avx2 => const { run::<F>() > 1 },
-            Level::Avx512 | Level::Amx => true,
-            // of AVX-VNNI nobody has measured it
-            _ => false,
-        }
-    }
-
-    /// Every row by every token, on the current team, of a type that is taken.
-    ///
-    /// # Safety
-    ///
-    /// This CPU has the level. All rows of all tokens lie within what `out` writes, tokens not
-    /// overlapping, and nobody else accesses them.
-    pub(super) unsafe fn run<F: Panelled>(&self, out: &Out) {
-        let (tiles, tile_words) = (self.n_tokens.div_ceil(TILE), self.groups * LAID);
-        LAID_OUT.with(|of| {
-            with(of, [0; TILE], tiles * tile_words, |laid| {
-                team::chunks_mut(laid, tile_words, 1, |first, laid| {
-                    let act = &self.act[first * TILE * self.groups..];
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        match self.level {
-                            Level::Avx2 => lay_avx2::<F>(act, self.groups, laid),
-                            _ => lay_avx512::<F>(act, self.groups, laid),
-                        }
-                    }
-                });
-                let near = NEAR / (tile_words * size_of::<[u32; TILE]>());
-                self.deal((tiles, near.clamp(1, MOST / TILE)), |rows, tiles| {
-                    let act = &laid[tiles.start * tile_words..tiles.end * tile_words];
-                    let tokens = tiles.start * TILE..self.n_tokens.min(tiles.end * TILE);
-                    // SAFETY: the caller's promise; every row block meets every token in one task.
-                    unsafe {
-                        match self.level {
-                            Level::Avx2 => self.rows_avx2::<F>(rows, tokens, act, out),
-                            _ => self.rows_avx512::<F>(rows, tokens, act, out),
-                        }
-                    }
-                });
-            });
-        });
-    }
-
-    /// [`run`](Job::run) with tiles of bytes.
-    ///
-    /// # Safety
-    ///
-    /// As there, and this CPU has them.
-    pub(super) unsafe fn run_tiled<F: Panelled>(&self, out: &Out) {
-        let (n, groups) = (self.n_tokens.div_ceil(tiles::TOKENS), self.groups);
-        LAID_FOR_TILES.with(|of| {
-            with(of, Laid::ZERO, n * groups, |laid| {
-                team::chunks_mut(laid, groups, 1, |first, laid| {
-                    for (i, laid) in laid.chunks_exact_mut(groups).enumerate() {
-                        let act = &self.act[(first + i) * tiles::TOKENS * groups..];
-                        tiles::lay(&act[..act.len().min(tiles::TOKENS * groups)], groups, laid);
-                    }
-                });
-                let near = NEAR_TILED / (groups * size_of::<Laid>());
-                self.deal((n, near.clamp(1, MOST_TILED / tiles::TOKENS)), |rows, these| {
-                    let act = &laid[these.start * groups..these.end * groups];
-                    let tokens = these.start * tiles::TOKENS..self.n_tokens.min(these.end * tiles::TOKENS);
-                    // SAFETY: the caller's promise; every row block meets every token in one task.
-                    unsafe { self.rows_tiled::<F>(rows, tokens, act, out) }
-                });
-            });
-        });
-    }
-
     /// Calls `f` with some row blocks and some of `tiles` tiles of tokens, at most `near`, until all have met.
     fn deal(&self, (tiles, near): (usize, usize), f: impl Fn(Range<usize>, Range<usize>) + Sync) {
         let pieces = tiles.div_ceil(near);
@@ -145,115 +65,5 @@ impl Job<'_> {
             let (i, j) = (task / pieces, task % pieces);
             f(i * rows..self.row_blocks.min((i + 1) * rows), j * piece..tiles.min((j + 1) * piece));
         });
-    }
-
-    /// [`Job::rows`] with AVX-512.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn rows_avx512<F: Panelled>(
-        &self,
-        rows: Range<usize>,
-        tokens: Range<usize>,
-        act: &[[u32; TILE]],
-        out: &Out,
-    ) {
-        // SAFETY: this function's own target features, and the caller's promise.
-        unsafe { self.rows::<_, F, 2, 2>(Avx512::<true>::asking(AHEAD), rows, tokens, act, out) }
-    }
-
-    /// [`Job::rows`] with AVX2.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn rows_avx2<F: Panelled>(&self, rows: Range<usize>, tokens: Range<usize>, act: &[[u32; TILE]], out: &Out) {
-        if const { run::<F>() > 0 } {
-            // SAFETY: this function's own target features, and the caller's promise.
-            unsafe { self.rows::<_, F, 1, 4>(Avx2::<true>::asking(AHEAD), rows, tokens, act, out) }
-        }
-    }
-
-    /// Some row blocks by some tokens, whose activations are `act`.
-    ///
-    /// # Safety
-    ///
-    /// That of [`Out::put`], for these rows and tokens.
-    #[inline(always)]
-    unsafe fn rows<V: Bytes, F: Panelled, const P: usize, const ALL: usize>(
-        &self,
-        v: V,
-        rows: Range<usize>,
-        tokens: Range<usize>,
-        act: &[[u32; TILE]],
-        out: &Out,
-    ) {
-        let per_row = self.groups.div_ceil(F::GROUPS) * F::WORDS;
-        let mut sums = [Sums::ZERO; MOST];
-        let sums = &mut sums[..tokens.len().next_multiple_of(TILE)];
-        for b in rows {
-            let w = &self.w[b * per_row..][..per_row];
-            row_block::<_, F, P, ALL>(v, w, act, (self.groups, self.seg_groups), sums);
-            for (token, sums) in tokens.clone().zip(&*sums) {
-                // SAFETY: the caller's promise.
-                unsafe { out.put(token, b, &sums.total) }
-            }
-        }
-    }
-}
-
-impl Job<'_> {
-    /// Some row blocks by some tokens, whose activations are `act`.
-    ///
-    /// # Safety
-    ///
-    /// That of [`Out::put`], for these rows and tokens.
-    #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    unsafe fn rows_tiled<F: Panelled>(&self, rows: Range<usize>, tokens: Range<usize>, act: &[Laid], out: &Out) {
-        // SAFETY: this function's own target features.
-        let v = unsafe { Avx512::<true>::asking(AHEAD) };
-        // SAFETY: the caller's promise; nothing below uses tiles of its own.
-        let in_use = unsafe { Tiles::new(&const { tiles::shapes(F::BY) }) };
-        let per_row = self.groups.div_ceil(F::GROUPS) * F::WORDS;
-        let mut segments = [Segment::ZERO; MOST_TILED / tiles::TOKENS];
-        let mut totals = [Total::ZERO; MOST_TILED];
-        let segments = &mut segments[..tokens.len().div_ceil(tiles::TOKENS)];
-        let mut sums = tiles::Sums { to: (std::ptr::null(), 0), segments, totals: &mut totals[..tokens.len()] };
-        for b in rows {
-            sums.to = out.line(tokens.start, b);
-            let w = &self.w[b * per_row..][..per_row];
-            // SAFETY: the shapes of this type were taken.
-            unsafe { tiles::row_block::<F>((v, &in_use), w, act, (self.groups, self.seg_groups), &mut sums) };
-            for (token, total) in tokens.clone().zip(&*sums.totals) {
-                // SAFETY: the caller's promise.
-                unsafe { out.put(token, b, &total.0) }
-            }
-        }
-    }
-}
-
-#[target_feature(enable = "avx2")]
-fn lay_avx2<F: Panelled>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
-    lay_tiles::<F>(act, groups, out);
-}
-
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn lay_avx512<F: Panelled>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
-    lay_tiles::<F>(act, groups, out);
-}
-
-/// [`lay`] of tiles one after the other.
-#[inline(always)]
-fn lay_tiles<F: Panelled>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
-    for (tile, out) in out.chunks_exact_mut(groups * LAID).enumerate() {
-        let act = &act[(tile * TILE * groups).min(act.len())..];
-        let act = &act[..act.len().min(TILE * groups)];
-        match F::ABOVE {
-            true => lay::<true>(act, groups, out),
-            false => lay::<false>(act, groups, out),
-        }
     }
 }

@@ -16,7 +16,7 @@ pub mod fused;
 mod kernels;
 mod lanes;
 mod layernormed;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod many;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))]
 mod pair;
@@ -38,6 +38,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+mod i8mm;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -90,13 +92,15 @@ pub enum Level {
     Neon,
     /// NEON with the dot-product extension
     NeonDot,
+    /// that with FEAT_I8MM: matrices meet many tokens by products of pairs
+    NeonI8mm,
     /// WebAssembly compiled with simd128
     Simd128,
 }
 
 impl Level {
     /// Every level of every architecture; those of one from the slowest to the fastest.
-    pub const ALL: [Level; 8] = [
+    pub const ALL: [Level; 9] = [
         Level::Portable,
         Level::Avx2,
         Level::AvxVnni,
@@ -104,6 +108,7 @@ impl Level {
         Level::Amx,
         Level::Neon,
         Level::NeonDot,
+        Level::NeonI8mm,
         Level::Simd128,
     ];
 
@@ -173,6 +178,8 @@ impl Level {
             Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(target_arch = "aarch64")]
             Level::NeonDot => Level::Neon.is_available() && std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonI8mm => Level::NeonDot.is_available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             Level::Simd128 => cfg!(all(target_arch = "wasm32", target_feature = "simd128")),
             // those of other architectures
             _ => false,
@@ -189,13 +196,18 @@ impl Level {
             Level::Amx => "amx",
             Level::Neon => "neon",
             Level::NeonDot => "neon-dot",
+            Level::NeonI8mm => "neon-i8mm",
             Level::Simd128 => "simd128",
         }
     }
 
-    /// The level whose vectors it uses: tiles are for matrices alone.
+    /// The level whose vectors it uses: tiles and products of pairs are for matrices alone.
     pub(crate) fn vectors(self) -> Level {
-        if self == Level::Amx { Level::Avx512 } else { self }
+        match self {
+            Level::Amx => Level::Avx512,
+            Level::NeonI8mm => Level::NeonDot,
+            other => other,
+        }
     }
 
     /// Whether rows of codebooks are found without a load for each.
@@ -272,19 +284,12 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             let words = n_tokens * act_words(k, digits);
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             if digits == 1 && n_tokens >= many::tokens(level) {
                 let job =
                     many::Job { level, w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
-                let tiled = level == Level::Amx && n_tokens >= many::TILED;
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.
-                let done = unsafe {
-                    kernels::with_panels!(t, F => match (tiled, job.takes::<F>()) {
-                        (true, _) => { job.run_tiled::<F>(&out); true }
-                        (_, taken) => { if taken { job.run::<F>(&out); } taken }
-                    })
-                };
-                if done == Some(true) {
+                if unsafe { kernels::with_panels!(t, F => job.run::<F>(&out)) } == Some(true) {
                     return;
                 }
             }
@@ -736,6 +741,9 @@ impl FloatsJob<'_> {
             // SAFETY: the caller's promise.
             token += unsafe {
                 match tokens.end - token {
+                    // weights are widened for twice as many
+                    #[cfg(target_arch = "x86_64")]
+                    8.. if matches!(self.level, Level::Avx512) => self.tile::<F, 8>(row_block, token, out),
                     4.. => self.tile::<F, 4>(row_block, token, out),
                     _ => self.tile::<F, 1>(row_block, token, out),
                 }
@@ -764,7 +772,10 @@ impl FloatsJob<'_> {
             (Level::Avx2 | Level::AvxVnni, _) => unsafe { floats_avx2::<F, T, 2>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, _) => unsafe { floats_avx512::<F, T>(w, x, k, seg) },
+            (Level::Avx512, 1) => unsafe { floats_avx512::<F, T, 2>(w, x, k, seg) },
+            // a token's element is then an operand in memory of the one multiplication that it meets; SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, _) => unsafe { floats_avx512::<F, T, 1>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
             (Level::Neon | Level::NeonDot, 1) => unsafe { floats_neon::<F, T, 8>(w, x, k, seg) },
@@ -800,10 +811,15 @@ fn floats_avx2<F: Floats, const T: usize, const P: usize>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn floats_avx512<F: Floats, const T: usize>(w: &[Word], x: &[f32], k: usize, seg: usize) -> [[f32; ROW_BLOCK]; T] {
+fn floats_avx512<F: Floats, const T: usize, const P: usize>(
+    w: &[Word],
+    x: &[f32],
+    k: usize,
+    seg: usize,
+) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
     let v = unsafe { avx512::Avx512::new() };
-    kernels::floats::<_, F, T, 2>(v, w, x, k, seg)
+    kernels::floats::<_, F, T, P>(v, w, x, k, seg)
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -1,7 +1,7 @@
 //! The vector operations with NEON: four rows to a register. With `DOT` the dots of bytes are the instruction `sdot` of
 //! the dot-product extension, without it widening multiplications; nothing else differs.
 
-use super::lanes::{Lanes, Word};
+use super::lanes::{Bytes, Lanes, Word};
 use super::rows::{RowLanes, levels, sign_at};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, POISON};
 use crate::ops::linear::ROW_BLOCK;
@@ -205,6 +205,17 @@ impl<const DOT: bool> Lanes for Neon<DOT> {
     fn store(self, a: float32x4_t, to: &mut [f32; ROW_BLOCK], part: usize) {
         let to = &mut to[part * 4..part * 4 + 4];
         intrinsics!(vst1q_f32(to.as_mut_ptr(), a))
+    }
+}
+
+impl<const DOT: bool> Bytes for Neon<DOT> {
+    #[inline(always)]
+    fn values(self, s: int32x4_t) -> int32x4_t {
+        s
+    }
+    #[inline(always)]
+    fn below(self, _codes: &[Word], _part: usize) -> int32x4_t {
+        self.int(0)
     }
 }
 

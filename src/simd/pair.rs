@@ -1,8 +1,10 @@
 //! Two vectors taken as one of twice the lanes: words are then read in the order they lie in memory, which is what the
 //! prefetchers of a CPU follow, and an activation loaded once meets twice the rows.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::lanes::Bytes;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::Dots;
 use super::lanes::{Book, Lanes, Word};
 use crate::ops::linear::ROW_BLOCK;
 
@@ -160,12 +162,20 @@ impl<V: Lanes> Lanes for Pair<V> {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl<V: Bytes> Bytes for Pair<V> {
     #[inline(always)]
     fn values(self, s: Self::S) -> Self::I {
         (self.0.values(s.0), self.0.values(s.1))
     }
+    #[inline(always)]
+    fn below(self, codes: &[Word], part: usize) -> Self::I {
+        (self.0.below(codes, 2 * part), self.0.below(codes, 2 * part + 1))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<V: Dots> Dots for Pair<V> {
     #[inline(always)]
     fn dot_above(self, acc: Self::I, a: u32, w: Self::I) -> Self::I {
         (self.0.dot_above(acc.0, a, w.0), self.0.dot_above(acc.1, a, w.1))

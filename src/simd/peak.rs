@@ -8,12 +8,12 @@ use super::portable::Narrow;
 use crate::ops::linear::ROW_BLOCK;
 use std::hint::black_box;
 
-#[cfg(target_arch = "aarch64")]
-use super::neon::Neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use super::wasm::Simd128;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
+#[cfg(target_arch = "aarch64")]
+use super::{i8mm::I8mm, neon::Neon};
 
 /// Independent sums: enough to hide the latency of a dot.
 const SUMS: usize = 12;
@@ -36,6 +36,8 @@ pub fn ops_per_round(level: Level) -> usize {
         Level::Amx => return 4 * 2 * 16 * 16 * 64,
         #[cfg(target_arch = "aarch64")]
         Level::Neon | Level::NeonDot => Neon::<true>::N,
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonI8mm => 2 * Neon::<true>::N,
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
         Level::Simd128 => Simd128::N,
         // those of other architectures
@@ -142,6 +144,34 @@ fn dots_neon_dot(rounds: usize) -> i32 {
     dots_body(unsafe { Neon::<true>::new() }, rounds)
 }
 
+/// The same dots by products of pairs: of the first row and token, whose second words are zeros; the other sums are of
+/// no account.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn products_i8mm(rounds: usize) -> i32 {
+    // SAFETY: this function's own target features.
+    let v = unsafe { I8mm::new() };
+    let mut rows = [[0u32; 4]; SUMS];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = ((i * ROW_BLOCK) as u32).wrapping_mul(0x9e37_79b9) & 0x7f7f_7f7f;
+    }
+    let tokens = v.ints(&[black_box(0x0102_0304); 4]);
+    let mut acc = [v.0.int(0); SUMS];
+    for _ in 0..rounds {
+        let rows = black_box(&rows);
+        for s in 0..SUMS {
+            acc[s] = v.multiply(acc[s], v.ints(&rows[s]), tokens);
+        }
+    }
+    let mut all = v.0.int(0);
+    for s in 0..SUMS {
+        all = v.0.add(all, acc[s]);
+    }
+    let mut out = [0; 4];
+    v.keep(all, &mut out);
+    out[0] as f32 as i32
+}
+
 /// Int8 dots with the level's own instruction, [`ops_per_round`] operations a round. Panics when this CPU does not have
 /// `level`.
 pub fn dots(level: Level, rounds: usize) -> i32 {
@@ -166,6 +196,9 @@ pub fn dots(level: Level, rounds: usize) -> i32 {
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::NeonDot => unsafe { dots_neon_dot(rounds) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonI8mm => unsafe { products_i8mm(rounds) },
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
         Level::Simd128 => dots_body(Simd128, rounds),
         _ => unreachable!("only available levels come here"),

@@ -204,7 +204,9 @@ fn part(plan: &Plan, layers: Range<usize>, runs: Vec<Range<usize>>) -> Part {
     let plan = Plan {
         buffers: bound.iter().map(|&id| plan.buffers[id].clone()).collect(),
         recording: Recording { commands },
-        placing: plan.placing.and_then(|p| Some(Placing { buffer: own[p.buffer]?, ..p })),
+        placing: plan
+            .placing
+            .and_then(|p| Some(Placing { buffer: own[p.buffer]?, outputs: p.outputs.and_then(|id| own[id]), ..p })),
         strands: plan.strands.and_then(|id| own[id]),
         logits: plan.logits.filter(|_| last).map(mine),
         selected: plan.selected.filter(|_| last).map(mine),

@@ -7,6 +7,8 @@ use crate::arch::{
 use crate::checkpoint::{SMALL, model};
 use crate::program;
 use isobit::internals::formats::meta::Value;
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::hyper::RopeScaling;
 use isobit::internals::models::{Hyper, PlanOptions, Rotation};
 use isobit::internals::ops::cache::CacheType;
@@ -119,6 +121,49 @@ fn layers_that_read_the_keys_of_others_have_no_cache() {
     assert_eq!(h.cache_bytes(CacheType::F16, CacheType::F16), Some(2 * 2 * (4 * 2 * 32 + 2 * 64)));
     let caches = built.plan.buffers.iter().filter(|b| b.role == Role::Cache);
     assert_eq!(caches.map(|b| b.words).sum::<usize>(), built.cache_words);
+}
+
+#[test]
+fn layers_that_write_no_keys_are_computed_for_wanted_tokens_alone_with_the_same_bits() {
+    let (_dir, path) = model(&format!("{SMALL} {SHARING}"));
+    let c = open(&path);
+    let built = isobit::internals::models::build(&c, &hyper(&c), &PlanOptions::default()).expect("a plan");
+    for command in &built.plan.recording.commands {
+        if let Some(l) = command.layer {
+            assert_eq!(command.rows.are_outputs(), l >= 5, "{}", command.title());
+        }
+    }
+    let all = logits(&c, &ids(90), 128).unwrap_or_else(|e| panic!("{e:#}"));
+    // pieces of which no row, one, or some are wanted
+    let mut device = isobit::internals::cpu::CpuDevice::new(Default::default()).expect("threads start");
+    let mut rows = Vec::new();
+    pollster::block_on(async {
+        let plan = PlanOptions {
+            n_ctx: 128,
+            ubatch: 16,
+            max_out: 8,
+            k_type: CacheType::F32,
+            v_type: CacheType::F32,
+            ..PlanOptions::default()
+        };
+        let o = SessionOptions { plan, memory: None, fuse: Fuse::On };
+        let mut s = Session::new(&mut device, &c, &hyper(&c), o, |_| {}).await?;
+        for (piece, wanted) in [(0..40, 39), (40..41, 0), (41..61, 15), (61..90, 5)] {
+            s.feed(&ids(90)[piece], Want::From(wanted), |_, l| {
+                rows.push(l.to_vec());
+                Ok(())
+            })
+            .await?;
+        }
+        anyhow::Ok(())
+    })
+    .unwrap_or_else(|e| panic!("{e:#}"));
+    let expected = [39..40, 40..41, 56..61, 66..90].into_iter().flatten();
+    let expected: Vec<&Vec<f32>> = expected.map(|i: usize| &all[i]).collect();
+    assert_eq!(rows.len(), expected.len());
+    for (found, expected) in rows.iter().zip(expected) {
+        assert!(found.iter().map(|v| v.to_bits()).eq(expected.iter().map(|v| v.to_bits())));
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn encode(device: &mut dyn Device, t: CacheType) -> Vec<[u8; 14]> {
                 label: "values".into(),
             }],
         },
-        placing: Some(Placing { buffer: 2, ring: 0 }),
+        placing: Some(Placing { buffer: 2, ring: 0, outputs: None }),
         max_tokens: rows,
         ..Plan::default()
     };

@@ -21,7 +21,7 @@ use crate::ops::row_quantize::RowQuantizeParams;
 use crate::ops::scale::ScaleParams;
 use crate::ops::softcap;
 use crate::ops::swiglu::SwigluParams;
-use crate::record::{Args, BufId, Change, Command, Op, Part, Piece, Role, Rows};
+use crate::record::{Args, BufId, Change, Command, Op, Part, Piece, Role};
 use anyhow::ensure;
 
 /// A stretch of the cache: types of keys and values, its first position and how many, what of it queries read, and the two
@@ -122,7 +122,7 @@ impl Builder<'_> {
         self.check_rows(heads)?;
         self.layer_norm(what, [dim, heads], x, y)?;
         if let Some(c) = self.commands.last_mut() {
-            c.rows = Rows::Heads(heads as u32);
+            c.rows = self.base.heads(heads);
         }
         Ok(())
     }
@@ -162,9 +162,9 @@ impl Builder<'_> {
         binds: Vec<BufId>,
     ) -> anyhow::Result<()> {
         self.check_rows(heads)?;
-        self.rows = Rows::Heads(heads as u32);
+        self.rows = self.base.heads(heads);
         self.push(label, op, args, binds);
-        self.rows = Rows::Tokens;
+        self.rows = self.base;
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 //! Row by row the operations are those of [`super::tile`].
 
 use super::{
-    BLOCK, CHUNK, Carried, Page, Row, RowLanes, TILE, USUAL, cap_scores, finish, greater, join_by, probabilities, words,
+    BLOCK, CHUNK, Carried, Head, Page, Row, RowLanes, TILE, cap_scores, finish, greater, join_by, probabilities, words,
 };
-use crate::ops::attention::AttentionParams;
+use crate::ops::attention::{AttentionParams, HEAD_MAX};
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, flush, ordered};
 use crate::simd::avx512::Avx512;
@@ -15,11 +15,10 @@ use std::arch::x86_64::*;
 /// Rows of a block.
 pub(super) const ROWS: usize = 4 * TILE;
 
-/// Elements of the largest head that is taken, so that a chunk stays in the second-level cache beside the queries.
-pub(super) const HEAD: usize = 128;
-
-/// Vectors of positions, and of elements, at a time: with a tile's rows as many sums as half the registers.
-const WIDE: usize = 2;
+/// Vectors of positions, and of elements, at a time: of one, a query's element or a weight is an operand in memory of the one
+/// multiplication that it meets. Of two it would be copied to all lanes of a register first, which takes Zen 4 as long as an
+/// addition does.
+const WIDE: usize = 1;
 
 /// What a block needs besides: the greatest of a chunk, without a detour over memory.
 pub(crate) trait Most: RowLanes {
@@ -45,7 +44,7 @@ impl Most for Avx512 {
 pub(super) fn takes((kt, vt): (CacheType, CacheType), p: &AttentionParams) -> bool {
     let float = |t| matches!(t, CacheType::F32 | CacheType::F16);
     let hd = p.head_dim as usize;
-    float(kt) && float(vt) && hd <= HEAD && hd.is_multiple_of(BLOCK)
+    float(kt) && float(vt) && hd <= HEAD_MAX && hd.is_multiple_of(BLOCK)
 }
 
 /// A chunk of floats: keys position by position of each element, values element by element of each position.
@@ -56,9 +55,9 @@ struct Chunk<const H: usize> {
 }
 
 /// Rows of one sequence that share a key-value head, in whole tiles, at most [`ROWS`] of them. `H`: room for that many elements
-/// a head.
+/// a head; `B`: for as many blocks.
 #[inline(always)]
-pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row]) {
+pub(super) fn block<V: Most, const H: usize, const B: usize>(v: V, page: Page, rows: &mut [Row]) {
     let Page { types: (kt, vt), p, k, v: values, .. } = page;
     let (hd, positions) = (p.head_dim as usize, p.page_len as usize);
     assert!(rows.len() <= ROWS && rows.len().is_multiple_of(TILE) && takes(page.types, p) && hd <= H);
@@ -67,7 +66,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
     let (keys, _) = k[kv_head * positions * kwords..][..positions * kwords].as_chunks::<BLOCK>();
     let values = &values[kv_head * positions * vwords..][..positions * vwords];
 
-    let mut carried = [Carried::<USUAL>::NONE; ROWS];
+    let mut carried = [Carried::<B>::NONE; ROWS];
     // queries of a tile side by side
     let mut queries = [[[0f32; TILE]; H]; ROWS / TILE];
     let (mut from, mut to) = (usize::MAX, 0);
@@ -85,7 +84,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
     let mut floats = Chunk { keys: [[0.0; CHUNK]; H], values: [[0.0; H]; CHUNK] };
     let mut s = [[0f32; CHUNK]; TILE];
     let mut probs = [[0f32; CHUNK]; TILE];
-    let mut oc = [Carried::<USUAL>::NONE.o; TILE];
+    let mut oc = [Carried::<B>::NONE.o; TILE];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
         let Some(start) = page.index(rows, chunk) else { continue };
         let keys = &keys[start / BLOCK * kwords..][..2 * kwords];
@@ -104,7 +103,7 @@ pub(super) fn block<V: Most, const H: usize>(v: V, page: Page, rows: &mut [Row])
         }
 
         for (tile, queries) in queries[..rows.len() / TILE].iter().enumerate() {
-            let carried: &mut [Carried<USUAL>; TILE] = carried[tile * TILE..].first_chunk_mut().expect("a tile's rows");
+            let carried: &mut [Carried<B>; TILE] = carried[tile * TILE..].first_chunk_mut().expect("a tile's rows");
             let (mut live, mut seen) = ([(0, 0); TILE], (CHUNK, 0));
             for t in 0..TILE {
                 live[t] = carried[t].within(chunk);
@@ -233,13 +232,13 @@ fn all_probabilities<V: Most>(v: V, s: &[f32; CHUNK], scale: f32, p: &mut [f32; 
 
 /// Sum over positions, in order, of p · v, for the rows of a tile.
 #[inline(always)]
-fn weigh<V: RowLanes, const H: usize>(
+fn weigh<V: RowLanes, const H: usize, const B: usize>(
     v: V,
     hd: usize,
     (from, to): (usize, usize),
     values: &[[f32; H]; CHUNK],
     p: &[[f32; CHUNK]; TILE],
-    o: &mut [super::Head<USUAL>; TILE],
+    o: &mut [Head<B>; TILE],
 ) {
     for e in (0..hd).step_by(WIDE * V::N) {
         let mut acc = [[v.float(0.0); WIDE]; TILE];

@@ -1,28 +1,13 @@
-//! Many tokens: a segment of a row block is unpacked once, to bytes and integers that stay in the first-level cache (a
-//! panel for each group), and meets all tokens of a task before the next one is. Activations are laid out anew for it,
-//! the tokens of a tile side by side. The sums are those of [`super::quantised`], in its order.
-//!
-//! Dots and multiplications share two of a core's four vector units, which is what bounds these kernels: so minima take
-//! two dots of halves a group instead of four, and what a type's codes lie above or below their value is a sum of the
-//! row alone, made while unpacking.
+//! What many tokens meet: some groups of a row block are unpacked once, to bytes and integers that stay in the
+//! first-level cache (a panel for each group), and meet all tokens of a task before the next ones are. By what they
+//! meet is another matter: dots of four bytes, tiles or products of pairs, whichever the level has.
 
 use super::scaled::less;
-use super::{ActBlock, LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_minima, sum32};
-use crate::ops::linear::{ACT_BLOCK_WORDS, ROW_BLOCK};
+use super::{LINE, Q4_0, Q4K, Q5_0, Q5K, Q6K, Q8_0, Quantised, scales_minima};
+use crate::ops::linear::ROW_BLOCK;
 use crate::simd::lanes::{Bytes, Lanes, Word};
 
 mod scaled;
-
-use scaled::scaled_terms;
-
-/// Tokens of a tile.
-pub(in super::super) const TILE: usize = 4;
-
-/// Words of a token and group: the scale, 32 of codes, and the sums of blocks 0 and 2, and 1 and 3, as halves.
-pub(in super::super) const LAID: usize = 35;
-
-/// Groups that are unpacked at a time, as many as leave room for activations in the first-level cache.
-const SLICE: usize = 6;
 
 /// Vectors of a panel beside the codes.
 const REST: usize = 9;
@@ -31,7 +16,8 @@ const REST: usize = 9;
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(in super::super) struct Panel {
-    /// four codes a word, as unsigned bytes or, where activations are taken [above](Panelled::ABOVE), signed ones
+    /// four codes a word, as unsigned bytes below 128 or, where activations are taken [above](Panelled::ABOVE), signed
+    /// ones
     pub(super) codes: [Word; 32],
     /// the type's own
     pub(super) rest: [Word; REST],
@@ -41,24 +27,7 @@ impl Panel {
     pub(super) const ZERO: Panel = Panel { codes: [[0; ROW_BLOCK]; 32], rest: [[0; ROW_BLOCK]; REST] };
 }
 
-/// Sums of one token and 32 rows.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub(in super::super) struct Sums {
-    /// the result, once the last group is done
-    pub(in super::super) total: [f32; ROW_BLOCK],
-    /// of a segment that takes more than one slice
-    segment: [f32; ROW_BLOCK],
-}
-
-impl Sums {
-    pub(in super::super) const ZERO: Sums = Sums { total: [0.0; ROW_BLOCK], segment: [0.0; ROW_BLOCK] };
-}
-
-/// The activations of one group: of each word those of a tile's tokens.
-type Laid = [[u32; TILE]; LAID];
-
-/// How the codes of a type meet tiles.
+/// What else a type has beside codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum By {
     /// a scale and a minimum for 32 codes, integers
@@ -71,89 +40,18 @@ pub(in super::super) enum By {
 
 /// A weight format that can be unpacked once for many tokens.
 pub(in super::super) trait Panelled: Quantised {
-    /// Whether codes of activations are taken as unsigned, 128 above their value, and those of weights as signed.
+    /// Whether codes of weights are signed, and those of activations taken as unsigned, 128 above their value, where a
+    /// level has no dot of signed bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "signed bytes meet signed ones there"))]
     const ABOVE: bool;
     /// The greatest magnitude of a code, as it lies in a panel.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only sums in halves have to fit"))]
     const MOST: usize;
-    /// How it meets tiles, at the level that has them.
+    /// What it has beside codes.
     const BY: By;
 
     /// Unpacks group `half` of a block. `P` parts of V::N lanes make 32.
     fn unpack<V: Bytes, const P: usize>(v: V, block: &[Word], half: usize, to: &mut Panel);
-
-    /// t(g) of parts `part .. part + P` of the rows for every token of a tile.
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE];
-}
-
-/// Words of codes whose products fit halves with 16 bits when they are summed there, 8 at most; 0: not even those of one.
-/// A half has two products of a word.
-pub(in super::super) const fn run<F: Panelled>() -> usize {
-    let activation = if F::ABOVE { 255 } else { 127 };
-    match i16::MAX as usize / (2 * activation * F::MOST) {
-        0 => 0,
-        1 => 1,
-        2..4 => 2,
-        4..8 => 4,
-        _ => 8,
-    }
-}
-
-/// Lays out the blocks of up to [`TILE`] tokens, `groups` a token, for a type whose activations are taken above or not.
-#[inline(always)]
-pub(in super::super) fn lay<const ABOVE: bool>(act: &[ActBlock], groups: usize, out: &mut [[u32; TILE]]) {
-    let flip = if ABOVE { 0x8080_8080 } else { 0 };
-    // what stands for a token there is not
-    let none: ActBlock = [0; ACT_BLOCK_WORDS];
-    for (g, out) in out.as_chunks_mut::<LAID>().0.iter_mut().enumerate() {
-        let mut a = [&none; TILE];
-        for t in 0..TILE {
-            a[t] = act.get(t * groups + g).unwrap_or(&none);
-        }
-        for t in 0..TILE {
-            out[0][t] = a[t][0];
-            for i in 0..2 {
-                out[33 + i][t] = sum32(a[t], i) as u32 & 0xffff | (sum32(a[t], i + 2) as u32) << 16;
-            }
-        }
-        for i in 1..33 {
-            for t in 0..TILE {
-                out[i][t] = a[t][i] ^ flip;
-            }
-        }
-    }
-}
-
-/// 32 rows by all tokens of `out`, whose number is a multiple of [`TILE`]: `w` the words of the row block, `act` the laid
-/// out activations, tile after tile. What was in `out` is of no account. `ALL` parts of V::N lanes make 32, and `P` of them
-/// are in registers at a time.
-#[inline(always)]
-pub(in super::super) fn row_block<V: Bytes, F: Panelled, const P: usize, const ALL: usize>(
-    v: V,
-    w: &[Word],
-    act: &[[u32; TILE]],
-    (groups, seg_groups): (usize, usize),
-    out: &mut [Sums],
-) {
-    const { assert!(ALL * V::N == ROW_BLOCK && ALL.is_multiple_of(P)) }
-    assert!(!V::HALVES || run::<F>() > 0);
-    assert!(out.len().is_multiple_of(TILE) && act.len() == out.len() / TILE * groups * LAID);
-    let mut panels = [Panel::ZERO; SLICE];
-    let mut first = 0;
-    while first < groups {
-        let place = Place::new(first, SLICE, (groups, seg_groups));
-        let end = place.end;
-        let mut ahead = place.ahead::<F>(w, 1 + out.len() / TILE);
-        for (g, panel) in (first..end).zip(&mut panels) {
-            ahead.ask(v);
-            let block = &w[g / F::GROUPS * <F as Quantised>::WORDS..][..<F as Quantised>::WORDS];
-            F::unpack::<V, ALL>(v, block, g % F::GROUPS, panel);
-        }
-        for (tile, out) in out.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
-            let act = &act[(tile * groups + first) * LAID..][..(end - first) * LAID];
-            slice::<V, F, P, ALL>(v, &panels[..end - first], act, place, &mut ahead, out);
-        }
-        first = end;
-    }
 }
 
 /// Words that are asked for while others are in use, evenly: a core has room for few requests at a time, and waits when
@@ -213,8 +111,8 @@ impl Place {
         }
     }
 
-    /// The words of the next slice, as many, which may be the first one of the row block after this: asked for `passes` times
-    /// for each group.
+    /// The words of the next slice, as many, which may be the first one of the row block after this: asked for `passes`
+    /// times for each group.
     #[inline(always)]
     pub(super) fn ahead<F: Quantised>(self, w: &[Word], passes: usize) -> Ahead {
         let n = self.end - self.first;
@@ -232,50 +130,8 @@ impl Place {
     }
 }
 
-/// One tile and the panels of one slice.
 #[inline(always)]
-fn slice<V: Bytes, F: Panelled, const P: usize, const ALL: usize>(
-    v: V,
-    panels: &[Panel],
-    act: &[[u32; TILE]],
-    place: Place,
-    ahead: &mut Ahead,
-    out: &mut [Sums; TILE],
-) {
-    for part in (0..ALL).step_by(P) {
-        let mut acc = [[v.float(0.0); P]; TILE];
-        if !place.begins {
-            for t in 0..TILE {
-                for p in 0..P {
-                    acc[t][p] = load_f(v, &out[t].segment, part + p);
-                }
-            }
-        }
-        for (panel, a) in panels.iter().zip(act.as_chunks::<LAID>().0) {
-            if part == 0 {
-                ahead.ask(v);
-            }
-            let terms = F::terms::<V, P>(v, panel, a, part);
-            for t in 0..TILE {
-                let da = v.float(f32::from_bits(a[0][t]));
-                for p in 0..P {
-                    acc[t][p] = v.add_f(acc[t][p], v.mul_f(da, terms[t][p]));
-                }
-            }
-        }
-        for t in 0..TILE {
-            for p in 0..P {
-                match place.ends {
-                    true => place.add(v, acc[t][p], &mut out[t].total, part + p),
-                    false => v.store(acc[t][p], &mut out[t].segment, part + p),
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn load_f<V: Lanes>(v: V, x: &[f32; ROW_BLOCK], part: usize) -> V::F {
+pub(super) fn load_f<V: Lanes>(v: V, x: &[f32; ROW_BLOCK], part: usize) -> V::F {
     v.as_f(v.load(bytemuck::cast_ref(x), part))
 }
 
@@ -289,103 +145,10 @@ fn keep_f<V: Lanes>(v: V, x: V::F, to: &mut Word, part: usize) {
     v.store(x, bytemuck::cast_mut(to), part);
 }
 
-/// Dots of words `at .. at + n` of the codes with every token, added to `dots`.
-#[inline(always)]
-fn add_dots<V: Bytes, F: Panelled, const P: usize>(
-    v: V,
-    panel: &Panel,
-    a: &Laid,
-    (at, n): (usize, usize),
-    part: usize,
-    dots: &mut [[V::I; P]; TILE],
-) {
-    if V::HALVES {
-        return add_in_halves::<V, F, P>(v, panel, a, (at, n), part, [v.int(0x0001_0001); P], dots);
-    }
-    for i in at..at + n {
-        let mut q = [v.int(0); P];
-        for p in 0..P {
-            q[p] = v.load(&panel.codes[i], part + p);
-        }
-        for t in 0..TILE {
-            for p in 0..P {
-                dots[t][p] = if F::ABOVE {
-                    v.dot_above(dots[t][p], a[1 + i][t], q[p])
-                } else {
-                    v.dot_unsigned(dots[t][p], q[p], a[1 + i][t])
-                };
-            }
-        }
-    }
-}
-
-/// A scale of each row times the dots of words `at .. at + n` of the codes with every token, added to `sums`.
-#[inline(always)]
-fn add_scaled<V: Bytes, F: Panelled, const P: usize>(
-    v: V,
-    panel: &Panel,
-    a: &Laid,
-    (at, n): (usize, usize),
-    part: usize,
-    scale: [V::I; P],
-    sums: &mut [[V::I; P]; TILE],
-) {
-    if V::HALVES {
-        let mut both = scale;
-        for p in 0..P {
-            both[p] = v.or(v.and(scale[p], 0xffff), v.shl(scale[p], 16));
-        }
-        return add_in_halves::<V, F, P>(v, panel, a, (at, n), part, both, sums);
-    }
-    let mut dots = [[v.int(0); P]; TILE];
-    add_dots::<V, F, P>(v, panel, a, (at, n), part, &mut dots);
-    for p in 0..P {
-        for t in 0..TILE {
-            sums[t][p] = v.add(sums[t][p], v.mul(scale[p], dots[t][p]));
-        }
-    }
-}
-
-/// Dots times halves of `by`, products of codes and activations summed in halves as far as they fit.
-#[inline(always)]
-fn add_in_halves<V: Bytes, F: Panelled, const P: usize>(
-    v: V,
-    panel: &Panel,
-    a: &Laid,
-    (at, n): (usize, usize),
-    part: usize,
-    by: [V::I; P],
-    sums: &mut [[V::I; P]; TILE],
-) {
-    let run = run::<F>().clamp(1, n);
-    for first in (at..at + n).step_by(run) {
-        let mut halves = [[v.int(0); P]; TILE];
-        for i in first..first + run {
-            for p in 0..P {
-                let q = v.load(&panel.codes[i], part + p);
-                for t in 0..TILE {
-                    let x = v.int(a[1 + i][t] as i32);
-                    let (u, s) = if F::ABOVE { (x, q) } else { (q, x) };
-                    halves[t][p] = v.pairs(halves[t][p], u, s);
-                }
-            }
-        }
-        for t in 0..TILE {
-            for p in 0..P {
-                sums[t][p] = v.join(sums[t][p], halves[t][p], by[p]);
-            }
-        }
-    }
-}
-
-/// -128 times the sum of signed codes `at .. at + n`, for one part.
+/// -128 times the sum of signed codes `at .. at + n`, where activations are taken above.
 #[inline(always)]
 fn below<V: Bytes>(v: V, panel: &Panel, (at, n): (usize, usize), part: usize) -> V::I {
-    let mut sum = v.int(0);
-    for i in at..at + n {
-        sum = v.dot_above(sum, 0x0101_0101, v.load(&panel.codes[i], part));
-    }
-    v.mul(sum, v.int(-128))
+    v.below(&panel.codes[at..at + n], part)
 }
 
 // ---------------------------------------------------------------- Q4_K and Q5_K
@@ -405,29 +168,6 @@ fn unpack_scales<V: Bytes>(v: V, block: &[Word], half: usize, to: &mut Panel, pa
     keep_f(v, dmin, &mut to.rest[7], part);
 }
 
-/// t(g) of Q4_K and Q5_K.
-#[inline(always)]
-fn least_terms<V: Bytes, F: Panelled, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-    let mut s = [[v.int(0); P]; TILE];
-    for j in 0..4 {
-        let mut scale = [v.int(0); P];
-        for p in 0..P {
-            scale[p] = v.load(&panel.rest[j], part + p);
-        }
-        add_scaled::<V, F, P>(v, panel, a, (8 * j, 8), part, scale, &mut s);
-    }
-    let mut out = [[v.float(0.0); P]; TILE];
-    for p in 0..P {
-        let (even, odd) = (v.load(&panel.rest[4], part + p), v.load(&panel.rest[5], part + p));
-        let (d, dmin) = (v.as_f(v.load(&panel.rest[6], part + p)), v.as_f(v.load(&panel.rest[7], part + p)));
-        for t in 0..TILE {
-            let m = v.dot_halves(v.dot_halves(v.int(0), even, a[33][t]), odd, a[34][t]);
-            out[t][p] = v.sub_f(v.mul_f(d, v.to_f(s[t][p])), v.mul_f(dmin, v.to_f(m)));
-        }
-    }
-    out
-}
-
 impl Panelled for Q4K {
     const ABOVE: bool = false;
     const MOST: usize = 15;
@@ -444,11 +184,6 @@ impl Panelled for Q4K {
                 keep(v, v.and(v.shr(q, 4), 0x0f0f_0f0f), &mut to.codes[at + 8], part);
             }
         }
-    }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        least_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
@@ -473,11 +208,6 @@ impl Panelled for Q5K {
                 }
             }
         }
-    }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        least_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
@@ -521,11 +251,6 @@ impl Panelled for Q6K {
             keep(v, words[1], &mut to.rest[3], part);
         }
     }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        scaled_terms::<V, Self, 4, P>(v, panel, a, part)
-    }
 }
 
 // ---------------------------------------------------------------- four blocks of 32
@@ -541,30 +266,6 @@ fn finish_blocks<V: Bytes>(v: V, block: &[Word], to: &mut Panel, part: usize) {
     }
 }
 
-/// t(g) of types with a scale for each block and none but symmetric codes.
-#[inline(always)]
-fn block_terms<V: Bytes, F: Panelled, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-    let mut out = [[v.float(0.0); P]; TILE];
-    for b in 0..4 {
-        let mut dots = [[v.int(0); P]; TILE];
-        for p in 0..P {
-            let start = v.load(&panel.rest[4 + b], part + p);
-            for t in 0..TILE {
-                dots[t][p] = start;
-            }
-        }
-        add_dots::<V, F, P>(v, panel, a, (8 * b, 8), part, &mut dots);
-        for p in 0..P {
-            let d = v.as_f(v.load(&panel.rest[b], part + p));
-            for t in 0..TILE {
-                let u = v.mul_f(d, v.to_f(dots[t][p]));
-                out[t][p] = if b == 0 { u } else { v.add_f(out[t][p], u) };
-            }
-        }
-    }
-    out
-}
-
 impl Panelled for Q8_0 {
     const ABOVE: bool = true;
     const MOST: usize = 128;
@@ -577,11 +278,6 @@ impl Panelled for Q8_0 {
         for part in 0..P {
             finish_blocks(v, block, to, part);
         }
-    }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
@@ -601,11 +297,6 @@ impl Panelled for Q4_0 {
             }
             finish_blocks(v, block, to, part);
         }
-    }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 
@@ -628,11 +319,6 @@ impl Panelled for Q5_0 {
             }
             finish_blocks(v, block, to, part);
         }
-    }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
 

@@ -4,7 +4,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::Codebook;
 use super::{Next, Tile, value};
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::simd::lanes::Bytes;
 use crate::simd::lanes::{Lanes, Word};
 
@@ -15,14 +15,14 @@ pub(in super::super) trait Codes<V: Lanes>: Copy {
     /// acc + the four products.
     fn dot(self, v: V, acc: V::I, a: u32) -> V::I;
     /// The values, as signed bytes.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn values(self, v: V) -> V::I
     where
         V: Bytes;
 }
 
 /// Bytes of `codes`, each below 128, less the byte `by` says, as signed ones. With a bit above it none borrows of the next.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 pub(super) fn less<V: Bytes>(v: V, codes: V::I, by: i32) -> V::I {
     v.xor(v.sub(v.or(codes, v.int(0x8080_8080_u32 as i32)), v.int(by)), 0x8080_8080)
@@ -39,7 +39,7 @@ impl<V: Lanes, const BY: i32> Codes<V> for Above<V, BY> {
     fn dot(self, v: V, acc: V::I, a: u32) -> V::I {
         v.dot_unsigned(acc, self.0, a)
     }
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn values(self, v: V) -> V::I
     where
@@ -60,7 +60,7 @@ impl<V: Lanes> Codes<V> for Signed<V> {
     fn dot(self, v: V, acc: V::I, a: u32) -> V::I {
         v.dot_signed(acc, self.0, a)
     }
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn values(self, v: V) -> V::I
     where

@@ -28,6 +28,8 @@ REASONS = {
     "falcon_larger": ("gelu's tanh form, from a table of f16", 1e-5),
     "gemma2": (GELU, 1e-5),
     "gemma3": (GELU, 1e-5),
+    "gemma4": (GELU, 1e-5),
+    "gemma4_experts": (GELU, 1e-5),
     "gpt2": (GELU, 1e-5),
     "phi2": (GELU, 1e-5),
     "starcoder2": (GELU, 1e-5),
@@ -40,6 +42,8 @@ INSTEAD = {
     "command_r_larger": "--arch command-r --tied --larger --layers 64",
     "deepseek2": "--arch deepseek2 --layers 27 --latent 0,512,64,24,20 --experts 6 --used 3 --expert-ffn 40 --shared 80 --dense 1",
     "exaone4": "--arch exaone4 --tied",
+    # it takes the last layer with keys for one without a window, and the one before it for one with
+    "gemma4": "--arch gemma4 --tied --layers 9 --window 20 --dim 72 --head-dim 64 --uneven 32,2,3,3,2,24,0",
     "exaone4_window": "--arch exaone4 --layers 64 --window 20 --rope llama3 --original-ctx 32",
     "olmo2": "--arch olmo2 --outliers 8",
     "phi3_short": "--arch phi3 --rope longrope --ctx 1024 --original-ctx 256",

@@ -1,6 +1,6 @@
 //! Panels of the types with integer scales ([`Scaled`]) and of those whose codes are numbers of one of 16 values.
 
-use super::{By, Laid, Panel, Panelled, TILE, add_scaled, below, keep, keep_f, scale_of};
+use super::{By, Panel, Panelled, below, keep, keep_f};
 use crate::simd::kernels::scaled::{Codes, Scaled};
 use crate::simd::kernels::sixteen::{FP4, KV, power};
 use crate::simd::kernels::{
@@ -50,39 +50,6 @@ fn unpack_quarters<V: Bytes, F: Scaled, const P: usize>(v: V, block: &[Word], ha
     }
 }
 
-/// t(g) of a type with integer scales, each for `N` words of codes: 4 or 8.
-#[inline(always)]
-pub(super) fn scaled_terms<V: Bytes, F: Panelled, const N: usize, const P: usize>(
-    v: V,
-    panel: &Panel,
-    a: &Laid,
-    part: usize,
-) -> [[V::F; P]; TILE] {
-    let mut s = [[v.int(0); P]; TILE];
-    for t in 0..TILE {
-        for p in 0..P {
-            s[t][p] = v.load(&panel.rest[0], part + p);
-        }
-    }
-    // unrolled, these take a fifth longer
-    for n in 0..32 / N {
-        let mut scale = [v.int(0); P];
-        for p in 0..P {
-            let words = [v.load(&panel.rest[2], part + p), v.load(&panel.rest[3], part + p)];
-            scale[p] = scale_of(v, words, n * N / 4);
-        }
-        add_scaled::<V, F, P>(v, panel, a, (N * n, N), part, scale, &mut s);
-    }
-    let mut out = [[v.float(0.0); P]; TILE];
-    for p in 0..P {
-        let d = v.as_f(v.load(&panel.rest[1], part + p));
-        for t in 0..TILE {
-            out[t][p] = v.mul_f(d, v.to_f(s[t][p]));
-        }
-    }
-    out
-}
-
 macro_rules! panelled_by_scales {
     ($($name:ident = $most:expr),*) => { $(
         impl Panelled for $name {
@@ -97,14 +64,6 @@ macro_rules! panelled_by_scales {
                     unpack_quarters::<Pair<V>, $name, 1>(Pair(v), block, half, to);
                 } else {
                     unpack_quarters::<V, $name, P>(v, block, half, to);
-                }
-            }
-
-            #[inline(always)]
-            fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-                match <$name as Scaled>::SIXTEENTHS {
-                    true => scaled_terms::<V, Self, 4, P>(v, panel, a, part),
-                    false => scaled_terms::<V, Self, 8, P>(v, panel, a, part),
                 }
             }
         }
@@ -156,11 +115,6 @@ impl Panelled for IQ4NL {
             super::finish_blocks(v, block, to, part);
         }
     }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        super::block_terms::<V, Self, P>(v, panel, a, part)
-    }
 }
 
 impl Panelled for MXFP4 {
@@ -177,10 +131,5 @@ impl Panelled for MXFP4 {
                 keep(v, below(v, to, (8 * b, 8), part), &mut to.rest[4 + b], part);
             }
         }
-    }
-
-    #[inline(always)]
-    fn terms<V: Bytes, const P: usize>(v: V, panel: &Panel, a: &Laid, part: usize) -> [[V::F; P]; TILE] {
-        super::block_terms::<V, Self, P>(v, panel, a, part)
     }
 }
