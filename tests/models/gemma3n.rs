@@ -5,7 +5,10 @@ use crate::arch::{agrees, hyper, ids, logits, open, recorded, same_words_everywh
 use crate::checkpoint::{SMALL, model};
 use crate::hybrid::{divergence, logits_as};
 use crate::program;
+use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::formats::meta::Value;
+use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions, build};
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::{Args, Plan};
@@ -144,6 +147,43 @@ fn layers_read_the_cache_of_the_last_one_of_their_kind() {
     assert_eq!(kept, [true, true, true, true, true, false, false, false, false]);
     // two heads of 32, keys and values, in f16
     assert_eq!(h.cache_bytes(CacheType::F16, CacheType::F16), Some(5 * 2 * 2 * 32 * 2));
+}
+
+#[test]
+fn layers_that_write_no_keys_are_computed_for_wanted_tokens_alone_with_the_same_bits() {
+    let (_dir, path) = model(&format!("{SMALL} {SHAPE}"));
+    let c = open(&path);
+    let h = hyper(&c);
+    let built = build(&c, &h, &PlanOptions::default()).unwrap_or_else(|e| panic!("{e:#}"));
+    for command in &built.plan.recording.commands {
+        if let Some(l) = command.layer {
+            assert_eq!(command.rows.are_outputs(), l >= 5, "{}", command.title());
+        }
+    }
+    let all = logits(&c, &ids(90), 128).unwrap_or_else(|e| panic!("{e:#}"));
+    // pieces of which the last row is wanted, or some
+    let mut device = CpuDevice::new(CpuOptions::default()).expect("threads start");
+    let mut rows = Vec::new();
+    pollster::block_on(async {
+        let (k_type, v_type) = (CacheType::F32, CacheType::F32);
+        let plan = PlanOptions { n_ctx: 128, ubatch: 16, max_out: 8, k_type, v_type, ..PlanOptions::default() };
+        let mut s =
+            Session::new(&mut device, &c, &h, SessionOptions { plan, memory: None, fuse: Fuse::On }, |_| {}).await?;
+        for (piece, wanted) in [(0..40, 39), (40..41, 0), (41..61, 15), (61..90, 5)] {
+            s.feed(&ids(90)[piece], Want::From(wanted), |_, l| {
+                rows.push(l.to_vec());
+                Ok(())
+            })
+            .await?;
+        }
+        anyhow::Ok(())
+    })
+    .unwrap_or_else(|e| panic!("{e:#}"));
+    let expected: Vec<usize> = [39..40, 40..41, 56..61, 66..90].into_iter().flatten().collect();
+    assert_eq!(rows.len(), expected.len());
+    for (found, i) in rows.iter().zip(expected) {
+        assert!(found.iter().map(|v| v.to_bits()).eq(all[i].iter().map(|v| v.to_bits())), "{i}");
+    }
 }
 
 #[test]

@@ -124,23 +124,32 @@ fn a_model_may_be_cut_at_any_layer() {
     }
 }
 
-/// Layers that read the keys and values of earlier ones lie with them; before these a model may be cut.
+/// Layers that read the keys and values of earlier ones lie with them; before these a model may be cut, and what goes over goes
+/// by rows.
 #[test]
 fn layers_that_share_keys_stay_together() {
-    let args = "--preset tiny --arch gemma4 --tied --layers 6 --window 20 --dim 288 --head-dim 64 --uneven 32,2,3,2,2,32,0 --type f16";
-    let (_dir, path) = model(args);
-    let (read, o) = (open(&path), options(CacheType::F16, 48));
-    let want = logits(best().as_mut(), &read, o);
-    for n in 1..6 {
-        let mut both = split(vec![best(), portable()], &[n, 6 - n]);
-        // layers 4 and 5 read what 3 and 2 have
-        if n <= 2 {
-            assert!(logits(&mut both, &read, o) == want, "{n} layers on the first");
-            continue;
+    for (args, handed) in [
+        ("--arch gemma4 --head-dim 64 --uneven 32,2,3,2,2,32,0", 2),
+        // the streams besides
+        ("--arch gemma3n --head-dim 64 --uneven 64,2,3,2,2,32,0", 3),
+    ] {
+        let (_dir, path) = model(&format!("--preset tiny {args} --tied --layers 6 --window 20 --dim 288 --type f16"));
+        let (read, o) = (open(&path), options(CacheType::F16, 48));
+        let want = logits(best().as_mut(), &read, o);
+        for n in 1..6 {
+            let mut both = split(vec![best(), portable()], &[n, 6 - n]);
+            // layers 4 and 5 read what 3 and 2 have
+            if n <= 2 {
+                assert!(logits(&mut both, &read, o) == want, "{args}: {n} layers on the first");
+                let turns: Vec<_> = both.turns().collect();
+                let rows: Vec<_> = turns[1].handed.iter().map(|x| x.row.is_some()).collect();
+                assert_eq!(rows, vec![true; handed], "{args}");
+                continue;
+            }
+            let error = block_on(async { Session::new(&mut both, &read.0, &read.1, o, |_| {}).await.map(|_| ()) });
+            let error = format!("{:#}", error.expect_err("it may not be cut there"));
+            assert!(error.contains("is used by parts 1 and 2"), "{args}: {n}: {error}");
         }
-        let error = block_on(async { Session::new(&mut both, &read.0, &read.1, o, |_| {}).await.map(|_| ()) });
-        let error = format!("{:#}", error.expect_err("it may not be cut there"));
-        assert!(error.contains("is used by parts 1 and 2"), "{n}: {error}");
     }
 }
 

@@ -50,6 +50,8 @@ INSTEAD = {
 }
 # what no GGUF file says: a bound of steps
 UNSAID = ["mamba2_steps"]
+# what llama.cpp has built in whatever a file says: which layers have keys, widths, which gates stay and by which deviation
+BUILT_IN = ["gemma3n", "gemma3n_deeper"]
 # what the converter takes: the others it asks for a sentencepiece model, for keys that transformers does not write, or for
 # tokens that a made-up vocabulary has not, or it derives a shape from the width
 GUESSING = ["qwen35", "qwen35_even", "qwen35moe", "qwen3next"]
@@ -172,7 +174,7 @@ meta, far = record.metadata(), []
 print("| case | file | llama.cpp to transformers | isobit to transformers | isobit to llama.cpp | other best tokens | |")
 print("|---|---|---|---|---|---|---|")
 for name in record.keys():
-    if named and name not in named or name in UNSAID:
+    if named and name not in named or name in UNSAID + BUILT_IN:
         continue
     case = json.loads(meta[name])
     n, every = case["tokens"], case.get("every", 4)
