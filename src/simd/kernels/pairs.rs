@@ -1,12 +1,11 @@
 //! Many tokens by products of pairs ([`i8mm`](crate::simd::i8mm)): two rows by two tokens and eight codes an
-//! instruction, the sums those of [`super::dots`], in its order.
+//! instruction, the sums those of [`super::quantised`], in its order.
 //!
-//! A panel's words are four codes of four rows to a register. An instruction wants eight codes of two, which two words
-//! and two
-//! `zip`s give; so a panel is laid out anew once for all tokens, with whatever else a type has twice for each row. Activations
-//! are laid out by pairs of tokens. From there to the result a register is two rows by two tokens: integers, floats,
-//! segments and totals alike, each lane with the twin's operations. Only what goes to memory last is put in the order
-//! of rows.
+//! A panel's words are four codes of four rows to a register. An instruction wants eight codes of two rows, which are
+//! two words by turns: so a panel is laid out anew once for all tokens, with whatever else a type has twice for each
+//! row. Activations are laid out by pairs of tokens. From there to the result a register is two rows by two tokens:
+//! integers, floats, segments and totals alike, each lane with the twin's operations. Only what goes to memory last is
+//! put in the order of rows.
 //!
 //! Minima meet the sums of sixteen activations in the same instruction, eight sums at a time, as two digits: a sum is
 //! within 16 * 127, so the digit above four bits is a signed byte.
@@ -27,7 +26,10 @@ pub(in super::super) const PAIR: usize = 2;
 /// Pairs of rows in a row block.
 const PAIRS: usize = ROW_BLOCK / PAIR;
 
-/// Eight codes each of the words of a group.
+/// Registers of a word of 32 rows.
+const PARTS: usize = ROW_BLOCK / Neon::<true>::N;
+
+/// Registers of codes of a pair and a group: eight codes of each of the two.
 const EIGHTS: usize = 16;
 
 /// Groups that are unpacked at a time: about 30 KiB.
@@ -187,7 +189,7 @@ pub(in super::super) fn row_block<F: Panelled>(
         for (g, paired) in (first..end).zip(&mut paired) {
             ahead.ask(v.0);
             let block = &w[g / F::GROUPS * F::WORDS..][..F::WORDS];
-            F::unpack::<_, 8>(v.0, block, g % F::GROUPS, &mut panel);
+            F::unpack::<_, PARTS>(v.0, block, g % F::GROUPS, &mut panel);
             pair::<F>(v, &panel, paired);
         }
         let on = Slice { v, paired: &paired[..end - first], act, groups, first, place };
@@ -237,7 +239,7 @@ impl Slice<'_> {
             if !place.begins {
                 for r in 0..R {
                     for t in 0..T {
-                        acc[r][t] = load_f(v.0, &out[t].segment[(row + r) / 8], (row + r) % 8);
+                        acc[r][t] = load_f(v.0, &out[t].segment[(row + r) / PARTS], (row + r) % PARTS);
                     }
                 }
             }
@@ -260,7 +262,7 @@ impl Slice<'_> {
             }
             for r in 0..R {
                 for t in 0..T {
-                    let (half, part) = ((row + r) / 8, (row + r) % 8);
+                    let (half, part) = ((row + r) / PARTS, (row + r) % PARTS);
                     match place.ends {
                         true => place.add(v.0, acc[r][t], &mut out[t].total[half], part),
                         false => v.0.store(acc[r][t], &mut out[t].segment[half], part),

@@ -1,5 +1,5 @@
 //! Many tokens by tiles of bytes ([`amx`](crate::simd::amx)): 32 tokens by 16 rows and a group at a time, the sums those of
-//! [`super::panel`], in its order.
+//! [`super::dots`], in its order.
 //!
 //! A row block is unpacked to panels as there. A panel's words lie as a tile of rows wants them, four codes of a row in a word
 //! and rows side by side, so it is loaded as it is. A type with integer scales has them multiplied in: of a product of code
