@@ -1091,7 +1091,7 @@ impl Mix {
     /// The type of a tensor of a model of so many layers, its rows having `cols` elements.
     pub fn pick(&self, role: Role, layers: u32, cols: u64) -> BlockType {
         let wanted = match role {
-            Role::Norm | Role::Bias | Role::Decay | Role::Router => return BlockType::F32,
+            Role::Norm | Role::Bias | Role::Decay | Role::Router | Role::Turns(_) => return BlockType::F32,
             Role::Output
                 if matches!(self.name, "q4_k_m" | "q5_k" | "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q2_k" | "q3_k") =>
             {

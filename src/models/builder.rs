@@ -381,6 +381,8 @@ pub(super) struct Builder<'a> {
     pub streams: Option<Streams>,
     /// places of the tokens whose logits are wanted, where some layers compute no others
     late_places: Option<BufId>,
+    /// the rotation's tables of a step, as the host gives them
+    tables: [BufId; 2],
     embed: Matrix,
     /// how what lies in a buffer of quantised activations was quantised
     quantised: HashMap<BufId, Input>,
@@ -417,6 +419,7 @@ impl<'a> Builder<'a> {
             rows: Rows::Tokens,
             base: Rows::Tokens,
             late_places: None,
+            tables: [0; 2],
             work: Work {
                 ids: 0,
                 rope: 0,
@@ -499,6 +502,7 @@ impl<'a> Builder<'a> {
             let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
             self.work.local_rope = self.buffer("local_rope", t * n_rot, Role::Input)?;
         }
+        self.tables = [self.work.rope, self.work.local_rope];
         let n_ctx = positions(o.n_ctx);
         let tables = o.sequences * (TABLES * (n_ctx / CHUNK) + 1);
         self.work.places = self.buffer("places", t * TOKEN + tables, Role::Input)?;
@@ -704,8 +708,8 @@ impl<'a> Builder<'a> {
             max_tokens: self.o.ubatch,
             max_out: r,
         };
-        let (ids, rope, layers) = (self.work.ids, self.work.rope, self.layers);
-        let local_rope = h.local_rope.is_some().then_some(self.work.local_rope);
+        let (ids, [rope, local_rope], layers) = (self.work.ids, self.tables, self.layers);
+        let local_rope = h.local_rope.is_some().then_some(local_rope);
         let seen = h.family.is_encoder().then_some(self.work.seen);
         let (strands, sequences, n_ctx) = (plan.strands, self.o.sequences, positions(self.o.n_ctx));
         let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);

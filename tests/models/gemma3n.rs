@@ -263,7 +263,9 @@ fn programs_run_a_gemma3n() {
 
 #[test]
 fn a_file_is_quantised_but_for_what_is_small() {
-    let (dir, path) = model(&format!("{SMALL} {SHAPE} --dim 64 --ffn 96 --uneven 32,2,3,4,2,32,0 --type f16"));
+    let (dir, path) = model(&format!(
+        "{SMALL} --arch gemma3n --tied --layers 9 --window 20 --head-dim 32 --uneven 32,2,3,4,2,32,0 --type f16"
+    ));
     let made = dir.path().join("made.gguf");
     let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -338,7 +340,7 @@ fn what_files_may_say_is_read_and_what_makes_no_model_refused_by_name() {
         (|c| c["activation_sparsity_pattern"] = serde_json::json!([1.0]), "activation_sparsity_pattern has 1.0"),
         (|c| c["activation_sparsity_pattern"] = serde_json::json!([0.9]), "1 bounds of gates"),
         (|c| c["sliding_window"] = serde_json::Value::Null, "sliding_window is null"),
-        (|c| c["intermediate_size"] = serde_json::json!([1.5, 2]), "widths of feed-forwards"),
+        (|c| c["intermediate_size"] = serde_json::json!([1.5, 2]), "the feed-forward length is"),
     ];
     for (change, expected) in refused {
         let error = format!("{:#}", read(&change).expect_err(expected));
