@@ -15,7 +15,7 @@ use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::Role;
 
 /// As the small models are: layers that read the keys and values of earlier ones, and vectors of a token for each layer.
-const SHARING: &str = "--arch gemma4 --tied --layers 9 --window 20 --dim 96 --head-dim 64 --uneven 32,2,3,4,2,24,0";
+const SHARING: &str = "--arch gemma4 --tied --layers 9 --window 20 --dim 96 --head-dim 64 --uneven 32,2,3,4,2,32,0";
 /// As the model of experts is: keys that are values, and other numbers of heads.
 const EXPERTS: &str = "--arch gemma4 --tied --layers 4 --window 20 --head-dim 64 --kv-heads 1 --uneven 32,4,2,0,1,0,1 \
                        --experts 6 --used 2 --expert-ffn 40";
@@ -188,7 +188,7 @@ fn a_file_is_quantised_but_for_what_makes_the_vectors_and_inspected() {
     let said = program::isobit(["inspect"]).arg(&made).output().expect("it starts");
     let said = String::from_utf8_lossy(&said.stdout).to_string();
     let expected = "layers that differ: 2 key-value heads of 32 in layers with a window, feed-forwards of 96 to 192, the last 4 of \
-                    9 read earlier keys and values, a vector of 24 of each token for each layer";
+                    9 read earlier keys and values, a vector of 32 of each token for each layer";
     assert!(said.contains(expected), "{said}");
 }
 
@@ -266,7 +266,7 @@ fn configs_that_make_no_model_are_refused_by_name_and_others_are_read() {
             |c| c["num_kv_shared_layers"] = 3.into(),
             "layer 1 has no keys and values, and no layer of its kind before it",
         ),
-        (|c| c["top_k_experts"] = 7.into(), "a token meets 7 of 6 experts"),
+        (|c| c["top_k_experts"] = 7.into(), "7 of 6 experts, expected 1 to all"),
     ];
     for (change, expected) in refused {
         let error = format!("{:#}", read(&change).expect_err(expected));
