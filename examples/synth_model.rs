@@ -169,7 +169,7 @@ struct Args {
     /// What differs from layer to layer in gemma4: elements of a head and key-value heads in layers with a window, one layer in how
     /// many has none, layers without keys and values, how many times as wide their feed-forwards are, elements of a token's
     /// vector for each layer, and whether keys are values (1) in layers without a window
-    #[arg(long, value_delimiter = ',', default_values_t = [32, 2, 3, 2, 2, 24, 0])]
+    #[arg(long, value_delimiter = ',', default_values_t = [32, 2, 3, 0, 1, 24, 0])]
     uneven: Vec<u32>,
     /// The greatest step of state spaces; only a directory says so
     #[arg(long)]

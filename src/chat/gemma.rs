@@ -191,9 +191,7 @@ mod tests {
             assert!(matches!(call(text, true), Found::Nothing), "{text}");
         }
         let deep = format!("call:f{{a:{}", "[".repeat(10_000));
-        for text in
-            ["call it", "call:{}", "call:f x{}", "call:f{a:[1}}", "call:f{a:1 b:2{}", "call:f{[:1}", deep.as_str()]
-        {
+        for text in ["call it", "call:{}", "call:f x{}", "call:f{a:[1}}", "call:f{[:1}", deep.as_str()] {
             assert!(matches!(call(text, false), Found::Nothing), "{text:.60}");
         }
     }

@@ -963,6 +963,25 @@ fn single(v: f64) -> f64 {
     f64::from(v as f32)
 }
 
+/// Tokens of a Gemma whose config.json does not say: transformers' defaults.
+fn usual_vocab(family: Family) -> usize {
+    match family {
+        Family::Gemma3 => 262_208,
+        Family::Gemma3n => 262_400,
+        Family::Gemma4 => 262_144,
+        _ => 256_000,
+    }
+}
+
+/// Key-value heads where config.json does not say: transformers' defaults.
+fn usual_kv_heads(family: Family, heads: usize) -> usize {
+    match family {
+        Family::Gemma3n => 2,
+        family if family.is_gemma() => 4,
+        _ => heads,
+    }
+}
+
 fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let file = cfg.file();
     let model_type = cfg.text("model_type")?.unwrap_or("");
@@ -1014,11 +1033,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let rotated = config_rotated(cfg, family, layers.min(MAX_LAYERS))?;
     let (window, window_layers) = config_windows(cfg, family, layers.min(MAX_LAYERS))?;
     let kv_heads = if mla.is_some() { Some(1) } else { config_kv_heads(cfg, family)?.or(opt("num_key_value_heads")?) }
-        .unwrap_or(match family {
-            Family::Gemma3n => 2,
-            family if family.is_gemma() => 4,
-            _ => heads,
-        });
+        .unwrap_or_else(|| usual_kv_heads(family, heads));
     let uneven = uneven::of_config(cfg, family, &window_layers, (kv_heads, head_dim), ffn)?;
     let (uneven, kv_heads, head_dim) = match uneven {
         Some((uneven, wide)) => (uneven, wide.kv_heads, wide.head_dim),
@@ -1061,15 +1076,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         conv: short_conv::of_config(cfg, family, layers.min(MAX_LAYERS))?,
         ssm: None,
         uneven,
-        vocab: usual(
-            "vocab_size",
-            match family {
-                Family::Gemma3 => 262_208,
-                Family::Gemma3n => 262_400,
-                Family::Gemma4 => 262_144,
-                _ => 256_000,
-            },
-        )?,
+        vocab: usual("vocab_size", usual_vocab(family))?,
         context,
         window,
         window_layers,

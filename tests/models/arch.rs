@@ -96,7 +96,7 @@ pub(super) struct Recorded {
     pub every: usize,
     pub logits: Vec<Vec<f32>>,
     /// the best token of every position, where that is recorded
-    best: Vec<usize>,
+    pub best: Vec<usize>,
 }
 
 pub(super) fn recorded(name: &str) -> Recorded {
@@ -776,8 +776,8 @@ fn hostile_hyperparameters_give_a_plan_or_one_line_and_never_a_panic() {
         "--arch glm4",
         "--arch gemma2 --window 20",
         "--arch gemma3 --window 20",
-        "--arch gemma3n --window 20 --layers 6",
-        "--arch gemma4 --window 20 --layers 6",
+        "--arch gemma3n --window 20 --layers 6 --uneven 32,2,3,2,2,24,0",
+        "--arch gemma4 --window 20 --layers 6 --uneven 32,2,3,2,2,24,0",
         "--arch gemma4 --window 20 --experts 5 --expert-ffn 40 --uneven 32,2,2,0,1,0,1",
         "--arch granite",
         "--arch qwen2moe --experts 5 --expert-ffn 40 --shared 40",

