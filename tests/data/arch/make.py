@@ -39,7 +39,7 @@ CASES = {
     "gemma2": ("--arch gemma2 --tied --layers 4 --window 20 --dim 72 --ffn 100 --head-dim 32", 96, 8),
     "gemma3": ("--arch gemma3 --tied --layers 7 --window 20 --dim 72 --ffn 100 --head-dim 32 --rope linear", 96, 8),
     "gemma3n": ("--arch gemma3n --tied --layers 9 --window 20 --dim 72 --ffn 100 --head-dim 32 --uneven 32,2,3,4,2,24,0", 96, 8),
-    "gemma3n_deeper": ("--arch gemma3n --tied --layers 12 --window 20 --uneven 16,2,4,4,1,16,0 --outliers 8", 96, 8),
+    "gemma3n_deeper": ("--arch gemma3n --tied --layers 12 --ffn 1024 --window 20 --uneven 16,2,4,4,1,16,0", 96, 8),
     "gemma4": ("--arch gemma4 --tied --layers 9 --window 20 --dim 72 --ffn 100 --head-dim 64 --uneven 32,2,3,4,2,24,0", 96, 8),
     "gemma4_experts": ("--arch gemma4 --tied --layers 4 --window 20 --head-dim 64 --kv-heads 1 --uneven 32,4,2,0,1,0,1 --experts 6 --used 2 --expert-ffn 40 --outliers 8", 96, 8),
     "granite": ("--arch granite --tied --head-dim 32", 96, 8),
