@@ -42,6 +42,16 @@ pub enum Thinking {
     Channel,
 }
 
+/// How far a call has come.
+pub(super) enum Found {
+    /// not to its end
+    More,
+    /// calls, as name and arguments, and the bytes they take
+    Calls(Vec<(String, String)>, usize),
+    /// it is none
+    Nothing,
+}
+
 impl Thinking {
     /// What opens and what closes it.
     pub(super) fn tags(self) -> Option<(&'static str, &'static str)> {

@@ -1,7 +1,7 @@
 //! Calls as Gemma 4 writes them: `call:NAME{key:<|"|>text<|"|>,n:3,list:[true,null]}`, whose keys have no quotes and whose
 //! texts stand between two tokens of their own. JSON in its place is read as well.
 
-use super::parse::Found;
+use super::format::Found;
 use serde_json::{Map, Value};
 
 /// What stands on either side of a text.

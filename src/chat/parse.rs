@@ -3,7 +3,7 @@
 //! Half a marker is never shown: what may become one is held until it does or does not. What turns out to be no call comes
 //! out as it was written. How the text was cut into pushes changes when events come, not what they hold together.
 
-use super::format::{Calls, Format};
+use super::format::{Calls, Format, Found};
 use super::gemma;
 use serde_json::Value;
 
@@ -41,16 +41,6 @@ enum Mode {
     Head,
     /// the text of a message that calls a tool
     Arguments,
-}
-
-/// How far a call has come.
-pub(super) enum Found {
-    /// not to its end
-    More,
-    /// calls, as name and arguments, and the bytes they take
-    Calls(Vec<(String, String)>, usize),
-    /// it is none
-    Nothing,
 }
 
 /// Reads one answer.

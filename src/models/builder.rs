@@ -6,7 +6,6 @@
 
 use super::error::{Cached, PlanError};
 use super::family::{Family, HeadNorms};
-use super::gemma3n;
 use super::hyper::{Hyper, LONG_FACTORS, RopeScaling, SHORT_FACTORS};
 use super::uneven::Heads;
 use super::vector;
@@ -269,6 +268,8 @@ pub struct Streams {
     pub laurel: BufId,
     /// elements of `low`
     pub rank: usize,
+    /// makes one of them all, of the rows that a step gives; their x, which it goes to, is the last argument
+    pub merge: fn(&mut Builder, &Streams, BufId) -> anyhow::Result<()>,
 }
 
 /// The buffers of short convolutions; each is `[token][width]`, the width beside it.
@@ -671,7 +672,7 @@ impl<'a> Builder<'a> {
         let out_normed = self.scratch("out_normed", r * h.dim)?;
         self.rows = Rows::Outputs;
         if let Some(s) = self.streams {
-            gemma3n::merge(&mut self, &s, chosen)?;
+            (s.merge)(&mut self, &s, chosen)?;
         }
         if !h.family.is_encoder() {
             self.norm("output_norm", chosen, out_normed)?;

@@ -38,6 +38,7 @@ pub(super) fn before(b: &mut Builder) -> anyhow::Result<()> {
         low_act: b.scratch("laurel_low_act", n * act_words(rank, b.o.digits))?,
         laurel: b.scratch("laurel", n * h.dim)?,
         rank,
+        merge,
     };
     b.streams = Some(s);
     let all = b.stacked_rows("altup_proj", [h.dim, h.dim, OTHERS], 0..OTHERS)?;
@@ -152,7 +153,7 @@ fn rescale(b: &mut Builder, x: BufId, others: BufId) {
 }
 
 /// chosen = the mean of x and Ui · others, made as large as x, of the rows that a step gives; chosen holds x of these.
-pub(super) fn merge(b: &mut Builder, s: &Streams, chosen: BufId) -> anyhow::Result<()> {
+fn merge(b: &mut Builder, s: &Streams, chosen: BufId) -> anyhow::Result<()> {
     let (h, r, width) = (b.h, b.o.max_out, OTHERS * b.h.dim);
     let (merged, one) = (b.scratch("merged_streams", r * width)?, b.scratch("chosen_stream", r * h.dim)?);
     let act = b.scratch("chosen_stream_act", r * act_words(h.dim, b.o.digits))?;

@@ -12,17 +12,6 @@ mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Tokens from which on a row block is unpacked first: fewer meet it in registers (`QuantisedJob`). Each number of
-/// x86-64 is that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of
-/// Intel's with AMX. That of products of pairs is by instructions, counted (`docs/kernels.md`).
-pub(super) const fn tokens(level: Level) -> usize {
-    match level {
-        Level::Amx => 5,
-        Level::NeonI8mm => 6,
-        _ => 4,
-    }
-}
-
 /// Activations of one task: they meet several row blocks, and stay in the second-level cache.
 const NEAR: usize = 640 << 10;
 

@@ -210,6 +210,17 @@ impl Level {
         }
     }
 
+    /// Tokens from which on a row block is unpacked first: fewer meet it in registers (`QuantisedJob`). Each number of
+    /// x86-64 is that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of
+    /// Intel's with AMX. That of products of pairs is by instructions, counted (`docs/kernels.md`).
+    fn panel_tokens(self) -> usize {
+        match self {
+            Level::Amx => 5,
+            Level::NeonI8mm => 6,
+            _ => 4,
+        }
+    }
+
     /// Whether rows of codebooks are found without a load for each.
     pub fn finds_rows_in_registers(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -285,7 +296,7 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
             assert!(act.len() >= words, "matvec: {} activation words, expected {words}", act.len());
             let (act, _) = act[..words].as_chunks::<ACT_BLOCK_WORDS>();
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            if digits == 1 && n_tokens >= many::tokens(level) {
+            if digits == 1 && n_tokens >= level.panel_tokens() {
                 let job =
                     many::Job { level, w, act, groups: groups(k), seg_groups: seg_groups(k), n_tokens, row_blocks };
                 // SAFETY: the level is available, and rows and tokens of `out` were checked above to lie within y.

@@ -96,7 +96,7 @@ pub(super) struct Recorded {
     pub every: usize,
     pub logits: Vec<Vec<f32>>,
     /// the best token of every position, where that is recorded
-    pub best: Vec<usize>,
+    best: Vec<usize>,
 }
 
 pub(super) fn recorded(name: &str) -> Recorded {
