@@ -277,7 +277,12 @@ fn weights_per_token(c: &Container, h: &Hyper) -> u64 {
         match stacked {
             _ if h.is_guessing(&t.name) => 0,
             Some(e) => t.bytes / e.count as u64 * e.used as u64,
-            None if layer.is_none() && !(tied && is_embedding(&t.name)) && t.name.contains("emb") => {
+            // what is multiplied with behind the layers is read whole
+            None if layer.is_none()
+                && t.name.contains("emb")
+                && !t.name.contains("unemb")
+                && !(tied && is_embedding(&t.name)) =>
+            {
                 t.bytes / t.shape.get(1).copied().unwrap_or(1).max(1)
             }
             None => t.bytes,

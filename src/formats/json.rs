@@ -103,6 +103,13 @@ impl<'a> Fields<'a> {
         self.typed(key, "a whole number", Value::as_u64)
     }
 
+    /// A whole number that counts something: one that this machine counts to.
+    pub fn size(&self, key: &str) -> Result<Option<usize>, FormatError> {
+        let expected = "a number that this machine counts to";
+        let counted = |n: u64| usize::try_from(n).map_err(|_| self.wrong(key, expected, &n.into()));
+        self.whole(key)?.map(counted).transpose()
+    }
+
     /// True or false.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, FormatError> {
         self.typed(key, "true or false", Value::as_bool)

@@ -3,7 +3,8 @@
 //!
 //! `config.json` keeps what belongs to the text in `text_config`; its tensors are named `language_model.model.…` and
 //! `language_model.lm_head.…`, or `model.language_model.…` as transformers writes them since version 5. Those of the images
-//! and of sound (`vision_tower`, `multi_modal_projector`, `visual`, `audio_tower` and others) are left out. What is left looks like a directory of the text alone.
+//! and of sound (`vision_tower`, `multi_modal_projector`, `visual`, `audio_tower` and others) are left out. What is left looks
+//! like a directory of the text alone.
 
 use super::Tensor;
 use serde_json::Value;

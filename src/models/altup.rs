@@ -46,7 +46,7 @@ impl AltUp {
         Ok(())
     }
 
-    /// The layers whose gates are bounded, for tables: `10 of 30`.
+    /// For tables: `4 streams, gates above a bound in 10 of 30 layers`.
     pub fn text(&self) -> String {
         let n = self.bounds.iter().flatten().count();
         format!("{STREAMS} streams, gates above a bound in {n} of {} layers", self.bounds.len())

@@ -500,8 +500,7 @@ impl<'a> Builder<'a> {
         self.work.ids = self.buffer("ids", t, Role::Input)?;
         self.work.rope = self.buffer("rope", t * h.table_width(), Role::Input)?;
         if h.local_rope.is_some() {
-            let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
-            self.work.local_rope = self.buffer("local_rope", t * n_rot, Role::Input)?;
+            self.work.local_rope = self.buffer("local_rope", t * h.local_rot(), Role::Input)?;
         }
         self.tables = [self.work.rope, self.work.local_rope];
         let n_ctx = positions(o.n_ctx);
@@ -557,14 +556,13 @@ impl<'a> Builder<'a> {
     fn lay_out_layers(&mut self) -> anyhow::Result<()> {
         let (h, o, t) = (self.h, self.o, self.o.ubatch);
         let width = h.heads * h.widest_head();
-        let kv_width = (0..h.layers).map(|l| h.heads_of(l)).map(|s| s.kv_heads * s.head_dim).max().unwrap_or(0);
         self.work.q = self.scratch("q", t * width)?;
-        self.work.k = self.scratch("k", t * kv_width)?;
-        self.work.v = self.scratch("v", t * kv_width)?;
+        self.work.k = self.scratch("k", t * h.widest_kv())?;
+        self.work.v = self.scratch("v", t * h.widest_kv())?;
         (self.work.q_normed, self.work.k_normed) = (self.work.q, self.work.k);
         if h.family.head_norms() != HeadNorms::None || self.has_layer_norms_of_heads() {
             self.work.q_normed = self.scratch("q_normed", t * width)?;
-            self.work.k_normed = self.scratch("k_normed", t * kv_width)?;
+            self.work.k_normed = self.scratch("k_normed", t * h.widest_kv())?;
         }
         self.work.attended = self.scratch("attended", t * width)?;
         let values = h.mla.as_ref().map_or(width, |m| h.heads * m.value);
@@ -748,8 +746,7 @@ impl<'a> Builder<'a> {
         self.work.x = self.wanted("wanted_x", h.dim, w.x)?;
         self.work.rope = self.wanted("wanted_rope", h.table_width(), w.rope)?;
         if h.local_rope.is_some() {
-            let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
-            self.work.local_rope = self.wanted("wanted_local_rope", n_rot, w.local_rope)?;
+            self.work.local_rope = self.wanted("wanted_local_rope", h.local_rot(), w.local_rope)?;
         }
         let words = self.buffers[w.places].words;
         self.work.seen = self.buffer("wanted_places", words, Role::Input)?;

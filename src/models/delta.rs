@@ -138,10 +138,7 @@ pub(super) fn of_config(cfg: &Fields, family: Family, layers: usize) -> anyhow::
         return Ok(None);
     }
     let file = cfg.file();
-    let whole = |key: &str, usual: usize| -> anyhow::Result<usize> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        Ok(whole.with_context(|| format!("{file}: {key} is more than this machine counts"))?.unwrap_or(usual))
-    };
+    let whole = |key: &str, usual: usize| -> anyhow::Result<usize> { Ok(cfg.size(key)?.unwrap_or(usual)) };
     let taps = whole("linear_conv_kernel_dim", TAPS)?;
     ensure!(taps == TAPS, "{file}: linear_conv_kernel_dim = {taps} is not supported (supported: {TAPS})");
     let (size, values) = (whole("linear_key_head_dim", 128)?, whole("linear_value_head_dim", 128)?);

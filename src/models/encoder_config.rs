@@ -48,9 +48,8 @@ pub(super) fn of_config(cfg: &Fields, family: Family) -> anyhow::Result<EncoderS
     let nomic = family == Family::NomicBert;
     let opt = |keys: &[&str]| -> anyhow::Result<Option<usize>> {
         for key in keys {
-            if let Some(n) = cfg.whole(key)? {
-                let n = usize::try_from(n);
-                return Ok(Some(n.with_context(|| format!("{file}: {key} is more than this machine counts"))?));
+            if let Some(n) = cfg.size(key)? {
+                return Ok(Some(n));
             }
         }
         Ok(None)

@@ -18,7 +18,6 @@ use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::gaussian_topk::GaussianTopkParams;
 use crate::ops::geglu::GegluParams;
 use crate::ops::linear::act_words;
-use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::select_rows::SelectRowsParams;
 use crate::ops::softcap::SoftcapParams;
 use crate::record::{Args, BufId, Op, Role, Rows};
@@ -99,8 +98,7 @@ fn shares(b: &mut Builder, what: &str, router: &(BufId, Matrix), x: BufId, rows:
     let (h, w) = (b.h, b.work);
     let s = b.streams.context("a router before its buffers")?;
     let (norm, wr) = router;
-    let p = RmsNormParams { n_tokens: 0, dim: h.dim as u32, inv_n: (1.0 / h.dim as f64) as f32, eps: b.eps() };
-    b.push(&format!("{what}_norm"), Op::RmsNorm, Args::RmsNorm(p), vec![x, *norm, w.normed]);
+    b.norm_with(&format!("{what}_norm"), *norm, (h.dim, b.eps()), [x, w.normed]);
     b.quantize(&format!("{what}_act"), &[wr], w.normed, w.normed_act);
     b.linear(&format!("{what}_router"), wr, w.normed, w.normed_act, s.seen);
     // what the reference divides by in front of the matrix

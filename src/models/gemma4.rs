@@ -3,14 +3,13 @@
 //! A Gemma 3 layer whose heads are of one size in layers with a window and of another in those without, with a norm of values
 //! that has no weights. The last layers of the small models have no keys and values of their own and read those of an earlier
 //! layer, so that they are computed for the tokens alone whose logits are wanted; a token has a vector for each layer there
-//! (`per_layer`). In the model of experts these stand beside the feed-forward:
-//! each starts from a norm of its own of x, and what they give is added up behind another.
+//! (`per_layer`). In the model of experts these stand beside the feed-forward: each starts from a norm of its own of x, and
+//! what they give is added up behind another.
 
 use super::builder::{Builder, Gemma};
 use super::mixture::Experts;
 use super::per_layer;
-use crate::ops::rms_norm::RmsNormParams;
-use crate::record::{Args, Op, Role, Rows};
+use crate::record::{Role, Rows};
 use anyhow::Context;
 
 /// One layer: x += norm(attention(norm(x))), x += norm(feed_forward(norm(x))), x += its part of the token's vector; then x
@@ -96,8 +95,7 @@ fn experts_beside(b: &mut Builder, e: &Experts) -> anyhow::Result<()> {
     b.down()?;
     b.norm("post_ffw_norm_1", w.added, m.shared)?;
     let scale = b.vector("ffn_gate_inp", "scale", h.dim)?;
-    let p = RmsNormParams { n_tokens: 0, dim: h.dim as u32, inv_n: (1.0 / h.dim as f64) as f32, eps: b.eps() };
-    b.push("router_norm", Op::RmsNorm, Args::RmsNorm(p), vec![w.x, scale, w.normed]);
+    b.norm_with("router_norm", scale, (h.dim, b.eps()), [w.x, w.normed]);
     b.scale("router_scale", (1.0 / libm::sqrt(h.dim as f64)) as f32, h.dim, w.normed);
     let router = b.matrix("ffn_gate_inp", h.dim, e.count)?;
     b.quantize("router_act", &[&router], w.normed, w.normed_act);
@@ -119,7 +117,6 @@ fn experts_beside(b: &mut Builder, e: &Experts) -> anyhow::Result<()> {
 /// Makes the buffers and, where a token has a vector for each layer, these. Before the first layer.
 pub(super) fn before(b: &mut Builder) -> anyhow::Result<()> {
     let (h, n) = (b.h, b.o.ubatch);
-    let kv_width = (0..h.layers).map(|l| h.heads_of(l)).map(|s| s.kv_heads * s.head_dim).max().unwrap_or(0);
     let local_dim = h.uneven.local.map_or(h.head_dim, |l| l.head_dim);
     let ones = [
         b.buffer("ones", h.head_dim, Role::Constant(1.0))?,
@@ -127,7 +124,7 @@ pub(super) fn before(b: &mut Builder) -> anyhow::Result<()> {
     ];
     b.gemma = Some(Gemma {
         ones,
-        v_normed: b.scratch("v_normed", n * kv_width)?,
+        v_normed: b.scratch("v_normed", n * h.widest_kv())?,
         vectors: if h.uneven.embedding > 0 { Some(per_layer::vectors(b)?) } else { None },
     });
     Ok(())

@@ -376,6 +376,16 @@ impl Hyper {
         self.uneven.local.map_or(0, |l| l.head_dim).max(self.head_dim)
     }
 
+    /// Elements of the keys, or of the values, of a token in the layer that has most.
+    pub fn widest_kv(&self) -> usize {
+        (0..self.layers).map(|l| self.heads_of(l)).map(|s| s.kv_heads * s.head_dim).max().unwrap_or(0)
+    }
+
+    /// Elements of a head that layers with a window rotate.
+    pub fn local_rot(&self) -> usize {
+        self.uneven.local.map_or(self.n_rot, |l| l.n_rot)
+    }
+
     /// Width of this layer's feed-forward.
     pub fn ffn_of(&self, layer: usize) -> usize {
         self.uneven.ffns.get(layer).copied().unwrap_or(self.ffn)
@@ -697,7 +707,8 @@ struct Scales {
 }
 
 /// What products of queries and keys are multiplied with where nothing says otherwise: 1/sqrt(head_dim), rounded once; of
-/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it; of Gemma 3n and 4 1.
+/// the largest Gemma 2 and 3, which are told by their layers, the width of a head as the model's width has it; of Gemma 3n
+/// and 4 it is 1.
 pub fn usual_scale(family: Family, [layers, dim, heads, head_dim]: [usize; 4]) -> f32 {
     if matches!(family, Family::Gemma3n | Family::Gemma4) {
         return 1.0;
@@ -993,11 +1004,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
             Family::known()
         )
     })?;
-    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
-        let key = family.config_key(key);
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
+    let opt = |key: &str| cfg.size(family.config_key(key));
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {} is missing", family.config_key(key)));
     ensure!(
         cfg.get("text_config").is_none(),
@@ -1118,10 +1125,7 @@ fn check_local(family: Family, local: &Fields, rope_base: f64, own_base: Option<
 /// Width of the feed-forward of a model of width `dim`.
 fn config_ffn(cfg: &Fields, family: Family, dim: usize) -> anyhow::Result<usize> {
     let file = cfg.file();
-    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(family.config_key(key))?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {} is more than this machine counts", family.config_key(key)))
-    };
+    let opt = |key: &str| cfg.size(family.config_key(key));
     // which goes before the other
     let older = if family == Family::Lfm2 { opt("block_ff_dim")? } else { None };
     // one for each layer, which `uneven` reads
@@ -1250,10 +1254,7 @@ fn config_rotated(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
 /// The window, and for each layer whether it has it: empty where all have it.
 fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result<(Option<usize>, Vec<bool>)> {
     let file = cfg.file();
-    let size = |key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
+    let size = |key: &str| cfg.size(key);
     // of OLMo 2 and 3 the second alone has windows
     let may_have = match family {
         Family::ChatGlm | Family::Glm4 | Family::Glm4Moe => false,
@@ -1324,10 +1325,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
 /// turn on and no released model has is refused by name.
 fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
     let file = cfg.file();
-    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
+    let opt = |key: &str| cfg.size(key);
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
     ensure!(
         cfg.flag("position_encoding_2d")? != Some(true) && cfg.get("inner_hidden_size").is_none(),

@@ -185,10 +185,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
 /// The experts of config.json.
 pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Result<Option<Experts>> {
     let file = cfg.file();
-    let whole = |key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
+    let whole = |key: &str| cfg.size(key);
     let need = |keys: &[&str]| -> anyhow::Result<usize> {
         for key in keys {
             if let Some(v) = whole(key)? {

@@ -128,10 +128,7 @@ pub(super) fn of_config(cfg: &Fields, scaling: &Fields, family: Family) -> anyho
         return Ok(None);
     }
     let file = cfg.file();
-    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
+    let opt = |key: &str| cfg.size(key);
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
     let (heads, kv_heads) = (need("num_attention_heads")?, opt("num_key_value_heads")?);
     ensure!(

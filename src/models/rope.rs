@@ -70,13 +70,8 @@ impl RopeTable {
                 match &h.rope_scaling {
                     RopeScaling::None => f,
                     RopeScaling::Linear(factor) => f / factor,
-                    &RopeScaling::Proportional { pairs } => {
-                        if i < pairs {
-                            f
-                        } else {
-                            0.0
-                        }
-                    }
+                    &RopeScaling::Proportional { pairs } if i < pairs => f,
+                    RopeScaling::Proportional { .. } => 0.0,
                     RopeScaling::Llama3 { .. } => f / f64::from(llama3[i]),
                     &RopeScaling::Yarn { factor, original, beta_fast, beta_slow, ext, .. } => {
                         let corr = |r: f64| {
@@ -106,8 +101,7 @@ impl RopeTable {
     /// The table of layers that are rotated by another than the model's, where there are any.
     pub fn local(h: &Hyper, n_ctx: usize) -> Option<RopeTable> {
         let (rope_base, rope_scaling) = h.local_rope.clone()?;
-        let n_rot = h.uneven.local.map_or(h.n_rot, |l| l.n_rot);
-        Some(RopeTable::new(&Hyper { rope_base, rope_scaling, n_rot, ..h.clone() }, None, n_ctx))
+        Some(RopeTable::new(&Hyper { rope_base, rope_scaling, n_rot: h.local_rot(), ..h.clone() }, None, n_ctx))
     }
 
     /// Words of the table for positions `pos..pos + n`: `[position][pair][cos, sin]`.

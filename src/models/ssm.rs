@@ -119,10 +119,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, vocab: usize, eps: Option<f
 /// Those of config.json, and transformers' defaults.
 pub(super) fn of_config(cfg: &Fields, family: Family) -> anyhow::Result<Sizes> {
     let file = cfg.file();
-    let opt = |key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
+    let opt = |key: &str| cfg.size(key);
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {key} is missing"));
     let taps = opt("conv_kernel")?.unwrap_or(TAPS);
     ensure!(taps == TAPS, "{file}: conv_kernel = {taps} is not supported (supported: {TAPS})");

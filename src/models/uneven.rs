@@ -212,10 +212,6 @@ pub(super) fn of_config(
         return Ok(None);
     }
     let file = cfg.file();
-    let opt = |cfg: &Fields, key: &str| -> anyhow::Result<Option<usize>> {
-        let whole = cfg.whole(key)?.map(usize::try_from).transpose();
-        whole.with_context(|| format!("{file}: {key} is more than this machine counts"))
-    };
     if family == Family::Gemma3n {
         let layers = windows.len();
         // one for all layers, or one for each
@@ -226,17 +222,17 @@ pub(super) fn of_config(
         let ffns = list.map_or(vec![ffn; layers], |list| list.iter().map(whole).collect());
         let uneven = Uneven {
             local: None,
-            sharing: opt(cfg, "num_kv_shared_layers")?.unwrap_or(15),
+            sharing: cfg.size("num_kv_shared_layers")?.unwrap_or(15),
             ffns,
-            embedding: opt(cfg, "hidden_size_per_layer_input")?.unwrap_or(256),
-            rows: Some(opt(cfg, "vocab_size_per_layer_input")?.unwrap_or(262_144)),
+            embedding: cfg.size("hidden_size_per_layer_input")?.unwrap_or(256),
+            rows: Some(cfg.size("vocab_size_per_layer_input")?.unwrap_or(262_144)),
             altup: Some(altup::of_config(cfg, layers)?),
         };
         return Ok(Some((uneven, Wide { kv_heads, head_dim })));
     }
-    let mut wide = Wide { kv_heads, head_dim: opt(cfg, "global_head_dim")?.unwrap_or(512) };
+    let mut wide = Wide { kv_heads, head_dim: cfg.size("global_head_dim")?.unwrap_or(512) };
     let alternative = cfg.flag("attention_k_eq_v")?.unwrap_or(false);
-    if let (true, Some(n)) = (alternative, opt(cfg, "num_global_key_value_heads")?) {
+    if let (true, Some(n)) = (alternative, cfg.size("num_global_key_value_heads")?) {
         wide.kv_heads = n;
     }
     // as transformers writes it since 5.20: what differs, by layer
@@ -246,7 +242,7 @@ pub(super) fn of_config(
             let key = l.to_string();
             let own = all.object(&key)?.unwrap_or(Fields::none(file));
             let found =
-                (opt(&own, "num_key_value_heads")?.unwrap_or(kv_heads), opt(&own, "head_dim")?.unwrap_or(head_dim));
+                (own.size("num_key_value_heads")?.unwrap_or(kv_heads), own.size("head_dim")?.unwrap_or(head_dim));
             let expected = *first.get_or_insert(found);
             ensure!(
                 found == expected,
@@ -257,7 +253,7 @@ pub(super) fn of_config(
             wide = Wide { kv_heads, head_dim };
         }
     }
-    let sharing = opt(cfg, "num_kv_shared_layers")?.unwrap_or(0);
+    let sharing = cfg.size("num_kv_shared_layers")?.unwrap_or(0);
     let double = cfg.flag("use_double_wide_mlp")?.unwrap_or(false);
     let own = windows.len().saturating_sub(sharing);
     let width = |l: usize| if double && l >= own { ffn.saturating_mul(2) } else { ffn };
@@ -266,7 +262,7 @@ pub(super) fn of_config(
         sharing,
         ffns: (0..windows.len()).map(width).collect(),
         // where nothing is said, transformers' default
-        embedding: match opt(cfg, "hidden_size_per_layer_input")? {
+        embedding: match cfg.size("hidden_size_per_layer_input")? {
             Some(n) => n,
             None if cfg.is_null("hidden_size_per_layer_input") => 0,
             None if cfg.text("model_type")? == Some("gemma4_unified_text") => 0,

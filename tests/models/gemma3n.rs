@@ -1,15 +1,16 @@
 //! Gemma 3n, whose tokens have four streams and a vector for each layer: logits against Hugging Face transformers, planted
 //! errors, the same bits of both file forms and on every device, and what a file may say of it.
 
-use crate::arch::{agrees, hyper, ids, logits, open, recorded, same_words_everywhere, set_in_directory};
+use crate::arch::{agrees, hyper, ids, logits, open, recorded, same_words_everywhere};
 use crate::checkpoint::{SMALL, model};
+use crate::family::{
+    Change, configs_are_refused, has_tensors, late_layers_have_the_same_bits, numbers_are_refused, quantised, sees,
+    with_config,
+};
 use crate::hybrid::{divergence, logits_as};
 use crate::program;
-use isobit::internals::cpu::{CpuDevice, CpuOptions};
 use isobit::internals::formats::meta::Value;
-use isobit::internals::fuse::Fuse;
-use isobit::internals::generate::{Session, SessionOptions, Want};
-use isobit::internals::models::{Hyper, PlanOptions, build};
+use isobit::internals::models::{PlanOptions, build};
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::record::{Args, Plan};
 
@@ -29,7 +30,6 @@ fn gemma3n_of_as_many_bounded_layers_as_the_released_ones_agrees_with_transforme
 
 #[test]
 fn the_comparison_sees_every_tensor() {
-    let name = "gemma3n";
     for (part, value, count) in [
         ("altup.correct_output_scale", 1.0f32, 9),
         ("altup.correction_coefs.weight", 0.1, 9),
@@ -53,13 +53,7 @@ fn the_comparison_sees_every_tensor() {
         (".pre_feedforward_layernorm.weight", 1.0, 9),
         (".post_feedforward_layernorm.weight", 1.0, 9),
     ] {
-        let r = recorded(name);
-        let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
-        assert_eq!(set_in_directory(&path, part, value), count, "{part}");
-        let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
-        let worst = divergence(name, found);
-        println!("{part}: worst KL {worst:.2e}");
-        assert!(worst > 1e-7, "{part}: {worst:e}");
+        sees("gemma3n", part, value, count);
     }
 }
 
@@ -150,39 +144,7 @@ fn layers_read_the_cache_of_the_last_one_of_their_kind() {
 
 #[test]
 fn layers_that_write_no_keys_are_computed_for_wanted_tokens_alone_with_the_same_bits() {
-    let (_dir, path) = model(&format!("{SMALL} {SHAPE}"));
-    let c = open(&path);
-    let h = hyper(&c);
-    let built = build(&c, &h, &PlanOptions::default()).unwrap_or_else(|e| panic!("{e:#}"));
-    for command in &built.plan.recording.commands {
-        if let Some(l) = command.layer {
-            assert_eq!(command.rows.are_outputs(), l >= 5, "{}", command.title());
-        }
-    }
-    let all = logits(&c, &ids(90), 128).unwrap_or_else(|e| panic!("{e:#}"));
-    // pieces of which the last row is wanted, or some
-    let mut device = CpuDevice::new(CpuOptions::default()).expect("threads start");
-    let mut rows = Vec::new();
-    pollster::block_on(async {
-        let (k_type, v_type) = (CacheType::F32, CacheType::F32);
-        let plan = PlanOptions { n_ctx: 128, ubatch: 16, max_out: 8, k_type, v_type, ..PlanOptions::default() };
-        let mut s =
-            Session::new(&mut device, &c, &h, SessionOptions { plan, memory: None, fuse: Fuse::On }, |_| {}).await?;
-        for (piece, wanted) in [(0..40, 39), (40..41, 0), (41..61, 15), (61..90, 5)] {
-            s.feed(&ids(90)[piece], Want::From(wanted), |_, l| {
-                rows.push(l.to_vec());
-                Ok(())
-            })
-            .await?;
-        }
-        anyhow::Ok(())
-    })
-    .unwrap_or_else(|e| panic!("{e:#}"));
-    let expected: Vec<usize> = [39..40, 40..41, 56..61, 66..90].into_iter().flatten().collect();
-    assert_eq!(rows.len(), expected.len());
-    for (found, i) in rows.iter().zip(expected) {
-        assert!(found.iter().map(|v| v.to_bits()).eq(all[i].iter().map(|v| v.to_bits())), "{i}");
-    }
+    late_layers_have_the_same_bits(SHAPE, 5);
 }
 
 #[test]
@@ -266,56 +228,49 @@ fn a_file_is_quantised_but_for_what_is_small() {
         "{SMALL} --arch gemma3n --tied --layers 9 --window 20 --head-dim 32 --uneven 32,2,3,4,2,32,0 --type f16"
     ));
     let made = dir.path().join("made.gguf");
-    let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let c = open(&made);
-    for (name, dtype, shape) in [
-        ("altup_proj.weight", "F16", &[64u64, 64, 3][..]),
-        ("altup_unembd_proj.weight", "F16", &[64, 64, 3]),
-        ("per_layer_model_proj.weight", "F16", &[64, 288]),
-        ("per_layer_token_embd.weight", "Q8_0", &[288, 262]),
-        ("blk.0.altup_router.weight", "F32", &[64, 4]),
-        ("blk.0.altup_predict_coef.weight", "F32", &[4, 16]),
-        ("blk.0.altup_correct_scale.weight", "F32", &[64]),
-        ("blk.8.laurel_r.weight", "F32", &[16, 64]),
-        ("blk.8.inp_gate.weight", "Q8_0", &[64, 32]),
-        ("blk.8.proj.weight", "Q8_0", &[32, 64]),
-    ] {
-        let t = c.tensor(name).expect(name);
-        assert_eq!((t.dtype.name(), &t.shape[..]), (dtype, shape), "{name}");
-    }
+    let c = quantised(&path, &made, "q8_0");
+    has_tensors(
+        &c,
+        &[
+            ("altup_proj.weight", "F16", &[64, 64, 3]),
+            ("altup_unembd_proj.weight", "F16", &[64, 64, 3]),
+            ("per_layer_model_proj.weight", "F16", &[64, 288]),
+            ("per_layer_token_embd.weight", "Q8_0", &[288, 262]),
+            ("blk.0.altup_router.weight", "F32", &[64, 4]),
+            ("blk.0.altup_predict_coef.weight", "F32", &[4, 16]),
+            ("blk.0.altup_correct_scale.weight", "F32", &[64]),
+            ("blk.8.laurel_r.weight", "F32", &[16, 64]),
+            ("blk.8.inp_gate.weight", "Q8_0", &[64, 32]),
+            ("blk.8.proj.weight", "Q8_0", &[32, 64]),
+        ],
+    );
     logits(&c, &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 #[test]
 fn what_files_may_say_is_read_and_what_makes_no_model_refused_by_name() {
     let (_dir, path) = model(&format!("{SMALL} {SHAPE}"));
-    for (key, value, expected) in [
-        ("altup.num_inputs", Value::U32(3), "gemma3n.altup.num_inputs is 3, which is not supported (supported: 4)"),
-        ("altup.active_idx", Value::U32(1), "gemma3n.altup.active_idx is 1, which is not supported (supported: 0)"),
-        ("altup.active_idx", Value::Str("x".into()), "altup.active_idx is of type string"),
-        ("activation_sparsity_scale", Value::F32Array(vec![1.0]), "1 bounds of gates, and there are 9 layers"),
-        ("activation_sparsity_scale", Value::F32Array(vec![f32::NAN; 9]), "expected 0 or 1e-6 to 1e6"),
-        (
-            "activation_sparsity_scale",
-            Value::U32(1),
-            "activation_sparsity_scale is of type u32, expected an array of f32",
-        ),
-        ("attention.shared_kv_layers", Value::U32(9), "9 of 9 layers have no keys and values of their own"),
-        ("attention.shared_kv_layers", Value::U32(8), "no layer of its kind before it has some"),
-        ("embedding_length_per_layer_input", Value::U32(25), "per_layer_token_embd.weight has shape"),
-        ("feed_forward_length", Value::I32Array(vec![100; 8]), "feed_forward_length has 8 numbers"),
-        ("attention.sliding_window", Value::U32(0), "attention.sliding_window is missing"),
-    ] {
-        let mut c = open(&path);
-        let key = format!("gemma3n.{key}");
-        c.meta.entries.iter_mut().find(|(k, _)| *k == key).expect("there").1 = value;
-        let error = match Hyper::read(&c) {
-            Ok(_) => logits(&c, &ids(4), 64).expect_err(expected),
-            Err(e) => e,
-        };
-        assert!(format!("{error:#}").contains(expected), "{key}: {error:#}");
-    }
+    numbers_are_refused(
+        &path,
+        "gemma3n",
+        [
+            ("altup.num_inputs", Value::U32(3), "gemma3n.altup.num_inputs is 3, which is not supported (supported: 4)"),
+            ("altup.active_idx", Value::U32(1), "gemma3n.altup.active_idx is 1, which is not supported (supported: 0)"),
+            ("altup.active_idx", Value::Str("x".into()), "altup.active_idx is of type string"),
+            ("activation_sparsity_scale", Value::F32Array(vec![1.0]), "1 bounds of gates, and there are 9 layers"),
+            ("activation_sparsity_scale", Value::F32Array(vec![f32::NAN; 9]), "expected 0 or 1e-6 to 1e6"),
+            (
+                "activation_sparsity_scale",
+                Value::U32(1),
+                "activation_sparsity_scale is of type u32, expected an array of f32",
+            ),
+            ("attention.shared_kv_layers", Value::U32(9), "9 of 9 layers have no keys and values of their own"),
+            ("attention.shared_kv_layers", Value::U32(8), "no layer of its kind before it has some"),
+            ("embedding_length_per_layer_input", Value::U32(25), "per_layer_token_embd.weight has shape"),
+            ("feed_forward_length", Value::I32Array(vec![100; 8]), "feed_forward_length has 8 numbers"),
+            ("attention.sliding_window", Value::U32(0), "attention.sliding_window is missing"),
+        ],
+    );
     // what llama.cpp takes where nothing is said
     let mut c = open(&path);
     let gone = ["activation_sparsity_scale", "altup.num_inputs", "altup.active_idx", "final_logit_softcapping"];
@@ -325,12 +280,7 @@ fn what_files_may_say_is_read_and_what_makes_no_model_refused_by_name() {
     assert_eq!((bounds[0], h.logit_softcap, h.attention_scale), (Some(1.644_853_4), 30.0, 1.0));
 
     let (_dir, path) = model(&format!("{SMALL} --format hf {SHAPE}"));
-    let read = |change: &dyn Fn(&mut serde_json::Value)| {
-        let mut c = open(&path);
-        change(c.config.as_mut().expect("a directory has one"));
-        Hyper::read(&c)
-    };
-    type Change = fn(&mut serde_json::Value);
+    let read = |change: &dyn Fn(&mut serde_json::Value)| with_config(&path, change);
     let refused: [(Change, &str); 8] = [
         (|c| c["altup_num_inputs"] = 2.into(), "altup_num_inputs = 2 is not supported (supported: 4)"),
         (|c| c["altup_active_idx"] = 1.into(), "altup_active_idx = 1 is not supported (supported: 0)"),
@@ -341,10 +291,7 @@ fn what_files_may_say_is_read_and_what_makes_no_model_refused_by_name() {
         (|c| c["sliding_window"] = serde_json::Value::Null, "sliding_window is null"),
         (|c| c["intermediate_size"] = serde_json::json!([1.5, 2]), "the feed-forward length is"),
     ];
-    for (change, expected) in refused {
-        let error = format!("{:#}", read(&change).expect_err(expected));
-        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
-    }
+    configs_are_refused(&path, &refused);
     // transformers' defaults
     let h = read(&|c| {
         let fields = c.as_object_mut().expect("an object");

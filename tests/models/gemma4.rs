@@ -1,14 +1,14 @@
 //! Gemma 4, whose layers differ: logits against Hugging Face transformers, planted errors, the same words everywhere, and what
 //! a file may say of it.
 
-use crate::arch::{
-    agrees, distance, hyper, ids, logits, logits_of, open, recorded, same_words_everywhere, set_in_directory,
-};
+use crate::arch::{agrees, hyper, ids, logits, logits_of, open, recorded, same_words_everywhere};
 use crate::checkpoint::{SMALL, model};
+use crate::family::{
+    Change, configs_are_refused, late_layers_have_the_same_bits, numbers_are_refused, quantised, sees, with_config,
+};
+use crate::hybrid::divergence;
 use crate::program;
 use isobit::internals::formats::meta::Value;
-use isobit::internals::fuse::Fuse;
-use isobit::internals::generate::{Session, SessionOptions, Want};
 use isobit::internals::models::hyper::RopeScaling;
 use isobit::internals::models::{Hyper, PlanOptions, Rotation};
 use isobit::internals::ops::cache::CacheType;
@@ -30,12 +30,6 @@ fn gemma4_agrees_with_transformers_with_experts_beside_the_feed_forward() {
     agrees("gemma4_experts");
 }
 
-/// The worst KL divergence of a recorded case from these logits.
-fn divergence(name: &str, found: Vec<Vec<f32>>) -> f64 {
-    let r = recorded(name);
-    distance(&r.logits, &found.into_iter().step_by(r.every).collect::<Vec<_>>()).0
-}
-
 #[test]
 fn the_comparison_sees_every_tensor_that_others_do_not_have() {
     for (name, part, value, count) in [
@@ -55,13 +49,7 @@ fn the_comparison_sees_every_tensor_that_others_do_not_have() {
         ("gemma4_experts", ".post_feedforward_layernorm_2.weight", 1.0, 4),
         ("gemma4_experts", ".post_feedforward_layernorm.weight", 1.0, 4),
     ] {
-        let r = recorded(name);
-        let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
-        assert_eq!(set_in_directory(&path, part, value), count, "{part}");
-        let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
-        let worst = divergence(name, found);
-        println!("{name}, {part}: worst KL {worst:.2e}");
-        assert!(worst > 1e-7, "{part}: {worst:e}");
+        sees(name, part, value, count);
     }
 }
 
@@ -125,54 +113,14 @@ fn layers_that_read_the_keys_of_others_have_no_cache() {
 
 #[test]
 fn layers_that_write_no_keys_are_computed_for_wanted_tokens_alone_with_the_same_bits() {
-    let (_dir, path) = model(&format!("{SMALL} {SHARING}"));
-    let c = open(&path);
-    let built = isobit::internals::models::build(&c, &hyper(&c), &PlanOptions::default()).expect("a plan");
-    for command in &built.plan.recording.commands {
-        if let Some(l) = command.layer {
-            assert_eq!(command.rows.are_outputs(), l >= 5, "{}", command.title());
-        }
-    }
-    let all = logits(&c, &ids(90), 128).unwrap_or_else(|e| panic!("{e:#}"));
-    // pieces of which no row, one, or some are wanted
-    let mut device = isobit::internals::cpu::CpuDevice::new(Default::default()).expect("threads start");
-    let mut rows = Vec::new();
-    pollster::block_on(async {
-        let plan = PlanOptions {
-            n_ctx: 128,
-            ubatch: 16,
-            max_out: 8,
-            k_type: CacheType::F32,
-            v_type: CacheType::F32,
-            ..PlanOptions::default()
-        };
-        let o = SessionOptions { plan, memory: None, fuse: Fuse::On };
-        let mut s = Session::new(&mut device, &c, &hyper(&c), o, |_| {}).await?;
-        for (piece, wanted) in [(0..40, 39), (40..41, 0), (41..61, 15), (61..90, 5)] {
-            s.feed(&ids(90)[piece], Want::From(wanted), |_, l| {
-                rows.push(l.to_vec());
-                Ok(())
-            })
-            .await?;
-        }
-        anyhow::Ok(())
-    })
-    .unwrap_or_else(|e| panic!("{e:#}"));
-    let expected = [39..40, 40..41, 56..61, 66..90].into_iter().flatten();
-    let expected: Vec<&Vec<f32>> = expected.map(|i: usize| &all[i]).collect();
-    assert_eq!(rows.len(), expected.len());
-    for (found, expected) in rows.iter().zip(expected) {
-        assert!(found.iter().map(|v| v.to_bits()).eq(expected.iter().map(|v| v.to_bits())));
-    }
+    late_layers_have_the_same_bits(SHARING, 5);
 }
 
 #[test]
 fn a_file_is_quantised_but_for_what_makes_the_vectors_and_inspected() {
     let (dir, path) = model(&format!("{SMALL} {SHARING}"));
     let made = dir.path().join("made.gguf");
-    let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let c = open(&made);
+    let c = quantised(&path, &made, "q8_0");
     for (name, dtype) in [
         ("per_layer_token_embd.weight", "Q8_0"),
         ("per_layer_model_proj.weight", "F32"),
@@ -198,51 +146,45 @@ fn numbers_of_a_file_that_make_no_model_are_refused_by_name() {
     let list = |n: usize, v: i32| Value::I32Array(vec![v; n]);
     let mut odd = vec![2; 9];
     odd[1] = 1;
-    for (key, value, expected) in [
-        ("attention.head_count_kv", list(8, 2), "head_count_kv has 8 numbers, expected one for each of 9 layers"),
-        ("attention.head_count_kv", list(9, -2), "head_count_kv is of type"),
-        ("attention.head_count_kv", Value::I32Array(odd), "head_count_kv is 1 in layer 1, expected 2"),
-        ("attention.head_count_kv", list(9, 3), "4 heads cannot share 3 key-value heads"),
-        ("feed_forward_length", list(9, 0), "the feed-forward length is 0"),
-        ("feed_forward_length", Value::F32(2.0), "feed_forward_length is of type f32"),
-        ("attention.key_length_swa", Value::U32(31), "key heads of 31 and value heads of 32"),
-        ("rope.dimension_count_swa", Value::U32(34), "34 rotated dimensions do not fit a head of 32"),
-        ("attention.shared_kv_layers", Value::U32(9), "9 of 9 layers have no keys and values of their own"),
-        (
-            "attention.shared_kv_layers",
-            Value::U32(8),
-            "layer 2 has no keys and values, and no layer of its kind before it",
-        ),
-        ("attention.shared_kv_layers", Value::U32(3), "tensor blk.5.attn_k.weight is missing"),
-        ("embedding_length_per_layer_input", Value::U32(1 << 20), "expected at most 65536"),
-        ("embedding_length_per_layer_input", Value::U32(0), "has no place in a gemma4 model"),
-        ("attention.sliding_window", Value::U32(0), "sliding_window is missing, which says where layers are rotated"),
-        (
-            "attention.sliding_window_pattern",
-            Value::Array(vec![Value::Bool(true); 8]),
-            "expected one for each of 8 layers",
-        ),
-    ] {
-        let mut c = open(&path);
-        let key = format!("gemma4.{key}");
-        c.meta.entries.iter_mut().find(|(k, _)| *k == key).unwrap_or_else(|| panic!("{key}")).1 = value;
-        let error = match Hyper::read(&c) {
-            Ok(_) => logits(&c, &ids(4), 64).expect_err(expected),
-            Err(e) => e,
-        };
-        assert!(format!("{error:#}").contains(expected), "{key}: {expected:?} in {error:#}");
-    }
+    numbers_are_refused(
+        &path,
+        "gemma4",
+        [
+            ("attention.head_count_kv", list(8, 2), "head_count_kv has 8 numbers, expected one for each of 9 layers"),
+            ("attention.head_count_kv", list(9, -2), "head_count_kv is of type"),
+            ("attention.head_count_kv", Value::I32Array(odd), "head_count_kv is 1 in layer 1, expected 2"),
+            ("attention.head_count_kv", list(9, 3), "4 heads cannot share 3 key-value heads"),
+            ("feed_forward_length", list(9, 0), "the feed-forward length is 0"),
+            ("feed_forward_length", Value::F32(2.0), "feed_forward_length is of type f32"),
+            ("attention.key_length_swa", Value::U32(31), "key heads of 31 and value heads of 32"),
+            ("rope.dimension_count_swa", Value::U32(34), "34 rotated dimensions do not fit a head of 32"),
+            ("attention.shared_kv_layers", Value::U32(9), "9 of 9 layers have no keys and values of their own"),
+            (
+                "attention.shared_kv_layers",
+                Value::U32(8),
+                "layer 2 has no keys and values, and no layer of its kind before it",
+            ),
+            ("attention.shared_kv_layers", Value::U32(3), "tensor blk.5.attn_k.weight is missing"),
+            ("embedding_length_per_layer_input", Value::U32(1 << 20), "expected at most 65536"),
+            ("embedding_length_per_layer_input", Value::U32(0), "has no place in a gemma4 model"),
+            (
+                "attention.sliding_window",
+                Value::U32(0),
+                "sliding_window is missing, which says where layers are rotated",
+            ),
+            (
+                "attention.sliding_window_pattern",
+                Value::Array(vec![Value::Bool(true); 8]),
+                "expected one for each of 8 layers",
+            ),
+        ],
+    );
 }
 
 #[test]
 fn configs_that_make_no_model_are_refused_by_name_and_others_are_read() {
     let (_dir, path) = model(&format!("{SMALL} --format hf {EXPERTS}"));
-    let read = |change: &dyn Fn(&mut serde_json::Value)| {
-        let mut c = open(&path);
-        change(c.config.as_mut().expect("a directory has one"));
-        Hyper::read(&c)
-    };
-    type Change = fn(&mut serde_json::Value);
+    let read = |change: &dyn Fn(&mut serde_json::Value)| with_config(&path, change);
     let refused: [(Change, &str); 8] = [
         (|c| c["use_bidirectional_attention"] = "all".into(), "use_bidirectional_attention is not supported"),
         (|c| c["attention_bias"] = true.into(), "attention_bias = true is not supported"),
@@ -268,10 +210,7 @@ fn configs_that_make_no_model_are_refused_by_name_and_others_are_read() {
         ),
         (|c| c["top_k_experts"] = 7.into(), "7 of 6 experts, expected 1 to all"),
     ];
-    for (change, expected) in refused {
-        let error = format!("{:#}", read(&change).expect_err(expected));
-        assert!(error.contains(expected), "{expected:?} in {error}");
-    }
+    configs_are_refused(&path, &refused);
     let usual = read(&|_| {}).expect("a model");
     // as transformers writes what differs since 5.20
     let newer = read(&|c| {

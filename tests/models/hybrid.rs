@@ -7,6 +7,7 @@
 use crate::arch::{agrees, distance, hyper, ids, logits, open, recorded, same_words_everywhere, set_in_directory};
 use crate::checkpoint::{SMALL, model};
 use crate::common::{boxed_gpus, cpu, levels};
+use crate::family::quantised;
 use crate::program;
 use futures::executor::block_on;
 use futures::future::LocalBoxFuture;
@@ -431,9 +432,7 @@ fn lists_of_a_file_that_fit_no_model_are_refused_by_name() {
 fn a_file_is_quantised_but_for_its_convolutions() {
     let (dir, path) = model(&format!("{SMALL} {}", NETS[0]));
     let made = dir.path().join("made.gguf");
-    let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let c = open(&made);
+    let c = quantised(&path, &made, "q8_0");
     for (name, dtype) in [
         ("blk.0.ssm_conv1d.weight", "F32"),
         ("blk.0.ssm_a", "F32"),

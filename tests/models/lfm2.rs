@@ -3,10 +3,9 @@
 
 use crate::arch::{agrees, hyper, ids, logits, open, recorded, set_in_directory};
 use crate::checkpoint::{SMALL, model};
+use crate::family::{Change, numbers_are_refused, quantised, with_config};
 use crate::hybrid::{divergence, logits_as};
-use crate::program;
 use isobit::internals::formats::meta::Value;
-use isobit::internals::models::Hyper;
 use isobit::internals::ops::cache::CacheType;
 use isobit::internals::ops::strands::FRESH;
 
@@ -65,9 +64,7 @@ fn the_comparison_sees_every_tensor_of_a_convolution_and_a_state_that_is_lost() 
 fn a_file_is_quantised_but_for_its_convolutions() {
     let (dir, path) = model(&format!("{SMALL} --arch lfm2 --layers 3"));
     let made = dir.path().join("made.gguf");
-    let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let c = open(&made);
+    let c = quantised(&path, &made, "q8_0");
     for (name, dtype) in [
         ("blk.0.shortconv.conv.weight", "F32"),
         ("blk.0.shortconv.in_proj.weight", "Q8_0"),
@@ -89,42 +86,32 @@ fn a_file_is_quantised_but_for_its_convolutions() {
 #[test]
 fn numbers_of_a_file_that_make_no_model_are_refused_by_name() {
     let (_dir, path) = model(&format!("{SMALL} --arch lfm2 --layers 3"));
-    for (key, value, expected) in [
-        ("shortconv.l_cache", Value::U32(4), "shortconv.l_cache is 4, which is not supported (supported: 3)"),
-        ("shortconv.l_cache", Value::Str("x".into()), "shortconv.l_cache is of type"),
-        (
-            "attention.head_count_kv",
-            Value::I32Array(vec![0, 0]),
-            "2 layers are said to have attention or a convolution",
-        ),
-        ("attention.head_count_kv", Value::I32Array(vec![0, 0, 0]), "all layers are convolutions"),
-        ("attention.head_count_kv", Value::I32Array(vec![0, 1, 2]), "layers of different numbers of heads"),
-        ("attention.head_count_kv", Value::I32Array(vec![0, 0, 3]), "4 heads cannot share 3 key-value heads"),
-        ("attention.head_count_kv", Value::I32Array(vec![0, 0, -2]), "expected whole numbers, one of each layer"),
-        ("attention.head_count_kv", Value::F32(2.0), "expected whole numbers, one of each layer"),
-        // all of attention: the file has no such tensors
-        ("attention.head_count_kv", Value::U32(2), "blk.0.attn_q.weight is missing"),
-    ] {
-        let mut c = open(&path);
-        let key = format!("lfm2.{key}");
-        c.meta.entries.iter_mut().find(|(k, _)| *k == key).expect("there").1 = value;
-        let error = match Hyper::read(&c) {
-            Ok(_) => logits(&c, &ids(4), 64).expect_err(expected),
-            Err(e) => e,
-        };
-        assert!(format!("{error:#}").contains(expected), "{key}: {error:#}");
-    }
+    numbers_are_refused(
+        &path,
+        "lfm2",
+        [
+            ("shortconv.l_cache", Value::U32(4), "shortconv.l_cache is 4, which is not supported (supported: 3)"),
+            ("shortconv.l_cache", Value::Str("x".into()), "shortconv.l_cache is of type"),
+            (
+                "attention.head_count_kv",
+                Value::I32Array(vec![0, 0]),
+                "2 layers are said to have attention or a convolution",
+            ),
+            ("attention.head_count_kv", Value::I32Array(vec![0, 0, 0]), "all layers are convolutions"),
+            ("attention.head_count_kv", Value::I32Array(vec![0, 1, 2]), "layers of different numbers of heads"),
+            ("attention.head_count_kv", Value::I32Array(vec![0, 0, 3]), "4 heads cannot share 3 key-value heads"),
+            ("attention.head_count_kv", Value::I32Array(vec![0, 0, -2]), "expected whole numbers, one of each layer"),
+            ("attention.head_count_kv", Value::F32(2.0), "expected whole numbers, one of each layer"),
+            // all of attention: the file has no such tensors
+            ("attention.head_count_kv", Value::U32(2), "blk.0.attn_q.weight is missing"),
+        ],
+    );
 }
 
 #[test]
 fn configs_that_make_no_model_are_refused_by_name_and_old_ones_are_read() {
     let (_dir, path) = model(&format!("{SMALL} --format hf --arch lfm2 --layers 3"));
-    let read = |change: &dyn Fn(&mut serde_json::Value)| {
-        let mut c = open(&path);
-        change(c.config.as_mut().expect("a directory has one"));
-        Hyper::read(&c)
-    };
-    type Change = fn(&mut serde_json::Value);
+    let read = |change: &dyn Fn(&mut serde_json::Value)| with_config(&path, change);
     let refused: [(Change, &str); 8] = [
         (|c| c["conv_L_cache"] = 4.into(), "conv_L_cache = 4 is not supported (supported: 3)"),
         (|c| c["conv_bias"] = true.into(), "conv_bias = true is not supported"),

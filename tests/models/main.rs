@@ -10,6 +10,7 @@ mod codebooks;
 #[path = "../common/mod.rs"]
 mod common;
 mod encoders;
+mod family;
 mod fuse;
 mod gemma3n;
 mod gemma4;

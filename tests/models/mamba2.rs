@@ -2,8 +2,9 @@
 //! attention, and what a file may say of it. That words are equal everywhere and in every batch `hybrid` sees to, for all
 //! that remember states.
 
-use crate::arch::{agrees, hyper, ids, logits, open, recorded, set_in_directory};
+use crate::arch::{agrees, hyper, ids, logits, open, recorded};
 use crate::checkpoint::{SMALL, model};
+use crate::family::{Change, configs_are_refused, has_tensors, numbers_are_refused, quantised, sees, with_config};
 use crate::hybrid::{divergence, logits_as};
 use crate::program;
 use isobit::internals::formats::meta::Value;
@@ -45,13 +46,7 @@ fn the_comparison_sees_every_tensor_of_a_layer() {
             (".0.norm.weight", 1.0, 1),
             ("backbone.norm_f.weight", 1.0, 1),
         ] {
-            let r = recorded(name);
-            let (_dir, path) = model(&format!("{SMALL} --format hf {}", r.args));
-            assert_eq!(set_in_directory(&path, part, value), count, "{part}");
-            let found = logits(&open(&path), &ids(r.tokens), r.tokens).unwrap_or_else(|e| panic!("{e:#}"));
-            let worst = divergence(name, found);
-            println!("{name}: {part}: worst KL {worst:.2e}");
-            assert!(worst > 1e-7, "{name}: {part}: {worst:e}");
+            sees(name, part, value, count);
         }
     }
 }
@@ -194,54 +189,55 @@ fn programs_run_a_model_without_attention() {
 fn a_file_is_quantised_but_for_its_convolutions_and_norms() {
     let (dir, path) = model(&format!("{SMALL} {GROUPS}"));
     let made = dir.path().join("made.gguf");
-    let done = program::isobit(["quantize"]).args([&path, &made]).arg("q8_0").output().expect("it starts");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let c = open(&made);
-    for (name, dtype, shape) in [
-        ("blk.0.ssm_conv1d.weight", "F32", &[4u64, 256][..]),
-        ("blk.0.ssm_conv1d.bias", "F32", &[256]),
-        ("blk.0.ssm_in.weight", "Q8_0", &[64, 392]),
-        ("blk.1.ssm_a", "F32", &[1, 8]),
-        ("blk.1.ssm_d", "F32", &[1, 8]),
-        ("blk.1.ssm_dt.bias", "F32", &[8]),
-        ("blk.2.ssm_norm.weight", "F32", &[64, 2]),
-        ("blk.2.ssm_out.weight", "Q8_0", &[128, 64]),
-    ] {
-        let t = c.tensor(name).expect(name);
-        assert_eq!((t.dtype.name(), &t.shape[..]), (dtype, shape), "{name}");
-    }
+    let c = quantised(&path, &made, "q8_0");
+    has_tensors(
+        &c,
+        &[
+            ("blk.0.ssm_conv1d.weight", "F32", &[4, 256]),
+            ("blk.0.ssm_conv1d.bias", "F32", &[256]),
+            ("blk.0.ssm_in.weight", "Q8_0", &[64, 392]),
+            ("blk.1.ssm_a", "F32", &[1, 8]),
+            ("blk.1.ssm_d", "F32", &[1, 8]),
+            ("blk.1.ssm_dt.bias", "F32", &[8]),
+            ("blk.2.ssm_norm.weight", "F32", &[64, 2]),
+            ("blk.2.ssm_out.weight", "Q8_0", &[128, 64]),
+        ],
+    );
     logits(&c, &ids(20), 64).unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 #[test]
 fn numbers_of_a_file_that_make_no_model_are_refused_by_name() {
     let (_dir, path) = model(&format!("{SMALL} {GROUPS}"));
-    for (key, value, expected) in [
-        ("ssm.conv_kernel", Value::U32(3), "mamba2.ssm.conv_kernel is 3, which is not supported (supported: 4)"),
-        (
-            "ssm.conv_kernel",
-            Value::Str("x".into()),
-            "mamba2.ssm.conv_kernel is of type string, expected a whole number",
-        ),
-        ("ssm.inner_size", Value::U32(130), "mamba2.ssm.inner_size is 130, expected whole heads, of which there are 8"),
-        ("ssm.inner_size", Value::U32(256), "tensor blk.0.ssm_in.weight has shape [64, 392]"),
-        ("ssm.time_step_rank", Value::U32(0), "expected whole heads, of which there are 0"),
-        ("ssm.state_size", Value::U32(24), "a state of 24 is not supported (supported: multiples of 16, 1024 at most)"),
-        ("ssm.state_size", Value::U32(2048), "a state of 2048 is not supported"),
-        ("ssm.group_count", Value::U32(3), "8 heads cannot make 3 groups evenly"),
-        ("ssm.group_count", Value::U32(0), "8 heads cannot make 0 groups evenly"),
-        ("block_count", Value::U32(1025), "the number of layers is 1025"),
-        ("block_count", Value::U32(4), "tensor blk.3.attn_norm.weight is missing"),
-    ] {
-        let mut c = open(&path);
-        let key = format!("mamba2.{key}");
-        c.meta.entries.iter_mut().find(|(k, _)| *k == key).expect("there").1 = value;
-        let error = match Hyper::read(&c) {
-            Ok(_) => logits(&c, &ids(4), 64).expect_err(expected),
-            Err(e) => e,
-        };
-        assert!(format!("{error:#}").contains(expected), "{key}: {error:#}");
-    }
+    numbers_are_refused(
+        &path,
+        "mamba2",
+        [
+            ("ssm.conv_kernel", Value::U32(3), "mamba2.ssm.conv_kernel is 3, which is not supported (supported: 4)"),
+            (
+                "ssm.conv_kernel",
+                Value::Str("x".into()),
+                "mamba2.ssm.conv_kernel is of type string, expected a whole number",
+            ),
+            (
+                "ssm.inner_size",
+                Value::U32(130),
+                "mamba2.ssm.inner_size is 130, expected whole heads, of which there are 8",
+            ),
+            ("ssm.inner_size", Value::U32(256), "tensor blk.0.ssm_in.weight has shape [64, 392]"),
+            ("ssm.time_step_rank", Value::U32(0), "expected whole heads, of which there are 0"),
+            (
+                "ssm.state_size",
+                Value::U32(24),
+                "a state of 24 is not supported (supported: multiples of 16, 1024 at most)",
+            ),
+            ("ssm.state_size", Value::U32(2048), "a state of 2048 is not supported"),
+            ("ssm.group_count", Value::U32(3), "8 heads cannot make 3 groups evenly"),
+            ("ssm.group_count", Value::U32(0), "8 heads cannot make 0 groups evenly"),
+            ("block_count", Value::U32(1025), "the number of layers is 1025"),
+            ("block_count", Value::U32(4), "tensor blk.3.attn_norm.weight is missing"),
+        ],
+    );
     for key in ["ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count"] {
         let mut c = open(&path);
         c.meta.entries.retain(|(k, _)| *k != format!("mamba2.{key}"));
@@ -253,12 +249,7 @@ fn numbers_of_a_file_that_make_no_model_are_refused_by_name() {
 #[test]
 fn configs_that_make_no_model_are_refused_by_name_and_bounds_of_steps_are_read() {
     let (dir, path) = model(&format!("{SMALL} --format hf {GROUPS}"));
-    let read = |change: &dyn Fn(&mut serde_json::Value)| {
-        let mut c = open(&path);
-        change(c.config.as_mut().expect("a directory has one"));
-        Hyper::read(&c)
-    };
-    type Change = fn(&mut serde_json::Value);
+    let read = |change: &dyn Fn(&mut serde_json::Value)| with_config(&path, change);
     let refused: [(Change, &str); 9] = [
         (|c| c["conv_kernel"] = 3.into(), "conv_kernel = 3 is not supported (supported: 4)"),
         (|c| c["use_bias"] = true.into(), "use_bias = true is not supported"),
@@ -270,10 +261,7 @@ fn configs_that_make_no_model_are_refused_by_name_and_bounds_of_steps_are_read()
         (|c| c["time_step_limit"] = serde_json::json!([0.1, 0.1]), "time_step_limit: expected two numbers"),
         (|c| c["time_step_limit"] = serde_json::json!([-0.1, "x"]), "time_step_limit: expected two numbers"),
     ];
-    for (change, expected) in refused {
-        let error = format!("{:#}", read(&change).expect_err(expected));
-        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
-    }
+    configs_are_refused(&path, &refused);
     let steps = |h: anyhow::Result<Hyper>| h.unwrap_or_else(|e| panic!("{e:#}")).ssm.expect("it has them").steps;
     assert_eq!(steps(read(&|_| {})), [0.0, f32::MAX]);
     assert_eq!(steps(read(&|c| c["time_step_limit"] = serde_json::json!([0.001, 1e30]))), [0.001, f32::MAX]);

@@ -36,7 +36,7 @@ impl Uneven {
 }
 
 impl Shape {
-    /// Whether a layer of Gemma 4 has a window.
+    /// Whether a layer has a window, in a model whose layers differ.
     pub fn has_window(&self, layer: u32) -> bool {
         self.uneven.head_dim > 0 && !(layer + 1).is_multiple_of(self.uneven.period) && layer + 1 < self.layers
     }
@@ -104,7 +104,7 @@ impl Shape {
         (self.dim / 4).clamp(1, 64)
     }
 
-    /// What a Gemma 4 has before its layers. `add` as for `Shape::expert_tensors`.
+    /// What such a model has before its layers. `add` as for `Shape::expert_tensors`.
     pub(super) fn uneven_globals(&self, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let [dim, vocab, layers, n] = [self.dim, self.vocab, self.layers, self.uneven.embedding].map(u64::from);
         if n > 0 {
@@ -124,7 +124,7 @@ impl Shape {
         add("rope_freqs.weight".into(), 1, pairs.into(), 0.0, Role::Turns(pairs / 4));
     }
 
-    /// What a layer of Gemma 4 has behind its feed-forward, and with experts. `add` as for `Shape::expert_tensors`.
+    /// What a layer of such a model has behind its feed-forward, and with experts. `add` as for `Shape::expert_tensors`.
     pub(super) fn uneven_tensors(&self, i: u32, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
         let [dim, n] = [self.dim, self.uneven.embedding].map(u64::from);
         let root = |n: u64| 1.0 / (n as f64).sqrt();

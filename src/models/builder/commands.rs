@@ -50,9 +50,14 @@ impl Builder<'_> {
     /// y = norm(x) · w over rows of `dim`, w being the tensor `what`, `[dim]`.
     pub fn norm_of(&mut self, what: &str, dim: usize, eps: f32, [x, y]: [BufId; 2]) -> anyhow::Result<()> {
         let w = self.norm_weights(what, dim)?;
-        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps };
-        self.push(what, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
+        self.norm_with(what, w, (dim, eps), [x, y]);
         Ok(())
+    }
+
+    /// As [`Builder::norm_of`], by the weights in a buffer.
+    pub fn norm_with(&mut self, label: &str, w: BufId, (dim, eps): (usize, f32), [x, y]: [BufId; 2]) {
+        let p = RmsNormParams { n_tokens: 0, dim: dim as u32, inv_n: (1.0 / dim as f64) as f32, eps };
+        self.push(label, Op::RmsNorm, Args::RmsNorm(p), vec![x, w, y]);
     }
 
     /// y = layer norm of x over rows of `dim`, whose weights are the tensor `what`, `[w_rows][dim]`: row r goes by row r mod

@@ -167,9 +167,8 @@ impl Sums {
     }
 }
 
-/// 32 rows by all tokens of `out`: `w` the words of the row block, `act` the laid out activations, pair after pair.
-/// What was in
-/// `out` is of no account.
+/// 32 rows by all tokens of `out`: `w` the words of the row block, `act` the laid out activations, pair after pair. What
+/// was in `out` is of no account.
 #[inline(always)]
 pub(in super::super) fn row_block<F: Panelled>(
     v: I8mm,
