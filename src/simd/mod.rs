@@ -213,6 +213,7 @@ impl Level {
     /// Tokens from which on a row block is unpacked first: fewer meet it in registers (`QuantisedJob`). Each number of
     /// x86-64 is that of the CPU it was measured on (`docs/performance.md`, "Many texts at once"): one of AMD's, and one of
     /// Intel's with AMX. That of products of pairs is by instructions, counted (`docs/kernels.md`).
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn panel_tokens(self) -> usize {
         match self {
             Level::Amx => 5,
