@@ -282,20 +282,15 @@ mod tests {
         let once = noise(SAMPLE * row, 5);
         let all: Vec<f32> = once.iter().copied().cycle().take(len * row).collect();
         let (n, page_first) = (len as u32, 128);
-        let p = CacheWriteParams {
-            n_tokens: n,
-            pos: page_first,
-            kv_heads: 3,
-            head_dim: 64,
-            page_first,
-            page_len: n,
-            ring: 0,
-        };
+        let p = CacheWriteParams { n_tokens: n, kv_heads: 3, head_dim: 64, page_first, page_len: n, ring: 0, table: 0 };
+        let mut at = Vec::new();
+        places::in_order(page_first as usize, len, 0, &mut at);
+        let at = Places::new(&at);
         for t in CacheType::ALL {
             let words = len * 3 * t.words(64).expect("a head of 64");
             let (mut k, mut v) = (vec![0; words], vec![0; words]);
-            cache_write_k(t, &p, &all, &all, &mut k);
-            cache_write_v(t, &p, &all, &mut v);
+            cache_write_k(t, &p, at, &all, &all, &mut k);
+            cache_write_v(t, &p, at, &all, &mut v);
             assert!(page_of(Op::CacheWriteK(t), &p, &once).expect("keys") == k, "keys {}", t.name());
             assert!(page_of(Op::CacheWriteV(t), &p, &once).expect("values") == v, "values {}", t.name());
             assert!(k != v, "{}", t.name());
