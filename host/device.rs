@@ -325,9 +325,12 @@ impl GpuDevice {
 
     /// Submits those of these commands that the step that was begun has. Returns how many dispatches they are.
     fn submit_range(&mut self, commands: Range<usize>) -> Result<usize, HostError> {
-        self.program()?;
         let place = |command: usize| self.begun.partition_point(|(i, _)| *i < command);
-        let some = &self.begun[place(commands.start)..place(commands.end)];
+        self.submit_some(&self.begun[place(commands.start)..place(commands.end)])
+    }
+
+    /// Submits commands of the step that was begun. Returns how many dispatches they are.
+    fn submit_some(&self, some: &[(usize, Args)]) -> Result<usize, HostError> {
         let encoder = self.encode(self.device.create_command_encoder(&Default::default()), some)?;
         let program = self.program()?;
         let dispatches = program.dispatches(some);
@@ -504,6 +507,12 @@ impl Device for GpuDevice {
         self.stats.host += started.elapsed();
         self.stats.commands += submitted.as_ref().map_or(0, |n| *n as u64);
         futures::future::ready(submitted.map(drop).map_err(Into::into)).boxed_local()
+    }
+
+    fn run_list<'a>(&'a mut self, commands: &'a [usize]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        let of = |&command: &usize| self.begun.iter().find(|(i, _)| *i == command).copied();
+        let some: Vec<_> = commands.iter().filter_map(of).collect();
+        futures::future::ready(self.submit_some(&some).map(drop).map_err(Into::into)).boxed_local()
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {

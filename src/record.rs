@@ -948,6 +948,16 @@ pub trait Device {
         })
     }
 
+    /// As [`Device::run_range`], of commands in the order of a list, each as often as it stands there (for measurements).
+    fn run_list<'a>(&'a mut self, commands: &'a [usize]) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            for &command in commands {
+                self.run_one(command).await?;
+            }
+            Ok(())
+        })
+    }
+
     /// All words of a buffer (for `verify` and tests).
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>>;
 
