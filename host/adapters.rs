@@ -71,6 +71,14 @@ async fn of(backends: wgpu::Backends) -> Vec<Adapter> {
     }
     let mut list = wgpu::Instance::new(desc).enumerate_adapters(backends).await;
     list.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
+    list.retain(|a| {
+        let info = a.get_info();
+        let old = info.backend == wgpu::Backend::Gl && is_old_gl(&info.driver_info);
+        if old {
+            log::info!("{} [Gl] is left out: its context is of {}, shaders begin at 4.3", info.name, info.driver_info);
+        }
+        !old
+    });
     list.sort_by_key(|a| match a.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
         wgpu::DeviceType::IntegratedGpu => 1,
@@ -151,6 +159,13 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
     let name = info.name.to_lowercase();
     info.device_type == wgpu::DeviceType::Cpu
         || ["llvmpipe", "softpipe", "swiftshader"].iter().any(|s| name.contains(s))
+}
+
+/// Whether a context of desktop GL is of a version whose shading language has no compute shaders, whatever extensions it
+/// names. wgpu asks for 3.3, which Mesa takes for the least and NVIDIA's driver on Linux at its word.
+fn is_old_gl(version: &str) -> bool {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (4, 3))
 }
 
 /// How much a GPU's lanes hold, by its vendor's number or, where a backend has none, its name.
@@ -241,4 +256,17 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     }
     gpu.options = options;
     Ok((gpu, verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_old_gl;
+
+    #[test]
+    fn contexts_of_desktop_gl_below_4_3_are_left_out() {
+        assert!(is_old_gl("3.3.0 NVIDIA 580.159.04") && is_old_gl("4.2.1"));
+        assert!(!is_old_gl("4.5 (Core Profile) Mesa 22.3.6") && !is_old_gl("4.3.0") && !is_old_gl("10.0"));
+        // another API, and what says nothing
+        assert!(!is_old_gl("OpenGL ES 3.1 Mesa 25.0.7") && !is_old_gl("WebGL 2.0") && !is_old_gl(""));
+    }
 }

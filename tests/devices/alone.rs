@@ -3,10 +3,16 @@
 use futures::executor::block_on;
 use wgpu::util::DeviceExt;
 
-/// Every adapter of the machine.
+/// Every adapter of the machine that the program lists too.
 pub fn adapters() -> Vec<wgpu::Adapter> {
+    let listed: Vec<String> = crate::common::adapters().iter().map(|a| a.title()).collect();
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
-    block_on(instance.enumerate_adapters(wgpu::Backends::all()))
+    let mut all = block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    all.retain(|a| {
+        let info = a.get_info();
+        listed.contains(&format!("{} [{:?}]", info.name, info.backend))
+    });
+    all
 }
 
 /// The adapter with those of the features that it has.
