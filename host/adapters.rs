@@ -3,8 +3,9 @@
 use super::capabilities::{Capabilities, Optional, Registers};
 use super::device::GpuDevice;
 use super::faults::{Faults, HostError, one_line};
+use super::halves;
 use super::matrices;
-use super::module::{self, Loops};
+use super::module::{self, Halves, Loops};
 use super::options::{GpuOptions, Tune, Upload};
 use super::pipeline_cache::PipelineCache;
 use super::qualify::{Verdict, qualify};
@@ -228,11 +229,12 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         Some(store) => PipelineCache::open(&device, &info, store).await,
         None => None,
     };
-    let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, !is_software(&info));
+    let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, options.hardware || !is_software(&info));
     let loops = options.loops;
     let optional = Optional { subgroups, ..Optional::default() };
     let registers = registers(&info);
-    let capabilities = Capabilities { in_place, parallel, hardware, registers, optional, loops };
+    let halves = Halves::Integers;
+    let capabilities = Capabilities { in_place, parallel, hardware, registers, optional, loops, halves };
     let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
     let remembered = gpu.memory.exact() && options.tune == Tune::Auto && loops == Loops::default();
@@ -246,9 +248,14 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         false => matrices::qualify(&gpu, offered).await?,
     };
     gpu.capabilities.optional.matrices = std::array::from_fn(|i| offered[i] && exact[i]);
+    let unpacks = match remembered {
+        true => gpu.memory.page.halves,
+        false => halves::qualify(&gpu).await?,
+    };
+    gpu.capabilities.halves = if unpacks && options.unpack { Halves::Unpacked } else { Halves::Integers };
     // what is remembered is of the loops that users get
     if loops == Loops::default() {
-        gpu.memory.set_exact(verdict.exact(), exact);
+        gpu.memory.set_exact(verdict.exact(), exact, unpacks);
     }
     let optional = gpu.capabilities.optional;
     for lacks in options.variants.iter().filter_map(|v| v.lacks(optional)) {

@@ -1,6 +1,6 @@
 //! What a device can do, as far as choices depend on it.
 
-use super::module::Loops;
+use super::module::{Halves, Loops};
 
 /// What shaders may use of what not every device has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,6 +44,8 @@ pub(super) struct Capabilities {
     pub optional: Optional,
     /// how the loops of its shaders are made
     pub loops: Loops,
+    /// how two f16 become f32
+    pub halves: Halves,
 }
 
 /// How much a lane of a device holds, by what vendors' compilers spill (docs/isa-stats.tsv).

@@ -7,9 +7,8 @@
 
 use super::device::GpuDevice;
 use super::faults::HostError;
-use super::module;
-use super::shaders;
-use wgpu::util::DeviceExt;
+use super::module::Halves;
+use super::probe::Probe;
 
 /// Sizes of matrices that kernels are made for: square, as wgpu has them.
 pub(super) const SIZES: [u32; 2] = [8, 16];
@@ -158,64 +157,17 @@ impl Tiles {
 }
 
 /// What the device makes of the tiles: their sums, or why it cannot.
-async fn run(gpu: &GpuDevice, stem: &str, tiles: &Tiles) -> Result<Result<Vec<f32>, String>, HostError> {
-    use wgpu::BufferUsages as Usages;
-    let device = &gpu.device;
-    let bytes = (tiles.count * tiles.size * tiles.size * 4) as u64;
-    let buffer = |label, contents: &[u8], usage| {
-        device.create_buffer_init(&wgpu::util::BufferInitDescriptor { label: Some(label), contents, usage })
+async fn run(gpu: &GpuDevice, stem: &'static str, tiles: &Tiles) -> Result<Result<Vec<f32>, String>, HostError> {
+    let probe = Probe {
+        stem,
+        halves: Halves::Integers,
+        count: tiles.count as u32,
+        words: bytemuck::cast_slice(&tiles.words),
+        written: tiles.count * tiles.size * tiles.size,
+        // a workgroup has 64 rows
+        groups: (tiles.count * tiles.size / 64) as u32,
     };
-    let empty = |label, usage| {
-        let label = Some(label);
-        device.create_buffer(&wgpu::BufferDescriptor { label, size: bytes, usage, mapped_at_creation: false })
-    };
-    let params = buffer("tiles", bytemuck::cast_slice(&[tiles.count as u32, 0, 0, 0]), Usages::UNIFORM);
-    let words = buffer("tiles' words", bytemuck::cast_slice(&tiles.words), Usages::STORAGE);
-    let sums = empty("tiles' sums", Usages::STORAGE | Usages::COPY_SRC);
-    let staging = empty("read-back", Usages::MAP_READ | Usages::COPY_DST);
-    // a driver that cannot compile the shader is a device without matrices, not a device that fails
-    let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory]
-        .map(|filter| device.push_error_scope(filter));
-    let shader = shaders::find(stem).expect("tests check that the probes are there");
-    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(stem),
-        layout: None,
-        module: &module::create(device, shader, gpu.capabilities.loops),
-        entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &[],
-            zero_initialize_workgroup_memory: false,
-        },
-        cache: None,
-    });
-    let bind_group = device.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: Some(stem),
-        layout: &pipeline.get_bind_group_layout(0),
-        entries: &[entry(0, &params), entry(1, &words), entry(2, &sums)],
-    });
-    let mut encoder = device.create_command_encoder(&Default::default());
-    {
-        let mut pass = encoder.begin_compute_pass(&Default::default());
-        pass.set_pipeline(&pipeline);
-        pass.set_bind_group(0, &bind_group, &[]);
-        pass.dispatch_workgroups((tiles.count * tiles.size / 64) as u32, 1, 1);
-    }
-    encoder.copy_buffer_to_buffer(&sums, 0, &staging, 0, bytes);
-    gpu.queue.submit([encoder.finish()]);
-    let mut failed = None;
-    // the last that was opened is closed first
-    for scope in scopes.into_iter().rev() {
-        failed = scope.pop().await.or(failed);
-    }
-    if let Some(e) = failed {
-        return Ok(Err(super::faults::one_line(&e.to_string())));
-    }
-    let found = gpu.map(&staging, bytes, None).await?;
-    Ok(Ok(found.into_iter().map(f32::from_bits).collect()))
-}
-
-fn entry(binding: u32, buffer: &wgpu::Buffer) -> wgpu::BindGroupEntry<'_> {
-    wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() }
+    Ok(probe.run(gpu).await?.map(|found| found.into_iter().map(f32::from_bits).collect()))
 }
 
 #[cfg(test)]

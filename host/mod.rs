@@ -9,11 +9,13 @@ mod device;
 mod encoded;
 pub mod expand;
 mod faults;
+pub mod halves;
 mod limits;
 pub mod matrices;
 mod module;
 mod options;
 mod pipeline_cache;
+mod probe;
 mod program;
 mod qualify;
 pub mod shaders;
@@ -30,7 +32,7 @@ pub use adapters::{Adapter, AdapterReport, adapters, connect, gl_adapters, nativ
 pub use device::GpuDevice;
 pub use faults::HostError;
 pub use limits::limits;
-pub use module::Loops;
+pub use module::{Halves, Loops};
 pub use options::{GpuOptions, Tune, Upload};
 pub use qualify::Verdict;
 

@@ -1,10 +1,40 @@
-//! Shader modules for a device, with or without wgpu's counters in every loop, and leave to use matrices in them.
+//! Shader modules for a device, with or without wgpu's counters in every loop and its own conversion of f16, and leave to use
+//! matrices in them.
 //!
 //! naga writes a counter into each loop, which ends it after 2^64 turns: a driver may otherwise take a loop without an end
 //! as code that is never reached. To a driver's compiler a loop with a counter has two ends, and most unroll it badly or not
 //! at all; on AMD that leaves one or two loads of weights under way (docs/isa.md). Indices and divisors stay checked.
 
 use super::shaders::Shader;
+use std::borrow::Cow;
+
+/// How two f16 of a word become f32. Neither changes a bit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Halves {
+    /// by integers, as the shaders have it
+    #[default]
+    Integers,
+    /// by the device's own conversion, which a probe has found to give the same (`halves`)
+    Unpacked,
+}
+
+impl Halves {
+    /// The function of `shared/exact/halves.wgsl`, and what stands in its place.
+    pub const TEXTS: [&str; 2] = [
+        "fn halves(word: u32) -> vec2<f32> {\n    \
+         return vec2<f32>(f16_to_f32(word & 0xffffu), f16_to_f32(word >> 16u));\n}\n",
+        "fn halves(word: u32) -> vec2<f32> {\n    return unpack2x16float(word);\n}\n",
+    ];
+
+    /// A shader's text.
+    fn of(self, shader: &Shader) -> Cow<'static, str> {
+        let [integers, unpacked] = Halves::TEXTS;
+        match self {
+            Halves::Unpacked if shader.source.contains(integers) => shader.source.replace(integers, unpacked).into(),
+            _ => shader.source.into(),
+        }
+    }
+}
 
 /// Whether loops of shaders carry wgpu's counters. Neither changes a bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,11 +57,12 @@ impl Loops {
 }
 
 /// The module of one of the program's own shaders.
-pub(super) fn create(device: &wgpu::Device, shader: &Shader, loops: Loops) -> wgpu::ShaderModule {
-    let source = wgpu::ShaderSource::Wgsl(shader.source.into());
+pub(super) fn create(device: &wgpu::Device, shader: &Shader, loops: Loops, halves: Halves) -> wgpu::ShaderModule {
+    let source = wgpu::ShaderSource::Wgsl(halves.of(shader));
     let desc = wgpu::ShaderModuleDescriptor { label: Some(shader.name), source };
     // SAFETY: of the checks, only the counters of loops are left out, for which every loop must end. The source is one of
-    // the shaders built into the program (`Shader` is made nowhere else), never a user's. Each of their loops counts a local
+    // the shaders built into the program (`Shader` is made nowhere else), with `Halves::TEXTS` for each other, never a
+    // user's. Each of their loops counts a local
     // variable towards an end that no turn moves away, by a step that is not 0, or halves it below 1 or more: the ends are sizes
     // of the plan, parameters of a command, or constants, and never what a buffer holds. tests/devices/loops.rs reads them.
     unsafe { device.create_shader_module_trusted(desc, loops.checks()) }
@@ -43,4 +74,27 @@ pub(super) fn matrices() -> wgpu::ExperimentalFeatures {
     // (`matrices::features`), only by shaders built into the program, which load and store them within workgroup memory of
     // constant size, and only on devices whose sums the probe has compared with integers.
     unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shaders::SHADERS;
+    use super::*;
+
+    #[test]
+    fn wherever_f16_are_unpacked_the_devices_own_conversion_can_stand() {
+        let [integers, unpacked] = Halves::TEXTS;
+        let some: Vec<&Shader> = SHADERS.iter().filter(|s| s.source.contains("fn halves(")).collect();
+        let of = |part: &str| some.iter().filter(|s| s.name.contains(part)).count();
+        assert!(of("attention") > 8 && of("tile") > 3 && of("probe") == 1);
+        for s in some {
+            assert_eq!(s.source.matches(integers).count(), 1, "{}", s.name);
+            assert_eq!(Halves::Integers.of(s), s.source, "{}", s.name);
+            let text = Halves::Unpacked.of(s);
+            assert!(text.contains(unpacked) && !text.contains(integers), "{}", s.name);
+            wgpu::naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {e}", s.name));
+        }
+        let other = SHADERS.iter().find(|s| s.name == "add").expect("it is there");
+        assert_eq!(Halves::Unpacked.of(other), other.source);
+    }
 }

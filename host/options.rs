@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Choices made when a device is opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct GpuOptions {
     /// pretend the binding limit is this many bytes (to test splitting)
     pub max_binding: Option<u64>,
@@ -25,6 +25,26 @@ pub struct GpuOptions {
     pub upload: Upload,
     /// whether loops of shaders carry wgpu's counters
     pub loops: Loops,
+    /// whether f16 are converted by the device where that gives what integers give
+    pub unpack: bool,
+    /// take a software adapter for hardware (to test what is done on hardware alone)
+    pub hardware: bool,
+}
+
+impl Default for GpuOptions {
+    fn default() -> GpuOptions {
+        GpuOptions {
+            max_binding: None,
+            variants: Vec::new(),
+            tune: Tune::default(),
+            timed: None,
+            store: None,
+            upload: Upload::default(),
+            loops: Loops::default(),
+            unpack: true,
+            hardware: false,
+        }
+    }
 }
 
 /// How weights get into their buffers.

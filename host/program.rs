@@ -6,7 +6,7 @@
 
 use super::capabilities::Capabilities;
 use super::faults::HostError;
-use super::module::{self, Loops};
+use super::module;
 use super::shaders::{self, Binding, Shader};
 use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
 use crate::record::{Args, BufId, Command, Op, Plan, Role};
@@ -247,13 +247,7 @@ impl Program {
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {
             for pass in passes(self.kinds[kind].op, variant).iter().take_while(|_| !stop.asked()) {
-                self.kinds[kind].pipeline(
-                    &self.device,
-                    self.cache.as_ref(),
-                    self.room.capabilities.loops,
-                    variant,
-                    *pass,
-                );
+                self.kinds[kind].pipeline(&self.device, self.cache.as_ref(), self.room.capabilities, variant, *pass);
             }
         };
         match parallel {
@@ -330,8 +324,8 @@ impl Program {
             (Pass::Last, Some([_, last])) if variants::of(kind.op)[d.variant].before().is_some() => last,
             _ => &c.bind_group,
         };
-        let loops = self.room.capabilities.loops;
-        pass.set_pipeline(kind.pipeline(&self.device, self.cache.as_ref(), loops, d.variant, d.pass));
+        let capabilities = self.room.capabilities;
+        pass.set_pipeline(kind.pipeline(&self.device, self.cache.as_ref(), capabilities, d.variant, d.pass));
         pass.set_bind_group(0, group, &[]);
         let [x, y, z] = d.groups;
         pass.dispatch_workgroups(x, y, z);
@@ -404,13 +398,13 @@ impl Kind {
         &self,
         device: &wgpu::Device,
         cache: Option<&wgpu::PipelineCache>,
-        loops: Loops,
+        capabilities: Capabilities,
         variant: usize,
         pass: Pass,
     ) -> &wgpu::ComputePipeline {
         self.pipelines[variant][pass as usize].get_or_init(|| {
             let shader = shader(self.op, &variants::of(self.op)[variant], pass);
-            let module = module::create(device, shader, loops);
+            let module = module::create(device, shader, capabilities.loops, capabilities.halves);
             // the passes and variants of an operation do not all have every constant
             let declared = |(name, _): &&(&str, f64)| shader.overrides.contains(name);
             let constants: Vec<(&str, f64)> = self.constants.iter().filter(declared).copied().collect();

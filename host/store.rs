@@ -21,6 +21,8 @@ pub(super) struct Page {
     exact: bool,
     /// the sizes of matrices that the probe found exact
     pub matrices: [bool; 2],
+    /// whether its own conversion of f16 gives what integers give
+    pub halves: bool,
     /// shape to the names of the variants for one, a few and many tokens, as far as they were measured
     pub choices: BTreeMap<String, [Option<String>; CLASSES.len()]>,
     /// shape of attention to the depth from which it is split
@@ -51,8 +53,14 @@ impl Memory {
     pub fn open(adapter: &wgpu::AdapterInfo, store: Option<Arc<dyn Store>>) -> Memory {
         let about = about(adapter);
         let name = name("gpu", &about, "json");
-        let fresh =
-            Page { about, exact: false, matrices: [false; 2], choices: BTreeMap::new(), splits: BTreeMap::new() };
+        let fresh = Page {
+            about,
+            exact: false,
+            matrices: [false; 2],
+            halves: false,
+            choices: BTreeMap::new(),
+            splits: BTreeMap::new(),
+        };
         let mut memory = Memory { store, name, page: fresh, told: false };
         let found = memory.store.as_ref().and_then(|s| s.get(&memory.name));
         match found.map(|text| serde_json::from_slice::<Page>(&text)) {
@@ -73,10 +81,10 @@ impl Memory {
         self.page.exact
     }
 
-    /// Remembers whether the adapter is exact, and which sizes of its matrices.
-    pub fn set_exact(&mut self, exact: bool, matrices: [bool; 2]) {
-        if (self.page.exact, self.page.matrices) != (exact, matrices) {
-            (self.page.exact, self.page.matrices) = (exact, matrices);
+    /// Remembers whether the adapter is exact, and which sizes of its matrices and whether its conversion of f16 are.
+    pub fn set_exact(&mut self, exact: bool, matrices: [bool; 2], halves: bool) {
+        if (self.page.exact, self.page.matrices, self.page.halves) != (exact, matrices, halves) {
+            (self.page.exact, self.page.matrices, self.page.halves) = (exact, matrices, halves);
             self.save();
         }
     }
@@ -138,7 +146,7 @@ mod tests {
         memory.page.choices.insert("x".into(), [Some("matvec".into()), None, Some("matmul".into())]);
         memory.page.splits.insert("y".into(), Split { from: Some(512), measured: 4096 });
         memory.page.splits.insert("z".into(), Split { from: None, measured: 1024 });
-        memory.set_exact(true, [false, true]);
+        memory.set_exact(true, [false, true], true);
         assert_eq!(open("1.0").page, memory.page);
         assert!(open("1.0").exact() && !open("1.1").exact());
         assert_eq!(*kept.warnings.lock().unwrap(), Vec::<String>::new());
@@ -149,7 +157,7 @@ mod tests {
         let kept = Arc::new(Kept::default());
         let open = |driver| Memory::open(&adapter(driver), Some(kept.clone() as Arc<dyn Store>));
         let mut memory = open("1.0");
-        memory.set_exact(true, [false, true]);
+        memory.set_exact(true, [false, true], true);
         let good = String::from_utf8(kept.get(&memory.name).unwrap()).unwrap();
         for bad in ["", "{", "[]", &good[..good.len() / 2], &good.replace("1.0", "9.9")] {
             kept.put(&memory.name, bad.as_bytes());

@@ -527,9 +527,9 @@ pub fn defaults(op: Op) -> Vec<String> {
 
 /// What a device is taken for of which nothing is known but whether it is more than a rasteriser, and how much lanes hold.
 fn unknown(hardware: bool, registers: Registers, max_tokens: usize) -> Room {
-    let loops = Default::default();
+    let (loops, halves) = Default::default();
     let optional = Optional { subgroups: true, ..Optional::default() };
-    let capabilities = Capabilities { in_place: false, parallel: true, hardware, registers, optional, loops };
+    let capabilities = Capabilities { in_place: false, parallel: true, hardware, registers, optional, loops, halves };
     Room { capabilities, max_tokens, max_binding: u64::MAX }
 }
 
@@ -614,10 +614,17 @@ mod tests {
     use crate::ops::norm_quantize::NormQuantizeParams;
 
     fn room(hardware: bool, subgroups: bool) -> Room {
-        let loops = Default::default();
+        let (loops, halves) = Default::default();
         let optional = Optional { subgroups, ..Optional::default() };
-        let capabilities =
-            Capabilities { in_place: false, parallel: true, hardware, registers: Registers::Many, optional, loops };
+        let capabilities = Capabilities {
+            in_place: false,
+            parallel: true,
+            hardware,
+            registers: Registers::Many,
+            optional,
+            loops,
+            halves,
+        };
         Room { capabilities, max_tokens: 100, max_binding: 1 << 27 }
     }
 

@@ -414,7 +414,8 @@ impl EngineArgs {
             Ok("counted") => host::Loops::Counted,
             _ => host::Loops::Plain,
         };
-        host::GpuOptions { max_binding: None, variants, tune, timed: None, store, upload, loops }
+        let unpack = std::env::var("ISOBIT_HALVES").as_deref() != Ok("integers");
+        host::GpuOptions { variants, tune, store, upload, loops, unpack, ..host::GpuOptions::default() }
     }
 }
 

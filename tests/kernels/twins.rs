@@ -38,13 +38,24 @@ fn against_twins(ops: Vec<Op>, mut devices: Vec<Box<dyn Device>>) {
 
 #[cfg(feature = "gpu")]
 mod gpu {
-    use isobit::internals::record::Device;
+    use isobit::internals::host::GpuOptions;
+    use isobit::internals::ops::cache::CacheType;
+    use isobit::internals::record::{Device, Op};
 
-    // two tests, which run side by side
+    // three tests, which run side by side
 
     #[test]
     fn the_first_adapter_leaves_the_words_the_twins_leave() {
         super::against_twins(super::cases::ops(), vec![Box::new(crate::common::gpus().remove(0))]);
+    }
+
+    /// Where the first adapter's own conversion of f16 is used, that by integers is not, and other adapters need it.
+    #[test]
+    fn f16_by_integers_leave_them_too() {
+        let options = GpuOptions { unpack: false, ..GpuOptions::default() };
+        let gpu = crate::common::gpus_with(&options).remove(0);
+        let f16 = CacheType::F16;
+        super::against_twins(vec![Op::Attention(f16, f16), Op::AttentionQuantize(f16, f16)], vec![Box::new(gpu)]);
     }
 
     #[test]

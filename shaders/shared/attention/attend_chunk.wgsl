@@ -5,6 +5,7 @@
 #import attend_join
 #import load_query
 #import cache_codes
+#import halves
 #import softcap
 
 var<workgroup> scores: array<f32, 256>;
@@ -70,8 +71,9 @@ fn with_word(acc: f32, word: u32, first: u32, i: u32) -> f32 {
     if k_type == F32 {
         return B(acc + B(row[first + i] * bitcast<f32>(word)));
     }
-    let one = B(acc + B(row[first + 2u * i] * f16_to_f32(word & 0xffffu)));
-    return B(one + B(row[first + 2u * i + 1u] * f16_to_f32(word >> 16u)));
+    let two = halves(word);
+    let one = B(acc + B(row[first + 2u * i] * two.x));
+    return B(one + B(row[first + 2u * i + 1u] * two.y));
 }
 
 // A batch of words of a key of floats, from word i on.
@@ -205,7 +207,8 @@ fn value(words: vec3<u32>, e: u32) -> f32 {
         return bitcast<f32>(words.x);
     }
     if v_type == F16 {
-        return f16_to_f32((words.x >> (16u * (e & 1u))) & 0xffffu);
+        let two = halves(words.x);
+        return select(two.x, two.y, (e & 1u) == 1u);
     }
     let d = f16_to_f32((words.y >> ((e >> 1u) & 16u)) & 0xffffu);
     if has_bytes(v_type) {

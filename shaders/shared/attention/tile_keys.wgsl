@@ -35,8 +35,12 @@ fn stage_keys(lane: u32, kv_head: u32, at: u32, e0: u32, quads: u32) {
         let w = i >> 4u;
         let word = key_words(kv_head, at + 4u * (i & 15u), e0 / per_word + w);
         if k_type == F16 {
-            tile[w * 32u + (i & 15u)] = bitcast<vec4<u32>>(f16_to_f32_4(low_half(word)));
-            tile[w * 32u + 16u + (i & 15u)] = bitcast<vec4<u32>>(f16_to_f32_4(high_half(word)));
+            let x = halves(word.x);
+            let y = halves(word.y);
+            let z = halves(word.z);
+            let u = halves(word.w);
+            tile[w * 32u + (i & 15u)] = bitcast<vec4<u32>>(vec4<f32>(x.x, y.x, z.x, u.x));
+            tile[w * 32u + 16u + (i & 15u)] = bitcast<vec4<u32>>(vec4<f32>(x.y, y.y, z.y, u.y));
         } else {
             tile[i] = word;
         }

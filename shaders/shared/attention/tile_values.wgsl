@@ -1,5 +1,6 @@
 // Values in the frame of attend_tile: the products of every row's probabilities with 64 elements.
 #import cache_codes
+#import halves
 
 // Quad e of the value row whose words begin at `base`.
 fn value_quad(base: u32, e: u32) -> vec4<f32> {
@@ -8,8 +9,7 @@ fn value_quad(base: u32, e: u32) -> vec4<f32> {
         return bitcast<vec4<f32>>(vec4<u32>(v[at], v[at + 1u], v[at + 2u], v[at + 3u]));
     }
     if v_type == F16 {
-        let w = vec2<u32>(v[base + 2u * e], v[base + 2u * e + 1u]);
-        return f16_to_f32_4(vec4<u32>(w.x & 0xffffu, w.x >> 16u, w.y & 0xffffu, w.y >> 16u));
+        return vec4<f32>(halves(v[base + 2u * e]), halves(v[base + 2u * e + 1u]));
     }
     let b = e >> 3u;
     let i = e & 7u;
