@@ -58,6 +58,8 @@ pub struct GpuDevice {
     pub(super) encoded: Option<Encoded>,
     /// commands of the step that is run one by one, and their parameters
     begun: Vec<(usize, Args)>,
+    /// whether it has been given work for its clocks to rise since measuring began
+    pub(super) warm: bool,
 }
 
 impl GpuDevice {
@@ -104,6 +106,7 @@ impl GpuDevice {
             submitted,
             encoded: None,
             begun: Vec::new(),
+            warm: false,
         }
     }
 

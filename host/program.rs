@@ -236,13 +236,24 @@ impl Program {
     pub fn prepare(&self, parallel: bool, stop: &Stop) {
         let mut wanted = Vec::new();
         for (compiled, c) in self.commands.iter().zip(&self.plan.recording.commands) {
-            let classes = (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, c, &self.plan).is_some());
+            let classes =
+                (0..CLASSES.len()).filter(|&class| variants::tokens_in(class, CLASSES[2], c, &self.plan).is_some());
             wanted.extend(classes.map(|class| (compiled.kind, compiled.choice[class])));
             // for the steps that are not split
             if compiled.choice.iter().any(|&v| variants::of(c.op)[v].is_split()) {
                 wanted.push((compiled.kind, variants::first(c.op, &c.args)));
             }
         }
+        self.make(wanted, parallel, stop);
+    }
+
+    /// Makes the pipelines of variants of commands, as [`prepare`](Self::prepare) does.
+    pub fn prepare_variants(&self, of: impl Iterator<Item = (usize, usize)>, parallel: bool, stop: &Stop) {
+        self.make(of.map(|(command, variant)| (self.commands[command].kind, variant)).collect(), parallel, stop);
+    }
+
+    /// Makes the pipelines of variants of kinds.
+    fn make(&self, mut wanted: Vec<(usize, usize)>, parallel: bool, stop: &Stop) {
         wanted.sort();
         wanted.dedup();
         let make = |&(kind, variant): &(usize, usize)| {

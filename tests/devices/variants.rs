@@ -288,7 +288,13 @@ mod gpu {
     #[test]
     fn tuned_devices_give_the_golden_digest_and_remember_what_they_measured() {
         let kept = Arc::new(Kept::default());
-        let tuning = |tune| GpuOptions { tune, store: Some(kept.clone() as Arc<dyn Store>), ..GpuOptions::default() };
+        // of hardware pipelines are made beforehand, and clocks are waited for
+        let tuning = |tune| GpuOptions {
+            tune,
+            store: Some(kept.clone() as Arc<dyn Store>),
+            hardware: true,
+            ..GpuOptions::default()
+        };
         let gpus = gpus_with(&tuning(Tune::Now));
         let found = gpus.len();
         assert_golden(gpus);
