@@ -11,7 +11,6 @@ use super::shaders::{self, Binding, Shader};
 use super::variants::{self, CLASSES, Choice, Forced, Room, Variant};
 use crate::record::{Args, BufId, Command, Op, Plan, Role};
 use crate::stop::Stop;
-use rayon::prelude::*;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -261,10 +260,15 @@ impl Program {
                 self.kinds[kind].pipeline(&self.device, self.cache.as_ref(), self.room.capabilities, variant, *pass);
             }
         };
-        match parallel {
-            true => wanted.par_iter().for_each(make),
-            false => wanted.iter().for_each(make),
+        // a browser's device stays on its thread
+        #[cfg(not(target_family = "wasm"))]
+        if parallel {
+            use rayon::prelude::*;
+            return wanted.par_iter().for_each(make);
         }
+        #[cfg(target_family = "wasm")]
+        let _ = parallel;
+        wanted.iter().for_each(make);
     }
 
     /// The variant chosen for a step's command, by the number of tokens and, where it may be split, of positions.
