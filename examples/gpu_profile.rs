@@ -7,8 +7,8 @@
 //!
 //! For each number of tokens: every kind of command of all layers, one after the other in one submit as often as makes
 //! about 20 ms, so that each meets weights that the one before did not read; the best of `--rounds`. Beside the time of one
-//! command: its share of the sum, GB/s of weights, int8 operations a second. Then the whole step in one submit, which the
-//! sum should be near to. Nothing is checked here, and what buffers hold is whatever the commands before left.
+//! command: its share of the sum, GB/s of weights, int8 operations a second. Then the whole step in one submit:
+//! what it takes beyond the sum is going from one kernel to another. Nothing is checked here, and what buffers hold is whatever the commands before left.
 //!
 //! A GPU that did nothing has slow clocks, and takes its time to raise them: whole steps run for `--warm` seconds first, and
 //! what they took in the course of that is printed.
@@ -91,7 +91,6 @@ fn timed(s: &mut Session, list: &[usize], rounds: u32) -> anyhow::Result<f64> {
         if round == 0 && more > words.len() {
             words = list.iter().copied().cycle().take(more).collect();
             // the first run compiles, and lasts too short a while to be counted
-            best = f64::MAX;
             round = 1;
             continue;
         }
