@@ -19,11 +19,13 @@ pub enum Halves {
 }
 
 impl Halves {
-    /// The function of `shared/exact/halves.wgsl`, and what stands in its place.
+    /// The function of `shared/exact/halves.wgsl`, and what stands in its place: behind a barrier, so that no compiler makes
+    /// one of it and of the product that follows (AMD's would, `v_fma_mix_f32`), and what runs is what the probe asked for.
     pub const TEXTS: [&str; 2] = [
         "fn halves(word: u32) -> vec2<f32> {\n    \
          return vec2<f32>(f16_to_f32(word & 0xffffu), f16_to_f32(word >> 16u));\n}\n",
-        "fn halves(word: u32) -> vec2<f32> {\n    return unpack2x16float(word);\n}\n",
+        "fn halves(word: u32) -> vec2<f32> {\n    \
+         return bitcast<vec2<f32>>(bitcast<vec2<u32>>(unpack2x16float(word)) | vec2<u32>(zero));\n}\n",
     ];
 
     /// A shader's text.
