@@ -1,7 +1,7 @@
 //! The vector operations with AVX-VNNI: those of AVX2, and a dot of four bytes in one instruction.
 
 use super::avx2::Avx2;
-use super::lanes::{Lanes, Word};
+use super::lanes::{Bytes, Dots, Lanes, Word, below};
 use crate::ops::linear::ROW_BLOCK;
 use std::arch::x86_64::*;
 
@@ -170,5 +170,32 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
     #[inline(always)]
     fn store(self, a: __m256, to: &mut [f32; ROW_BLOCK], part: usize) {
         self.0.store(a, to, part)
+    }
+}
+
+impl<const NEAR: bool> Bytes for AvxVnni<NEAR> {
+    #[inline(always)]
+    fn values(self, s: __m256i) -> __m256i {
+        self.signed(s)
+    }
+    #[inline(always)]
+    fn below(self, codes: &[Word], part: usize) -> __m256i {
+        below(self, codes, part)
+    }
+}
+
+impl<const NEAR: bool> Dots for AvxVnni<NEAR> {
+    #[inline(always)]
+    fn dot_above(self, acc: __m256i, a: u32, w: __m256i) -> __m256i {
+        intrinsics!(_mm256_dpbusd_avx_epi32(acc, _mm256_set1_epi32(a as i32), w))
+    }
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn pairs(self, halves: __m256i, u: __m256i, s: __m256i) -> __m256i {
+        self.0.pairs(halves, u, s)
+    }
+    #[inline(always)]
+    fn join(self, acc: __m256i, halves: __m256i, by: __m256i) -> __m256i {
+        self.0.join(acc, halves, by)
     }
 }

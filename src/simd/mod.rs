@@ -552,7 +552,7 @@ impl QuantisedJob<'_> {
                     (1, 8..) if const { !F::PAIRED && !F::PANELS } && matches!(self.level, Level::Avx512) => {
                         self.tile::<F, 8, 1>(row_block, token, out)
                     }
-                    (1, 4..) if const { !F::PANELS } || !matches!(self.level, Level::Avx512) => {
+                    (1, 4..) if const { !F::PANELS } || !matches!(self.level, Level::AvxVnni | Level::Avx512) => {
                         self.tile::<F, 4, 1>(row_block, token, out)
                     }
                     // two tokens of few meet what was unpacked for one
@@ -596,7 +596,7 @@ impl QuantisedJob<'_> {
             Level::Avx2 if const { T <= 4 } => unsafe { quantised_avx2::<F, T, D>(self.fetch, w, act, groups, seg) },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni if const { T <= 4 } => unsafe {
+            Level::AvxVnni if const { T <= 2 || T <= 4 && (D == 2 || !F::PANELS) } => unsafe {
                 quantised_avxvnni::<F, T, D>(self.fetch, w, act, groups, seg)
             },
             // SAFETY: `matvec` asserted that the level is available, and what a codebook needs besides is asked for here.

@@ -4,9 +4,10 @@ use super::{Job, MOST, NEAR, with};
 use crate::simd::amx::Tiles;
 use crate::simd::avx2::Avx2;
 use crate::simd::avx512::Avx512;
+use crate::simd::avxvnni::AvxVnni;
 use crate::simd::kernels::ActBlock;
 use crate::simd::kernels::dots::{LAID, Sums, TILE, lay, row_block, run};
-use crate::simd::kernels::panel::Panelled;
+use crate::simd::kernels::panel::{By, Panelled};
 use crate::simd::kernels::tiles::{self, Laid, Segment, Total};
 use crate::simd::lanes::{AHEAD, Dots};
 use crate::simd::{Level, Out, team};
@@ -40,8 +41,7 @@ impl Job<'_> {
             match self.level {
                 Level::Amx if self.n_tokens >= TILED => self.by_tiles::<F>(out),
                 Level::Avx2 if const { run::<F>() > 1 } => self.by_dots::<F>(out),
-                Level::Avx512 | Level::Amx => self.by_dots::<F>(out),
-                // of AVX-VNNI nobody has measured it
+                Level::AvxVnni | Level::Avx512 | Level::Amx => self.by_dots::<F>(out),
                 _ => return false,
             }
         }
@@ -62,7 +62,7 @@ impl Job<'_> {
                     // SAFETY: the caller's promise.
                     unsafe {
                         match self.level {
-                            Level::Avx2 => lay_avx2::<F>(act, self.groups, laid),
+                            Level::Avx2 | Level::AvxVnni => lay_avx2::<F>(act, self.groups, laid),
                             _ => lay_avx512::<F>(act, self.groups, laid),
                         }
                     }
@@ -75,6 +75,7 @@ impl Job<'_> {
                     unsafe {
                         match self.level {
                             Level::Avx2 => self.rows_avx2::<F>(rows, tokens, act, out),
+                            Level::AvxVnni => self.rows_avxvnni::<F>(rows, tokens, act, out),
                             _ => self.rows_avx512::<F>(rows, tokens, act, out),
                         }
                     }
@@ -136,6 +137,31 @@ impl Job<'_> {
         if const { run::<F>() > 0 } {
             // SAFETY: this function's own target features, and the caller's promise.
             unsafe { self.rows::<_, F, 1, 4>(Avx2::<true>::asking(AHEAD), rows, tokens, act, out) }
+        }
+    }
+
+    /// [`Job::rows`] with AVX-VNNI.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[target_feature(enable = "avx2,f16c,avxvnni")]
+    unsafe fn rows_avxvnni<F: Panelled>(
+        &self,
+        rows: Range<usize>,
+        tokens: Range<usize>,
+        act: &[[u32; TILE]],
+        out: &Out,
+    ) {
+        // SAFETY: this function's own target features, and the caller's promise.
+        unsafe {
+            let v = AvxVnni::<true>::asking(AHEAD);
+            // a broadcast activation meets 16 rows, which leaves no register for sums of scaled dots but for those of
+            // whole groups
+            match F::BY {
+                By::Scales(_) => self.rows::<_, F, 1, 4>(v, rows, tokens, act, out),
+                _ => self.rows::<_, F, 2, 4>(v, rows, tokens, act, out),
+            }
         }
     }
 
