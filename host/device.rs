@@ -347,10 +347,9 @@ impl GpuDevice {
         Ok(self.wait().await?)
     }
 
-    /// Words of a buffer; `None`: all of them.
-    async fn read_buffer(&mut self, id: BufId, part: Option<Range<usize>>) -> anyhow::Result<Vec<u32>> {
-        let part = part.unwrap_or(0..self.program()?.plan.buffers[id].words);
-        let bytes = (part.len() * 4) as u64;
+    /// Words of parts of buffers, one after the other.
+    async fn read_buffers(&mut self, parts: &[(BufId, Range<usize>)]) -> anyhow::Result<Vec<u32>> {
+        let bytes = parts.iter().map(|(_, part)| part.len() as u64 * 4).sum();
         if self.staging.as_ref().is_none_or(|s| s.size() < bytes) {
             self.staging = Some(self.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("read-back"),
@@ -360,9 +359,13 @@ impl GpuDevice {
             }));
         }
         let staging = self.staging.as_ref().expect("made above");
-        let (buffer, at) = self.program()?.place(id);
         let mut encoder = self.device.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(buffer, at + part.start as u64 * 4, staging, 0, bytes);
+        let mut to = 0;
+        for (id, part) in parts {
+            let ((buffer, at), bytes) = (self.program()?.place(*id), part.len() as u64 * 4);
+            encoder.copy_buffer_to_buffer(buffer, at + part.start as u64 * 4, staging, to, bytes);
+            to += bytes;
+        }
         self.queue.submit([encoder.finish()]);
         Ok(self.map(staging, bytes, None).await?)
     }
@@ -519,11 +522,26 @@ impl Device for GpuDevice {
     }
 
     fn read(&mut self, buffer: BufId) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
-        self.read_buffer(buffer, None).boxed_local()
+        async move {
+            let words = self.program()?.plan.buffers[buffer].words;
+            self.read_buffers(&[(buffer, 0..words)]).await
+        }
+        .boxed_local()
     }
 
     fn read_part(&mut self, buffer: BufId, part: Range<usize>) -> LocalBoxFuture<'_, anyhow::Result<Vec<u32>>> {
-        self.read_buffer(buffer, Some(part)).boxed_local()
+        async move { self.read_buffers(&[(buffer, part)]).await }.boxed_local()
+    }
+
+    fn read_parts<'a>(
+        &'a mut self,
+        parts: &'a [(BufId, Range<usize>)],
+    ) -> LocalBoxFuture<'a, anyhow::Result<Vec<Vec<u32>>>> {
+        async move {
+            let mut words = self.read_buffers(parts).await?.into_iter();
+            Ok(parts.iter().map(|(_, part)| words.by_ref().take(part.len()).collect()).collect())
+        }
+        .boxed_local()
     }
 
     fn take_stats(&mut self) -> Stats {
@@ -548,7 +566,7 @@ impl Device for GpuDevice {
             let (target, at) = self.program()?.place(buffer);
             self.queue.write_buffer(target, at + first as u64 * 4, bytemuck::cast_slice(words));
             self.queue.submit([]);
-            Ok(self.wait().await?)
+            Ok(self.faults.check()?)
         }
         .boxed_local()
     }

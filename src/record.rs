@@ -966,6 +966,20 @@ pub trait Device {
         Box::pin(async move { Ok(self.read(buffer).await?.drain(part).collect()) })
     }
 
+    /// As [`Device::read_part`], of several buffers at once, in order: what is far away is waited for once.
+    fn read_parts<'a>(
+        &'a mut self,
+        parts: &'a [(BufId, Range<usize>)],
+    ) -> LocalBoxFuture<'a, anyhow::Result<Vec<Vec<u32>>>> {
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(parts.len());
+            for (buffer, part) in parts {
+                all.push(self.read_part(*buffer, part.clone()).await?);
+            }
+            Ok(all)
+        })
+    }
+
     /// What the steps since loading (or the last call) cost; all zero where the device does not count.
     fn take_stats(&mut self) -> Stats {
         Stats::default()
@@ -980,7 +994,8 @@ pub trait Device {
     /// Overwrites a buffer (for tests and fault injection).
     fn write<'a>(&'a mut self, buffer: BufId, words: &'a [u32]) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
-    /// Overwrites the words of a buffer from `first` on.
+    /// Overwrites the words of a buffer from `first` on, and may return before that is done: what is asked of the device next
+    /// waits for it.
     fn write_part<'a>(
         &'a mut self,
         buffer: BufId,

@@ -221,13 +221,15 @@ impl Split {
                 if at(p).is_none() {
                     continue;
                 }
-                for i in 0..self.turns[p + 1].turn.handed.len() {
+                let mut from = Vec::new();
+                for (i, handed) in self.turns[p + 1].turn.handed.iter().enumerate() {
                     // who is at another piece has written it since
-                    let buffer = self.turns[p + 1].turn.handed[i].buffer;
                     let mut before = (0..=p).rev();
-                    let found = before.find_map(|q| Some((q, self.parts[q].part.own[buffer]?)));
-                    self.take(p + 1, i, found.context("what a part goes on from has been written before it")?).await?;
+                    let found = before.find_map(|q| Some((q, self.parts[q].part.own[handed.buffer]?)));
+                    let (q, own) = found.context("what a part goes on from has been written before it")?;
+                    from.push((i, q, own));
                 }
+                self.take(p + 1, &from).await?;
             }
         }
         Ok(())
@@ -254,12 +256,16 @@ impl Split {
         self.steps += 1;
         for t in 0..self.turns.len() {
             let p = self.turns[t].turn.part;
-            for i in 0..self.turns[t].turn.handed.len() {
-                let handed = self.turns[t].turn.handed[i];
+            let mut from = Vec::new();
+            for (i, handed) in self.turns[t].turn.handed.iter().enumerate() {
                 if !self.has(p, handed.buffer) {
-                    self.take(t, i, self.holder(handed.buffer)?).await?;
-                    self.hand_over(t, i).await?;
+                    let (q, own) = self.holder(handed.buffer)?;
+                    from.push((i, q, own));
                 }
+            }
+            self.take(t, &from).await?;
+            for (i, ..) in from {
+                self.hand_over(t, i).await?;
             }
             let range = self.turns[t].own();
             self.members[p].device.run_range(range.clone()).await?;
@@ -302,14 +308,21 @@ impl Split {
         }
     }
 
-    /// Reads back what a turn goes on from, of the tokens that there are, from part `q`, whose buffer is `own`.
-    async fn take(&mut self, t: usize, i: usize, (q, own): (usize, BufId)) -> anyhow::Result<()> {
-        let handed = self.turns[t].turn.handed[i];
-        let words = match handed.row {
-            Some(row) => row * self.parts[q].step.n_tokens,
-            None => self.parts[q].part.plan.buffers[own].words,
-        };
-        self.turns[t].words[i] = self.members[q].device.read_part(own, 0..words).await?;
+    /// Reads back what a turn goes on from, of the tokens that there are: of each its place among what is handed over, the part
+    /// that has it, and its buffer there.
+    async fn take(&mut self, t: usize, from: &[(usize, usize, BufId)]) -> anyhow::Result<()> {
+        for of_one in from.chunk_by(|a, b| a.1 == b.1) {
+            let q = of_one[0].1;
+            let words = |&(i, _, own): &(usize, usize, BufId)| match self.turns[t].turn.handed[i].row {
+                Some(row) => (own, 0..row * self.parts[q].step.n_tokens),
+                None => (own, 0..self.parts[q].part.plan.buffers[own].words),
+            };
+            let parts: Vec<_> = of_one.iter().map(words).collect();
+            let found = self.members[q].device.read_parts(&parts).await?;
+            for (&(i, ..), words) in of_one.iter().zip(found) {
+                self.turns[t].words[i] = words;
+            }
+        }
         Ok(())
     }
 
