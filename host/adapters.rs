@@ -230,14 +230,14 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         None => None,
     };
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, options.hardware || !is_software(&info));
-    let loops = options.loops;
+    let loops = options.loops.unwrap_or_else(|| Loops::of(&info));
     let optional = Optional { subgroups, ..Optional::default() };
     let registers = registers(&info);
     let halves = Halves::Integers;
     let capabilities = Capabilities { in_place, parallel, hardware, registers, optional, loops, halves };
     let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
-    let remembered = gpu.memory.exact() && options.tune == Tune::Auto && loops == Loops::default();
+    let remembered = gpu.memory.exact() && options.tune == Tune::Auto && options.loops.is_none();
     let verdict = match remembered {
         true => Verdict { words: 0, mismatches: 0, first: None, flushes: None },
         false => qualify(&mut gpu).await?,
@@ -254,7 +254,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     };
     gpu.capabilities.halves = if unpacks && options.unpack { Halves::Unpacked } else { Halves::Integers };
     // what is remembered is of the loops that users get
-    if loops == Loops::default() {
+    if options.loops.is_none() {
         gpu.memory.set_exact(verdict.exact(), exact, unpacks);
     }
     let optional = gpu.capabilities.optional;

@@ -24,6 +24,7 @@ pub mod shaders;
 pub mod spirv;
 mod store;
 mod tune;
+mod unroll;
 mod upload;
 pub mod variants;
 

@@ -1,11 +1,12 @@
-//! Shader modules for a device, with or without wgpu's counters in every loop and its own conversion of f16, and leave to use
-//! matrices in them.
+//! Shader modules for a device, with or without wgpu's counters in every loop, loops written out and its own conversion of
+//! f16, and leave to use matrices in them.
 //!
 //! naga writes a counter into each loop, which ends it after 2^64 turns: a driver may otherwise take a loop without an end
 //! as code that is never reached. To a driver's compiler a loop with a counter has two ends, and most unroll it badly or not
 //! at all; on AMD that leaves one or two loads of weights under way (docs/isa.md). Indices and divisors stay checked.
 
 use super::shaders::Shader;
+use super::unroll;
 use std::borrow::Cow;
 
 /// How two f16 of a word become f32. Neither changes a bit.
@@ -38,17 +39,37 @@ impl Halves {
     }
 }
 
-/// Whether loops of shaders carry wgpu's counters. Neither changes a bit.
+/// How loops of shaders are made. None of these changes a bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Loops {
     /// as they are written
     #[default]
     Plain,
-    /// with a counter that ends each after 2^64 turns
+    /// those of a fixed number of turns written out in the linears whose arrays they index (`unroll`)
+    Unrolled,
+    /// as they are written, with a counter that ends each after 2^64 turns
     Counted,
 }
 
 impl Loops {
+    /// What an adapter gets: NVIDIA's own compiler writes nothing out by itself.
+    pub(super) fn of(adapter: &wgpu::AdapterInfo) -> Loops {
+        if adapter.driver == "NVIDIA" && adapter.backend == wgpu::Backend::Vulkan {
+            Loops::Unrolled
+        } else {
+            Loops::Plain
+        }
+    }
+
+    /// A shader's text, made of `text`.
+    fn made(self, shader: &Shader, text: Cow<'static, str>) -> Cow<'static, str> {
+        let frames = ["matmul", "staged", "coop16", "matvec4", "lean", "expert"];
+        match self == Loops::Unrolled && frames.iter().any(|frame| shader.name.contains(frame)) {
+            true => unroll::unrolled(&text).into(),
+            false => text,
+        }
+    }
+
     /// What wgpu is to check while a shader runs.
     fn checks(self) -> wgpu::ShaderRuntimeChecks {
         wgpu::ShaderRuntimeChecks {
@@ -60,11 +81,11 @@ impl Loops {
 
 /// The module of one of the program's own shaders.
 pub(super) fn create(device: &wgpu::Device, shader: &Shader, loops: Loops, halves: Halves) -> wgpu::ShaderModule {
-    let source = wgpu::ShaderSource::Wgsl(halves.of(shader));
+    let source = wgpu::ShaderSource::Wgsl(loops.made(shader, halves.of(shader)));
     let desc = wgpu::ShaderModuleDescriptor { label: Some(shader.name), source };
     // SAFETY: of the checks, only the counters of loops are left out, for which every loop must end. The source is one of
-    // the shaders built into the program (`Shader` is made nowhere else), with `Halves::TEXTS` for each other, never a
-    // user's. Each of their loops counts a local
+    // the shaders built into the program (`Shader` is made nowhere else), with `Halves::TEXTS` for each other and some of
+    // their loops written out, never a user's. Each of their loops counts a local
     // variable towards an end that no turn moves away, by a step that is not 0, or halves it below 1 or more: the ends are sizes
     // of the plan, parameters of a command, or constants, and never what a buffer holds. tests/devices/loops.rs reads them.
     unsafe { device.create_shader_module_trusted(desc, loops.checks()) }

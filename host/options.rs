@@ -23,8 +23,8 @@ pub struct GpuOptions {
     pub store: Option<Arc<dyn Store>>,
     /// how weights get into their buffers
     pub upload: Upload,
-    /// whether loops of shaders carry wgpu's counters
-    pub loops: Loops,
+    /// how loops of shaders are made; as the adapter's compiler wants them where it is not said
+    pub loops: Option<Loops>,
     /// whether f16 are converted by the device where that gives what integers give
     pub unpack: bool,
     /// take a software adapter for hardware (to test what is done on hardware alone)
@@ -40,7 +40,7 @@ impl Default for GpuOptions {
             timed: None,
             store: None,
             upload: Upload::default(),
-            loops: Loops::default(),
+            loops: None,
             unpack: true,
             hardware: false,
         }

@@ -411,8 +411,10 @@ impl EngineArgs {
             _ => host::Upload::Auto,
         };
         let loops = match std::env::var("ISOBIT_LOOPS").as_deref() {
-            Ok("counted") => host::Loops::Counted,
-            _ => host::Loops::Plain,
+            Ok("counted") => Some(host::Loops::Counted),
+            Ok("plain") => Some(host::Loops::Plain),
+            Ok("unrolled") => Some(host::Loops::Unrolled),
+            _ => None,
         };
         let unpack = std::env::var("ISOBIT_HALVES").as_deref() != Ok("integers");
         host::GpuOptions { variants, tune, store, upload, loops, unpack, ..host::GpuOptions::default() }

@@ -92,13 +92,14 @@ mod gpu {
     use crate::common::{cpu, gpus_with, none, run, same};
     use isobit::internals::blocks::BlockType;
     use isobit::internals::cases;
+    use isobit::internals::host::variants::{self, Forced};
     use isobit::internals::host::{GpuOptions, Loops};
     use isobit::internals::record::Op;
     use isobit::internals::simd::Level;
 
     #[test]
     fn with_counters_in_every_loop_every_operation_leaves_the_same_words() {
-        let counted = GpuOptions { loops: Loops::Counted, ..GpuOptions::default() };
+        let counted = GpuOptions { loops: Some(Loops::Counted), ..GpuOptions::default() };
         let mut failures = Vec::new();
         // GLSL has no counters; and what differs is how a loop ends, not what it computes: a case of each operation, a cache's
         // types once, and of those of weights a type with a pattern of loops of its own each, or all where that is asked for
@@ -123,6 +124,37 @@ mod gpu {
                 }
             }
         }
+        none(&failures);
+    }
+
+    /// As on NVIDIA's own driver: the variants whose arrays loops index, of a float, blocks of 32, superblocks, a codebook and
+    /// a pair, or of all types where that is asked for.
+    #[test]
+    fn with_loops_written_out_linears_leave_the_same_words() {
+        use BlockType::{F16, IQ2_S, Q4_K, Q6_K, Q8_0};
+        let stands_for_others = |op: &Op| match op {
+            Op::Matvec(t) => taking([F16, Q4_K, Q6_K, Q8_0, IQ2_S].contains(t), true),
+            Op::MatvecPair(a, b) => taking((*a, *b) == (Q4_K, Q6_K), true),
+            Op::ExpertMatvec(t) => taking(*t == Q4_K, true),
+            _ => false,
+        };
+        let (mut failures, mut compared) = (Vec::new(), 0);
+        for name in ["matmul", "staged", "grouped", "matvec4", "lean"] {
+            let forced = vec![Forced::parse(name).expect("a variant's name")];
+            let options = GpuOptions { loops: Some(Loops::Unrolled), variants: forced, ..GpuOptions::default() };
+            let gpu = &mut gpus_with(&options).remove(0);
+            let has = |op: &Op| variants::of(*op).iter().any(|v| v.name == name);
+            for op in cases::ops().into_iter().filter(|op| stands_for_others(op) && has(op)) {
+                let list = cases::of(op);
+                let expected = run(&mut cpu(Some(Level::detect()), 0), &list);
+                let found = run(gpu, &list);
+                for ((case, expected), found) in list.iter().zip(&expected).zip(&found) {
+                    failures.extend(same(case, expected, found).err().map(|e| format!("{name}: {e}")));
+                }
+                compared += list.len();
+            }
+        }
+        assert!(compared > 100, "{compared} cases");
         none(&failures);
     }
 }
