@@ -94,7 +94,7 @@ pub struct Case {
 pub fn ops() -> Vec<Op> {
     let mut list: Vec<Op> = BlockType::with_kernels().map(Op::Embed).collect();
     list.extend(BlockType::with_kernels().map(Op::Matvec));
-    list.extend([Op::RmsNorm, Op::ActQuantize, Op::RowQuantize, Op::Rope]);
+    list.extend([Op::RmsNorm, Op::HeadNorms, Op::ActQuantize, Op::RowQuantize, Op::Rope]);
     list.extend(CacheType::ALL.map(Op::CacheWriteK));
     list.extend(CacheType::ALL.map(Op::CacheWriteV));
     // every key type and every value type, alone, with the common one, and together; all pairs cost a pipeline each
@@ -157,6 +157,7 @@ pub fn of(op: Op) -> Vec<Case> {
         Op::Embed(t) => embed(t),
         Op::Matvec(t) => matvec(t),
         Op::RmsNorm => rms_norm(),
+        Op::HeadNorms => fused::head_norms(),
         Op::ActQuantize => quantise(),
         Op::RowQuantize => quantise_rows(),
         Op::Rope => rope(),

@@ -386,6 +386,26 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                 }
             });
         }
+        Job::HeadNorms(p) => {
+            let (dim, w) = (p.dim as usize, floats(inputs[0]));
+            team::chunks_mut(
+                rows_mut(&mut out[0], p.n_tokens, p.width()),
+                dim,
+                ELEMENTS.div_ceil(8 * dim),
+                |first, x| {
+                    for (i, x) in (first..).zip(x.chunks_exact_mut(dim)) {
+                        match (ops::head_norms::weights(p, i, w), level) {
+                            (Some(w), Some(level)) => simd::rms_norm_in_place(level, &p.norm(), w, x),
+                            (Some(w), None) => {
+                                let was = x.to_vec();
+                                ops::rms_norm::row(&p.norm(), &was, w, x);
+                            }
+                            (None, _) => {}
+                        }
+                    }
+                },
+            );
+        }
         Job::Rope(p) => {
             let (width, table) = ((p.heads * p.head_dim) as usize, floats(inputs[0]));
             let x = rows_mut(&mut out[0], p.n_tokens, p.heads * p.head_dim);

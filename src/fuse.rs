@@ -3,12 +3,15 @@
 //! Models write plain commands, one operation each. [`fuse`] replaces runs of them by operations that do the same
 //! arithmetic in the same order with less traffic and fewer dispatches:
 //!
-//! - projections of queries, keys and values write one buffer, and their biases become one; rope and cache writes become
-//!   one `rope_cache_write`, or with the codes of a c8 cache between one `rope_channel_cache_write`
+//! - projections of queries, keys and values write one buffer, and their biases become one, or the norms of heads of queries
+//!   and keys one `head_norms`; rope and cache writes become one `rope_cache_write`, or with the codes of a c8 cache between
+//!   one `rope_channel_cache_write`
 //! - gate and up projections write one buffer; `swiglu` and `act_quantize` become `swiglu_quantize`
 //! - `rms_norm` and `act_quantize` become `norm_quantize`
 //! - attention over every page and the `act_quantize` of its result become `attention_quantize`
-//! - a linear and the `add` after it become a linear with a residual
+//! - a linear and the `add` after it become a linear with a residual, and so do the sum of what experts give and its `add`
+//! - gate and up of all experts become one matrix, each expert's rows of up after those of gate; `swiglu` and
+//!   `act_quantize` of their pairs `swiglu_quantize`
 //! - neighbouring linears over the same activations become one, their weights stacked in one buffer; a pair of types
 //!   that has a kernel too
 //! - for few tokens, a stacked gate and up projection and `swiglu_quantize` become `gate_up`
@@ -20,13 +23,16 @@ use crate::ops::add_bias::AddBiasParams;
 use crate::ops::attention_quantize::AttentionQuantizeParams;
 use crate::ops::cache::CacheType;
 use crate::ops::channel_scale::ChannelScaleParams;
+use crate::ops::expert_combine::ExpertCombineParams;
+use crate::ops::expert_linear::ExpertLinearParams;
 use crate::ops::gate_up::GateUpParams;
-use crate::ops::linear::LinearParams;
+use crate::ops::head_norms::HeadNormsParams;
+use crate::ops::linear::{LinearParams, ROW_BLOCK};
 use crate::ops::matvec_pair::{self, LinearPairParams};
 use crate::ops::norm_quantize::NormQuantizeParams;
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
 use crate::ops::swiglu_quantize::SwigluQuantizeParams;
-use crate::record::{Args, BufDecl, BufId, Command, Op, Placing, Plan, Role, Rows};
+use crate::record::{Args, BufDecl, BufId, Command, Op, Part, Piece, Placing, Plan, Role, Rows};
 use std::ops::Range;
 
 /// Tokens up to which `gate_up` is used: beyond, a weight read once for many tokens is worth more than a dispatch.
@@ -58,8 +64,10 @@ pub fn fuse(plan: &mut Plan, how: Fuse, max_binding_words: usize) -> Vec<Option<
         let done = f.rope_cache_write(at)
             || f.attention_quantize(at)
             || f.swiglu_quantize(at)
+            || f.experts_swiglu_quantize(at)
             || f.norm_quantize(at)
-            || f.residual(at);
+            || f.residual(at)
+            || f.combine_residual(at);
         // what a rewrite left may be the start of another; three biases that became one, before the place it was found at
         at = if done { at.saturating_sub(2) } else { at + 1 };
     }
@@ -74,6 +82,14 @@ pub fn fuse(plan: &mut Plan, how: Fuse, max_binding_words: usize) -> Vec<Option<
     drop_unused(plan)
 }
 
+/// Norms of the heads of queries and keys.
+struct HeadNorms {
+    /// what they are of
+    of: [BufId; 2],
+    weights: [BufId; 2],
+    params: HeadNormsParams,
+}
+
 struct Fuser<'a> {
     plan: &'a mut Plan,
     max_binding_words: usize,
@@ -85,6 +101,13 @@ fn linear(c: &Command) -> Option<LinearParams> {
         (Op::Matvec(_), Args::Linear(p)) => Some(p),
         _ => None,
     }
+}
+
+/// A piece in pieces of so many rows; `None` where it has none, or others.
+fn by_rows(piece: &Piece, rows: usize) -> Option<Vec<Piece>> {
+    let Part::Rows { t, packed, k, row0, rows: all } = piece.part else { return None };
+    let part = |row0| Piece { part: Part::Rows { t, packed, k, row0, rows }, ..*piece };
+    all.is_multiple_of(rows).then(|| (row0..row0 + all).step_by(rows).map(part).collect())
 }
 
 /// Whether two commands run for the same tokens of the same layer.
@@ -121,10 +144,15 @@ impl Fuser<'_> {
             return false;
         }
         let all = self.commands();
-        // for which steps the buffer has been written anew
+        // for which steps the buffer has been written anew: heads of every token are every token
+        let steps = |rows: Rows| match rows {
+            Rows::Heads(_) => Rows::Tokens,
+            Rows::OutputHeads(_) => Rows::Outputs,
+            other => other,
+        };
         let mut anew = Vec::new();
         for c in (run.end..all.len()).chain(0..run.start).map(|i| &all[i]) {
-            if c.reads(id) && !anew.contains(&c.rows) {
+            if c.reads(id) && !anew.contains(&steps(c.rows)) {
                 return false;
             }
             // a linear that starts at row 0 or attention over the first page begins a new life of the buffer; the other
@@ -133,12 +161,13 @@ impl Fuser<'_> {
                 Args::Linear(p) => p.y_offset == 0,
                 Args::Attention(p) => p.page_first == 0,
                 Args::CopyColumns(p) => p.y_offset == 0,
+                Args::ExpertLinear(p) => p.y_offset == 0 && p.held == p.experts,
                 _ => true,
             };
             if c.outputs().contains(&id) && begins {
-                anew.push(c.rows);
+                anew.push(steps(c.rows));
             }
-            if anew.contains(&all[run.start].rows) {
+            if anew.contains(&steps(all[run.start].rows)) {
                 return true;
             }
         }
@@ -190,6 +219,20 @@ impl Fuser<'_> {
         Some(found)
     }
 
+    /// The norms of each head of queries and keys by the two commands before the rotations at `end`, which give `q` and `k`:
+    /// what they are of, and one operation for both with its weights, which are used nowhere else.
+    fn head_norms(&self, [q, k]: [BufId; 2], (heads, kv_heads): (u32, u32), end: usize) -> Option<HeadNorms> {
+        let [a, b, rope] = &self.commands()[end.checked_sub(2)?..=end] else { return None };
+        let (Args::RmsNorm(p), Args::RmsNorm(pk)) = (a.args, b.args) else { return None };
+        let (&[of_q, wq, to_q], &[of_k, wk, to_k]) = (&a.binds[..], &b.binds[..]) else { return None };
+        let rows = (a.rows, b.rows) == (rope.rows.heads(heads as usize), rope.rows.heads(kv_heads as usize));
+        let here = a.layer == rope.layer && b.layer == rope.layer;
+        let once = |w: BufId| self.commands().iter().filter(|c| c.binds.contains(&w)).count() == 1;
+        let fits = p == pk && (to_q, to_k) == (q, k) && of_q != of_k && wq != wk && once(wq) && once(wk);
+        let params = HeadNormsParams { n_tokens: 0, heads, kv_heads, dim: p.dim, inv_n: p.inv_n, eps: p.eps };
+        (rows && here && fits).then_some(HeadNorms { of: [of_q, of_k], weights: [wq, wk], params })
+    }
+
     /// What stands between the rotations and the cache writes at command `at` where a side is c8: k and v to codes, q times
     /// the keys' scales. How many commands, and the scales and offsets of the sides that are c8; `None` where only a part of
     /// it is there.
@@ -222,8 +265,8 @@ impl Fuser<'_> {
         same.then(|| (n, of_keys.into_iter().chain(of_values).flatten().collect()))
     }
 
-    /// linears to q, k, v, perhaps their biases; rope q, rope k; where a side is c8, their codes; cache writes of each page:
-    /// at the first rope.
+    /// linears to q, k, v, perhaps their biases or the norms of q's and k's heads; rope q, rope k; where a side is c8, their
+    /// codes; cache writes of each page: at the first rope.
     fn rope_cache_write(&mut self, at: usize) -> bool {
         let all = self.commands();
         let [a, b, ..] = &all[at..] else { return false };
@@ -277,14 +320,18 @@ impl Fuser<'_> {
             return false;
         }
         let biases = self.biases([(q, width), (k, kv_width), (v, kv_width)], at);
-        let linears_end = if biases.is_some() { at - 3 } else { at };
+        let norms = self.head_norms([q, k], (pq.heads, pk.heads), at).filter(|n| n.params.dim == pq.head_dim);
+        let linears_end = at - if biases.is_some() { 3 } else { 2 * usize::from(norms.is_some()) };
+        // what linears write, of which q and k may be norms
+        let [of_q, of_k] = norms.as_ref().map_or([q, k], |n| n.of);
         let Some(vs) = self.linears_into(v, linears_end) else { return false };
-        let Some(ks) = self.linears_into(k, vs.start) else { return false };
-        let Some(qs) = self.linears_into(q, ks.start) else { return false };
+        let Some(ks) = self.linears_into(of_k, vs.start) else { return false };
+        let Some(qs) = self.linears_into(of_q, ks.start) else { return false };
         let run = qs.start..at_writes + 2 * pages.len();
         let widths = [(&qs, width), (&ks, kv_width), (&vs, kv_width)];
         let fits = widths.iter().all(|(r, w)| linear(&all[r.start]).is_some_and(|p| p.y_stride == *w));
-        if !fits || !alike(&all[qs.start], a) || !self.private(k, &run) || !self.private(v, &run) {
+        let raw = [of_q, of_k].into_iter().filter(|id| ![q, k].contains(id));
+        if !fits || !alike(&all[qs.start], a) || ![k, v].into_iter().chain(raw).all(|id| self.private(id, &run)) {
             return false;
         }
         let (table, template, stride) = (a.binds[0], a.clone(), width + 2 * kv_width);
@@ -304,6 +351,16 @@ impl Fuser<'_> {
                 args: Args::AddBias(AddBiasParams { n_tokens: 0, dim: stride }),
                 binds: vec![bias, qkv],
                 label: "qkv_bias".into(),
+                ..template.clone()
+            });
+        }
+        if let Some(norms) = norms {
+            let Some(weights) = self.stacked(&norms.weights) else { return false };
+            list.push(Command {
+                op: Op::HeadNorms,
+                args: Args::HeadNorms(norms.params),
+                binds: vec![weights, qkv],
+                label: "qk_norms".into(),
                 ..template.clone()
             });
         }
@@ -356,6 +413,46 @@ impl Fuser<'_> {
             ..template
         });
         self.replace(run, list);
+        true
+    }
+
+    /// linears of experts to gate and up, swiglu, act_quantize: at the swiglu.
+    fn experts_swiglu_quantize(&mut self, at: usize) -> bool {
+        let Some([a, b, s, quant]) = at.checked_sub(2).and_then(|first| self.commands().get(first..at + 2)) else {
+            return false;
+        };
+        let (Op::ExpertMatvec(ta), Op::ExpertMatvec(tb)) = (a.op, b.op) else { return false };
+        let (Args::ExpertLinear(pa), Args::ExpertLinear(pb)) = (a.args, b.args) else { return false };
+        let (Args::Swiglu(p), Args::ActQuantize(aq)) = (s.args, quant.args) else { return false };
+        let (&[wa, xa, ids, order, gate], &[wb, xb, ids_b, order_b, up]) = (&a.binds[..], &b.binds[..]) else {
+            return false;
+        };
+        let (&[of_gate, of_up, mid], &[from, act]) = (&s.binds[..], &quant.binds[..]) else { return false };
+        let same = (ta, pa, xa, ids, order) == (tb, pb, xb, ids_b, order_b) && gate != up && wa != wb;
+        let linked = (gate, up, mid) == (of_gate, of_up, from) && aq.k == p.dim;
+        // all experts in one buffer, whose rows fill their blocks
+        let whole = (pa.expert0, pa.held, pa.y_offset) == (0, pa.experts, 0)
+            && (pa.rows, pa.y_stride) == (p.dim, p.dim)
+            && pa.rows.is_multiple_of(ROW_BLOCK as u32);
+        let run = at - 2..at + 2;
+        let safe =
+            [b, s, quant].iter().all(|c| alike(a, c)) && [gate, up, mid].iter().all(|&id| self.private(id, &run));
+        if !same || !linked || !whole || !safe {
+            return false;
+        }
+        let (mut linear, mut swiglu) = (a.clone(), s.clone());
+        let pairs = self.plan.buffers[gate].words / p.dim as usize;
+        let Some(both) = self.scratch("expert_gate_up", pairs * 2 * p.dim as usize) else { return false };
+        if self.interleaved([wa, wb], pa.rows as usize).is_none() {
+            return false;
+        }
+        linear.label = format!("{}+{}", linear.label, self.commands()[at - 1].label);
+        linear.args = Args::ExpertLinear(ExpertLinearParams { rows: 2 * pa.rows, y_stride: 2 * pa.rows, ..pa });
+        linear.binds = vec![wa, xa, ids, order, both];
+        swiglu.op = Op::SwigluQuantize;
+        swiglu.args = Args::SwigluQuantize(SwigluQuantizeParams { n_tokens: 0, dim: p.dim, digits: aq.digits });
+        swiglu.binds = vec![both, act];
+        self.replace(run, vec![linear, swiglu]);
         true
     }
 
@@ -425,6 +522,23 @@ impl Fuser<'_> {
         true
     }
 
+    /// The sum of what experts give, add of it to x: at the add.
+    fn combine_residual(&mut self, at: usize) -> bool {
+        let Some([sum, add]) = at.checked_sub(1).and_then(|first| self.commands().get(first..=at)) else {
+            return false;
+        };
+        let (Args::ExpertCombine(p), Args::Add(ap)) = (sum.args, add.args) else { return false };
+        let (&[given, weights, y], &[from, x]) = (&sum.binds[..], &add.binds[..]) else { return false };
+        let fits = y == from && p.dim == ap.dim && p.residual == 0 && ![given, weights, y].contains(&x);
+        if !fits || !alike(sum, add) || !self.private(y, &(at - 1..at + 1)) {
+            return false;
+        }
+        let args = Args::ExpertCombine(ExpertCombineParams { residual: 1, ..p });
+        let c = Command { args, binds: vec![given, weights, x], ..sum.clone() };
+        self.replace(at - 1..at + 1, vec![c]);
+        true
+    }
+
     /// Two linears over the same activations whose rows of y adjoin.
     fn stack(&mut self, at: usize) -> bool {
         let [a, b, ..] = &self.commands()[at..] else { return false };
@@ -476,6 +590,27 @@ impl Fuser<'_> {
         }
         let pieces = pieces.concat();
         let name = ids.iter().map(|&id| all[id].name.as_str()).collect::<Vec<_>>().join(" + ");
+        self.plan.buffers[ids[0]] = BufDecl { name, words, role: Role::Weight(pieces) };
+        Some(ids[0])
+    }
+
+    /// One weight buffer for two of as many experts each, in the place of the first: of each expert the rows of the first, then
+    /// those of the second. Each expert has `rows` rows in either.
+    fn interleaved(&mut self, ids: [BufId; 2], rows: usize) -> Option<BufId> {
+        let once = |id: BufId| self.commands().iter().filter(|c| c.binds.contains(&id)).count() == 1;
+        let all = &self.plan.buffers;
+        let words: usize = ids.iter().map(|&id| all[id].words).sum();
+        if words > self.max_binding_words || !ids.into_iter().all(once) {
+            return None;
+        }
+        let [first, second] = ids.map(|id| all[id].role.pieces().iter().map(|piece| by_rows(piece, rows)).collect());
+        let (first, second): (Option<Vec<_>>, Option<Vec<_>>) = (first, second);
+        let (first, second) = (first?.concat(), second?.concat());
+        if first.is_empty() || first.len() != second.len() {
+            return None;
+        }
+        let pieces = first.into_iter().zip(second).flat_map(|(a, b)| [a, b]).collect();
+        let name = format!("{} + {}", all[ids[0]].name, all[ids[1]].name);
         self.plan.buffers[ids[0]] = BufDecl { name, words, role: Role::Weight(pieces) };
         Some(ids[0])
     }

@@ -34,6 +34,7 @@ use crate::ops::gaussian_topk::GaussianTopkParams;
 use crate::ops::gdn_gates::GdnGatesParams;
 use crate::ops::geglu::GegluParams;
 use crate::ops::gelu::GeluParams;
+use crate::ops::head_norms::HeadNormsParams;
 use crate::ops::layer_norm::LayerNormParams;
 use crate::ops::linear::LinearParams;
 use crate::ops::matvec_pair::{self, LinearPairParams};
@@ -263,6 +264,8 @@ operations! {
     Matvec(t: BlockType) => Linear(LinearParams), twins(t).stems.matvec;
     /// RMS norm
     RmsNorm => RmsNorm(RmsNormParams), "rms_norm";
+    /// `rms_norm` of the heads of queries and keys that lie before the values of their token
+    HeadNorms => HeadNorms(HeadNormsParams), "head_norms";
     /// activations to Q8K128 blocks
     ActQuantize => ActQuantize(ActQuantizeParams), "act_quantize";
     /// activations to blocks with one scale a row
@@ -459,6 +462,8 @@ args! {
     Linear(LinearParams),
     /// of `rms_norm`
     RmsNorm(RmsNormParams),
+    /// of `head_norms`
+    HeadNorms(HeadNormsParams),
     /// of `act_quantize`
     ActQuantize(ActQuantizeParams),
     /// of `rope`

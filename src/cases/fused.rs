@@ -8,6 +8,7 @@ use super::{
 use crate::blocks::BlockType;
 use crate::ops::cache::CacheType;
 use crate::ops::gate_up::GateUpParams;
+use crate::ops::head_norms::HeadNormsParams;
 use crate::ops::linear::act_words;
 use crate::ops::matvec_pair::LinearPairParams;
 use crate::ops::norm_quantize::NormQuantizeParams;
@@ -47,6 +48,33 @@ pub(super) fn norm_quantize() -> Vec<Case> {
             one(300, 3, 1e-5, fill, Fill::Prime);
         }
         one(300, 2, 1e-5, Fill::Prime, Fill::Huge);
+    }
+    list
+}
+
+pub(super) fn head_norms() -> Vec<Case> {
+    let mut list = Vec::new();
+    let mut one = |(heads, kv_heads, dim): (usize, usize, usize), n: usize, eps: f32, x: Fill, w: Fill| {
+        let (inv_n, sizes) = ((1.0 / dim as f64) as f32, [heads, kv_heads, dim].map(|n| n as u32));
+        let [h, kv, d] = sizes;
+        let p = HeadNormsParams { n_tokens: 0, heads: h, kv_heads: kv, dim: d, inv_n, eps };
+        let words = n * p.width() as usize;
+        list.push(case(
+            format!("heads={heads}/{kv_heads} dim={dim} tokens={n} eps={eps:e} x={} w={}", x.name(), w.name()),
+            Op::HeadNorms,
+            Args::HeadNorms(p),
+            tokens(n),
+            vec![read("w", bits(&w.make(2 * dim))), replaced("x", bits(&x.make(words)), all(words))],
+        ));
+    };
+    for shape in [(1, 1, 64), (4, 2, 80), (7, 1, 128), (3, 3, 96), (2, 1, 256), (2, 2, 300)] {
+        one(shape, 1, 1e-5, Fill::Prime, Fill::Random(shape.2 as u64));
+        one(shape, 3, 1e-6, Fill::Random(shape.2 as u64 + 1), Fill::Prime);
+    }
+    for fill in
+        [Fill::Zeros, Fill::Full, Fill::Extremes, Fill::Tiny, Fill::Outliers, Fill::Sweep, Fill::Wild, Fill::Poison]
+    {
+        one((4, 2, 64), 2, 1e-5, fill, Fill::Prime);
     }
     list
 }

@@ -34,6 +34,7 @@ pub mod gaussian_topk;
 pub mod gdn_gates;
 pub mod geglu;
 pub mod gelu;
+pub mod head_norms;
 pub mod layer_norm;
 pub mod linear;
 pub mod matvec_pair;

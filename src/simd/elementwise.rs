@@ -5,6 +5,7 @@
 //! elements. Nothing here may reorder a sum or call a mathematical library.
 
 use super::Level;
+use crate::ops::attention::HEAD_MAX;
 use crate::ops::exact::{TANH_FAR, TANH_NEAR, canon, fdiv, fsqrt, tanh_polynomial};
 use crate::ops::expert_combine::ExpertCombineParams;
 use crate::ops::geglu::argument;
@@ -362,6 +363,14 @@ pub fn rms_norm_row(level: Level, p: &RmsNormParams, x: &[f32], w: &[f32], y: &m
         // as for swiglu
         _ => rms_norm_body(p, x, w, y),
     }
+}
+
+/// [`rms_norm_row`] of a head, in place. Panics where that does, and of a head with more than [`HEAD_MAX`] elements.
+pub fn rms_norm_in_place(level: Level, p: &RmsNormParams, w: &[f32], x: &mut [f32]) {
+    let mut was = [0f32; HEAD_MAX];
+    let was = &mut was[..x.len()];
+    was.copy_from_slice(x);
+    rms_norm_row(level, p, was, w, x);
 }
 
 /// Rotary embedding in place, with the bits of `ops::rope` at every level. `table`: `[token][n_rot/2][cos, sin]`, `x`:

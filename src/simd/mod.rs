@@ -54,7 +54,9 @@ use crate::ops::row_quantize::RowQuantizeParams;
 pub use altup::{altup_correct, altup_predict, altup_rescale, gaussian_topk_row};
 pub use attention::{attention, attention_head};
 pub use cache::{cache_write_k, cache_write_v};
-pub use elementwise::{combine, geglu, rms_norm_row, rope, sigmoid_gate, softcap, swiglu, swiglu_oai};
+pub use elementwise::{
+    combine, geglu, rms_norm_in_place, rms_norm_row, rope, sigmoid_gate, softcap, swiglu, swiglu_oai,
+};
 pub use experts::{expert_matvec, expert_order, router};
 use kernels::{ActBlock, Floats, Matrix};
 use lanes::Word;

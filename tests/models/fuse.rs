@@ -98,6 +98,61 @@ fn a_chatglm_layer_whose_biases_are_parts_of_one_tensor_is_nine_commands() {
 }
 
 #[test]
+fn norms_of_queries_and_keys_are_one_command() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for args in [&["--preset", "qwen3-tiny"][..], &["--preset", "qwen3-tiny", "--type", "q8_0"]] {
+        let c = synthetic(&dir, args);
+        let layers = per_layer(&fused(&c), &DECODE);
+        println!("{layers:#?}");
+        for l in &layers {
+            let of = |part: &str| l.iter().filter(|s| s.contains(part)).count();
+            // linears of q, k and v, the norms, then rotations and cache
+            assert_eq!((of("head_norms"), of("rms_norm"), of("rope_cache_write")), (1, 0, 1), "{l:?}");
+            assert_eq!(
+                l.iter().position(|s| *s == "head_norms").expect("it is there") + 1,
+                l.iter().position(|s| *s == "rope_cache_write").expect("so is this")
+            );
+            assert!(l.len() <= 9, "{l:?}");
+        }
+        same_logits(&c, F16, 1, None);
+        same_logits(&c, (CacheType::Q8_0R, CacheType::TQ3_1), 1, None);
+    }
+}
+
+#[test]
+fn gate_and_up_of_experts_are_one_matrix_and_their_sum_joins_the_residual() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let moe = ["--preset", "tiny", "--arch", "qwen3moe", "--experts", "6", "--used", "2", "--expert-ffn", "96"];
+    let c = synthetic(&dir, &moe);
+    let h = Hyper::read(&c).expect("hyperparameters");
+    let plain = models::build(&c, &h, &options(F16, 1, Fuse::Off).plan).expect("builds").plan;
+    let plan = fused(&c);
+    let layers = per_layer(&plan, &DECODE);
+    println!("{layers:#?}");
+    let of = |layers: &[Vec<&str>], part: &str| -> Vec<usize> {
+        layers.iter().map(|l| l.iter().filter(|s| s.contains(part)).count()).collect()
+    };
+    assert_eq!(of(&per_layer(&plain, &DECODE), "_expert"), [3, 3]);
+    assert_eq!((of(&layers, "_expert"), of(&layers, "swiglu")), (vec![2, 2], vec![1, 1]));
+    assert_eq!((of(&layers, "add"), of(&layers, "expert_combine")), (vec![0, 0], vec![1, 1]));
+    assert!(layers.iter().all(|l| l.len() <= 15), "{layers:#?}");
+    // an expert's rows of gate, then its rows of up, then the next expert
+    let both = plan.buffers.iter().find(|b| b.name.contains("gate") && b.role.pieces().len() == 12);
+    let pieces = both.expect("six experts, two pieces each").role.pieces();
+    for (i, piece) in pieces.iter().enumerate() {
+        let Part::Rows { row0, rows, .. } = piece.part else { panic!("{piece:?}") };
+        assert_eq!((row0, rows, piece.tensor), (i / 2 * 96, 96, pieces[i % 2].tensor), "{i}");
+    }
+    assert_ne!(pieces[0].tensor, pieces[1].tensor);
+    // where no buffer may hold both, each stays
+    let mut small = models::build(&c, &h, &options(F16, 1, Fuse::On).plan).expect("builds").plan;
+    let one = plain.buffers.iter().find(|b| b.name.contains("ffn_gate_exps")).expect("gate of all experts").words;
+    fuse(&mut small, Fuse::On, 2 * one - 1);
+    assert_eq!(of(&per_layer(&small, &DECODE), "_expert"), [3, 3]);
+    same_logits(&c, F16, 1, None);
+}
+
+#[test]
 fn no_buffer_is_left_that_nobody_uses_and_every_tensor_is_loaded_once() {
     let c = embedded();
     let h = Hyper::read(&c).expect("hyperparameters");
