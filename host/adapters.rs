@@ -230,7 +230,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         None => None,
     };
     let (parallel, hardware) = (info.backend != wgpu::Backend::Gl, options.hardware || !is_software(&info));
-    let loops = options.loops.unwrap_or_else(|| Loops::of(&info));
+    let loops = options.loops.unwrap_or_else(|| Loops::of(&info.driver, info.backend));
     let optional = Optional { subgroups, ..Optional::default() };
     let registers = registers(&info);
     let halves = Halves::Integers;

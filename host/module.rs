@@ -53,12 +53,8 @@ pub enum Loops {
 
 impl Loops {
     /// What an adapter gets: NVIDIA's own compiler writes nothing out by itself.
-    pub(super) fn of(adapter: &wgpu::AdapterInfo) -> Loops {
-        if adapter.driver == "NVIDIA" && adapter.backend == wgpu::Backend::Vulkan {
-            Loops::Unrolled
-        } else {
-            Loops::Plain
-        }
+    pub(super) fn of(driver: &str, backend: wgpu::Backend) -> Loops {
+        if driver == "NVIDIA" && backend == wgpu::Backend::Vulkan { Loops::Unrolled } else { Loops::Plain }
     }
 
     /// A shader's text, made of `text`.
@@ -104,6 +100,26 @@ mod tests {
     use super::super::shaders::SHADERS;
     use super::*;
 
+    fn find(name: &str) -> &'static Shader {
+        SHADERS.iter().find(|s| s.name == name).expect("it is there")
+    }
+
+    /// Without it a comparison of words shows nothing: a text that stayed as it was has the same.
+    #[test]
+    fn loops_are_written_out_where_that_is_asked_for_and_in_linears_alone() {
+        let loops =
+            |how: Loops, name: &str| how.made(find(name), find(name).source.into()).matches("for (var ").count();
+        for name in ["q4k_matmul", "q6k_staged", "q8_0_coop16", "f16_matvec4", "q4k_gate_up_lean", "q4k_expert_grouped"]
+        {
+            assert!(loops(Loops::Unrolled, name) < loops(Loops::Plain, name), "{name}");
+            assert_eq!(loops(Loops::Counted, name), loops(Loops::Plain, name), "{name}");
+        }
+        assert_eq!(loops(Loops::Unrolled, "attention"), loops(Loops::Plain, "attention"));
+        assert_eq!(Loops::of("NVIDIA", wgpu::Backend::Vulkan), Loops::Unrolled);
+        assert_eq!(Loops::of("NVK", wgpu::Backend::Vulkan), Loops::Plain);
+        assert_eq!(Loops::of("NVIDIA", wgpu::Backend::Gl), Loops::Plain);
+    }
+
     #[test]
     fn wherever_f16_are_unpacked_the_devices_own_conversion_can_stand() {
         let [integers, unpacked] = Halves::TEXTS;
@@ -117,7 +133,7 @@ mod tests {
             assert!(text.contains(unpacked) && !text.contains(integers), "{}", s.name);
             wgpu::naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {e}", s.name));
         }
-        let other = SHADERS.iter().find(|s| s.name == "add").expect("it is there");
+        let other = find("add");
         assert_eq!(Halves::Unpacked.of(other), other.source);
     }
 }

@@ -396,10 +396,7 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
                     for (i, x) in (first..).zip(x.chunks_exact_mut(dim)) {
                         match (ops::head_norms::weights(p, i, w), level) {
                             (Some(w), Some(level)) => simd::rms_norm_in_place(level, &p.norm(), w, x),
-                            (Some(w), None) => {
-                                let was = x.to_vec();
-                                ops::rms_norm::row(&p.norm(), &was, w, x);
-                            }
+                            (Some(w), None) => ops::head_norms::one(p, w, x),
                             (None, _) => {}
                         }
                     }

@@ -137,6 +137,11 @@ impl Fuser<'_> {
         }))
     }
 
+    /// Whether one command alone binds a buffer.
+    fn once(&self, id: BufId) -> bool {
+        self.commands().iter().filter(|c| c.binds.contains(&id)).count() == 1
+    }
+
     /// Whether what the commands `run` write to a buffer is read by nobody outside the run: followed around the end of
     /// the recording, since a scratch buffer lives from step to step.
     fn private(&self, id: BufId, run: &Range<usize>) -> bool {
@@ -210,8 +215,7 @@ impl Fuser<'_> {
         let mut found = [0; 3];
         for ((c, (y, dim)), bias) in run.iter().zip(to).zip(&mut found) {
             let (Args::AddBias(p), &[b, out]) = (c.args, &c.binds[..]) else { return None };
-            let once = self.commands().iter().filter(|c| c.binds.contains(&b)).count() == 1;
-            if out != y || p.dim != dim || !alike(c, &run[3]) || !once {
+            if out != y || p.dim != dim || !alike(c, &run[3]) || !self.once(b) {
                 return None;
             }
             *bias = b;
@@ -227,8 +231,7 @@ impl Fuser<'_> {
         let (&[of_q, wq, to_q], &[of_k, wk, to_k]) = (&a.binds[..], &b.binds[..]) else { return None };
         let rows = (a.rows, b.rows) == (rope.rows.heads(heads as usize), rope.rows.heads(kv_heads as usize));
         let here = a.layer == rope.layer && b.layer == rope.layer;
-        let once = |w: BufId| self.commands().iter().filter(|c| c.binds.contains(&w)).count() == 1;
-        let fits = p == pk && (to_q, to_k) == (q, k) && of_q != of_k && wq != wk && once(wq) && once(wk);
+        let fits = p == pk && (to_q, to_k) == (q, k) && of_q != of_k && wq != wk && self.once(wq) && self.once(wk);
         let params = HeadNormsParams { n_tokens: 0, heads, kv_heads, dim: p.dim, inv_n: p.inv_n, eps: p.eps };
         (rows && here && fits).then_some(HeadNorms { of: [of_q, of_k], weights: [wq, wk], params })
     }
@@ -552,8 +555,7 @@ impl Fuser<'_> {
         }
         // same elements, same walk: two parts of one matrix would only be put together again when they fit one binding
         let words = self.plan.buffers[wa].words + self.plan.buffers[wb].words;
-        let once = |w| self.commands().iter().filter(|c| c.binds.contains(&w)).count() == 1;
-        if wa == wb || words > self.max_binding_words || !once(wa) || !once(wb) {
+        if wa == wb || words > self.max_binding_words || !self.once(wa) || !self.once(wb) {
             return false;
         }
         let mut c = a.clone();
@@ -597,10 +599,9 @@ impl Fuser<'_> {
     /// One weight buffer for two of as many experts each, in the place of the first: of each expert the rows of the first, then
     /// those of the second. Each expert has `rows` rows in either.
     fn interleaved(&mut self, ids: [BufId; 2], rows: usize) -> Option<BufId> {
-        let once = |id: BufId| self.commands().iter().filter(|c| c.binds.contains(&id)).count() == 1;
         let all = &self.plan.buffers;
         let words: usize = ids.iter().map(|&id| all[id].words).sum();
-        if words > self.max_binding_words || !ids.into_iter().all(once) {
+        if words > self.max_binding_words || !ids.into_iter().all(|id| self.once(id)) {
             return None;
         }
         let [first, second] = ids.map(|id| all[id].role.pieces().iter().map(|piece| by_rows(piece, rows)).collect());

@@ -47,10 +47,14 @@ impl Params for HeadNormsParams {
 pub fn head_norms(p: &HeadNormsParams, w: &[f32], x: &mut [f32]) {
     for (i, head) in x[..(p.n_tokens * p.width()) as usize].chunks_exact_mut(p.dim as usize).enumerate() {
         if let Some(w) = weights(p, i, w) {
-            let was = head.to_vec();
-            rms_norm::row(&p.norm(), &was, w, head);
+            one(p, w, head);
         }
     }
+}
+
+/// One head, in place.
+pub fn one(p: &HeadNormsParams, w: &[f32], head: &mut [f32]) {
+    rms_norm::row(&p.norm(), &head.to_vec(), w, head);
 }
 
 /// The weights of head `i` of all tokens' queries, keys and values; `None` of values.
