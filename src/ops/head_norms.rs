@@ -54,7 +54,8 @@ pub fn head_norms(p: &HeadNormsParams, w: &[f32], x: &mut [f32]) {
 
 /// One head, in place.
 pub fn one(p: &HeadNormsParams, w: &[f32], head: &mut [f32]) {
-    rms_norm::row(&p.norm(), &head.to_vec(), w, head);
+    let was = head.to_vec();
+    rms_norm::row(&p.norm(), &was, w, head);
 }
 
 /// The weights of head `i` of all tokens' queries, keys and values; `None` of values.
