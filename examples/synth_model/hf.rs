@@ -281,6 +281,8 @@ fn class(s: &Shape) -> &'static str {
         Arch::Lfm2 | Arch::Lfm2Moe | Arch::Mamba2 => "",
         // which `hybrid` says
         Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => "",
+        // which `synth_encoder` writes
+        Arch::Bert | Arch::NomicBert => "",
     }
 }
 

@@ -3,6 +3,9 @@
 //! The token at position `i` is always the same ([`ids`]), and a result does not depend on how tokens are batched, so the
 //! cache holds the same words whoever wrote them: a depth is computed once and serves every test and repetition after it,
 //! and every repetition of a test must end with the same logits, on every device. Tokenising and sampling are left out.
+//!
+//! An encoder generates nothing and keeps nothing: a test is a text of so many tokens, fed whole, and what is compared are the
+//! states of all of them.
 
 use super::Limits;
 use super::grid::Test;
@@ -59,7 +62,7 @@ pub struct Measured {
     pub prompt_ns: Vec<u64>,
     /// each generated token of every repetition
     pub token_ns: Vec<u64>,
-    /// SHA-256 of the last logits
+    /// SHA-256 of the last logits; of an encoder that of the states of the whole text
     pub last_logits: String,
     /// commands run per token
     pub commands_per_token: f64,
@@ -105,23 +108,34 @@ pub struct Bench<'d> {
 }
 
 impl<'d> Bench<'d> {
-    /// `vocab` and `digits` are the session's: logits in a row, and int8 digits of the activations.
+    /// `vocab` and `digits` are the session's: tokens there are, and int8 digits of the activations.
     pub fn new(session: Session<'d>, vocab: usize, digits: usize) -> Bench<'d> {
         Bench { session, vocab, digits, filled: 0, last: Vec::new() }
     }
 
-    /// SHA-256 of the logits of a fixed sequence: a prompt of 72 tokens and 8 greedy ones, a row of logits each.
+    /// SHA-256 of the logits of a fixed sequence: a prompt of 72 tokens and 8 greedy ones, a row of logits each. Of an encoder
+    /// that of the states of a text of the 72.
     pub async fn digest(&mut self) -> anyhow::Result<String> {
         let (n, generate) = DIGEST_TOKENS;
         self.filled = 0;
+        if self.session.feeds_whole() {
+            let text = prompt(None, self.vocab, n);
+            self.text(&text).await?;
+            return Ok(self.last_logits());
+        }
         self.session.reset();
         let script = Script { prompt: prompt(None, self.vocab, n), generate, batches: vec![] };
         digest_of(&mut self.session, &script, 0).await
     }
 
     /// SHA-256 of the logits after so many tokens of the sequence that tests walk: with what a test of as many positions
-    /// ends, whatever of it was prompt. Only forward: as many tokens as the call before, or more.
+    /// ends, whatever of it was prompt. Only forward: as many tokens as the call before, or more. Of an encoder the states of a
+    /// text of as many.
     pub async fn logits_after(&mut self, n: usize, batch: usize, stop: &Stop) -> anyhow::Result<String> {
+        if self.session.feeds_whole() {
+            self.feed(0, n, n, stop).await?;
+            return Ok(self.last_logits());
+        }
         ensure!(n > 0 && n >= self.filled, "logits after {n} tokens, of which {} are computed", self.filled);
         self.fill(n, batch, stop).await?;
         Ok(self.last_logits())
@@ -149,9 +163,26 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    /// Feeds the tokens of positions `first..first + n`, at most `batch` at once; the last logits are kept. A recurrent model
-    /// must be at `first`.
+    /// Feeds a text whole to an encoder; the states of its tokens are kept.
+    async fn text(&mut self, ids: &[u32]) -> anyhow::Result<()> {
+        self.session.reset();
+        let last = &mut self.last;
+        last.clear();
+        let keep = |_: usize, row: &[f32]| {
+            last.extend_from_slice(row);
+            Ok(())
+        };
+        self.session.feed(ids, Want::From(0), keep).await
+    }
+
+    /// Feeds the tokens of positions `first..first + n`, at most `batch` at once (an encoder's are a text, from position 0 on);
+    /// the last logits are kept. A recurrent model must be at `first`.
     async fn feed(&mut self, first: usize, n: usize, batch: usize, stop: &Stop) -> anyhow::Result<()> {
+        if self.session.feeds_whole() {
+            ensure!(first == 0, "a text of an encoder that begins at position {first}");
+            stop.check()?;
+            return self.text(&ids(0, n, self.vocab)).await;
+        }
         if self.session.is_recurrent() {
             ensure!(self.session.pos() == first, "position {first} after {} tokens", self.session.pos());
         } else {
@@ -252,7 +283,10 @@ impl<'d> Bench<'d> {
     /// What each step of one repetition must do at least, from the plan.
     fn costs(&self, test: &Test, batch: usize) -> Vec<Cost> {
         let built = self.session.built();
-        let steps = steps(test, batch, built.plan.max_tokens);
+        let steps = match self.session.feeds_whole() {
+            true => vec![Step { n_tokens: test.prompt, n_out: test.prompt, ..Step::default() }],
+            false => steps(test, batch, built.plan.max_tokens),
+        };
         steps.iter().map(|step| cost(built, self.digits, step)).collect()
     }
 

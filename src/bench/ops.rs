@@ -66,7 +66,7 @@ pub async fn of_model(
     let mut list = Vec::new();
     let mut seen = HashSet::new();
     capture(session, &ids(0, n, vocab), digits, &mut seen, &mut list).await?;
-    if depth > n {
+    if depth > n && !session.feeds_whole() {
         session.feed(&ids(n, depth - n, vocab), Want::Last, |_, _| Ok(())).await?;
     }
     let pos = session.pos();
@@ -84,7 +84,8 @@ async fn capture(
     list: &mut Vec<Piece>,
 ) -> anyhow::Result<()> {
     session.check(ids)?;
-    let mut step = session.prepare(ids, 1).clone();
+    let rows = if session.feeds_whole() { ids.len() } else { 1 };
+    let mut step = session.prepare(ids, rows).clone();
     if session.built().plan.selected.is_some() {
         step.select = SELECT;
     }

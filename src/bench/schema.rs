@@ -62,6 +62,8 @@ pub struct Model {
     pub size: u64,
     /// elements of all tensors
     pub params: u64,
+    /// whether it makes vectors of texts: an encoder
+    pub embeddings: bool,
 }
 
 /// The device that ran it.
@@ -261,7 +263,7 @@ impl Row {
             ("tensor_buft_overrides", "TEXT", json!("none")),
             ("use_mmap", "BOOL", json!(false)),
             ("use_direct_io", "BOOL", json!(false)),
-            ("embeddings", "BOOL", json!(false)),
+            ("embeddings", "BOOL", json!(m.embeddings)),
             ("no_op_offload", "INTEGER", json!(0)),
             ("no_host", "BOOL", json!(false)),
             ("repack", "BOOL", json!(true)),

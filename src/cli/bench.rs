@@ -20,7 +20,7 @@ use crate::engine::{About, Activations, Devices, fingerprint};
 use crate::formats::synthetic::Synthetic;
 use crate::formats::{Container, output};
 use crate::generate::{Session, SessionOptions};
-use crate::models::{Hyper, PlanOptions, Recent};
+use crate::models::{Head, Hyper, PlanOptions, Recent};
 use crate::ops::cache::CacheType;
 use crate::simd::Level;
 use crate::stop::Interrupted;
@@ -124,10 +124,14 @@ pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
     );
     // headers only: a wrong name or file ends the run before anything is measured
     for source in a.sources() {
-        common::has_logits(&Hyper::read(&source.open()?)?)?;
+        let h = Hyper::read(&source.open()?)?;
+        tests_of(&a, &h).with_context(|| source.name())?;
     }
     #[cfg(feature = "gpu")]
     if !a.predict.is_empty() {
+        for source in a.sources() {
+            common::has_logits(&Hyper::read(&source.open()?)?)?;
+        }
         ensure!(a.ops.is_none() && a.html.is_none(), "--predict has neither operations nor a page");
         return predict::run(&a);
     }
@@ -139,6 +143,18 @@ pub fn run(a: BenchArgs) -> anyhow::Result<ExitCode> {
         return session.ops(what == "cases");
     }
     session.grid()
+}
+
+/// The tests that a model takes, and in words those that it does not: an encoder takes whole texts alone.
+///
+/// Errors: none is left.
+fn tests_of(a: &BenchArgs, h: &Hyper) -> anyhow::Result<(Vec<Test>, String)> {
+    let takes = |t: &Test| !h.family.is_encoder() || t.generate == 0 && t.depth == 0;
+    let (tests, left): (Vec<Test>, Vec<Test>) = a.tests().into_iter().partition(takes);
+    let left = left.iter().map(Test::to_string).collect::<Vec<_>>().join(", ");
+    let arch = h.family.name();
+    ensure!(a.ops.is_some() || !tests.is_empty(), "a {arch} model makes vectors of whole texts: no {left}; give it -p");
+    Ok((tests, left))
 }
 
 fn compare_files(first: &Path, second: &Path, json: bool) -> anyhow::Result<ExitCode> {
@@ -328,7 +344,6 @@ impl<'a> Run<'a> {
 
     /// Every model on every device with every option.
     fn grid(&mut self) -> anyhow::Result<ExitCode> {
-        let tests = self.a.tests();
         // the output is completed, and the page drawn, even after an error
         let held = interrupt::hold();
         self.emit(|w| w.head())?;
@@ -337,7 +352,7 @@ impl<'a> Run<'a> {
             let rows = emitted.load(Ordering::SeqCst);
             Words { out: foot.clone(), err: format!("interrupted after {rows} rows") }
         });
-        let ended = self.models(&tests);
+        let ended = self.models();
         if ended.as_ref().is_err_and(Interrupted::caused) {
             interrupt::seen();
         }
@@ -368,17 +383,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn models(&mut self, tests: &[Test]) -> anyhow::Result<()> {
+    fn models(&mut self) -> anyhow::Result<()> {
         for source in self.a.sources() {
             let c = source.open()?;
             let h = Hyper::read(&c)?;
+            let (tests, left) = tests_of(self.a, &h)?;
+            if !left.is_empty() {
+                note!("{}: a {} model makes vectors of whole texts: {left} left out", source.name(), h.family.name());
+            }
             // a table shows none, and it takes reading the whole model
             let shown = [Some(self.a.format()), self.a.output_err].into_iter().flatten().any(|f| f != Format::Md);
             let digest = (shown || self.a.html.is_some()).then(|| c.digest(|_| {})).transpose()?;
-            self.refer(&c, &h, tests)?;
+            self.refer(&c, &h, &tests)?;
             for i in 0..self.places.len() {
                 for (config, k, v) in self.a.configs() {
-                    self.group(i, &source, (&c, digest.as_deref()), &h, config, (k, v), tests)?;
+                    self.group(i, &source, (&c, digest.as_deref()), &h, config, (k, v), &tests)?;
                 }
             }
         }
@@ -391,11 +410,12 @@ impl<'a> Run<'a> {
         fingerprint(digest, long, activations, k, v, recent)
     }
 
-    fn plan(config: &Config, (k_type, v_type): (CacheType, CacheType), n_ctx: usize, max_out: usize) -> PlanOptions {
+    fn plan(h: &Hyper, config: &Config, (k_type, v_type): (CacheType, CacheType), n_ctx: usize) -> PlanOptions {
         let digits = if config.activations == 16 { 2 } else { 1 };
         let ubatch = config.ubatch.min(n_ctx);
         let recent = if config.recent { Recent::On } else { Recent::Off };
-        PlanOptions { n_ctx, ubatch, max_out, digits, k_type, v_type, recent, ..PlanOptions::default() }
+        let head = if h.family.is_encoder() { Head::Hidden } else { Head::Logits };
+        PlanOptions { n_ctx, ubatch, max_out: 1, digits, k_type, v_type, recent, head, ..PlanOptions::default() }
     }
 
     /// A row of a model on a device before anything is measured.
@@ -438,7 +458,7 @@ impl<'a> Run<'a> {
         config.kernels = p.kernels.clone();
         let fingerprint = digest.map_or_else(String::new, |d| Run::fingerprint(d, h, &config, types));
         let base = Row { fingerprint, ..self.unmeasured(p, describe(source, c, h), config.clone()) };
-        let plan = Run::plan(&config, types, config.n_ctx, 1);
+        let plan = Run::plan(h, &config, types, config.n_ctx);
         system::forget_peak();
         let opened = match p.engine.devices().open(&p.spec) {
             Ok(o) => o,
@@ -618,5 +638,7 @@ fn describe(source: &Source, c: &Container, h: &Hyper) -> schema::Model {
         Some(17) => "Q5_K - Medium",
         _ => ty,
     };
-    schema::Model { filename: source.name(), kind: format!("{} {class} {ty}", h.arch), size: c.total_bytes(), params }
+    let kind = format!("{} {class} {ty}", h.arch);
+    let embeddings = h.family.is_encoder();
+    schema::Model { filename: source.name(), kind, size: c.total_bytes(), params, embeddings }
 }

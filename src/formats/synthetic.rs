@@ -6,6 +6,7 @@
 //! the deviation wanted), which is many times faster than encoding floats. Weights are scaled so that activations stay
 //! finite through every layer and logits spread like a trained model's; their mean is zero. There is no tokeniser.
 
+mod encoder;
 mod uneven;
 
 pub use uneven::Uneven;
@@ -90,10 +91,14 @@ pub enum Arch {
     Mamba2,
     /// latent attention; experts, and one that all tokens meet; the larger form with sigmoids in groups and a bias
     DeepSeek2,
+    /// an encoder: layer norms behind the sums, biases everywhere, gelu without a gate, learned positions
+    Bert,
+    /// an encoder: layer norms behind the sums, a gate, rotation
+    NomicBert,
 }
 
 impl Arch {
-    /// Every family.
+    /// Every family but encoders.
     pub const ALL: [Arch; 33] = [
         Arch::Llama,
         Arch::Phi3,
@@ -166,7 +171,14 @@ impl Arch {
             Arch::Lfm2Moe => "lfm2moe",
             Arch::Mamba2 => "mamba2",
             Arch::DeepSeek2 => "deepseek2",
+            Arch::Bert => "bert",
+            Arch::NomicBert => "nomic-bert",
         }
+    }
+
+    /// Whether every token of a text sees all of it, and nothing is generated.
+    pub fn is_encoder(self) -> bool {
+        matches!(self, Arch::Bert | Arch::NomicBert)
     }
 
     /// Whether queries, keys and values lie in one tensor.
@@ -212,7 +224,7 @@ impl Arch {
     /// Whether norms are layer norms.
     pub fn has_layer_norm(self) -> bool {
         use Arch::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
-        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon)
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_encoder()
     }
 
     /// Whether norms have biases.
@@ -408,9 +420,9 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 
 /// Every shape, the smallest of each family first. phi3-mini is Phi-3-mini-4k, llama-1b is
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
-/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published;
+/// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published, minilm-l6 all-MiniLM-L6-v2, bge-base and bge-large those of v1.5, nomic-embed nomic-embed-text v1.5;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 55] = [
+pub const SHAPES: [Shape; 61] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -548,6 +560,12 @@ pub const SHAPES: [Shape; 55] = [
         ),
         [0, 512, 64, 128, 128],
     ),
+    shape("bert-tiny", Arch::Bert, [256, 2, 512, 4, 4, 512, 512], false),
+    shape("minilm-l6", Arch::Bert, [384, 6, 1536, 12, 12, 30_522, 512], false),
+    shape("bge-base", Arch::Bert, [768, 12, 3072, 12, 12, 30_522, 512], false),
+    shape("bge-large", Arch::Bert, [1024, 24, 4096, 16, 16, 30_522, 512], false),
+    shape("nomic-tiny", Arch::NomicBert, [256, 2, 512, 4, 4, 512, 512], false),
+    shape("nomic-embed", Arch::NomicBert, [768, 12, 3072, 12, 12, 30_528, 2048], false),
 ];
 
 /// The same with experts: how many, how many a token meets, their width, that of the one all tokens meet, and layers without.
@@ -651,6 +669,9 @@ impl Shape {
 
     /// Every tensor in the order of a GGUF file.
     pub fn tensors(&self) -> Vec<Tensor> {
+        if self.arch.is_encoder() {
+            return self.encoder_tensors();
+        }
         let [dim, vocab] = [self.dim, self.vocab].map(u64::from);
         let mut list = Vec::new();
         let mut add = |name: String, rows, cols, std, role| list.push(Tensor { name, rows, stack: 1, cols, std, role });
@@ -762,17 +783,20 @@ impl Shape {
         if !self.tied {
             add("output.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
         }
-        for t in list.iter_mut().filter(|t| t.name.ends_with("_exps.weight")) {
+        list.iter_mut().for_each(|t| self.stack(t));
+        list
+    }
+
+    /// Says how many matrices lie below each other in a tensor that has several.
+    fn stack(&self, t: &mut Tensor) {
+        let ends = |with: &str| t.name.ends_with(with);
+        if ends("_exps.weight") {
             t.stack = self.experts.count.into();
-        }
-        for t in list.iter_mut().filter(|t| t.name.starts_with("altup_")) {
+        } else if t.name.starts_with("altup_") {
             t.stack = uneven::OTHERS;
-        }
-        for t in list.iter_mut().filter(|t| t.name.ends_with("attn_k_b.weight") || t.name.ends_with("attn_v_b.weight"))
-        {
+        } else if ends("attn_k_b.weight") || ends("attn_v_b.weight") {
             t.stack = self.heads.into();
         }
-        list
     }
 
     /// A layer's feed-forward. `add` as for [`Shape::expert_tensors`].
@@ -1197,7 +1221,9 @@ impl Synthetic {
             Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => (1e7, 1e-6),
             Arch::Lfm2 | Arch::Lfm2Moe => (1e6, 1e-5),
             Arch::DeepSeek2 => (1e4, 1e-6),
-            // which is not rotated
+            Arch::NomicBert => (1000.0, 1e-12),
+            // which are not rotated
+            Arch::Bert => (1e4, 1e-12),
             Arch::Mamba2 => (1e4, 1e-5),
         };
         let arch = s.arch.name();
@@ -1214,7 +1240,7 @@ impl Synthetic {
             put(&format!("{arch}.attention.key_length"), Value::U32(s.head_dim));
             put(&format!("{arch}.attention.value_length"), Value::U32(s.head_dim));
         }
-        let own = [s.expert_keys(), s.delta_keys(), s.latent_keys(), s.uneven_keys()];
+        let own = [s.expert_keys(), s.delta_keys(), s.latent_keys(), s.uneven_keys(), s.encoder_keys()];
         // what differs from layer to layer is said once
         m.entries.retain(|(key, _)| !own[3].iter().any(|(own, _)| *key == format!("{arch}.{own}")));
         let mut put = |key: &str, value: Value| m.entries.push((key.to_string(), value));
@@ -1575,6 +1601,11 @@ mod tests {
             ("mixtral-8x7b", 46.70),
             ("qwen3moe-1b", 0.97),
             ("qwen3moe-30b", 30.53),
+            // without the layer that makes a vector of the first token's
+            ("minilm-l6", 0.02257),
+            ("bge-base", 0.1089),
+            ("bge-large:f16", 0.3341),
+            ("nomic-embed", 0.1367),
         ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
         }

@@ -425,6 +425,30 @@ fn synthetic_models_need_no_file_and_are_the_same_every_time() {
     assert!(rows.iter().all(|r| r["logits_check"].as_str().unwrap().starts_with("same as ")), "{rows:#?}");
 }
 
+#[test]
+fn an_encoder_takes_texts_whole_and_gives_the_same_states_everywhere() {
+    let args =
+        ["--synthetic", "bert-tiny,nomic-tiny:q8_0", "--reference", "cpu:scalar", "-p", "8,70", "--ubatch", "16"];
+    let ran = quick("json", &args).exits(0);
+    let rows = ran.rows();
+    let tests = rows.iter().map(|r| (r["n_prompt"].as_u64().unwrap(), r["n_gen"].as_u64().unwrap()));
+    assert_eq!(tests.collect::<Vec<_>>(), [(8, 0), (70, 0)].repeat(2), "{ran:#?}");
+    assert!(ran.err.contains("a bert model makes vectors of whole texts: tg128 left out"), "{ran:#?}");
+    for row in &rows {
+        let same = |key: &str| row[key].as_str().unwrap().starts_with("same as ");
+        assert!(same("logits_check") && same("digest_check") && row["embeddings"] == true, "{row:#}");
+        assert!(row["avg_ts"].as_f64().unwrap() > 0.0, "{row:#}");
+    }
+    let digests = |key: &str| rows.iter().map(|r| r[key].to_string()).collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!((digests("digest"), digests("last_logits")), (2, 4), "{rows:#?}");
+    // every operation of theirs is checked too
+    let ops = bench(&["--ops", "--synthetic", "nomic-tiny", "-p", "8", "-r", "1", "--device", "cpu", "-o", "json"]);
+    let ops = ops.exits(0).rows();
+    for op in ["layer_norm", "q4k_matvec", "swiglu_quantize"] {
+        assert!(ops.iter().any(|r| r["op"] == op && r["words_checked"].as_u64() > Some(0)), "{op}: {ops:#?}");
+    }
+}
+
 /// What `bench --ops` says of a small model on a device: every operation, for many tokens and for one.
 fn check_operations(device: &str) {
     let ran =
@@ -539,6 +563,7 @@ fn what_cannot_run_is_refused_in_one_line() {
         (&["--reference", "no-such-device", "--device", "cpu", "--no-limits"], 3, "no such adapter"),
         (&["--ops", "--html", "p.html"], 2, "--ops has none"),
         (&["-ctk", "q9", "--device", "cpu"], 2, "tq3_1"),
+        (&["--synthetic", "bert-tiny", "-p", "0", "-n", "8"], 2, "whole texts: no tg8; give it -p"),
     ] {
         let ran = bench(args).exits(code);
         let lines: Vec<&str> = ran.err.lines().filter(|l| l.starts_with("error: ")).collect();

@@ -360,7 +360,8 @@ fn what_an_encoder_does_not_do_is_refused_in_one_line() {
         &["chat", model, "-p", "once"],
         &["perplexity", "-m", model, "-f", file],
         &["imatrix", "-m", model, "-f", file, "-o", "/dev/null"],
-        &["bench", "-m", model, "--device", "cpu"],
+        #[cfg(feature = "gpu")]
+        &["bench", "-m", model, "--predict", "all"],
     ] {
         refuses(args, &generates);
     }

@@ -89,7 +89,7 @@ impl Run<'_> {
             let _status = common::Status::new(&format!("reference: {} ({}/{})", r.maker.title, config.k, config.v));
             let opened = r.engine.devices().open(&r.spec)?;
             let memory = Devices::share_of_memory(std::slice::from_ref(&opened));
-            let plan = Run::plan(&config, (k, v), positions(tests), 1);
+            let plan = Run::plan(h, &config, (k, v), positions(tests));
             let mut device = opened.inner;
             pollster::block_on(async {
                 let options = SessionOptions { plan, memory, fuse: r.engine.kernels.fuse };

@@ -86,7 +86,7 @@ impl Run<'_> {
                 let kernels = KernelArgs { codebooks: Codebooks::Compact, ..self.a.kernels.clone() };
                 let opened = engine(0, &kernels)?.devices().open("cpu")?;
                 let memory = Devices::share_of_memory(std::slice::from_ref(&opened));
-                let mut plan = Run::plan(&config, (k, v), depth.max(tokens) + 1, 1);
+                let mut plan = Run::plan(&h, &config, (k, v), depth.max(tokens) + 1);
                 // matrices are split as the tightest device needs
                 for d in &devices {
                     plan.max_binding_words = plan.max_binding_words.min(d.info().max_binding_words);

@@ -114,7 +114,7 @@ pub(super) fn run(a: &BenchArgs) -> anyhow::Result<ExitCode> {
         let h = Hyper::read(&c)?;
         let model = describe(&source, &c, &h);
         for (config, k, v) in a.configs() {
-            let options = Run::plan(&config, (k, v), positions(&tests), 1);
+            let options = Run::plan(&h, &config, (k, v), positions(&tests));
             let built = plan(a, &c, &h, &options)?;
             for target in &targets {
                 for test in &tests {
