@@ -224,7 +224,8 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         on_lost.report(HostError::Lost(one_line(&format!("{reason:?}: {message}"))))
     });
     let info = adapter.inner.get_info();
-    let memory = Memory::open(&info, store.clone());
+    // what is remembered, choices of the tuner too, is of the loops that users get
+    let memory = Memory::open(&info, store.clone().filter(|_| options.loops.is_none()));
     let pipelines = match store.filter(|_| features.contains(wgpu::Features::PIPELINE_CACHE)) {
         Some(store) => PipelineCache::open(&device, &info, store).await,
         None => None,
@@ -237,7 +238,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
     let capabilities = Capabilities { in_place, parallel, hardware, registers, optional, loops, halves };
     let mut gpu = GpuDevice::new(device, queue, title, faults, capabilities, memory, pipelines);
     // before any option of the caller, a small binding limit among them, could bend the probe
-    let remembered = gpu.memory.exact() && options.tune == Tune::Auto && options.loops.is_none();
+    let remembered = gpu.memory.exact() && options.tune == Tune::Auto;
     let verdict = match remembered {
         true => Verdict { words: 0, mismatches: 0, first: None, flushes: None },
         false => qualify(&mut gpu).await?,
@@ -253,10 +254,7 @@ pub async fn connect(adapter: &Adapter, options: GpuOptions) -> Result<(GpuDevic
         false => halves::qualify(&gpu).await?,
     };
     gpu.capabilities.halves = if unpacks && options.unpack { Halves::Unpacked } else { Halves::Integers };
-    // what is remembered is of the loops that users get
-    if options.loops.is_none() {
-        gpu.memory.set_exact(verdict.exact(), exact, unpacks);
-    }
+    gpu.memory.set_exact(verdict.exact(), exact, unpacks);
     let optional = gpu.capabilities.optional;
     for lacks in options.variants.iter().filter_map(|v| v.lacks(optional)) {
         log::warn!("{} {lacks}", gpu.title);
