@@ -18,6 +18,7 @@ mod values;
 use super::Level;
 use super::elementwise::{capped, fexp, tree_sum};
 use super::kernels::greatest;
+use super::lanes::{Lanes, Word};
 use super::portable::Portable;
 use super::rows::RowLanes;
 use super::team;
@@ -134,6 +135,28 @@ impl Page<'_> {
         }
         None
     }
+
+    /// The words of a head's keys and values in the chunk after `chunk`; none where that is not in the page, or does not begin
+    /// before position `to`. `keys` and `values`: of the head, with the words of a row of each.
+    #[inline(always)]
+    fn after<'a>(
+        &self,
+        rows: &[Row],
+        chunk: usize,
+        to: usize,
+        (keys, kwords): (&'a [Word], usize),
+        (values, vwords): (&'a [u32], usize),
+    ) -> (&'a [u32], &'a [u32]) {
+        if chunk + CHUNK >= to {
+            return (&[], &[]);
+        }
+        match self.index(rows, chunk + CHUNK) {
+            Some(at) => {
+                (keys[at / BLOCK * kwords..][..2 * kwords].as_flattened(), &values[at * vwords..][..CHUNK * vwords])
+            }
+            None => (&[], &[]),
+        }
+    }
 }
 
 /// `T` rows of one sequence that share a key-value head. `U`: vectors of positions at a time, `W`: of elements; as many as
@@ -186,8 +209,10 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
     let mut scales = [[0f32; B]; CHUNK];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
         let Some(start) = page.index(rows, chunk) else { continue };
+        let next = page.after(rows, chunk, to, (keys, kwords), (values, vwords));
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
+        ask(v, next.0, 0, 2);
         match kt {
             CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, &mut s),
             CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, &mut s),
@@ -200,6 +225,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
             CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
             CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
         }
+        ask(v, next.0, 1, 2);
         let mut poisoned = [0u32; CHUNK];
         for half in 0..CHUNK / BLOCK {
             for l in 0..BLOCK {
@@ -212,6 +238,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
             let scale = cap_scores(p, s[t].as_flattened_mut(), scale[t]);
             mc[t] = probabilities(s[t].as_flattened(), scale, &poisoned, live[t], &mut probs[t]);
         }
+        ask(v, next.1, 0, 2);
         let first = from.saturating_sub(chunk);
         let words = &values[(start + first) * vwords..(start + (to - chunk).min(CHUNK)) * vwords];
         let rows = Rows { words, stride: vwords, head_dim: hd, first };
@@ -227,6 +254,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
             CacheType::TQ3_0 => weigh::<V, values::Tq3<false>, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
             CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
         }
+        ask(v, next.1, 1, 2);
         for t in 0..T {
             if live[t].0 < live[t].1 {
                 join(&mut carried[t], mc[t], &mut probs[t], &oc[t], hd);
@@ -236,6 +264,17 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
 
     for t in 0..T {
         finish(v, &page, &carried[t], &mut rows[t]);
+    }
+}
+
+/// Asks for part `i` of `n` of a chunk's words, into the second-level cache. Of a long text a chunk lies far away when its turn
+/// comes, and where a page of memory begins a CPU guesses nothing by itself.
+#[inline(always)]
+fn ask<V: Lanes>(v: V, words: &[u32], i: usize, n: usize) {
+    /// Words of a cache line.
+    const LINE: usize = 16;
+    for line in words[words.len() * i / n..words.len() * (i + 1) / n].chunks(LINE) {
+        v.prefetch_far(line.as_ptr().cast());
     }
 }
 

@@ -176,6 +176,10 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
             asm!("prefetchnta [{}]", in(reg) from, options(nostack, preserves_flags))
         })
     }
+    #[inline(always)]
+    fn prefetch_far(self, from: *const u8) {
+        intrinsics!(_mm_prefetch::<_MM_HINT_T1>(from.cast()))
+    }
 
     #[inline(always)]
     fn to_f(self, a: __m256i) -> __m256 {

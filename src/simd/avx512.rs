@@ -315,6 +315,10 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
         })
     }
     #[inline(always)]
+    fn prefetch_far(self, from: *const u8) {
+        intrinsics!(_mm_prefetch::<_MM_HINT_T1>(from.cast()))
+    }
+    #[inline(always)]
     fn to_f(self, a: __m512i) -> __m512 {
         intrinsics!(_mm512_cvtepi32_ps(a))
     }

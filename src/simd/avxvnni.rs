@@ -136,6 +136,10 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
         self.0.prefetch_here(from)
     }
     #[inline(always)]
+    fn prefetch_far(self, from: *const u8) {
+        self.0.prefetch_far(from)
+    }
+    #[inline(always)]
     fn to_f(self, a: __m256i) -> __m256 {
         self.0.to_f(a)
     }

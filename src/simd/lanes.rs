@@ -180,6 +180,11 @@ pub(super) trait Lanes: Copy {
     fn prefetch_here(self, from: *const u8) {
         self.prefetch(from);
     }
+    /// The same, into the second-level cache, where there is such a hint.
+    #[inline(always)]
+    fn prefetch_far(self, from: *const u8) {
+        self.prefetch(from);
+    }
 
     /// Nearest f32, ties to even.
     fn to_f(self, a: Self::I) -> Self::F;

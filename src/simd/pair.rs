@@ -123,6 +123,10 @@ impl<V: Lanes> Lanes for Pair<V> {
         self.0.prefetch_here(from);
     }
     #[inline(always)]
+    fn prefetch_far(self, from: *const u8) {
+        self.0.prefetch_far(from);
+    }
+    #[inline(always)]
     fn to_f(self, a: Self::I) -> Self::F {
         (self.0.to_f(a.0), self.0.to_f(a.1))
     }
