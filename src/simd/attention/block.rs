@@ -2,8 +2,7 @@
 //! Row by row the operations are those of [`super::tile`].
 
 use super::{
-    BLOCK, CHUNK, Carried, Head, Page, Row, RowLanes, TILE, ask, cap_scores, finish, greater, join_by, probabilities,
-    words,
+    BLOCK, CHUNK, Carried, Head, Page, Row, RowLanes, TILE, cap_scores, finish, greater, join_by, probabilities, words,
 };
 use crate::ops::attention::{AttentionParams, HEAD_MAX};
 use crate::ops::cache::{CacheType, POISONED};
@@ -88,7 +87,6 @@ pub(super) fn block<V: Most, const H: usize, const B: usize>(v: V, page: Page, r
     let mut oc = [Carried::<B>::NONE.o; TILE];
     for chunk in (from / CHUNK * CHUNK..to).step_by(CHUNK) {
         let Some(start) = page.index(rows, chunk) else { continue };
-        let next = page.after(rows, chunk, to, (keys, kwords), (values, vwords));
         let keys = &keys[start / BLOCK * kwords..][..2 * kwords];
         widen_keys(v, kt, keys, &mut floats.keys);
         let mut poisoned = [0u32; CHUNK];
@@ -104,10 +102,7 @@ pub(super) fn block<V: Most, const H: usize, const B: usize>(v: V, page: Page, r
             widen_values(v, vt, row, &mut to[..hd]);
         }
 
-        let tiles = rows.len() / TILE;
-        for (tile, queries) in queries[..tiles].iter().enumerate() {
-            ask(v, next.0, tile, tiles);
-            ask(v, next.1, tile, tiles);
+        for (tile, queries) in queries[..rows.len() / TILE].iter().enumerate() {
             let carried: &mut [Carried<B>; TILE] = carried[tile * TILE..].first_chunk_mut().expect("a tile's rows");
             let (mut live, mut seen) = ([(0, 0); TILE], (CHUNK, 0));
             for t in 0..TILE {
