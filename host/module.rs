@@ -59,7 +59,7 @@ impl Loops {
 
     /// A shader's text, made of `text`.
     fn made(self, shader: &Shader, text: Cow<'static, str>) -> Cow<'static, str> {
-        let frames = ["matmul", "staged", "coop16", "matvec4", "lean", "expert"];
+        let frames = ["matmul", "staged", "coop16", "matvec4", "lean", "ahead", "expert"];
         match self == Loops::Unrolled && frames.iter().any(|frame| shader.name.contains(frame)) {
             true => unroll::unrolled(&text).into(),
             false => text,
@@ -109,8 +109,15 @@ mod tests {
     fn loops_are_written_out_where_that_is_asked_for_and_in_linears_alone() {
         let loops =
             |how: Loops, name: &str| how.made(find(name), find(name).source.into()).matches("for (var ").count();
-        for name in ["q4k_matmul", "q6k_staged", "q8_0_coop16", "f16_matvec4", "q4k_gate_up_lean", "q4k_expert_grouped"]
-        {
+        for name in [
+            "q4k_matmul",
+            "q6k_staged",
+            "q8_0_coop16",
+            "f16_matvec4",
+            "f16_ahead",
+            "q4k_gate_up_lean",
+            "q4k_expert_grouped",
+        ] {
             assert!(loops(Loops::Unrolled, name) < loops(Loops::Plain, name), "{name}");
             assert_eq!(loops(Loops::Counted, name), loops(Loops::Plain, name), "{name}");
         }

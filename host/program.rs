@@ -294,10 +294,26 @@ impl Program {
     /// The dispatches of a step's commands, with the variants chosen for them.
     pub fn dispatches(&self, active: &[(usize, Args)]) -> Vec<Dispatch> {
         let mut dispatches = Vec::with_capacity(active.len() + active.len() / 8);
-        for (command, args) in active {
+        for (command, args) in active.iter().filter(|(command, _)| !self.is_idle(active, *command)) {
             self.dispatches_of(*command, args, self.chosen(*command, args), |d| dispatches.push(d));
         }
         dispatches
+    }
+
+    /// Whether a command orders slots by expert and nobody looks at that: all who could are among `active`, and go slot by slot.
+    /// Of a command that is run alone whoever runs it may look.
+    fn is_idle(&self, active: &[(usize, Args)], command: usize) -> bool {
+        let commands = &self.plan.recording.commands;
+        if commands[command].op != Op::ExpertOrder || active.len() == 1 {
+            return false;
+        }
+        let order = commands[command].outputs()[0];
+        let until_next = (command + 1..commands.len()).take_while(|&i| !commands[i].outputs().contains(&order));
+        let mut readers = until_next.filter(|&i| commands[i].binds.contains(&order));
+        readers.all(|i| {
+            let at = active.binary_search_by_key(&i, |(command, _)| *command);
+            at.is_ok_and(|at| variants::of(commands[i].op)[self.chosen(i, &active[at].1)].goes_by_slots())
+        })
     }
 
     /// The dispatches of one command with a variant.

@@ -128,6 +128,11 @@ const LINEAR: &[Variant] = &[
     coop("coop16", 1),
 ];
 
+/// Those of floats, which have no codes to unpack and no groups, and behind them a lane for a row and a segment that has 64
+/// elements of its row under way.
+const FLOAT: &[Variant] =
+    &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[3], LINEAR[4], variant("ahead", "ahead", 1, [1, 0, 0])];
+
 /// Those of the types that are 32 words of codes with integer scales to a group, of which small tiles and `lean` are left
 /// out: a pipeline each of sixteen types. The last needs workgroup memory that a codebook of 4096 bytes leaves no room for.
 const SCALED: &[Variant] = &[LINEAR[0], LINEAR[1], LINEAR[2], LINEAR[7]];
@@ -141,10 +146,10 @@ const GATE_UP: &[Variant] = &[
 
 /// Linears by experts: a workgroup for 32 rows of a slot, or of an expert and all its slots. Not measured: what the tuner
 /// could feed them says nothing of which experts tokens choose.
-const EXPERT: &[Variant] =
-    &[variant("slots", "expert", 1, [1, 1, 0]), variant(GROUPED, "expert_grouped", 1, [0, 0, 1])];
+const EXPERT: &[Variant] = &[variant(SLOTS, "expert", 1, [1, 1, 0]), variant(GROUPED, "expert_grouped", 1, [0, 0, 1])];
 
-/// The name of the variant of [`EXPERT`] with a workgroup for an expert.
+/// The names of the variants of [`EXPERT`].
+const SLOTS: &str = "slots";
 const GROUPED: &str = "grouped";
 
 const PLAIN: [&str; 4] = ["attention", "attention_join", "attention_tile", "attention_tile_wide"];
@@ -176,8 +181,8 @@ const ONLY: &[Variant] = &[variant("", "", 1, [1; 3])];
 /// The variants of an operation, at least one; the first is the shader of the operation's own name.
 pub fn of(op: Op) -> &'static [Variant] {
     match op {
-        // there are no codes to unpack and no groups, two types to unpack, and again no groups
-        Op::Matvec(t) if t.is_float() => &LINEAR[..5],
+        Op::Matvec(t) if t.is_float() => FLOAT,
+        // two types to unpack, and no groups
         Op::MatvecPair(..) => &LINEAR[..7],
         Op::Matvec(t) if t.meets_rows() => &LINEAR[..5],
         Op::Matvec(BlockType::Q4_K | BlockType::Q6_K | BlockType::Q8_0 | BlockType::Q8K128) => LINEAR,
@@ -291,6 +296,11 @@ impl Variant {
     /// Whether the variant is attention by chunks, which [`splits`] decides for each step.
     pub(super) fn is_split(&self) -> bool {
         matches!(self.before, Some(Before::Chunks | Before::LargeChunks))
+    }
+
+    /// Whether the variant is a linear by experts that takes one slot after the other, and so needs no order of them.
+    pub(super) fn goes_by_slots(&self) -> bool {
+        self.name == SLOTS
     }
 
     /// Workgroups of the pass before: (unit of heads, token, and chunk with [`Before::Chunks`]).
@@ -556,10 +566,19 @@ impl Forced {
             None => {
                 // those of large heads have the names of the others
                 let attention = ATTENTION.iter().filter(|v| !v.large);
-                LINEAR.iter().chain(EXPERT).chain(attention).chain(&QUANTIZE[1..]).map(|v| v.name).collect()
+                LINEAR
+                    .iter()
+                    .chain(&FLOAT[5..])
+                    .chain(EXPERT)
+                    .chain(attention)
+                    .chain(&QUANTIZE[1..])
+                    .map(|v| v.name)
+                    .collect()
             }
             Some(op) => {
                 let list = lists.into_iter().find(|list| op.ends_with(list[0].suffix));
+                let float = ["f32_matvec", "f16_matvec", "bf16_matvec"].contains(&op);
+                let list = if float { Some(FLOAT) } else { list };
                 let list = list.filter(|_| super::shaders::SHADERS.iter().any(|s| s.name == op));
                 let no_such = || format!("no operation {op} has variants; name one as q4k_matvec");
                 list.ok_or_else(no_such)?.iter().filter(|v| !v.large).map(|v| v.name).collect()
@@ -690,15 +709,21 @@ mod tests {
         assert_eq!(forced(&[one, all], q4k), Some(2));
         assert_eq!(forced(&[], q4k), None);
         assert_eq!(forced(&[Forced::parse("matvec4").unwrap()], Op::Add), None);
+        for word in ["ahead", "f32_matvec=ahead"] {
+            let asked = [Forced::parse(word).unwrap()];
+            assert_eq!((forced(&asked, Op::Matvec(BlockType::F32)), forced(&asked, q4k)), (Some(5), None));
+        }
         // a kernel for short steps has no tiles
         assert_eq!(forced(&[Forced::parse("matmul").unwrap()], Op::GateUp(BlockType::Q4_K)), None);
         assert_eq!(forced(&[Forced::parse("q4k_gate_up=matvec").unwrap()], Op::GateUp(BlockType::Q4_K)), Some(0));
         assert!(Forced::parse("matvec5").unwrap_err().contains(
-            "matvec, matvec4, matmul, matmul8, lean, parallel, matmul16, staged, coop8, coop16, slots, grouped, plain, split, tile, wide, subgroup"
+            "matvec, matvec4, matmul, matmul8, lean, parallel, matmul16, staged, coop8, coop16, ahead, slots, grouped, plain, split, tile, wide, subgroup"
         ));
         assert!(Forced::parse("add=matmul").unwrap_err().contains("q4k_matvec"));
         // a variant of other operations would be forced on nothing
-        for word in ["q4k_gate_up=matmul", "q4k_matvec=tile", "attention=matmul"] {
+        for word in
+            ["q4k_gate_up=matmul", "q4k_matvec=tile", "q4k_matvec=ahead", "f32_matvec=staged", "attention=matmul"]
+        {
             assert!(Forced::parse(word).unwrap_err().starts_with("no variant"), "{word}");
         }
     }

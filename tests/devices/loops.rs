@@ -139,7 +139,7 @@ mod gpu {
             _ => false,
         };
         let (mut failures, mut compared) = (Vec::new(), 0);
-        for name in ["matmul", "staged", "grouped", "matvec4", "lean"] {
+        for name in ["matmul", "staged", "grouped", "matvec4", "lean", "ahead"] {
             let forced = vec![Forced::parse(name).expect("a variant's name")];
             let options = GpuOptions { loops: Some(Loops::Unrolled), variants: forced, ..GpuOptions::default() };
             let gpu = &mut gpus_with(&options).remove(0);

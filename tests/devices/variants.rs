@@ -8,6 +8,7 @@ mod gpu {
     use futures::executor::block_on;
     use isobit::internals::blocks::BlockType;
     use isobit::internals::cases::{self, Batch, Case};
+    use isobit::internals::formats::synthetic::Synthetic;
     use isobit::internals::formats::{Container, LoadMode};
     use isobit::internals::fuse::Fuse;
     use isobit::internals::generate::tokenizer::Tokenizer;
@@ -247,6 +248,34 @@ mod gpu {
             // a rasteriser splits only where it is told to
             let expected: Vec<u64> = count(&plain, ids).iter().map(|n| n + more).collect();
             assert_eq!(count(&split, ids), expected, "{tokens} tokens");
+        }
+    }
+
+    #[test]
+    fn slots_are_ordered_by_expert_where_that_is_read_alone() {
+        let c = Synthetic::parse("qwen3moe-tiny").and_then(|s| s.container().map_err(|e| e.to_string()));
+        let c = c.unwrap_or_else(|e| panic!("{e}"));
+        let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
+        let run = |options: &GpuOptions, tokens: usize| -> Vec<(u64, Vec<u32>)> {
+            let ids: Vec<u32> = (0..tokens as u32).collect();
+            let of = |mut gpu: GpuDevice| {
+                let mut s = block_on(Session::new(&mut gpu, &c, &h, self::options(), |_| {}))
+                    .unwrap_or_else(|e| panic!("{e:#}"));
+                s.device().take_stats();
+                let mut logits = Vec::new();
+                let keep = |_: usize, row: &[f32]| {
+                    logits.extend(row.iter().map(|x| x.to_bits()));
+                    Ok(())
+                };
+                block_on(s.feed(&ids, Want::Last, keep)).unwrap_or_else(|e| panic!("{e:#}"));
+                (s.device().take_stats().commands, logits)
+            };
+            gpus_with(options).into_iter().map(of).collect()
+        };
+        let (plain, grouped, layers) = (GpuOptions::default(), forcing(&["grouped"]), h.layers as u64);
+        for (tokens, more) in [(1, layers), (3, layers), (20, 0)] {
+            let expected = run(&plain, tokens).into_iter().map(|(n, logits)| (n + more, logits));
+            assert_eq!(run(&grouped, tokens), expected.collect::<Vec<_>>(), "{tokens} tokens");
         }
     }
 
