@@ -36,6 +36,8 @@ pub(super) struct Compiled {
     pub choice: Choice,
     /// positions seen of the page from which attention is split, where that is chosen
     pub split_from: usize,
+    /// of a command that orders slots by expert: those that may look at the order
+    readers: Vec<usize>,
 }
 
 /// An operation: its layouts, and a pipeline for each variant once it is needed.
@@ -178,6 +180,17 @@ fn choices(plan: &Plan, forced: &[Forced], tuned: bool, room: Room) -> Vec<(Choi
     plan.recording.commands.iter().map(of).collect()
 }
 
+/// The commands that may look at what a command orders by expert, before it is ordered anew; none for other operations.
+fn readers_of_order(plan: &Plan, command: usize) -> Vec<usize> {
+    let commands = &plan.recording.commands;
+    if commands[command].op != Op::ExpertOrder {
+        return Vec::new();
+    }
+    let order = commands[command].outputs()[0];
+    let until_next = (command + 1..commands.len()).take_while(|&i| !commands[i].outputs().contains(&order));
+    until_next.filter(|&i| commands[i].binds.contains(&order)).collect()
+}
+
 impl Program {
     /// `tuned`: any variant that is not forced may be measured. Pipelines are taken from `cache` and put into it, where the
     /// device has one.
@@ -211,7 +224,8 @@ impl Program {
             let parts = parts.as_ref().filter(|_| words > 0);
             let (bind_group, two) = buffers.bind(device, &plan, i, &kinds[kind].layout, parts);
             let split_from = variants::split_from(forced, c.op);
-            commands.push(Compiled { kind, bind_group, two, choice, split_from });
+            let readers = readers_of_order(&plan, i);
+            commands.push(Compiled { kind, bind_group, two, choice, split_from, readers });
         }
         let Buffers { places, arena, arena_bytes, logits_staging, selected_staging } = buffers;
         let device = device.clone();
@@ -303,17 +317,15 @@ impl Program {
     /// Whether a command orders slots by expert and nobody looks at that: all who could are among `active`, and go slot by slot.
     /// Of a command that is run alone whoever runs it may look.
     fn is_idle(&self, active: &[(usize, Args)], command: usize) -> bool {
-        let commands = &self.plan.recording.commands;
-        if commands[command].op != Op::ExpertOrder || active.len() == 1 {
-            return false;
-        }
-        let order = commands[command].outputs()[0];
-        let until_next = (command + 1..commands.len()).take_while(|&i| !commands[i].outputs().contains(&order));
-        let mut readers = until_next.filter(|&i| commands[i].binds.contains(&order));
-        readers.all(|i| {
-            let at = active.binary_search_by_key(&i, |(command, _)| *command);
-            at.is_ok_and(|at| variants::of(commands[i].op)[self.chosen(i, &active[at].1)].goes_by_slots())
-        })
+        let ordered = self.plan.recording.commands[command].op == Op::ExpertOrder && active.len() > 1;
+        ordered
+            && self.commands[command].readers.iter().all(|&reader| {
+                let at = active.binary_search_by_key(&reader, |(command, _)| *command);
+                let by_slots = |(i, args): &(usize, Args)| {
+                    variants::of(self.kinds[self.commands[*i].kind].op)[self.chosen(*i, args)].goes_by_slots()
+                };
+                at.is_ok_and(|at| by_slots(&active[at]))
+            })
     }
 
     /// The dispatches of one command with a variant.
