@@ -301,17 +301,9 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
         intrinsics!(if NEAR {
-            _mm_prefetch::<_MM_HINT_T0>(from.cast())
+            asm!("prefetcht0 [{}]", in(reg) from, options(nostack, preserves_flags, readonly))
         } else {
-            _mm_prefetch::<_MM_HINT_NTA>(from.cast())
-        })
-    }
-    #[inline(always)]
-    fn prefetch_here(self, from: *const u8) {
-        intrinsics!(if NEAR {
-            asm!("prefetcht0 [{}]", in(reg) from, options(nostack, preserves_flags))
-        } else {
-            asm!("prefetchnta [{}]", in(reg) from, options(nostack, preserves_flags))
+            asm!("prefetchnta [{}]", in(reg) from, options(nostack, preserves_flags, readonly))
         })
     }
     #[inline(always)]

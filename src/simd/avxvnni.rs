@@ -132,10 +132,6 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
         self.0.prefetch(from)
     }
     #[inline(always)]
-    fn prefetch_here(self, from: *const u8) {
-        self.0.prefetch_here(from)
-    }
-    #[inline(always)]
     fn prefetch_far(self, from: *const u8) {
         self.0.prefetch_far(from)
     }

@@ -4,7 +4,7 @@
 //! forced inline so that it is compiled with the instructions of the level that calls it. For the same reason there are
 //! no closures here: a compiler may leave one as a function without those instructions.
 
-use super::lanes::{Amax, Lanes, Word};
+use super::lanes::{AHEAD, Amax, Lanes, Word};
 use crate::ops::linear::{ACT_BLOCK_WORDS, GROUP, ROW_BLOCK};
 
 /// One activation block.
@@ -79,8 +79,8 @@ pub(super) trait Quantised {
     const BOOK: Option<Codebook> = None;
     /// Whether many tokens of one digit have panels where the level has ([`panel`]).
     const PANELS: bool = false;
-    /// Whether weights that will be needed are asked for exactly where the kernel says so ([`Next`]).
-    const IN_PLACE: bool = true;
+    /// Whether the words of a block are read in the order they lie, where all rows are taken at once ([`Next`]).
+    const IN_ORDER: bool = false;
 
     /// t(g) for one part of the rows and every token; `block` holds the WORDS words of the block, `half` is the group
     /// within it. `next` is asked for on the way.
@@ -192,6 +192,23 @@ macro_rules! sums {
     };
 }
 
+/// The same of words that hold two codes each, for sums `$acc[0]` and `$acc[1]`: `$at` and `$above` are the activations'
+/// first words of each. Each word is read once.
+macro_rules! both_sums {
+    ($v:ident, $next:ident, $a:ident, $acc:ident, $step:expr, ($at:expr, $above:expr), $n:expr, |$i:ident| $q:expr) => {
+        for $i in 0..$n {
+            $next.fetch_two($v, $step + $i);
+            let (first, second) = $q;
+            for t in 0..T {
+                for d in 0..D {
+                    $acc[0][t][d] = $v.dot_unsigned($acc[0][t][d], first, $a[t][d][1 + $at + $i]);
+                    $acc[1][t][d] = $v.dot_unsigned($acc[1][t][d], second, $a[t][d][1 + $above + $i]);
+                }
+            }
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(super) mod books;
 #[cfg(target_arch = "x86_64")]
@@ -225,27 +242,33 @@ const LINE: usize = 64;
 /// Weights that will be needed, asked for evenly over the 32 steps of a group. With few tokens a kernel waits for memory,
 /// and left to itself a core asks for too few lines at a time: measured, a third of what plain reading gets. So it does where
 /// a compiler gathers what was asked for evenly into one burst at a group's end, more than the core has room for: half or a
-/// third again (docs/performance.md, "CPU B"). So each asks in its place, but for types whose kernels were seen to be left as
-/// they are written, and lose a little by what else may not be moved then.
+/// third again (docs/performance.md, "CPU B"). So each asks exactly in its place.
+///
+/// A kernel that reads its words in the order they lie has prefetchers of the core behind it, which keep more lines under way
+/// than it can ask for. They want to see every line in order; asked for with nothing ahead of the group, its first lines, which
+/// hold scales and are used late, come first.
 #[derive(Clone, Copy)]
 pub(super) struct Next {
     from: *const u8,
     lines: usize,
-    in_place: bool,
+}
+
+/// How far ahead a kernel asks; with nothing ahead only one that reads `in_order`.
+#[inline(always)]
+fn ahead<V: Lanes>(v: V, in_order: bool) -> usize {
+    if v.ahead() == 0 && !in_order { AHEAD } else { v.ahead() }
 }
 
 impl Next {
-    /// For part `part` of the group that begins at word `word` of `w`: `lines` cache lines.
+    /// For part `part` of the group that begins at byte `at` of `w`: `lines` cache lines, `ahead` bytes from here.
     #[inline(always)]
-    fn new<V: Lanes>(v: V, w: &[Word], word: usize, part: usize, lines: usize) -> Next {
-        let bytes = word * size_of::<Word>() + part * lines * LINE + v.ahead();
-        Next { from: w.as_ptr().cast::<u8>().wrapping_add(bytes), lines, in_place: true }
+    fn new(w: &[Word], at: usize, part: usize, lines: usize, ahead: usize) -> Next {
+        Next { from: w.as_ptr().cast::<u8>().wrapping_add(at + part * lines * LINE + ahead), lines }
     }
 
     #[inline(always)]
     fn line<V: Lanes>(self, v: V, line: usize) {
-        let from = self.from.wrapping_add(line * LINE);
-        if self.in_place { v.prefetch_here(from) } else { v.prefetch(from) }
+        v.prefetch(self.from.wrapping_add(line * LINE));
     }
 
     /// Those of steps `8 * j .. 8 * j + 8`.
@@ -259,6 +282,14 @@ impl Next {
     #[inline(always)]
     fn fetch<V: Lanes>(self, v: V, step: usize) {
         for line in step * self.lines / 32..(step + 1) * self.lines / 32 {
+            self.line(v, line);
+        }
+    }
+
+    /// Those of steps `2 * step` and the next.
+    #[inline(always)]
+    fn fetch_two<V: Lanes>(self, v: V, step: usize) {
+        for line in step * self.lines / 16..(step + 1) * self.lines / 16 {
             self.line(v, line);
         }
     }
@@ -320,6 +351,13 @@ impl<V: Lanes, const T: usize, const D: usize> ScaledSums<V, T, D> {
         }
     }
 
+    /// Adds sub-blocks 2 `j` and 2 `j` + 1.
+    #[inline(always)]
+    fn add_both(&mut self, v: V, j: usize, scales: V::I, minima: V::I, dots: [[[V::I; D]; T]; 2], a: &Tile<T, D>) {
+        self.add(v, 2 * j, scales, minima, dots[0], a);
+        self.add(v, 2 * j + 1, scales, minima, dots[1], a);
+    }
+
     /// d * v(S) - dmin * v(M)
     #[inline(always)]
     fn finish(self, v: V, scales: V::I) -> [V::F; T] {
@@ -351,13 +389,30 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
+/// Sub-blocks 2 `J` and 2 `J` + 1, which share words.
+#[inline(always)]
+fn q4k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
+    v: V,
+    words: &[Word; 16],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [[[V::I; D]; T]; 2] {
+    let mut dots = [[[v.int(0); D]; T]; 2];
+    both_sums!(v, next, a, dots, 8 * J, (16 * J, 16 * J + 8), 8, |i| {
+        let q = v.load(&words[8 * J + i], part);
+        (v.and(q, 0x0f0f_0f0f), v.and(v.shr(q, 4), 0x0f0f_0f0f))
+    });
+    dots
+}
+
 impl Quantised for Q4K {
     const WORDS: usize = 36;
     const GROUPS: usize = 2;
-    const JOINED: bool = false;
+    const JOINED: bool = true;
     const PAIRED: bool = true;
     const PANELS: bool = true;
-    const IN_PLACE: bool = false;
+    const IN_ORDER: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -371,6 +426,11 @@ impl Quantised for Q4K {
         let (sc, m) = scales_minima(v, block, part, half);
         let words = block[4 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
+        if const { T == 1 && V::N == ROW_BLOCK } {
+            sums.add_both(v, 0, sc, m, q4k_both::<V, 0, T, D>(v, words, part, a, next), a);
+            sums.add_both(v, 1, sc, m, q4k_both::<V, 1, T, D>(v, words, part, a, next), a);
+            return sums.finish(v, v.load(&block[0], part));
+        }
         sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a, next), a);
         sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a, next), a);
         sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a, next), a);
@@ -402,10 +462,31 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
+/// Sub-blocks 2 `J` and 2 `J` + 1, which share words.
+#[inline(always)]
+fn q5k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
+    v: V,
+    words: &[Word; 16],
+    high: &[Word; 8],
+    half: usize,
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [[[V::I; D]; T]; 2] {
+    let mut dots = [[[v.int(0); D]; T]; 2];
+    both_sums!(v, next, a, dots, 8 * J, (16 * J, 16 * J + 8), 8, |i| {
+        let q = v.load(&words[8 * J + i], part);
+        let high = v.shr(v.load(&high[i], part), 4 * half as u32);
+        let first = v.or(v.and(q, 0x0f0f_0f0f), v.and(v.shl(high, 4 - 2 * J as u32), 0x1010_1010));
+        (first, v.or(v.and(v.shr(q, 4), 0x0f0f_0f0f), v.and(v.shl(high, 3 - 2 * J as u32), 0x1010_1010)))
+    });
+    dots
+}
+
 impl Quantised for Q5K {
     const WORDS: usize = 44;
     const GROUPS: usize = 2;
-    const JOINED: bool = false;
+    const JOINED: bool = true;
     const PAIRED: bool = true;
     const PANELS: bool = true;
 
@@ -422,6 +503,11 @@ impl Quantised for Q5K {
         let high = block[4..].first_chunk().expect("8 words of high bits");
         let words = block[12 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let mut sums = ScaledSums::new(v);
+        if const { T == 1 && V::N == ROW_BLOCK } {
+            sums.add_both(v, 0, sc, m, q5k_both::<V, 0, T, D>(v, words, high, half, part, a, next), a);
+            sums.add_both(v, 1, sc, m, q5k_both::<V, 1, T, D>(v, words, high, half, part, a, next), a);
+            return sums.finish(v, v.load(&block[0], part));
+        }
         sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a, next), a);
         sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a, next), a);
         sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a, next), a);
@@ -534,6 +620,7 @@ impl Quantised for Q8K128 {
     const GROUPS: usize = 1;
     const JOINED: bool = true;
     const PAIRED: bool = true;
+    const IN_ORDER: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(
@@ -580,6 +667,7 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
     seg_groups: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     assert!(P * V::N == ROW_BLOCK && act.len() == T * D * groups);
+    let ahead = ahead(v, F::IN_ORDER && P == 1);
     let mut total = [[v.float(0.0); P]; T];
     let mut first = 0;
     while first < groups {
@@ -598,14 +686,9 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
                 let a = std::hint::black_box(&a);
-                let next = Next::new(
-                    v,
-                    w,
-                    g * <F as Quantised>::WORDS / <F as Quantised>::GROUPS,
-                    part,
-                    if few::<T, D>() { lines } else { 0 },
-                );
-                let next = Next { in_place: F::IN_PLACE, ..next };
+                // a block of an odd number of words has its second group begin within a word
+                let at = g * <F as Quantised>::WORDS * size_of::<Word>() / <F as Quantised>::GROUPS;
+                let next = Next::new(w, at, part, if few::<T, D>() { lines } else { 0 }, ahead);
                 let term = F::group::<V, T, D>(v, block, part, g % <F as Quantised>::GROUPS, a, next);
                 for t in 0..T {
                     let da = v.float(f32::from_bits(a[t][0][0]));

@@ -172,14 +172,10 @@ pub(super) trait Lanes: Copy {
     fn ahead(self) -> usize {
         AHEAD
     }
-    /// Asks for the cache line at `from`, which may lie anywhere; a hint.
+    /// Asks for the cache line at `from`, which may lie anywhere; a hint. Exactly here: a compiler may move what it knows to be
+    /// a prefetch, and gathers many.
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
-    /// The same, exactly here: a compiler may move what it knows to be a prefetch.
-    #[inline(always)]
-    fn prefetch_here(self, from: *const u8) {
-        self.prefetch(from);
-    }
     /// The same, into the second-level cache, where there is such a hint.
     #[inline(always)]
     fn prefetch_far(self, from: *const u8) {

@@ -879,14 +879,15 @@ mod tests {
             let (act, _) = act.as_chunks::<ACT_BLOCK_WORDS>();
             let (groups, seg) = (groups(k), seg_groups(k));
             let mut all = Vec::new();
-            for once in [true, false] {
-                let fetch = Fetch { once, ahead: 12 << 10 };
-                // SAFETY: the caller looked for the level.
-                all.push(unsafe { quantised_avx512::<F, 1, D>(fetch, w, act, groups, seg) }[0]);
-            }
-            if let (Some(book), true) = (F::BOOK, kernels::books::is_available()) {
-                // SAFETY: the caller looked for the level, and what was asked for is there.
-                all.push(unsafe { kernels::books::row_block::<D>(book, 12 << 10, w, act, groups, seg) });
+            for ahead in [0, 12 << 10] {
+                for once in [true, false] {
+                    // SAFETY: the caller looked for the level.
+                    all.push(unsafe { quantised_avx512::<F, 1, D>(Fetch { once, ahead }, w, act, groups, seg) }[0]);
+                }
+                if let (Some(book), true) = (F::BOOK, kernels::books::is_available()) {
+                    // SAFETY: the caller looked for the level, and what was asked for is there.
+                    all.push(unsafe { kernels::books::row_block::<D>(book, ahead, w, act, groups, seg) });
+                }
             }
             let want = all[0].map(f32::to_bits);
             assert!(want.iter().any(|&bits| bits != 0), "{} gives zeros alone", t.name());

@@ -119,10 +119,6 @@ impl<V: Lanes> Lanes for Pair<V> {
         self.0.prefetch(from);
     }
     #[inline(always)]
-    fn prefetch_here(self, from: *const u8) {
-        self.0.prefetch_here(from);
-    }
-    #[inline(always)]
     fn prefetch_far(self, from: *const u8) {
         self.0.prefetch_far(from);
     }

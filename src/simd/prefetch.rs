@@ -7,6 +7,7 @@
 //! families use it, and nobody else; `cpu::tune` measures. The levels of x86-64 do as they are told here, those of other
 //! architectures ask in one way.
 
+use super::Level;
 use super::lanes::AHEAD;
 use std::sync::OnceLock;
 
@@ -21,19 +22,20 @@ const VARIABLE: &str = "ISOBIT_PREFETCH";
 pub struct Fetch {
     /// as data that is read once, not as data like any other
     pub once: bool,
-    /// bytes between the weights in use and those asked for
+    /// bytes between the weights in use and those asked for; 0: a kernel that reads in order asks for its own lines, others 12 KiB
+    /// ahead
     pub ahead: usize,
 }
 
 impl Fetch {
     /// Distances worth trying, in KiB.
-    pub const DISTANCES: [usize; 5] = [3, 6, 12, 24, 48];
+    pub const DISTANCES: [usize; 6] = [0, 3, 6, 12, 24, 48];
 
     /// What the rule says for this CPU, or `ISOBIT_PREFETCH`: `once` or `near`, and a distance in KiB behind a colon where
     /// it is not to be 12. The answer does not change while the process lives.
     pub fn detect() -> Fetch {
         static CHOSEN: OnceLock<Fetch> = OnceLock::new();
-        *CHOSEN.get_or_init(|| Fetch::asked().unwrap_or(Fetch { once: rule(cpu()), ahead: AHEAD }))
+        *CHOSEN.get_or_init(|| Fetch::asked().unwrap_or_else(|| rule(cpu(), Level::Avx512.is_available())))
     }
 
     /// Whether `ISOBIT_PREFETCH` forces it.
@@ -48,7 +50,7 @@ impl Fetch {
     /// `once`, `near:24`.
     pub fn parse(word: &str) -> Option<Fetch> {
         let (hint, ahead) = match word.split_once(':') {
-            Some((hint, kib)) => (hint, kib.parse::<usize>().ok().filter(|kib| (1..=1024).contains(kib))? << 10),
+            Some((hint, kib)) => (hint, kib.parse::<usize>().ok().filter(|kib| (0..=1024).contains(kib))? << 10),
             None => (word, AHEAD),
         };
         match hint {
@@ -114,8 +116,11 @@ pub fn cpu_title() -> String {
     String::new()
 }
 
-fn rule((vendor, family): ([u8; 12], u32)) -> bool {
-    &vendor == b"AuthenticAMD" && ZEN.contains(&family)
+/// `wide`: it has AVX-512.
+fn rule((vendor, family): ([u8; 12], u32), wide: bool) -> Fetch {
+    let once = &vendor == b"AuthenticAMD" && ZEN.contains(&family);
+    let zen4 = once && family == ZEN[0] && wide;
+    Fetch { once, ahead: if zen4 { 0 } else { AHEAD } }
 }
 
 #[cfg(test)]
@@ -124,11 +129,18 @@ mod tests {
 
     #[test]
     fn data_is_asked_for_as_read_once_only_where_that_was_measured_to_help() {
-        assert!(rule((*b"AuthenticAMD", 0x1a)));
-        assert!(rule((*b"AuthenticAMD", 0x19)));
-        assert!(!rule((*b"AuthenticAMD", 0x17)));
-        assert!(!rule((*b"GenuineIntel", 6)));
-        assert!(!rule(([0; 12], 0)));
+        let rule = |vendor: &[u8; 12], family, wide| rule((*vendor, family), wide);
+        assert!(rule(b"AuthenticAMD", 0x1a, true).once);
+        assert!(rule(b"AuthenticAMD", 0x19, true).once);
+        assert!(!rule(b"AuthenticAMD", 0x17, false).once);
+        assert!(!rule(b"GenuineIntel", 6, true).once);
+        assert!(!rule(&[0; 12], 0, true).once);
+        // nothing ahead where that was measured: on Zen 4, which is not the Zen 3 of its family
+        assert_eq!(rule(b"AuthenticAMD", 0x19, true).ahead, 0);
+        for (family, wide) in [(0x19, false), (0x1a, true), (0x17, true)] {
+            assert_eq!(rule(b"AuthenticAMD", family, wide).ahead, AHEAD);
+        }
+        assert_eq!(rule(b"GenuineIntel", 0x19, true).ahead, AHEAD);
     }
 
     #[test]
@@ -140,7 +152,7 @@ mod tests {
             }
         }
         assert_eq!(Fetch::parse("near"), Some(Fetch { once: false, ahead: AHEAD }));
-        for bad in ["", "far", "once:", "once:x", "once:0", "once:99999999999", "near:-1"] {
+        for bad in ["", "far", "once:", "once:x", "once:99999999999", "near:-1"] {
             assert_eq!(Fetch::parse(bad), None, "{bad}");
         }
     }

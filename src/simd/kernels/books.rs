@@ -8,7 +8,7 @@
 //! the dot instruction wants them. Sums are integers and exact in any order, so these are the bits of `scaled::group`.
 
 use super::scaled::Scaled;
-use super::{ActBlock, Codebook, IQ1M, LINE, Next, value};
+use super::{ActBlock, Codebook, IQ1M, LINE, Next, ahead, value};
 use crate::blocks::grids::{GRID_1, GRID_2S, GRID_2XS, GRID_2XXS, GRID_3S, GRID_3XXS, Grid};
 use crate::ops::linear::ROW_BLOCK;
 use crate::simd::avx512::Avx512;
@@ -752,6 +752,7 @@ fn rows<F: Booked, const D: usize>(
     seg_groups: usize,
 ) -> [f32; ROW_BLOCK] {
     assert!(act.len() == D * groups);
+    let ahead = ahead(v, false);
     let mut total = [v.float(0.0); PARTS];
     let mut first = 0;
     while first < groups {
@@ -765,7 +766,7 @@ fn rows<F: Booked, const D: usize>(
             laid.lay::<F>();
             let block = &w[g / 2 * F::WORDS..][..F::WORDS];
             let lines = (F::WORDS * size_of::<Word>() / LINE).div_ceil(2);
-            let next = Next::new(v, w, g * F::WORDS / 2, 0, lines);
+            let next = Next::new(w, g * F::WORDS * size_of::<Word>() / 2, 0, lines, ahead);
             let mut sums = [[zero(); D]; PARTS];
             for j in 0..4 {
                 next.fetch_quarter(v, j);

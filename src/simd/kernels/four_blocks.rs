@@ -41,8 +41,8 @@ pub(super) fn add_each<V: Lanes, const T: usize>(v: V, sum: &mut [V::F; T], u: [
 /// Implements [`Quantised`] for a type by u of block `B`, a function of the group's words; where two words hold four scales,
 /// of what `$codes` makes of these words, and of the block's scale.
 macro_rules! four_blocks {
-    ($name:ident, $words:literal words, panels $panels:literal, $u:ident of $block:ident => $codes:expr) => {
-        four_blocks!(@ $name, $words, $panels, |v, $block, part, a, next| {
+    ($name:ident, $words:literal words, panels $panels:literal, in order $order:literal, $u:ident of $block:ident => $codes:expr) => {
+        four_blocks!(@ $name, $words, $panels, $order, |v, $block, part, a, next| {
             let codes = $codes;
             let (d0, d1) = v.f16_pair(v.load(&$block[0], part));
             let (d2, d3) = v.f16_pair(v.load(&$block[1], part));
@@ -53,8 +53,8 @@ macro_rules! four_blocks {
             u
         });
     };
-    ($name:ident, $words:literal words, panels $panels:literal, $u:ident) => {
-        four_blocks!(@ $name, $words, $panels, |v, block, part, a, next| {
+    ($name:ident, $words:literal words, panels $panels:literal, in order $order:literal, $u:ident) => {
+        four_blocks!(@ $name, $words, $panels, $order, |v, block, part, a, next| {
             let mut u = $u::<V, 0, T, D>(v, block, part, a, next);
             add_each(v, &mut u, $u::<V, 1, T, D>(v, block, part, a, next));
             add_each(v, &mut u, $u::<V, 2, T, D>(v, block, part, a, next));
@@ -62,13 +62,14 @@ macro_rules! four_blocks {
             u
         });
     };
-    (@ $name:ident, $words:literal, $panels:literal, |$v:ident, $block:ident, $part:ident, $a:ident, $next:ident| $group:block) => {
+    (@ $name:ident, $words:literal, $panels:literal, $order:literal, |$v:ident, $block:ident, $part:ident, $a:ident, $next:ident| $group:block) => {
         impl Quantised for $name {
             const WORDS: usize = $words;
             const GROUPS: usize = 1;
             const JOINED: bool = true;
             const PAIRED: bool = true;
             const PANELS: bool = $panels;
+            const IN_ORDER: bool = $order;
 
             #[inline(always)]
             fn group<V: Lanes, const T: usize, const D: usize>(
@@ -104,7 +105,7 @@ fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-four_blocks!(Q8_0, 34 words, panels true, q8_0_block of block => block[2..].first_chunk::<32>().expect("32 words of codes"));
+four_blocks!(Q8_0, 34 words, panels true, in order true, q8_0_block of block => block[2..].first_chunk::<32>().expect("32 words of codes"));
 
 /// Dots of block `B` of 32 nibbles, added to `s`.
 #[inline(always)]
@@ -139,7 +140,7 @@ fn q4_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-four_blocks!(Q4_0, 18 words, panels true, q4_0_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
+four_blocks!(Q4_0, 18 words, panels true, in order true, q4_0_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
 
 /// Dots of block `B` of 32 codes of five bits, added to `s`: `high` the group's 4 words of fifth bits (bit n of byte j:
 /// element 4n + j), `nibbles` what follows them.
@@ -188,7 +189,7 @@ fn q5_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-four_blocks!(Q5_0, 22 words, panels true, q5_0_block of block => five_bits(block, 2));
+four_blocks!(Q5_0, 22 words, panels true, in order false, q5_0_block of block => five_bits(block, 2));
 
 pub(in super::super) struct Q5_1;
 
@@ -232,7 +233,7 @@ fn q4_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled_above::<V, B, T, D>(v, v.load(&block[B], part), s, a)
 }
 
-four_blocks!(Q4_1, 20 words, panels false, q4_1_block);
+four_blocks!(Q4_1, 20 words, panels false, in order true, q4_1_block);
 
 /// u of block `B` of 32: scale times v(S), and minimum times v of the activations' sum.
 #[inline(always)]
@@ -249,7 +250,7 @@ fn q5_1_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled_above::<V, B, T, D>(v, v.load(&block[B], part), s, a)
 }
 
-four_blocks!(Q5_1, 24 words, panels false, q5_1_block);
+four_blocks!(Q5_1, 24 words, panels false, in order false, q5_1_block);
 
 /// Where the dots of block `B` of 32 begin in a group with four f32 scales and a word of four offsets: `bias` and the offset,
 /// both of which codes lie above their value, times the sum of the activations. That sum lies in the block as two of 16.
@@ -290,7 +291,7 @@ fn w8a16_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, v.as_f(v.load(&block[B], part)), s)
 }
 
-four_blocks!(W8A16, 37 words, panels false, w8a16_block);
+four_blocks!(W8A16, 37 words, panels false, in order true, w8a16_block);
 
 pub(in super::super) struct W4A16;
 
@@ -309,4 +310,4 @@ fn w4a16_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, v.as_f(v.load(&block[B], part)), s)
 }
 
-four_blocks!(W4A16, 21 words, panels false, w4a16_block);
+four_blocks!(W4A16, 21 words, panels false, in order true, w4a16_block);

@@ -49,7 +49,7 @@ fn iq4_nl_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-four_blocks!(IQ4NL, 18 words, panels true, iq4_nl_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
+four_blocks!(IQ4NL, 18 words, panels true, in order true, iq4_nl_block of block => block[2..].first_chunk::<16>().expect("16 words of nibbles"));
 
 pub(in super::super) struct MXFP4;
 
@@ -77,7 +77,7 @@ fn mxfp4_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, power(v, v.load(&block[0], part), B), s)
 }
 
-four_blocks!(MXFP4, 17 words, panels true, mxfp4_block);
+four_blocks!(MXFP4, 17 words, panels true, in order true, mxfp4_block);
 
 pub(in super::super) struct NVFP4;
 
@@ -125,6 +125,7 @@ impl Quantised for NVFP4 {
     const GROUPS: usize = 1;
     const JOINED: bool = true;
     const PAIRED: bool = true;
+    const IN_ORDER: bool = true;
 
     #[inline(always)]
     fn group<V: Lanes, const T: usize, const D: usize>(

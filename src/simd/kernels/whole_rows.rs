@@ -1,6 +1,6 @@
 //! The kernel of W8A8, whose sums are integers over all of k, and what makes its activations.
 
-use super::{ActBlock, LINE, Matrix, Next, few, put_block, q8_dots, sum32};
+use super::{ActBlock, LINE, Matrix, Next, ahead, few, put_block, q8_dots, sum32};
 use crate::ops::linear::{GROUP, ROW_BLOCK};
 use crate::ops::row_quantize::RowQuantizeParams;
 use crate::simd::lanes::{Lanes, Word};
@@ -102,6 +102,7 @@ fn sums<V: Lanes, const T: usize, const P: usize, const LEAST: bool>(
 ) -> [[V::I; P]; T] {
     let mut sum = [[v.int(0); P]; T];
     let lines = (WORDS * size_of::<Word>() / LINE).div_ceil(P);
+    let ahead = ahead(v, P == 1);
     for g in 0..groups {
         let mut a = [[&act[0]; 1]; T];
         for t in 0..T {
@@ -111,7 +112,7 @@ fn sums<V: Lanes, const T: usize, const P: usize, const LEAST: bool>(
         for part in 0..P {
             // opaque, as in `quantised`
             let a = std::hint::black_box(&a);
-            let next = Next::new(v, w, g * WORDS, part, if few::<T, 1>() { lines } else { 0 });
+            let next = Next::new(w, g * WORDS * size_of::<Word>(), part, if few::<T, 1>() { lines } else { 0 }, ahead);
             let mut s = [[v.int(0); 1]; T];
             for t in 0..T {
                 s[t][0] = sum[t][part];
