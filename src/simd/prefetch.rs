@@ -6,6 +6,9 @@
 //! cache that is not inclusive, where every token then reads memory (`docs/performance.md`). So as a rule AMD's recent
 //! families use it, and nobody else; `cpu::tune` measures. The levels of x86-64 do as they are told here, those of other
 //! architectures ask in one way.
+//!
+//! Where a kernel reads lines in the order they lie, the prefetchers of a Zen 4 get all that memory gives if nothing is asked
+//! for ahead of them, measured too; of others that is not known, and the tuner's affair.
 
 use super::Level;
 use super::lanes::AHEAD;
