@@ -181,6 +181,7 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     const N: usize = 16;
     /// the dot instruction takes unsigned weights: their sign bit is flipped
     const SIGNED_BIAS: i32 = 128;
+    const WHOLE_BYTES: bool = true;
     type I = __m512i;
     type F = __m512;
     type S = __m512i;

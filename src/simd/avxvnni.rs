@@ -42,6 +42,7 @@ impl<const NEAR: bool> Lanes for AvxVnni<NEAR> {
     const N: usize = 8;
     /// the dot instruction takes unsigned weights: their sign bit is flipped
     const SIGNED_BIAS: i32 = 128;
+    const WHOLE_BYTES: bool = true;
     type I = __m256i;
     type F = __m256;
     type S = __m256i;

@@ -308,6 +308,12 @@ fn sum32(a: &ActBlock, b: usize) -> i32 {
     (w >> 16) + ((w << 16) >> 16)
 }
 
+/// Sums of the codes of two blocks of 32, as halves of a word, which they fit.
+#[inline(always)]
+fn sums32(a: &ActBlock, low: usize, high: usize) -> u32 {
+    (sum32(a, low) & 0xffff | sum32(a, high) << 16) as u32
+}
+
 /// The four six-bit scales and the four minima of a half block, a byte each (three words of ggml's packing).
 #[inline(always)]
 fn scales_minima<V: Lanes>(v: V, block: &[Word], part: usize, half: usize) -> (V::I, V::I) {
@@ -351,11 +357,24 @@ impl<V: Lanes, const T: usize, const D: usize> ScaledSums<V, T, D> {
         }
     }
 
-    /// Adds sub-blocks 2 `j` and 2 `j` + 1.
+    /// Of all four sub-blocks; the dots of the second and the fourth are `times` (a power of two) what they are to count.
     #[inline(always)]
-    fn add_both(&mut self, v: V, j: usize, scales: V::I, minima: V::I, dots: [[[V::I; D]; T]; 2], a: &Tile<T, D>) {
-        self.add(v, 2 * j, scales, minima, dots[0], a);
-        self.add(v, 2 * j + 1, scales, minima, dots[1], a);
+    fn of_all(v: V, scales: V::I, minima: V::I, dots: [[[V::I; D]; T]; 4], times: u32, a: &Tile<T, D>) -> Self {
+        let (sc0, sc1) = (v.and(scales, 0xff), v.and(v.shr(scales, 8), 0xff));
+        let (sc2, sc3) = (v.and(v.shr(scales, 16), 0xff), v.shr(scales, 24));
+        // as halves: the minima of the first and the third, of the second and the fourth
+        let (even, odd) = (v.and(minima, 0x00ff_00ff), v.and(v.shr(minima, 8), 0x00ff_00ff));
+        let mut sums = Self::new(v);
+        for t in 0..T {
+            for d in 0..D {
+                let first = v.add(v.mul(sc0, dots[0][t][d]), v.mul(sc2, dots[2][t][d]));
+                let second = v.add(v.mul(sc1, dots[1][t][d]), v.mul(sc3, dots[3][t][d]));
+                sums.s[t][d] = v.add(first, v.sar(second, times.trailing_zeros()));
+                sums.m[t][d] = v.dot_halves(sums.m[t][d], even, sums32(a[t][d], 0, 2));
+                sums.m[t][d] = v.dot_halves(sums.m[t][d], odd, sums32(a[t][d], 1, 3));
+            }
+        }
+        sums
     }
 
     /// d * v(S) - dmin * v(M)
@@ -389,7 +408,8 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
-/// Sub-blocks 2 `J` and 2 `J` + 1, which share words.
+/// Sub-blocks 2 `J` and 2 `J` + 1, which share words: each is read once. The second's nibbles stay where they are, 16 times
+/// their value.
 #[inline(always)]
 fn q4k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
     v: V,
@@ -401,7 +421,7 @@ fn q4k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
     let mut dots = [[[v.int(0); D]; T]; 2];
     both_sums!(v, next, a, dots, 8 * J, (16 * J, 16 * J + 8), 8, |i| {
         let q = v.load(&words[8 * J + i], part);
-        (v.and(q, 0x0f0f_0f0f), v.and(v.shr(q, 4), 0x0f0f_0f0f))
+        (v.and(q, 0x0f0f_0f0f), v.and(q, 0xf0f0_f0f0))
     });
     dots
 }
@@ -425,12 +445,13 @@ impl Quantised for Q4K {
     ) -> [V::F; T] {
         let (sc, m) = scales_minima(v, block, part, half);
         let words = block[4 + 16 * half..].first_chunk().expect("16 words of nibbles");
-        let mut sums = ScaledSums::new(v);
-        if const { T == 1 && V::N == ROW_BLOCK } {
-            sums.add_both(v, 0, sc, m, q4k_both::<V, 0, T, D>(v, words, part, a, next), a);
-            sums.add_both(v, 1, sc, m, q4k_both::<V, 1, T, D>(v, words, part, a, next), a);
-            return sums.finish(v, v.load(&block[0], part));
+        if const { T == 1 && V::N == ROW_BLOCK && V::WHOLE_BYTES } {
+            let [first, second] = q4k_both::<V, 0, T, D>(v, words, part, a, next);
+            let [third, fourth] = q4k_both::<V, 1, T, D>(v, words, part, a, next);
+            let dots = [first, second, third, fourth];
+            return ScaledSums::of_all(v, sc, m, dots, 16, a).finish(v, v.load(&block[0], part));
         }
+        let mut sums = ScaledSums::new(v);
         sums.add(v, 0, sc, m, q4k_dots::<V, 0, T, D>(v, words, part, a, next), a);
         sums.add(v, 1, sc, m, q4k_dots::<V, 1, T, D>(v, words, part, a, next), a);
         sums.add(v, 2, sc, m, q4k_dots::<V, 2, T, D>(v, words, part, a, next), a);
@@ -462,25 +483,45 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
-/// Sub-blocks 2 `J` and 2 `J` + 1, which share words.
+/// Sub-blocks 2 `J` and 2 `J` + 1 of half `HALF`, which share words: each is read once.
 #[inline(always)]
-fn q5k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
+fn q5k_both<V: Lanes, const HALF: usize, const J: usize, const T: usize, const D: usize>(
     v: V,
     words: &[Word; 16],
     high: &[Word; 8],
-    half: usize,
     part: usize,
     a: &Tile<T, D>,
     next: Next,
 ) -> [[[V::I; D]; T]; 2] {
     let mut dots = [[[v.int(0); D]; T]; 2];
     both_sums!(v, next, a, dots, 8 * J, (16 * J, 16 * J + 8), 8, |i| {
-        let q = v.load(&words[8 * J + i], part);
-        let high = v.shr(v.load(&high[i], part), 4 * half as u32);
-        let first = v.or(v.and(q, 0x0f0f_0f0f), v.and(v.shl(high, 4 - 2 * J as u32), 0x1010_1010));
-        (first, v.or(v.and(v.shr(q, 4), 0x0f0f_0f0f), v.and(v.shl(high, 3 - 2 * J as u32), 0x1010_1010)))
+        let (q, high) = (v.load(&words[8 * J + i], part), v.load(&high[i], part));
+        let first = v.or(v.and(q, 0x0f0f_0f0f), fifth_bits::<V, HALF, 0, J>(v, high));
+        (first, v.or(v.and(v.shr(q, 4), 0x0f0f_0f0f), fifth_bits::<V, HALF, 1, J>(v, high)))
     });
     dots
+}
+
+/// Bit 4 HALF + 2 J + ODD of each byte, as bit 4.
+#[inline(always)]
+fn fifth_bits<V: Lanes, const HALF: usize, const ODD: usize, const J: usize>(v: V, high: V::I) -> V::I {
+    let at = (4 * HALF + 2 * J + ODD) as u32;
+    v.and(if at < 4 { v.shl(high, 4 - at) } else { v.shr(high, at - 4) }, 0x1010_1010)
+}
+
+/// The four sub-blocks of half `HALF`.
+#[inline(always)]
+fn q5k_all<V: Lanes, const HALF: usize, const T: usize, const D: usize>(
+    v: V,
+    words: &[Word; 16],
+    high: &[Word; 8],
+    part: usize,
+    a: &Tile<T, D>,
+    next: Next,
+) -> [[[V::I; D]; T]; 4] {
+    let [first, second] = q5k_both::<V, HALF, 0, T, D>(v, words, high, part, a, next);
+    let [third, fourth] = q5k_both::<V, HALF, 1, T, D>(v, words, high, part, a, next);
+    [first, second, third, fourth]
 }
 
 impl Quantised for Q5K {
@@ -502,12 +543,14 @@ impl Quantised for Q5K {
         let (sc, m) = scales_minima(v, block, part, half);
         let high = block[4..].first_chunk().expect("8 words of high bits");
         let words = block[12 + 16 * half..].first_chunk().expect("16 words of nibbles");
-        let mut sums = ScaledSums::new(v);
         if const { T == 1 && V::N == ROW_BLOCK } {
-            sums.add_both(v, 0, sc, m, q5k_both::<V, 0, T, D>(v, words, high, half, part, a, next), a);
-            sums.add_both(v, 1, sc, m, q5k_both::<V, 1, T, D>(v, words, high, half, part, a, next), a);
-            return sums.finish(v, v.load(&block[0], part));
+            let dots = match half {
+                0 => q5k_all::<V, 0, T, D>(v, words, high, part, a, next),
+                _ => q5k_all::<V, 1, T, D>(v, words, high, part, a, next),
+            };
+            return ScaledSums::of_all(v, sc, m, dots, 1, a).finish(v, v.load(&block[0], part));
         }
+        let mut sums = ScaledSums::new(v);
         sums.add(v, 0, sc, m, q5k_dots::<V, 0, T, D>(v, words, high, half, part, a, next), a);
         sums.add(v, 1, sc, m, q5k_dots::<V, 1, T, D>(v, words, high, half, part, a, next), a);
         sums.add(v, 2, sc, m, q5k_dots::<V, 2, T, D>(v, words, high, half, part, a, next), a);

@@ -41,6 +41,8 @@ pub(super) trait Lanes: Copy {
     const N: usize;
     /// What [`Lanes::signed`] adds to every weight; a kernel starts its sums at minus this times the activations' sum.
     const SIGNED_BIAS: i32;
+    /// Whether [`Lanes::dot_unsigned`] takes bytes above 127 too.
+    const WHOLE_BYTES: bool = false;
     /// N integers of 32 bits.
     type I: Copy;
     /// N f32.
@@ -72,7 +74,8 @@ pub(super) trait Lanes: Copy {
     fn shr(self, a: Self::I, n: u32) -> Self::I;
     /// Shift right by `n` < 32, filling with the sign.
     fn sar(self, a: Self::I, n: u32) -> Self::I;
-    /// acc + the four products of unsigned bytes of `w`, each at most 127, and signed bytes of `a`, each within +-127.
+    /// acc + the four products of unsigned bytes of `w`, each at most 127 ([`Lanes::WHOLE_BYTES`]: 255), and signed bytes of
+    /// `a`, each within +-127.
     fn dot_unsigned(self, acc: Self::I, w: Self::I, a: u32) -> Self::I;
     /// Prepares a word of four signed bytes.
     fn signed(self, w: Self::I) -> Self::S;

@@ -15,6 +15,7 @@ pub(super) struct Pair<V>(pub(super) V);
 impl<V: Lanes> Lanes for Pair<V> {
     const N: usize = 2 * V::N;
     const SIGNED_BIAS: i32 = V::SIGNED_BIAS;
+    const WHOLE_BYTES: bool = V::WHOLE_BYTES;
     type I = (V::I, V::I);
     type F = (V::F, V::F);
     type S = (V::S, V::S);
