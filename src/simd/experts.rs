@@ -10,6 +10,7 @@ use crate::ops::expert_order::{ExpertOrderParams, order_words};
 use crate::ops::linear::{ACT_BLOCK_WORDS, LinearParams, ROW_BLOCK};
 use crate::ops::router::{EXPERTS_MAX, RouterParams, SIGMOID, weigh};
 use crate::ops::top_k::logit_key;
+use std::ops::Range;
 
 /// Pairs of an expert from which on they are gathered.
 const GATHERED: usize = 4;
@@ -180,7 +181,7 @@ fn alone(
     assert!(k.is_multiple_of(t.elems()) && (digits == 1 || digits == 2), "expert_matvec: k {k}, digits {digits}");
     assert!(y.len() >= n * stride && p.y_offset as usize + p.rows as usize <= stride, "expert_matvec: y is too short");
     let out = Out { y: y.as_mut_ptr(), stride, offset: p.y_offset as usize, rows: p.rows as usize, residual: false };
-    let task = |pair: usize, b: usize| {
+    let task = |pair: usize, row_blocks: Range<usize>| {
         let id = id(pair);
         let Some(at) = p.place(id).filter(|_| few(id as usize)) else { return };
         let (w, _) = w[at * words..][..words].as_chunks::<ROW_BLOCK>();
@@ -190,16 +191,27 @@ fn alone(
             Act::Blocks(act) => {
                 let (act, _) = act[from..][..act_words].as_chunks::<ACT_BLOCK_WORDS>();
                 let job = QuantisedJob { level: level.vectors(), fetch, w, act, k, digits };
-                // SAFETY: every (pair, row block) is one task, and its rows lie within the pair's words of y, asserted above.
-                unsafe { kernels::with_quantised!(t, F => job.run::<F>(b, 0..1, &out)) }
+                // SAFETY: every (pair, row block) is part of one task, and its rows lie within the pair's words of y, asserted
+                // above.
+                unsafe { kernels::with_quantised!(t, F => job.run::<F>(row_blocks, 0..1, &out)) }
             }
             Act::Floats(x) => {
                 let job = FloatsJob { level: level.vectors(), w, x: &x[from..][..act_words], k };
-                // SAFETY: as above.
-                unsafe { kernels::with_floats!(t, F => job.run::<F>(b, 0..1, &out)) }
+                for b in row_blocks {
+                    // SAFETY: as above.
+                    unsafe { kernels::with_floats!(t, F => job.run::<F>(b, 0..1, &out)) }
+                }
             }
         }
     };
     let bytes = words / row_blocks.max(1) * 4;
-    team::ranges(n * row_blocks, team::items_of(bytes), |r| r.for_each(|i| task(i / row_blocks, i % row_blocks)));
+    team::ranges(n * row_blocks, team::items_of(bytes), |r| {
+        let mut at = r.start;
+        while at < r.end {
+            let (pair, first) = (at / row_blocks, at % row_blocks);
+            let count = (row_blocks - first).min(r.end - at);
+            task(pair, first..first + count);
+            at += count;
+        }
+    });
 }

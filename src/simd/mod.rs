@@ -308,19 +308,21 @@ fn matvec_by(Kernel { level, fetch }: Kernel, t: BlockType, p: &LinearParams, w:
                 }
             }
             let job = QuantisedJob { level: level.vectors(), fetch, w, act, k, digits };
-            parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_block, tokens| {
+            parallel((row_blocks, row_block_bytes), (n_tokens, act_words(k, digits) * 4), |row_blocks, tokens| {
                 // SAFETY: `parallel` gives every (row block, token) to one call, and the rows and tokens of `out` were
                 // checked above to lie within y, tokens not overlapping.
-                unsafe { kernels::with_quantised!(t, F => job.run::<F>(row_block, tokens, &out)) }
+                unsafe { kernels::with_quantised!(t, F => job.run::<F>(row_blocks, tokens, &out)) }
             });
         }
         Act::Floats(x) => {
             let words = n_tokens * k;
             assert!(x.len() >= words, "matvec: {} activations, expected {words}", x.len());
             let job = FloatsJob { level: level.vectors(), w, x, k };
-            parallel((row_blocks, row_block_bytes), (n_tokens, k * 4), |row_block, tokens| {
-                // SAFETY: as above.
-                unsafe { kernels::with_floats!(t, F => job.run::<F>(row_block, tokens, &out)) }
+            parallel((row_blocks, row_block_bytes), (n_tokens, k * 4), |row_blocks, tokens| {
+                for row_block in row_blocks {
+                    // SAFETY: as above.
+                    unsafe { kernels::with_floats!(t, F => job.run::<F>(row_block, tokens.clone(), &out)) }
+                }
             });
         }
     }
@@ -428,7 +430,7 @@ fn quantise_row_avx512(p: &RowQuantizeParams, x: &[f32], blocks: &mut [ActBlock]
 fn parallel(
     (row_blocks, row_block_bytes): (usize, usize),
     (n_tokens, token_bytes): (usize, usize),
-    f: impl Fn(usize, Range<usize>) + Sync,
+    f: impl Fn(Range<usize>, Range<usize>) + Sync,
 ) {
     /// Weights times tokens, in bytes, that one thread is done with before another could help.
     const SMALL: usize = 48 << 10;
@@ -441,12 +443,10 @@ fn parallel(
 
     let threads = team::threads();
     if threads == 1 && n_tokens < TOKENS || row_blocks * row_block_bytes * n_tokens < SMALL {
-        (0..row_blocks).for_each(|b| f(b, 0..n_tokens));
-        return;
+        return f(0..row_blocks, 0..n_tokens);
     }
     if n_tokens < TOKENS {
-        team::ranges(row_blocks, team::items_of(row_block_bytes), |r| r.for_each(|b| f(b, 0..n_tokens)));
-        return;
+        return team::ranges(row_blocks, team::items_of(row_block_bytes), |r| f(r, 0..n_tokens));
     }
     let tokens = (NEAR / token_bytes.max(1) / TOKENS).max(1) * TOKENS;
     let rows = (row_blocks / (4 * threads)).clamp(1, ROWS);
@@ -459,7 +459,7 @@ fn parallel(
             let (first, at) = (task / (rows * pieces) * rows, task % (rows * pieces));
             let beside = rows.min(row_blocks - first);
             let (b, j) = (first + at % beside, at / beside);
-            f(b, (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens));
+            f(b..b + 1, (j * tokens).min(n_tokens)..((j + 1) * tokens).min(n_tokens));
         }
     });
 }
@@ -535,12 +535,58 @@ struct QuantisedJob<'a> {
 }
 
 impl QuantisedJob<'_> {
+    /// Some row blocks for some tokens.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Out::put`], for these row blocks and tokens.
+    unsafe fn run<F: Matrix>(&self, row_blocks: Range<usize>, tokens: Range<usize>, out: &Out) {
+        if tokens.len() == 1 && self.digits == 1 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.one_token::<F>(row_blocks, tokens.start, out) };
+        }
+        for row_block in row_blocks {
+            // SAFETY: the caller's promise.
+            unsafe { self.row_block::<F>(row_block, tokens.clone(), out) };
+        }
+    }
+
+    /// Row blocks one after the other for one token of one digit.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Out::put`], for these row blocks and this token.
+    unsafe fn one_token<F: Matrix>(&self, row_blocks: Range<usize>, token: usize, out: &Out) {
+        // SAFETY: the caller's promise; `matvec` asserted that the level is available.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            match self.level {
+                Level::Avx2 => return one_token_avx2::<F>(self, row_blocks, token, out),
+                Level::AvxVnni => return one_token_avxvnni::<F>(self, row_blocks, token, out),
+                Level::Avx512 if const { F::BOOK.is_none() } => {
+                    return one_token_avx512::<F>(self, row_blocks, token, out);
+                }
+                _ => {}
+            }
+        }
+        for row_block in row_blocks {
+            // SAFETY: the caller's promise.
+            unsafe { self.tile::<F, 1, 1>(row_block, token, out) };
+        }
+    }
+
+    /// The words of a row block.
+    fn words<F: Matrix>(&self, row_block: usize) -> &[Word] {
+        let words = groups(self.k).div_ceil(F::GROUPS) * F::WORDS;
+        &self.w[row_block * words..][..words]
+    }
+
     /// One row block for some tokens, in the largest tiles the level has registers for.
     ///
     /// # Safety
     ///
     /// That of [`Out::put`], for this row block and these tokens.
-    unsafe fn run<F: Matrix>(&self, row_block: usize, tokens: Range<usize>, out: &Out) {
+    unsafe fn row_block<F: Matrix>(&self, row_block: usize, tokens: Range<usize>, out: &Out) {
         let mut token = tokens.start;
         while token < tokens.end {
             let left = tokens.end - token;
@@ -565,7 +611,10 @@ impl QuantisedJob<'_> {
                     {
                         self.tile::<F, 2, 1>(row_block, token, out)
                     }
-                    (1, _) => self.tile::<F, 1, 1>(row_block, token, out),
+                    (1, _) => {
+                        self.one_token::<F>(row_block..row_block + 1, token, out);
+                        1
+                    }
                     (_, 4..) => self.tile::<F, 4, 2>(row_block, token, out),
                     (_, _) => self.tile::<F, 1, 2>(row_block, token, out),
                 }
@@ -584,8 +633,7 @@ impl QuantisedJob<'_> {
         token: usize,
         out: &Out,
     ) -> usize {
-        let per_row = groups(self.k).div_ceil(F::GROUPS) * F::WORDS;
-        let w = &self.w[row_block * per_row..][..per_row];
+        let w = self.words::<F>(row_block);
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
         // these are the largest functions there are: what `run` never asks for is not compiled
@@ -595,15 +643,17 @@ impl QuantisedJob<'_> {
             }
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 if const { T <= 4 } => unsafe { quantised_avx2::<F, T, D>(self.fetch, w, act, groups, seg) },
+            Level::Avx2 if const { T <= 4 && T * D > 1 } => unsafe {
+                quantised_avx2::<F, T, D>(self.fetch, w, act, groups, seg)
+            },
             // SAFETY: `matvec` asserted that the level is available.
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni if const { T <= 2 || T <= 4 && (D == 2 || !F::PANELS) } => unsafe {
+            Level::AvxVnni if const { T * D > 1 && (T <= 2 || T <= 4 && (D == 2 || !F::PANELS)) } => unsafe {
                 quantised_avxvnni::<F, T, D>(self.fetch, w, act, groups, seg)
             },
             // SAFETY: `matvec` asserted that the level is available, and what a codebook needs besides is asked for here.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if const { T <= 2 || D == 2 || !F::PANELS } => unsafe {
+            Level::Avx512 if const { (T * D > 1 || F::BOOK.is_some()) && (T <= 2 || D == 2 || !F::PANELS) } => unsafe {
                 match F::BOOK {
                     Some(book) if T == 1 && kernels::books::is_available() => {
                         let y = kernels::books::row_block::<D>(book, self.fetch.ahead, w, act, groups, seg);
@@ -691,6 +741,62 @@ fn quantised_avx512<F: Matrix, const T: usize, const D: usize>(
     match const { kernels::few::<T, D>() } && !fetch.once {
         true => F::tile::<_, T, D, 2>(near, w, act, groups, seg),
         false => F::tile::<_, T, D, 2>(v, w, act, groups, seg),
+    }
+}
+
+/// Row blocks one after the other for one token of one digit, with the level's instructions around the loop: what lies
+/// between two row blocks is as short as can be, for a core does not ask for the next one's weights before it is through.
+macro_rules! one_token_at {
+    ($name:ident, $features:literal, $lanes:ident::$level:ident) => {
+        /// # Safety
+        ///
+        /// That of [`Out::put`], for these row blocks and this token.
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<F: Matrix>(job: &QuantisedJob, row_blocks: Range<usize>, token: usize, out: &Out) {
+            let ahead = job.fetch.ahead;
+            // SAFETY: this function's own target features.
+            let (v, near) = unsafe { ($lanes::$level::<false>::asking(ahead), $lanes::$level::<true>::asking(ahead)) };
+            // SAFETY: the caller's promise.
+            unsafe {
+                match job.fetch.once {
+                    true => one_token::<_, F>(v, job, row_blocks, token, out),
+                    false => one_token::<_, F>(near, job, row_blocks, token, out),
+                }
+            }
+        }
+    };
+}
+
+one_token_at!(one_token_avx2, "avx2,f16c", avx2::Avx2);
+one_token_at!(one_token_avxvnni, "avx2,f16c,avxvnni", avxvnni::AvxVnni);
+one_token_at!(one_token_avx512, "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", avx512::Avx512);
+
+/// The loop of [`one_token_at`].
+///
+/// # Safety
+///
+/// As there.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn one_token<V: lanes::Lanes, F: Matrix>(
+    v: V,
+    job: &QuantisedJob,
+    row_blocks: Range<usize>,
+    token: usize,
+    out: &Out,
+) {
+    let (groups, seg) = (groups(job.k), seg_groups(job.k));
+    let act = &job.act[token * groups..][..groups];
+    for row_block in row_blocks {
+        let w = job.words::<F>(row_block);
+        let [y] = match const { ROW_BLOCK / V::N } {
+            2 if const { F::JOINED } => F::tile::<_, 1, 1, 1>(pair::Pair(v), w, act, groups, seg),
+            2 => F::tile::<_, 1, 1, 2>(v, w, act, groups, seg),
+            _ => F::tile::<_, 1, 1, 4>(v, w, act, groups, seg),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { out.put(token, row_block, &y) };
     }
 }
 
@@ -954,9 +1060,11 @@ mod tests {
             [(1usize, 1usize), (2, 1), (128, 1), (128, 7), (2, 100), (2, 517), (1, 5000), (100, 9)]
         {
             let met: Vec<AtomicU32> = (0..blocks * n_tokens).map(|_| AtomicU32::new(0)).collect();
-            parallel((blocks, 64 << 10), (n_tokens, 5000), |b, tokens| {
-                for token in tokens {
-                    met[b * n_tokens + token].fetch_add(1, Ordering::Relaxed);
+            parallel((blocks, 64 << 10), (n_tokens, 5000), |row_blocks, tokens| {
+                for b in row_blocks {
+                    for token in tokens.clone() {
+                        met[b * n_tokens + token].fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             });
             assert!(met.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{blocks} row blocks, {n_tokens} tokens");
