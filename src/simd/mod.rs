@@ -636,7 +636,7 @@ impl QuantisedJob<'_> {
         let w = self.words::<F>(row_block);
         let (groups, seg) = (groups(self.k), seg_groups(self.k));
         let act = &self.act[token * groups * D..][..T * groups * D];
-        // these are the largest functions there are: what `run` never asks for is not compiled
+        // these are the largest functions there are: what `row_block` and `one_token` never ask for is not compiled
         let y = match self.level {
             Level::Portable if const { T == 1 || T * D == 4 } => {
                 F::tile::<_, T, D, NARROW_PARTS>(portable::Narrow, w, act, groups, seg)
@@ -744,10 +744,13 @@ fn quantised_avx512<F: Matrix, const T: usize, const D: usize>(
     }
 }
 
-/// Row blocks one after the other for one token of one digit, with the level's instructions around the loop: what lies
-/// between two row blocks is as short as can be, for a core does not ask for the next one's weights before it is through.
+/// Row blocks one after the other for one token of one digit, with the level's instructions around the loop. Called for
+/// each row block, a kernel loses 0.2 to 0.4 µs to what lies between two of them, a tenth of a token and more where rows
+/// are short (docs/performance.md, "Row blocks within one function").
 macro_rules! one_token_at {
     ($name:ident, $features:literal, $lanes:ident::$level:ident) => {
+        /// [`one_token`] with this level's instructions.
+        ///
         /// # Safety
         ///
         /// That of [`Out::put`], for these row blocks and this token.
