@@ -22,6 +22,8 @@ pub mod imatrix;
 mod index;
 mod int4;
 pub mod json;
+mod latent;
+mod lengthened;
 pub mod meta;
 pub mod mix;
 pub mod names;
@@ -399,14 +401,21 @@ impl Container {
         }
     }
 
-    fn from_gguf(parsed: gguf::Parsed, files: Vec<PathBuf>, sources: Vec<Source>) -> Result<Container, FormatError> {
-        let index = unique(&parsed.tensors, &sources)?;
+    fn from_gguf(
+        mut parsed: gguf::Parsed,
+        files: Vec<PathBuf>,
+        sources: Vec<Source>,
+    ) -> Result<Container, FormatError> {
+        let (tensors, stacks) = stacks::of_old_file(parsed.tensors, &sources)?;
+        let (tensors, sources) = latent::renew(&mut parsed.meta, tensors, sources);
+        let index = unique(&tensors, &sources)?;
         Ok(Container {
             version: parsed.version,
             meta: parsed.meta,
             alignment: parsed.alignment,
             data_start: parsed.data_start,
-            ..Container::holding(ContainerKind::Gguf, files, parsed.tensors, index, sources)
+            stacks,
+            ..Container::holding(ContainerKind::Gguf, files, tensors, index, sources)
         })
     }
 

@@ -1,6 +1,7 @@
 //! Tensors that are put together from the bytes of others: what a directory keeps in another order than the engine.
 
 use super::Tensor;
+use crate::blocks::BlockType;
 use std::ops::Range;
 
 /// How the bytes of a made tensor come from the file.
@@ -17,13 +18,17 @@ pub(super) enum Order {
     Columns(Blocks),
 }
 
-/// Matrices of `rows` rows of `cols` elements of `size` bytes, one every `apart` bytes, of which column `first` and each `step`
-/// behind it become rows.
+/// Matrices of `rows` rows of `cols` elements, one every `apart` bytes, of which column `first` and each `step` behind it become
+/// rows, of elements of `size` bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Columns {
     pub at: u64,
     pub rows: usize,
     pub cols: usize,
+    /// bytes of a row in the file
+    pub row: usize,
+    /// blocks that rows consist of, which are decoded to F32; `None`: floats that stay as they are
+    pub coded: Option<BlockType>,
     pub size: usize,
     pub first: usize,
     pub step: usize,

@@ -11,145 +11,15 @@
 use super::Tensor;
 use super::dtype::Dtype;
 use super::error::{FormatError, quote};
+use super::latent::Heads;
+use super::lengthened::Making;
 use super::nets::Nets;
 use super::order::{Anew, Columns, Order, Pairs};
-use super::source::{Generated, Source};
+use super::source::Source;
 use crate::blocks::BlockType;
 use crate::blocks::mxfp4::BlockMXFP4;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-struct Made {
-    /// where it begins in the lengthened file
-    start: u64,
-    bytes: u64,
-    order: Order,
-}
-
-/// A matrix turned around: the start of its tensor and which of its matrices it is; its bytes.
-type Turned = ((u64, usize), Arc<Vec<u8>>);
-
-/// A file with its made tensors behind its end.
-struct Lengthened {
-    all: Arc<Vec<Source>>,
-    /// which of them it is
-    file: usize,
-    /// in the order of their starts
-    made: Vec<Made>,
-    /// the last one, which is read piece after piece
-    turned: Mutex<Option<Turned>>,
-}
-
-impl Generated for Lengthened {
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
-        let place = || format!("byte {offset}");
-        let file = &self.all[self.file];
-        if offset < file.len() {
-            return file.read_at(offset, out, &place);
-        }
-        // a read is of one tensor
-        let at = self.made.partition_point(|m| m.start <= offset);
-        let m = at.checked_sub(1).and_then(|i| self.made.get(i));
-        let Some(m) = m.filter(|m| offset - m.start + out.len() as u64 <= m.bytes) else {
-            return Err(FormatError::unsupported(file.name(), "a read between tensors", "read one tensor"));
-        };
-        let skip = offset - m.start;
-        match &m.order {
-            Order::Pieces(pieces) => {
-                let (mut skip, mut done) = (skip, 0);
-                for (file, p) in pieces {
-                    let len = p.end - p.start;
-                    if skip >= len {
-                        skip -= len;
-                        continue;
-                    }
-                    let n = usize::try_from(len - skip).unwrap_or(usize::MAX).min(out.len() - done);
-                    self.all[*file].read_at(p.start + skip, &mut out[done..done + n], &place)?;
-                    (skip, done) = (0, done + n);
-                }
-            }
-            Order::Transposed(columns) => {
-                // a read is within a tensor that is there, so that its places are numbers of this machine
-                let (mut skip, mut done, size) = (skip as usize, 0, columns.bytes().max(1));
-                while done < out.len() {
-                    let (number, within) = (skip / size, skip % size);
-                    let bytes = self.turned(m.start, columns, number)?;
-                    let n = (size - within).min(out.len() - done);
-                    out[done..done + n].copy_from_slice(&bytes[within..within + n]);
-                    (skip, done) = (skip + n, done + n);
-                }
-            }
-            &Order::Seconds { at, size } => {
-                // whole elements: what else is asked for of them is not floats
-                let (first, size) = (skip / size, size as usize);
-                let n = (skip as usize % size + out.len()).div_ceil(size);
-                let mut from = vec![0; (2 * n).saturating_sub(1) * size];
-                file.read_at(at + 2 * first * size as u64, &mut from, &place)?;
-                let bytes: Vec<u8> = from.chunks(size).step_by(2).flatten().copied().collect();
-                out.copy_from_slice(&bytes[skip as usize % size..][..out.len()]);
-            }
-            Order::Pairs(pairs) => self.pairs(pairs, skip as usize, out)?,
-            Order::Columns(blocks) => {
-                let row = blocks.size * blocks.order.len();
-                let (first, within) = (skip / row as u64, (skip % row as u64) as usize);
-                let mut from = vec![0; (within + out.len()).next_multiple_of(row)];
-                file.read_at(blocks.at + first * row as u64, &mut from, &place)?;
-                let block = |row: &'_ [u8], b: usize| row[b * blocks.size..][..blocks.size].to_vec();
-                let in_order = |row: &[u8]| blocks.order.iter().flat_map(|&b| block(row, b)).collect::<Vec<u8>>();
-                let bytes: Vec<u8> = from.chunks_exact(row).flat_map(in_order).collect();
-                out.copy_from_slice(&bytes[within..][..out.len()]);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Lengthened {
-    /// Matrix `number` of a transposed tensor that begins at `start`.
-    fn turned(&self, start: u64, c: &Columns, number: usize) -> Result<Arc<Vec<u8>>, FormatError> {
-        let mut kept = self.turned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((_, bytes)) = kept.as_ref().filter(|(of, _)| *of == (start, number)) {
-            return Ok(bytes.clone());
-        }
-        let mut from = vec![0; c.rows * c.cols * c.size];
-        let at = c.at + (number * c.apart) as u64;
-        self.all[self.file].read_at(at, &mut from, &|| format!("byte {at}"))?;
-        let mut to = vec![0; c.bytes()];
-        for (i, row) in to.chunks_exact_mut((c.rows * c.size).max(1)).enumerate() {
-            let column = c.first + i * c.step;
-            for (r, e) in row.chunks_exact_mut(c.size).enumerate() {
-                e.copy_from_slice(&from[(r * c.cols + column) * c.size..][..c.size]);
-            }
-        }
-        let to = Arc::new(to);
-        *kept = Some(((start, number), to.clone()));
-        Ok(to)
-    }
-
-    /// Bytes of the rows that `p` makes, from byte `skip` of them on.
-    fn pairs(&self, p: &Pairs, skip: usize, out: &mut [u8]) -> Result<(), FormatError> {
-        let size = p.row * size_of::<BlockMXFP4>();
-        let (mut skip, mut done) = (skip, 0);
-        let (mut codes, mut scales, mut row) = (vec![0; 16 * p.row], vec![0; p.row], Vec::with_capacity(size));
-        while done < out.len() {
-            let number = p.first + p.step * (skip / size) as u64;
-            for (tensor, bytes) in [(p.blocks, &mut codes), (p.scales, &mut scales)] {
-                let at = tensor.1 + number * bytes.len() as u64;
-                self.all[tensor.0].read_at(at, bytes, &|| format!("byte {at}"))?;
-            }
-            row.clear();
-            for (e, pairs) in scales.iter().zip(codes.as_chunks().0) {
-                row.extend_from_slice(bytemuck::bytes_of(&BlockMXFP4::from_pairs(*e, pairs)));
-            }
-            let within = skip % size;
-            let n = (size - within).min(out.len() - done);
-            out[done..done + n].copy_from_slice(&row[within..within + n]);
-            (skip, done) = (skip + n, done + n);
-        }
-        Ok(())
-    }
-}
 
 /// What becomes of a tensor.
 enum Fate {
@@ -339,67 +209,12 @@ fn of_experts(t: &Tensor, scales: &BTreeMap<String, Tensor>) -> Option<Vec<Anew>
             let kept = columns.is_multiple_of(step).then_some(columns / step)?;
             (shape, bytes) = (vec![rows as u64, kept, n], t.bytes / step);
             let apart = rows * cols * size;
-            order = Order::Transposed(Columns { at: t.offset, rows, cols, size, first: i, step: step as usize, apart });
+            let (at, row, step) = (t.offset, cols * size, step as usize);
+            order = Order::Transposed(Columns { at, rows, cols, row, coded: None, size, first: i, step, apart });
         }
         Some(Anew { like, name: format!("{stem}.{name}.{suffix}"), shape, order, bytes })
     };
     names.iter().enumerate().map(expert).collect()
-}
-
-/// The sizes of heads of latent attention.
-#[derive(Clone, Copy)]
-struct Heads {
-    n: u64,
-    /// rows of keys of a head
-    keys: u64,
-    /// rows of values of a head
-    values: u64,
-}
-
-impl Heads {
-    fn of(config: &Value) -> Option<Heads> {
-        let size = |key: &str| config[key].as_u64().filter(|n| (1..=1 << 20).contains(n));
-        let (n, keys, values) = (size("num_attention_heads")?, size("qk_nope_head_dim")?, size("v_head_dim")?);
-        Some(Heads { n, keys, values })
-    }
-
-    /// The matrices of keys, whose columns become rows, and those of values, head by head; `None`: it is another tensor, or not
-    /// of these sizes, which whoever asks for the two will tell.
-    fn apart(self, t: &Tensor) -> Option<Vec<Anew>> {
-        let stem = t.name.strip_suffix(".kv_b_proj.weight")?;
-        let size = t.dtype.block().filter(|b| b.is_float())?.bytes();
-        let &[rank, rows] = &t.shape[..] else { return None };
-        let head = self.keys + self.values;
-        if rank == 0 || rows != head * self.n {
-            return None;
-        }
-        // whole rows of a tensor that is there
-        let row = t.bytes / rows;
-        let columns = Columns {
-            at: t.offset,
-            rows: self.keys as usize,
-            cols: rank as usize,
-            size,
-            first: 0,
-            step: 1,
-            apart: (head * row) as usize,
-        };
-        let of_values = (0..self.n).map(|h| {
-            let at = t.offset + (h * head + self.keys) * row;
-            (t.file, at..at + self.values * row)
-        });
-        let made = |name: &str, shape: [u64; 2], order| Anew {
-            like: t.clone(),
-            name: format!("{stem}.{name}.weight"),
-            shape: vec![shape[0], shape[1], self.n],
-            order,
-            bytes: shape[0] * shape[1] * self.n * size as u64,
-        };
-        Some(vec![
-            made("k_b_proj", [self.keys, rank], Order::Transposed(columns)),
-            made("v_b_proj", [rank, self.values], Order::Pieces(of_values.collect())),
-        ])
-    }
 }
 
 /// Heads of queries to a head of keys and one of values, which lie in the rows of one tensor group after group; `None`: all
@@ -429,20 +244,13 @@ pub(super) fn resolve(
     let model = config["model_type"].as_str().unwrap_or("");
     let (groups, nets, heads) = (falcon_groups(config), Nets::of(config), Heads::of(config));
     let head_dim = || config["hidden_size"].as_u64()?.checked_div(config["num_attention_heads"].as_u64()?);
-    let mut made: Vec<Vec<Made>> = sources.iter().map(|_| vec![]).collect();
-    let mut ends: Vec<u64> = sources.iter().map(Source::len).collect();
+    let mut making = Making::behind(&sources);
     let mut out = Vec::with_capacity(tensors.len());
     let mut parts: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
     let scales: BTreeMap<String, Tensor> = tensors
         .iter()
         .filter_map(|t| Some((t.name.strip_suffix("_scales").filter(|_| model == "gpt_oss")?.to_string(), t.clone())))
         .collect();
-    let mut add = |t: &Tensor, name: String, shape: Vec<u64>, order: Order, bytes: u64| {
-        let start = ends[t.file];
-        ends[t.file] = start.saturating_add(bytes);
-        made[t.file].push(Made { start, bytes, order });
-        Tensor { name, shape, bytes, offset: start, ..t.clone() }
-    };
     for t in tensors {
         let wrong = |what: &str, expected: &str, found: String| {
             FormatError::invalid(sources[t.file].name(), format!("tensor {}", quote(&t.name)), what, expected, found)
@@ -455,7 +263,8 @@ pub(super) fn resolve(
             "lfm2" | "lfm2_moe" => of_lfm2(&t),
             "mamba2" => of_mamba2(&t),
             "deepseek_v2" | "deepseek_v3" | "kimi_k2" | "glm4_moe_lite" => {
-                heads.and_then(|heads| heads.apart(&t)).map_or(Fate::Same, Fate::Anew)
+                let names = [".k_b_proj.weight", ".v_b_proj.weight"];
+                heads.and_then(|h| h.apart(&t, ".kv_b_proj.weight", names)).map_or(Fate::Same, Fate::Anew)
             }
             _ => nets.and_then(|n| n.anew(&t)).map_or(Fate::Same, Fate::Anew),
         };
@@ -477,9 +286,11 @@ pub(super) fn resolve(
                 // both are below the bytes of a file that is there
                 let [rows_, cols_] = [rows, cols].map(|n| n as usize);
                 let apart = rows_ * cols_ * size;
-                let columns = Columns { at: t.offset, rows: rows_, cols: cols_, size, first: 0, step: 1, apart };
+                let (at, row) = (t.offset, cols_ * size);
+                let columns =
+                    Columns { at, rows: rows_, cols: cols_, row, coded: None, size, first: 0, step: 1, apart };
                 let order = Order::Transposed(columns);
-                out.push(add(&t, name, vec![rows, cols], order, t.bytes));
+                out.push(making.add(&t, name, vec![rows, cols], order, t.bytes));
             }
             Fate::Grouped(name, queries) => {
                 let rows = t.shape.last().copied().unwrap_or(0);
@@ -497,16 +308,16 @@ pub(super) fn resolve(
                     })
                 };
                 let pieces = starts(0, queries).chain(starts(queries, 1)).chain(starts(queries + 1, 1)).collect();
-                out.push(add(&t, name, t.shape.clone(), Order::Pieces(pieces), t.bytes));
+                out.push(making.add(&t, name, t.shape.clone(), Order::Pieces(pieces), t.bytes));
             }
             Fate::Experts => {
                 let Some(made) = of_experts(&t, &scales) else {
                     let found = format!("{} of shape {:?}", t.dtype, t.shape);
                     return Err(wrong("experts of another form", "matrices of floats, or blocks and scales", found));
                 };
-                out.extend(made.into_iter().map(|e| add(&e.like, e.name, e.shape, e.order, e.bytes)));
+                out.extend(made.into_iter().map(|e| making.anew(e)));
             }
-            Fate::Anew(made) => out.extend(made.into_iter().map(|e| add(&e.like, e.name, e.shape, e.order, e.bytes))),
+            Fate::Anew(made) => out.extend(made.into_iter().map(|e| making.anew(e))),
             Fate::Part(name, n) => {
                 parts.entry(name).or_default().insert(n, t);
             }
@@ -525,17 +336,9 @@ pub(super) fn resolve(
         }
         let pieces = parts.values().map(|t| (t.file, t.offset..t.offset + t.bytes)).collect();
         let (n, shape) = (parts.len() as u64, [&first.shape[..], &[parts.len() as u64]].concat());
-        out.push(add(&first, name, shape, Order::Pieces(pieces), first.bytes * n));
+        out.push(making.add(&first, name, shape, Order::Pieces(pieces), first.bytes * n));
     }
-    if made.iter().all(Vec::is_empty) {
-        return Ok((out, sources));
-    }
-    let all = Arc::new(sources);
-    let lengthened = made.into_iter().zip(ends).enumerate().map(|(file, (made, end))| {
-        let lengthened = Lengthened { all: all.clone(), file, made, turned: Mutex::new(None) };
-        Source::generated(all[file].name(), end, lengthened)
-    });
-    Ok((out, lengthened.collect()))
+    Ok((out, making.files(sources)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Experts of a directory as one tensor a layer, as GGUF files have them: `[columns, rows, experts]`.
+//! Experts of a directory as one tensor a layer, as GGUF files have them since April 2024: `[columns, rows, experts]`. Those of
+//! older files (Mixtral's first conversions: `blk.0.ffn_up.3.weight`) likewise.
 //!
 //! transformers writes a matrix for each expert (`mlp.experts.3.up_proj.weight`), or gate and up of all experts in one
 //! tensor (`mlp.experts.gate_up_proj`, Granite's `block_sparse_moe.input_linear`). Either becomes a tensor for each kind of
@@ -69,6 +70,15 @@ fn of_expert(name: &str) -> Option<(String, usize)> {
     (n.to_string() == number && rest.ends_with(".weight")).then(|| (format!("{before}{EXPERTS}{rest}"), n))
 }
 
+/// As [`of_expert`], in a GGUF file of before April 2024: `blk.0.ffn_up.3.weight` is `(blk.0.ffn_up_exps.weight, 3)`.
+fn of_old(name: &str) -> Option<(String, usize)> {
+    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    let (kind, number) = rest.strip_suffix(".weight")?.split_once('.')?;
+    let n: usize = number.parse().ok()?;
+    let is_one = ["ffn_gate", "ffn_up", "ffn_down"].contains(&kind) && n.to_string() == number;
+    is_one.then(|| (format!("blk.{layer}.{kind}_exps.weight"), n))
+}
+
 /// Gate and up of a tensor that holds both, `rows` of one after `rows` of the other in each of its matrices; `None` where
 /// its shape or type does not divide so.
 fn halves(t: &Tensor, names: [&str; 2], stem: &str) -> Option<[(Tensor, Vec<Tensor>); 2]> {
@@ -125,20 +135,53 @@ fn stacked(
     Ok((whole, parts.into_iter().map(|(_, t)| t).collect()))
 }
 
-/// The tensors of a directory with their experts put together, and the parts of those.
+/// The tensors with those matrices put together that `of` gives the name of a whole and a number, each where its first part
+/// was, and the parts of these.
 ///
-/// Errors: an expert that is missing, or unlike the others.
-pub(super) fn gather(tensors: Vec<Tensor>, sources: &[Source]) -> Result<(Vec<Tensor>, Stacks), FormatError> {
+/// Errors: a part that is missing, or unlike the others.
+fn together(
+    tensors: Vec<Tensor>,
+    sources: &[Source],
+    of: impl Fn(&str) -> Option<(String, usize)>,
+) -> Result<(Vec<Tensor>, Stacks), FormatError> {
     let (mut out, mut stacks) = (Vec::with_capacity(tensors.len()), Stacks::new());
     // where in `out` the tensor of a name belongs, and what it is made of
     let mut found: BTreeMap<String, (usize, Vec<(usize, Tensor)>)> = BTreeMap::new();
     for t in tensors {
-        if let Some((name, i)) = of_expert(&t.name).or_else(|| of_several(&t.name)).filter(|_| t.shape.len() == 2) {
-            let entry = found.entry(name).or_insert_with(|| {
-                out.push(t.clone());
-                (out.len() - 1, vec![])
-            });
-            entry.1.push((i, t));
+        let Some((name, i)) = of(&t.name).filter(|_| t.shape.len() == 2) else {
+            out.push(t);
+            continue;
+        };
+        let entry = found.entry(name).or_insert_with(|| {
+            out.push(t.clone());
+            (out.len() - 1, vec![])
+        });
+        entry.1.push((i, t));
+    }
+    for (name, (at, parts)) in found {
+        let (whole, parts) = stacked(&name, parts, sources)?;
+        out[at] = whole;
+        stacks.insert(name, parts);
+    }
+    Ok((out, stacks))
+}
+
+/// The tensors of a GGUF file with single experts put together, and the parts of those.
+///
+/// Errors: an expert that is missing, or unlike the others.
+pub(super) fn of_old_file(tensors: Vec<Tensor>, sources: &[Source]) -> Result<(Vec<Tensor>, Stacks), FormatError> {
+    together(tensors, sources, of_old)
+}
+
+/// The tensors of a directory with their experts put together, and the parts of those.
+///
+/// Errors: an expert that is missing, or unlike the others.
+pub(super) fn gather(tensors: Vec<Tensor>, sources: &[Source]) -> Result<(Vec<Tensor>, Stacks), FormatError> {
+    let (tensors, mut stacks) = together(tensors, sources, |name| of_expert(name).or_else(|| of_several(name)))?;
+    let mut out = Vec::with_capacity(tensors.len());
+    for t in tensors {
+        if stacks.contains_key(&t.name) {
+            out.push(t);
             continue;
         }
         let fused = FUSED.iter().find_map(|(end, names)| Some((t.name.strip_suffix(end)?, *names)));
@@ -153,11 +196,6 @@ pub(super) fn gather(tensors: Vec<Tensor>, sources: &[Source]) -> Result<(Vec<Te
         }
         let renamed = RENAMED.iter().find_map(|(end, new)| Some(format!("{}{new}", t.name.strip_suffix(end)?)));
         out.push(Tensor { name: renamed.unwrap_or_else(|| t.name.clone()), ..t });
-    }
-    for (name, (at, parts)) in found {
-        let (whole, parts) = stacked(&name, parts, sources)?;
-        out[at] = whole;
-        stacks.insert(name, parts);
     }
     Ok((out, stacks))
 }
@@ -221,6 +259,28 @@ mod tests {
             gathered(vec![tensor("a.experts.gate_up_proj", &[3, 5, 2], 0)]).unwrap().0[0].name,
             "a.experts.gate_up_proj"
         );
+    }
+
+    #[test]
+    fn single_experts_of_an_old_file_become_one_tensor() {
+        let name = |kind: &str, i: usize| format!("blk.11.ffn_{kind}.{i}.weight");
+        let list: Vec<Tensor> = (0..3)
+            .flat_map(|i| ["gate", "down"].map(|kind| (i, kind)))
+            .enumerate()
+            .map(|(at, (i, kind))| tensor(&name(kind, i), &[3, 2], 24 * at as u64))
+            .collect();
+        let sources = [Source::bytes("x", Cow::Borrowed(&[0; 4]))];
+        let (out, stacks) = of_old_file(list, &sources).unwrap();
+        let names: Vec<&str> = out.iter().map(|t| &t.name[..]).collect();
+        assert_eq!(names, ["blk.11.ffn_gate_exps.weight", "blk.11.ffn_down_exps.weight"]);
+        assert!(out.iter().all(|t| t.shape == [3, 2, 3] && t.bytes == 72), "{out:?}");
+        assert_eq!(stacks[names[1]].iter().map(|t| t.offset).collect::<Vec<_>>(), [24, 72, 120]);
+        for name in
+            ["blk.0.ffn_gate.weight", "blk.0.ffn_gate.01.weight", "blk.0.attn_q.1.weight", "blk.0.ffn_up.1.bias"]
+        {
+            let (out, stacks) = of_old_file(vec![tensor(name, &[3, 2], 0)], &sources).unwrap();
+            assert!(stacks.is_empty() && out[0].name == name, "{name}");
+        }
     }
 
     #[test]

@@ -223,14 +223,6 @@ impl Builder<'_> {
         wide: Wide,
     ) -> anyhow::Result<Matrix> {
         let name = self.name(what, "weight");
-        if let (None, Some(old)) = (self.c.tensor(&name), self.c.tensor(&name.replace("_exps.", ".0."))) {
-            let file = self.c.files[0].display();
-            anyhow::bail!(
-                "{file}: tensor {}: a tensor for each expert, as old conversions have it, is not supported; convert the model \
-                 again",
-                old.name
-            );
-        }
         let found = self.claim(&name, &[k, rows, count])?;
         self.stack_of(found, [k, rows], (0, 1), count, wide)
     }

@@ -63,8 +63,7 @@ impl Mla {
 
 /// That of a GGUF file whose heads have `n_rot` rotated elements.
 ///
-/// Errors: a file of an old conversion, which has keys and values of all heads in one matrix; sizes that do not fit each other;
-/// YaRN without a word of how scores are scaled.
+/// Errors: sizes that do not fit each other; YaRN without a word of how scores are scaled.
 pub(super) fn of_gguf(c: &Container, family: Family, n_rot: usize) -> anyhow::Result<Option<Mla>> {
     if family != Family::DeepSeek2 {
         return Ok(None);
@@ -77,12 +76,10 @@ pub(super) fn of_gguf(c: &Container, family: Family, n_rot: usize) -> anyhow::Re
         v.map(Some).with_context(|| format!("{file}: {key} is of type {}, expected a whole number", found.type_name()))
     };
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {arch}.{key} is missing"));
-    let Some(query) = opt("attention.key_length_mla")? else {
-        bail!(
-            "{file}: {arch}.attention.key_length_mla is missing: keys and values of all heads in one matrix (attn_kv_b), as old \
-             conversions have them, are not supported; convert the model again"
-        );
-    };
+    // files of old conversions were given it when they were opened (`formats::latent`)
+    let query = opt("attention.key_length_mla")?.with_context(|| {
+        format!("{file}: {arch}.attention.key_length_mla is missing, and no attn_kv_b of an old conversion fits the other sizes")
+    })?;
     let (rank, width) = (need("attention.kv_lora_rank")?, need("attention.key_length")?);
     ensure!(
         rank.checked_add(n_rot) == Some(width) && query > n_rot,

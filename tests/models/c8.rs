@@ -2,9 +2,10 @@
 
 use crate::checkpoint::model;
 use crate::common::{self, golden};
+use crate::written::{Held, gguf};
 use isobit::internals::blocks::BlockType;
 use isobit::internals::cpu::{CpuDevice, CpuOptions};
-use isobit::internals::formats::gguf_write::{Entry, head};
+use isobit::internals::formats::gguf_write::Entry;
 use isobit::internals::formats::{Container, Dtype, LoadMode};
 use isobit::internals::fuse::{Fuse, fuse};
 use isobit::internals::generate::tokenizer::Tokenizer;
@@ -61,20 +62,17 @@ fn ids(c: &Container, n: usize) -> Vec<u32> {
 /// The same file with more vectors of F32.
 fn with(c: &Container, more: &Vectors) -> Container {
     let dtype = Dtype::from_block(BlockType::F32).expect("it is one of GGUF's");
-    let own = c.tensors.iter().map(|t| Entry { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() });
-    let new = more.iter().map(|(name, values)| Entry { name: name.clone(), dtype, shape: vec![values.len() as u64] });
-    let entries: Vec<Entry> = own.chain(new).collect();
-    let head = head("c8.gguf", &c.meta, &entries).unwrap_or_else(|e| panic!("{e}"));
-    let mut bytes = head.bytes;
-    bytes.resize(head.file_len as usize, 0);
-    for (t, &at) in c.tensors.iter().zip(&head.offsets) {
-        c.read(t, 0, &mut bytes[at as usize..][..t.bytes as usize]).unwrap_or_else(|e| panic!("{e}"));
-    }
-    for ((_, values), &at) in more.iter().zip(&head.offsets[c.tensors.len()..]) {
-        for (i, v) in values.iter().enumerate() {
-            bytes[at as usize + 4 * i..][..4].copy_from_slice(&v.to_le_bytes());
-        }
-    }
+    let own = c.tensors.iter().map(|t| {
+        let mut bytes = vec![0; t.bytes as usize];
+        c.read(t, 0, &mut bytes).unwrap_or_else(|e| panic!("{e}"));
+        (Entry { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() }, bytes)
+    });
+    let new = more.iter().map(|(name, values)| {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        (Entry { name: name.clone(), dtype, shape: vec![values.len() as u64] }, bytes)
+    });
+    let list: Vec<Held> = own.chain(new).collect();
+    let bytes = gguf(&c.meta, &list);
     Container::from_bytes("c8.gguf", Cow::Owned(bytes)).unwrap_or_else(|e| panic!("{e}"))
 }
 

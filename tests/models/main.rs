@@ -19,6 +19,7 @@ mod lfm2;
 mod mamba2;
 mod many;
 mod nvfp4;
+mod old_files;
 #[path = "../common/program.rs"]
 mod program;
 mod reference;
@@ -28,3 +29,4 @@ mod split;
 mod tq3_device;
 mod verify;
 mod window;
+mod written;

@@ -7,8 +7,9 @@
 use crate::arch::{ids, logits, open, same_words_of};
 use crate::checkpoint::model;
 use crate::program;
+use crate::written::{Held, gguf};
 use isobit::internals::blocks::BlockType;
-use isobit::internals::formats::gguf_write::{self, Entry};
+use isobit::internals::formats::gguf_write::Entry;
 use isobit::internals::formats::{Container, Dtype, Tensor};
 use isobit::internals::ops::cache::CacheType;
 use std::path::{Path, PathBuf};
@@ -50,9 +51,9 @@ fn numbers(t: &Tensor) -> usize {
 /// The file again, with numbers beside its matrices of NVFP4 if asked for, whose blocks are smaller by as much where `less`
 /// is set, so that it means the same weights. Scales of blocks are far from the ends of their range in all of these files.
 /// `change` is given every tensor.
-fn beside(path: &Path, scale: Option<ScaleOf>, less: bool, change: impl Fn(&mut Vec<(Entry, Vec<u8>)>)) -> PathBuf {
+fn beside(path: &Path, scale: Option<ScaleOf>, less: bool, change: impl Fn(&mut Vec<Held>)) -> PathBuf {
     let c = open(path);
-    let mut list: Vec<(Entry, Vec<u8>)> = Vec::new();
+    let mut list: Vec<Held> = Vec::new();
     let mut met = 0;
     for t in &c.tensors {
         let mut bytes = vec![0; t.bytes as usize];
@@ -81,16 +82,8 @@ fn beside(path: &Path, scale: Option<ScaleOf>, less: bool, change: impl Fn(&mut 
     }
     assert!(met > 1000, "{met} blocks");
     change(&mut list);
-    let entries: Vec<Entry> =
-        list.iter().map(|(e, _)| Entry { name: e.name.clone(), dtype: e.dtype, shape: e.shape.clone() }).collect();
-    let head = gguf_write::head("the file", &c.meta, &entries).expect("a head");
-    let mut bytes = head.bytes;
-    bytes.resize(head.file_len as usize, 0);
-    for ((_, held), at) in list.iter().zip(&head.offsets) {
-        bytes[*at as usize..][..held.len()].copy_from_slice(held);
-    }
     let made = path.with_file_name("beside.gguf");
-    std::fs::write(&made, bytes).expect("written");
+    std::fs::write(&made, gguf(&c.meta, &list)).expect("written");
     made
 }
 
