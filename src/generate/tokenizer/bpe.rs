@@ -61,6 +61,11 @@ const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r
 const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}\u{1f80}-\u{1fb4}\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}\u{1fc6}-\u{1fcc}\u{1fd0}-\u{1fd3}\u{1fd6}-\u{1fdb}\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}\u{210a}-\u{2113}\u{2115}\u{2119}-\u{211d}\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\u{2145}-\u{2149}\u{214e}\u{2183}\u{2184}\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}\u{2cf2}\u{2cf3}\u{a640}-\u{a66d}\u{a680}-\u{a69b}\u{a722}-\u{a76f}\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}\u{fb00}-\u{fb06}\u{fb13}-\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+";
 const DEEPSEEK_CJK: &str = r"[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+";
 
+// Kimi's runs of Han and its letters without them; llama.cpp takes a run of letters whatever their case, so that it has one
+// word in `helloWorld` where this expression has two, and makes words by merges alone, where the model's own code (tiktoken)
+// first looks whether a word is a token.
+const KIMI: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+
 /// What stands for a space where merges are of characters.
 const SPACE: char = '\u{2581}';
 
@@ -98,12 +103,13 @@ const RULE_DEEPSEEK3: Expressions = &[
     (r"[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+", Tail::None),
     (DEEPSEEK3, Tail::SpaceNotNewline),
 ];
+const RULE_KIMI: Expressions = &[(KIMI, Tail::SpaceNotNewline)];
 const RULE_LINES: Expressions = &[(r"\n+", Tail::None)];
 const RULE_DEFAULT: Expressions =
     &[(r"[\p{P}$+<=>^~|]+", Tail::None), (GPT2, Tail::Space), (r"\p{N}+", Tail::None), ("[0-9][0-9][0-9]", Tail::None)];
 
 /// The names of `tokenizer.ggml.pre` that are known: (names, expressions, ignore_merges, add_bos, has a default BOS).
-/// Names and flags are those of llama.cpp's vocabulary loader.
+/// Names and flags are those of llama.cpp's vocabulary loader, but for `kimi-k2`'s.
 const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["default"], RULE_DEFAULT, false, false, true),
     (&["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jais", "exaone4"], RULE_GPT2, false, false, true),
@@ -123,6 +129,7 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["deepseek-llm"], RULE_DEEPSEEK_LLM, false, false, true),
     (&["deepseek-coder"], RULE_DEEPSEEK_CODER, false, false, true),
     (&["deepseek-v3"], RULE_DEEPSEEK3, false, false, true),
+    (&["kimi-k2"], RULE_KIMI, true, false, true),
     (&["falcon"], RULE_FALCON, false, false, true),
     (&[CHARACTERS], RULE_LINES, false, true, true),
     (
@@ -136,7 +143,7 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
 
 /// Whether a regular expression is one of those published with the models, look-ahead and all.
 pub(super) fn is_published(regex: &str) -> bool {
-    [LLAMA3, QWEN2, QWEN35, TEKKEN, GPT4O].iter().any(|known| {
+    [LLAMA3, QWEN2, QWEN35, TEKKEN, GPT4O, KIMI].iter().any(|known| {
         let stem = known.strip_suffix(r"|\s+");
         stem.is_some_and(|stem| regex.strip_prefix(stem) == Some(r"|\s+(?!\S)|\s+"))
     })
@@ -462,7 +469,7 @@ mod tests {
         let texts: Vec<&str> = golden["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
         assert!(texts.len() >= 60);
         let rules = golden["rules"].as_object().unwrap();
-        assert_eq!(rules.len(), 13);
+        assert_eq!(rules.len(), 14);
         let mut wrong = Vec::new();
         for (name, data) in rules {
             let rule = Rule::named(name).unwrap();

@@ -125,7 +125,7 @@ enum Engine {
 
 /// Texts that end a turn or a document in the models this engine runs. A token with one of these texts ends generation
 /// even where the file does not say so, as in llama.cpp.
-const END_TEXTS: [&str; 13] = [
+const END_TEXTS: [&str; 14] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -134,6 +134,7 @@ const END_TEXTS: [&str; 13] = [
     "<|end_of_text|>",
     "<|eom_id|>",
     "<EOT>",
+    "[EOT]",
     "<|return|>",
     "<end_of_utterance>",
     // Gemma 4's; behind the second the answer of a tool would stand

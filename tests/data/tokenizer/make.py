@@ -23,6 +23,10 @@ TEKKEN = (rf"[^\r\n\p{{L}}\p{{N}}]?{UP}*{LOW}+|[^\r\n\p{{L}}\p{{N}}]?{UP}+{LOW}*
 SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 GPT4O = (rf"[^\r\n\p{{L}}\p{{N}}]?{UP}*{LOW}+{SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?{UP}+{LOW}*{SUFFIX}|\p{{N}}{{1,3}}"
          r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+NOT_HAN = "&&[^\\p{Han}]]"
+UP_K, LOW_K = UP[:-1] + NOT_HAN, LOW[:-1] + NOT_HAN
+KIMI = (rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{UP_K}*{LOW_K}+{SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?{UP_K}+{LOW_K}*{SUFFIX}|\p{{N}}{{1,3}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 # cased letters, code point ranges: written out because some endpoints change under NFC
 CASED = ("A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376"
          "\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556"
@@ -46,6 +50,7 @@ RULES = {
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
     "deepseek-v3": [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
                     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""],
+    "kimi-k2": [KIMI],
     "falcon": [r"[\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"],
     "starcoder": [r"\p{N}", GPT2],
     "default": [r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
@@ -137,7 +142,7 @@ def make_bpe():
     write("bpe_vocab.json", {"tokens": tokens, "merges": [a + " " + b for a, b in merges]})
     golden = {}
     for name, rules in RULES.items():
-        ref = Tokenizer(models.BPE(vocab=vocab, merges=[tuple(m) for m in merges], ignore_merges=name in ("llama-bpe", "tekken")))
+        ref = Tokenizer(models.BPE(vocab=vocab, merges=[tuple(m) for m in merges], ignore_merges=name in ("llama-bpe", "tekken", "kimi-k2")))
         ref.pre_tokenizer = pre_tokenizer(rules)
         split_only = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r), "isolated") for r in rules])
         golden[name] = {
