@@ -48,7 +48,7 @@ fn key(x: f32) -> u32 {
     return ~b;
 }
 
-// Leaves only the experts of the groups with the greatest sums of two scores.
+// Leaves only the experts of some groups: of sigmoids those with the greatest sums of two scores, else those with the best.
 fn keep_groups(lane: u32) {
     let size = p.experts / p.groups;
     if lane < p.groups {
@@ -66,7 +66,7 @@ fn keep_groups(lane: u32) {
                 b = e;
             }
         }
-        group_keys[lane] = key(B(scores[a] + scores[b]));
+        group_keys[lane] = select(keys[a], key(B(scores[a] + scores[b])), p.kind == SIGMOID);
     }
     workgroupBarrier();
     for (var e = lane; e < p.experts; e += LANES) {

@@ -68,6 +68,10 @@ pub fn config(s: &Shape, c: &mut Value) {
     c["norm_topk_prob"] = s.larger.into();
     c["n_group"] = groups.into();
     c["topk_group"] = kept.into();
-    let how = if s.larger { json!(["noaux_tc", "sigmoid"]) } else { json!(["greedy", "softmax"]) };
+    let how = match (s.larger, groups) {
+        (true, _) => json!(["noaux_tc", "sigmoid"]),
+        (false, 1) => json!(["greedy", "softmax"]),
+        (false, _) => json!(["group_limited_greedy", "softmax"]),
+    };
     (c["topk_method"], c["scoring_func"]) = (how[0].clone(), how[1].clone());
 }

@@ -99,6 +99,16 @@ pub(super) fn router() -> Vec<Case> {
         }
         one(RouterParams { experts: 512, ..p }, 3, "not all finite", &broken, Fill::Zeros);
     }
+    for (groups, groups_used) in [(8, 3), (2, 1), (128, 5), (4, 4)] {
+        let p = RouterParams { normalise: 0, scale: 16.0, experts: 256, used: 8, groups, groups_used, ..plain };
+        for x in [Fill::Random(41), Fill::Prime, Fill::Sweep, Fill::Zeros, Fill::Extremes] {
+            one(p, 3, &x.name(), &x.make(768), Fill::Zeros);
+        }
+        one(RouterParams { experts: 512, normalise: 1, ..p }, 3, "awkward", &awkward, Fill::Zeros);
+        one(RouterParams { experts: 512, ..p }, 3, "not all finite", &broken, Fill::Zeros);
+    }
+    let p = RouterParams { normalise: 0, scale: 16.0, experts: 160, used: 6, groups: 8, groups_used: 3, ..plain };
+    one(p, 4, "random", &Fill::Random(43).make(640), Fill::Zeros);
     for normalise in [0, 1] {
         let p = RouterParams { kind: SIGMOID, normalise, scale: 1.8, biased: 1, experts: 256, used: 8, ..plain };
         for (groups, groups_used) in [(8, 4), (2, 1), (128, 5), (4, 4)] {

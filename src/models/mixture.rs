@@ -158,14 +158,16 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         known.contains(&gating),
         "{file}: {arch}.expert_gating_func is {gating}, which is not supported (supported: {known:?})"
     );
-    // DeepSeek-V2 and V2.5: their files need not say that these are in groups
-    ensure!(
-        family != Family::DeepSeek2 || gating != 1 || count != 160,
-        "{file}: {arch}: 160 experts by softmax are chosen by groups, which is not supported (supported: without groups)"
-    );
     let flag: Option<bool> = m.typed(&format!("{arch}.expert_weights_norm")).with_context(|| file.clone())?;
     let scale: Option<f64> = m.typed(&format!("{arch}.expert_weights_scale")).with_context(|| file.clone())?;
-    let groups = whole("expert_group_count")?.unwrap_or(1).max(1);
+    let groups = match whole("expert_group_count")? {
+        // DeepSeek-V2 and V2.5, whose files of 2024 do not say that these are in groups
+        None if family == Family::DeepSeek2 && gating == 1 && count == 160 => (8, 3),
+        said => match said.unwrap_or(1).max(1) {
+            1 => (1, 1),
+            groups => (groups, need("expert_group_used_count")?),
+        },
+    };
     let dense = whole("leading_dense_block_count")?.unwrap_or(0);
     Ok(Some(Experts {
         count,
@@ -177,7 +179,7 @@ pub(super) fn of_gguf(c: &Container, family: Family, ffn: usize) -> anyhow::Resu
         limit: limit(family),
         normalise: flag.unwrap_or(normalises(family)),
         scale: scale.filter(|s| *s != 0.0).unwrap_or(1.0) as f32,
-        groups: if groups > 1 { (groups, need("expert_group_used_count")?) } else { (1, 1) },
+        groups,
         dense,
     }))
 }
@@ -228,7 +230,8 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
         Family::GraniteMoe => whole("shared_intermediate_size")?.unwrap_or(0),
         _ => 0,
     };
-    let groups = if glm && !v2 { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
+    let in_groups = glm && (!v2 || cfg.text("topk_method")? == Some(BY_GROUPS));
+    let groups = if in_groups { whole("n_group")?.unwrap_or(1).max(1) } else { 1 };
     let experts = Experts {
         count: need(&["num_experts", "num_local_experts", "n_routed_experts"])?,
         used: need(&["num_experts_per_tok", "experts_per_token", "top_k_experts"])?,
@@ -255,15 +258,20 @@ pub(super) fn of_config(cfg: &Fields, family: Family, ffn: usize) -> anyhow::Res
     Ok(Some(experts))
 }
 
+/// `topk_method` of DeepSeek-V2: experts of the groups with the best ones.
+const BY_GROUPS: &str = "group_limited_greedy";
+
 /// What no released model of the family has, or has in a way that no page describes.
 fn check_deepseek(cfg: &Fields, v2: bool) -> anyhow::Result<()> {
     let file = cfg.file();
-    for (key, known) in [
-        ("topk_method", if v2 { "greedy" } else { "noaux_tc" }),
-        ("scoring_func", if v2 { "softmax" } else { "sigmoid" }),
-    ] {
-        let found = cfg.text(key)?.unwrap_or(known);
-        ensure!(found == known, "{file}: {key} = {found:.60} is not supported (supported: {known})");
+    let methods: &[&str] = if v2 { &["greedy", BY_GROUPS] } else { &["noaux_tc"] };
+    for (key, known) in [("topk_method", methods), ("scoring_func", &[if v2 { "softmax" } else { "sigmoid" }])] {
+        let found = cfg.text(key)?.unwrap_or(known[0]);
+        ensure!(
+            known.contains(&found),
+            "{file}: {key} = {found:.60} is not supported (supported: {})",
+            known.join(", ")
+        );
     }
     let sum = cfg.flag("norm_topk_prob")?.unwrap_or(false);
     ensure!(!v2 || !sum, "{file}: norm_topk_prob = true is not supported (supported: false)");

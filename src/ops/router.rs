@@ -32,8 +32,8 @@ params! {
         pub normalise: u32,
         /// what weights are multiplied with at the end, of a magnitude between 1e-6 and 1e6; 1 changes nothing
         pub scale: f32,
-        /// groups of neighbouring experts of which some are kept; 0 or 1: there are none. More only of [`SIGMOID`], with at
-        /// least two experts each
+        /// groups of neighbouring experts, two at least in each, of which some are kept: of [`SIGMOID`] those whose two best
+        /// have the greatest sum, of [`SOFTMAX`] those with the best experts. 0 or 1: there are none
         pub groups: u32,
         /// groups kept
         pub groups_used: u32,
@@ -66,9 +66,9 @@ impl RouterParams {
         if e == 0 || e > EXPERTS_MAX {
             return Some(format!("{e} experts, expected 1 to {EXPERTS_MAX}"));
         }
-        if groups > 1 && (self.kind != SIGMOID || !e.is_multiple_of(groups) || e / groups < 2) {
+        if groups > 1 && (self.kind == SOFTMAX_CHOSEN || !e.is_multiple_of(groups) || e / groups < 2) {
             return Some(format!(
-                "{groups} groups of {e} experts, expected equal groups of two at least, with sigmoids"
+                "{groups} groups of {e} experts, expected equal groups of two at least, with sigmoids or a softmax over all"
             ));
         }
         if self.biased == 1 && self.kind != SIGMOID {
@@ -92,16 +92,16 @@ fn keys(p: &RouterParams, score: &[f32]) -> Vec<u32> {
     let mut keys: Vec<u32> = score.iter().map(|v| logit_key(v.to_bits())).collect();
     if p.groups > 1 {
         let size = (p.experts / p.groups) as usize;
-        let sums: Vec<u32> = score
+        let of_groups: Vec<u32> = score
             .chunks_exact(size)
             .zip(keys.chunks_exact(size))
             .map(|(score, keys)| {
                 let places = ranks(keys);
-                let at = |rank| score[places.iter().position(|&r| r == rank).expect("two experts at least")];
-                logit_key((at(0) + at(1)).to_bits())
+                let at = |rank| places.iter().position(|&r| r == rank).expect("two experts at least");
+                if p.kind == SIGMOID { logit_key((score[at(0)] + score[at(1)]).to_bits()) } else { keys[at(0)] }
             })
             .collect();
-        for (keys, rank) in keys.chunks_exact_mut(size).zip(ranks(&sums)) {
+        for (keys, rank) in keys.chunks_exact_mut(size).zip(ranks(&of_groups)) {
             if rank >= p.groups_used as usize {
                 keys.fill(0);
             }
@@ -239,6 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn groups_go_by_their_best_where_weights_are_a_softmax_over_all() {
+        let p = RouterParams { normalise: 0, used: 2, groups: 3, groups_used: 1, ..PLAIN };
+        // the best expert's group, though another's two have the greater sum
+        let l = [1.0f32, 1.5, 2.0, -4.0, 0.0, 0.5];
+        let (ids, w) = of(&p, &l, &[]);
+        assert_eq!(ids, [2, 3]);
+        // shares of all, those of other groups among them
+        let all: f64 = l.iter().map(|&x| f64::from(x).exp()).sum();
+        assert!((f64::from(w[0]) - 2f64.exp() / all).abs() < 1e-6, "{w:?}");
+        assert_eq!(of(&RouterParams { groups_used: 2, ..p }, &l, &[]).0, [2, 1]);
+        assert_eq!(of(&RouterParams { groups_used: 3, used: 4, ..p }, &l, &[]).0, [2, 1, 0, 5]);
+        // of equal groups the one in front
+        assert_eq!(of(&p, &[0.0, 1.0, 1.0, 0.5, 1.0, 1.0], &[]).0, [1, 0]);
+    }
+
+    #[test]
     fn what_is_not_finite_stays_and_ids_are_those_of_experts() {
         let l = [0.5, 1.0, f32::NAN, 2.0, f32::NAN, 9.0];
         for (kind, normalise) in [(SOFTMAX, 0), (SOFTMAX, 1), (SOFTMAX_CHOSEN, 0), (SIGMOID, 0), (SIGMOID, 1)] {
@@ -253,7 +269,8 @@ mod tests {
         let fault = |p: RouterParams| p.fault().unwrap_or_default();
         assert!(fault(RouterParams { experts: 513, ..PLAIN }).contains("513 experts"));
         assert!(fault(RouterParams { used: 7, ..PLAIN }).contains("7 of 6"));
-        assert!(fault(RouterParams { groups: 2, groups_used: 1, ..PLAIN }).contains("groups"));
+        assert!(fault(RouterParams { kind: SOFTMAX_CHOSEN, groups: 2, groups_used: 1, ..PLAIN }).contains("groups"));
+        assert!(fault(RouterParams { groups: 4, groups_used: 1, ..PLAIN }).contains("4 groups of 6"));
         assert!(fault(RouterParams { biased: 1, ..PLAIN }).contains("bias"));
         let p = RouterParams { kind: SIGMOID, groups: 3, groups_used: 1, ..PLAIN };
         assert!(fault(p).contains("3 of 2"));

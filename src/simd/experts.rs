@@ -58,16 +58,19 @@ fn first_of(keys: &[u32], open: impl Fn(usize) -> bool) -> usize {
 /// Makes the keys of experts 0 whose groups are not kept.
 fn keep_groups(p: &RouterParams, scores: &[f32], keys: &mut [u32]) {
     let size = (p.experts / p.groups) as usize;
-    let mut sums = [0u32; MOST];
-    let sums = &mut sums[..p.groups as usize];
-    for ((sum, scores), keys) in sums.iter_mut().zip(scores.chunks_exact(size)).zip(keys.chunks_exact(size)) {
+    let mut of_groups = [0u32; MOST];
+    let of_groups = &mut of_groups[..p.groups as usize];
+    for ((group, scores), keys) in of_groups.iter_mut().zip(scores.chunks_exact(size)).zip(keys.chunks_exact(size)) {
         let first = first_of(keys, |_| true);
-        let second = first_of(keys, |e| e != first);
-        *sum = logit_key((scores[first] + scores[second]).to_bits());
+        *group = keys[first];
+        if p.kind == SIGMOID {
+            let second = first_of(keys, |e| e != first);
+            *group = logit_key((scores[first] + scores[second]).to_bits());
+        }
     }
     for (g, keys) in keys.chunks_exact_mut(size).enumerate() {
-        let before = |&o: &usize| sums[o] > sums[g] || sums[o] == sums[g] && o < g;
-        if (0..sums.len()).filter(before).count() >= p.groups_used as usize {
+        let before = |&o: &usize| of_groups[o] > of_groups[g] || of_groups[o] == of_groups[g] && o < g;
+        if (0..of_groups.len()).filter(before).count() >= p.groups_used as usize {
             keys.fill(0);
         }
     }

@@ -269,8 +269,9 @@ fn glm4moe_agrees_with_transformers() {
 }
 
 #[test]
-fn deepseek2_agrees_with_transformers_with_experts_by_softmax_and_by_sigmoids_in_groups() {
+fn deepseek2_agrees_with_transformers_with_experts_by_softmax_and_by_sigmoids_and_in_groups() {
     agrees("deepseek2");
+    agrees("deepseek2_groups");
     agrees("deepseek2_larger");
 }
 
@@ -285,7 +286,7 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         h.experts.as_mut().expect("a mixture")
     }
     type Change = fn(&mut Hyper);
-    let cases: [(&str, Change); 17] = [
+    let cases: [(&str, Change); 18] = [
         ("mixtral", |h| experts(h).normalise = false),
         ("qwen2moe", |h| experts(h).normalise = true),
         ("qwen3moe", |h| experts(h).used = 2),
@@ -295,6 +296,7 @@ fn the_comparison_sees_experts_weighted_or_chosen_otherwise() {
         ("deepseek2", |h| experts(h).normalise = true),
         ("deepseek2", |h| h.half_split = true),
         ("deepseek2", |h| h.attention_scale *= 1.02),
+        ("deepseek2_groups", |h| experts(h).groups = (1, 1)),
         ("deepseek2_larger", |h| experts(h).groups = (1, 1)),
         ("deepseek2_larger", |h| experts(h).normalise = false),
         // as if keys and queries were not stretched with the positions
@@ -527,14 +529,15 @@ fn layers_that_guess_at_further_tokens_are_passed_over() {
 }
 
 #[test]
-fn experts_of_the_large_deepseek_v2_are_refused_though_its_file_says_nothing_of_groups() {
+fn experts_of_the_large_deepseek_v2_are_in_groups_though_its_file_says_nothing_of_them() {
     use isobit::internals::formats::meta::Value;
     let (_dir, path) = model(&format!("{SMALL} --arch deepseek2 --experts 6 --expert-ffn 40 --shared 40"));
     let mut c = open(&path);
     let count = c.meta.entries.iter_mut().find(|(key, _)| key == "deepseek2.expert_count").expect("there");
     count.1 = Value::U32(160);
-    let error = Hyper::read(&c).expect_err("must be refused").to_string();
-    assert!(error.contains("160 experts by softmax are chosen by groups"), "{error}");
+    c.meta.entries.retain(|(key, _)| !key.contains("expert_group"));
+    let experts = hyper(&c).experts.expect("a mixture");
+    assert_eq!((experts.groups, experts.sigmoid), ((8, 3), false));
 }
 
 #[test]
@@ -581,7 +584,7 @@ fn configs_that_make_no_model_are_refused_by_name() {
     let moe = "--arch qwen3moe --experts 5 --used 2 --expert-ffn 40";
     let glm = "--arch glm4moe --layers 3 --experts 6 --used 2 --expert-ffn 40 --shared 40 --dense 1";
     let lite = "--arch deepseek2 --experts 6 --expert-ffn 40 --shared 40";
-    let cases: [(&str, Change, &str); 59] = [
+    let cases: [(&str, Change, &str); 60] = [
         ("--arch phi3", |c| c["model_type"] = "phi3small".into(), "model_type \"phi3small\" is not supported"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 3.into(), "4 heads cannot share 3 key-value heads"),
         ("--arch phi3", |c| c["num_key_value_heads"] = 4.into(), "self_attn.qkv_proj.weight has shape [64, 128]"),
@@ -639,10 +642,14 @@ fn configs_that_make_no_model_are_refused_by_name() {
         ("--arch falcon --kv-heads 1", |c| c["parallel_attn"] = false.into(), "parallel_attn = false"),
         ("--arch phi2", |c| c["qk_layernorm"] = true.into(), "qk_layernorm = true is not supported"),
         ("--arch cohere2", |c| c["sliding_window"] = serde_json::Value::Null, "sliding_window is null"),
+        (lite, |c| c["topk_method"] = "noaux_tc".into(), "topk_method = noaux_tc is not supported"),
         (
             lite,
-            |c| c["topk_method"] = "group_limited_greedy".into(),
-            "topk_method = group_limited_greedy is not supported",
+            |c| {
+                c["topk_method"] = "group_limited_greedy".into();
+                (c["n_group"], c["topk_group"]) = (4.into(), 2.into());
+            },
+            "4 groups of 6 experts",
         ),
         (lite, |c| c["norm_topk_prob"] = true.into(), "norm_topk_prob = true is not supported"),
         (lite, |c| c["moe_layer_freq"] = 2.into(), "moe_layer_freq = 2 is not supported"),
@@ -712,7 +719,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             DEEPSEEK,
             "attention.key_length_mla",
             "attention.key_length_mlb",
-            "matrix (attn_kv_b), as old conversions have them",
+            "key_length_mla is missing, and no attn_kv_b of an old conversion fits the other sizes",
         ),
         (DEEPSEEK, "yarn_log_multiplier", "yarn_log_multipliex", "yarn_log_multiplier is missing"),
         (DEEPSEEK, "attention.kv_lora_rank", "attention.kv_lora_rang", "deepseek2.attention.kv_lora_rank is missing"),

@@ -70,6 +70,7 @@ CASES = {
     "mamba2_steps": ("--arch mamba2 --head-dim 16 --delta-heads 8 --delta-keys 2 --delta-size 32 --most-step 0.5", 96, 8),
     "mamba2_groups": ("--arch mamba2 --layers 3 --tied --dim 72 --head-dim 24 --delta-heads 6 --delta-keys 3 --delta-size 144 --outliers 8", 96, 8),
     "deepseek2": ("--arch deepseek2 --layers 3 --latent 0,512,64,24,20 --experts 6 --used 3 --expert-ffn 40 --shared 80 --dense 1", 96, 8),
+    "deepseek2_groups": ("--arch deepseek2 --layers 3 --latent 40,64,16,24,20 --experts 16 --used 4 --expert-ffn 40 --shared 80 --dense 1 --outliers 8", 96, 8),
     "deepseek2_larger": ("--arch deepseek2 --larger --layers 3 --latent 40,96,16,40,24 --experts 16 --used 4 --expert-ffn 40 --shared 40 --dense 1 --rope yarn --original-ctx 64 --outliers 8", 96, 8),
     "qwen3next": ("--arch qwen3next --layers 4 --head-dim 32 --experts 6 --used 2 --expert-ffn 40 --shared 56 --delta-heads 6", 96, 8),
 }
