@@ -307,6 +307,16 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
             asm!("prefetchnta [{}]", in(reg) from, options(nostack, preserves_flags, readonly))
         })
     }
+    #[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through the pointer")]
+    #[inline(always)]
+    fn again(self, word: &Word) -> &Word {
+        let mut again: *const Word = word;
+        // SAFETY: nothing is done, so that the pointer stays that of the word.
+        unsafe {
+            asm!("/* {} */", inout(reg) again, options(nomem, nostack, preserves_flags));
+            &*again
+        }
+    }
     #[inline(always)]
     fn prefetch_far(self, from: *const u8) {
         intrinsics!(_mm_prefetch::<_MM_HINT_T1>(from.cast()))

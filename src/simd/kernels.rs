@@ -193,7 +193,7 @@ macro_rules! sums {
 }
 
 /// The same of words that hold two codes each, for sums `$acc[0]` and `$acc[1]`: `$at` and `$above` are the activations'
-/// first words of each. Each word is read once.
+/// first words of each.
 macro_rules! both_sums {
     ($v:ident, $next:ident, $a:ident, $acc:ident, $step:expr, ($at:expr, $above:expr), $n:expr, |$i:ident| $q:expr) => {
         for $i in 0..$n {
@@ -408,8 +408,7 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
-/// Sub-blocks 2 `J` and 2 `J` + 1, which share words: each is read once. The second's nibbles stay where they are, 16 times
-/// their value.
+/// Sub-blocks 2 `J` and 2 `J` + 1, which share words. The second's nibbles stay where they are, 16 times their value.
 #[inline(always)]
 fn q4k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
     v: V,
@@ -483,7 +482,7 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
-/// Sub-blocks 2 `J` and 2 `J` + 1 of half `HALF`, which share words: each is read once.
+/// Sub-blocks 2 `J` and 2 `J` + 1 of half `HALF`, which share words.
 #[inline(always)]
 fn q5k_both<V: Lanes, const HALF: usize, const J: usize, const T: usize, const D: usize>(
     v: V,
@@ -575,10 +574,7 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
     over: &mut [[V::I; D]; T],
     next: Next,
 ) {
-    // two scales of 8 bits with sign, from one half of the word
-    let pair = if P.is_multiple_of(2) { v.shl(scales, 16) } else { scales };
-    let (first, second) = (v.sar(v.shl(pair, 8), 24), v.sar(pair, 24));
-    let both = v.or(v.and(first, 0xffff), v.shl(second, 16));
+    let (first, second) = q6k_scales::<V, P>(v, scales);
     for (h, sc) in [first, second].into_iter().enumerate() {
         let mut dots = [[v.int(0); D]; T];
         sums!(v, next, dot_unsigned, a, dots, 8 * P + 4 * h, 4, |i| {
@@ -599,9 +595,58 @@ fn q6k_add<V: Lanes, const P: usize, const T: usize, const D: usize>(
             }
         }
     }
+    q6k_over::<V, P, T, D>(v, (first, second), a, over);
+}
+
+/// The two scales, of 8 bits with sign, of 32 codes number `P`, from their half of a word.
+#[inline(always)]
+fn q6k_scales<V: Lanes, const P: usize>(v: V, scales: V::I) -> (V::I, V::I) {
+    let pair = if P.is_multiple_of(2) { v.shl(scales, 16) } else { scales };
+    (v.sar(v.shl(pair, 8), 24), v.sar(pair, 24))
+}
+
+/// Adds what codes number `P` are taken as too much, 32 of each, but for that factor.
+#[inline(always)]
+fn q6k_over<V: Lanes, const P: usize, const T: usize, const D: usize>(
+    v: V,
+    (first, second): (V::I, V::I),
+    a: &Tile<T, D>,
+    over: &mut [[V::I; D]; T],
+) {
+    let both = v.or(v.and(first, 0xffff), v.shl(second, 16));
     for t in 0..T {
         for d in 0..D {
             over[t][d] = v.dot_halves(over[t][d], both, a[t][d][33 + P]);
+        }
+    }
+}
+
+/// The sixteenths `H` of 32 codes number `P` and `P` + 2, which share words, `P` being 0 or 1: times their scales, added to S.
+#[inline(always)]
+fn q6k_both<V: Lanes, const P: usize, const H: usize, const T: usize, const D: usize>(
+    v: V,
+    (ql, qh): (&[Word; 16], &[Word; 8]),
+    scales: [V::I; 2],
+    part: usize,
+    a: &Tile<T, D>,
+    s: &mut [[V::I; D]; T],
+    next: Next,
+) {
+    let mut dots = [[[v.int(0); D]; T]; 2];
+    let at = 8 * P + 4 * H;
+    both_sums!(v, next, a, dots, at, (at, 16 + at), 4, |i| {
+        let (low, high) = (&ql[8 * P + 4 * H + i], &qh[4 * H + i]);
+        let bits = v.and(v.shl(v.load(high, part), 4 - 2 * P as u32), 0x3030_3030);
+        let first = v.or(v.and(v.load(low, part), 0x0f0f_0f0f), bits);
+        let bits = v.and(v.shr(v.load(v.again(high), part), 2 * P as u32), 0x3030_3030);
+        (first, v.or(v.and(v.shr(v.load(v.again(low), part), 4), 0x0f0f_0f0f), bits))
+    });
+    for (dots, scales) in dots.iter().zip(scales) {
+        let scale = v.sar(v.shl(scales, 24 - 8 * (2 * P + H) as u32), 24);
+        for t in 0..T {
+            for d in 0..D {
+                s[t][d] = v.add(s[t][d], v.mul(scale, dots[t][d]));
+            }
         }
     }
 }
@@ -622,15 +667,29 @@ impl Quantised for Q6K {
         a: &Tile<T, D>,
         next: Next,
     ) -> [V::F; T] {
+        let one = const { T == 1 && V::N == ROW_BLOCK };
+        // opaque, or each half of a block becomes code of its own, which is slower out of the cache and within
+        let half = if one { std::hint::black_box(half) } else { half };
         let (sc0, sc1) = (v.load(&block[1 + 2 * half], part), v.load(&block[2 + 2 * half], part));
         let ql = block[5 + 16 * half..].first_chunk().expect("16 words of nibbles");
         let qh = block[37 + 8 * half..].first_chunk().expect("8 words of bit pairs");
         let mut s = [[v.int(0); D]; T];
         let mut over = [[v.int(0); D]; T];
-        q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
-        q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
-        q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
-        q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
+        if one {
+            q6k_both::<V, 0, 0, T, D>(v, (ql, qh), [sc0, sc1], part, a, &mut s, next);
+            q6k_both::<V, 0, 1, T, D>(v, (ql, qh), [sc0, sc1], part, a, &mut s, next);
+            q6k_both::<V, 1, 0, T, D>(v, (ql, qh), [sc0, sc1], part, a, &mut s, next);
+            q6k_both::<V, 1, 1, T, D>(v, (ql, qh), [sc0, sc1], part, a, &mut s, next);
+            q6k_over::<V, 0, T, D>(v, q6k_scales::<V, 0>(v, sc0), a, &mut over);
+            q6k_over::<V, 1, T, D>(v, q6k_scales::<V, 1>(v, sc0), a, &mut over);
+            q6k_over::<V, 2, T, D>(v, q6k_scales::<V, 2>(v, sc1), a, &mut over);
+            q6k_over::<V, 3, T, D>(v, q6k_scales::<V, 3>(v, sc1), a, &mut over);
+        } else {
+            q6k_add::<V, 0, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
+            q6k_add::<V, 1, T, D>(v, ql, qh, sc0, part, a, &mut s, &mut over, next);
+            q6k_add::<V, 2, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
+            q6k_add::<V, 3, T, D>(v, ql, qh, sc1, part, a, &mut s, &mut over, next);
+        }
         let (d, _) = v.f16_pair(v.load(&block[0], part));
         let mut out = [v.float(0.0); T];
         for t in 0..T {
@@ -700,6 +759,11 @@ pub(super) const fn few<const T: usize, const D: usize>() -> bool {
     T * D <= 2
 }
 
+/// What lies on the stack where a cache line begins. A function that has such an array has its whole stack there, and with it the
+/// vectors that find no register; elsewhere each of them reaches into two lines.
+#[repr(align(64))]
+struct Aligned<X>(X);
+
 /// [`Matrix::tile`] of sums per group.
 #[inline(always)]
 fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: usize>(
@@ -717,10 +781,10 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
         let end = groups.min(first + seg_groups);
         let mut acc = [[v.float(0.0); P]; T];
         for g in first..end {
-            let mut a: Tile<T, D> = [[&act[0]; D]; T];
+            let mut a = Aligned([[&act[0]; D]; T]);
             for t in 0..T {
                 for d in 0..D {
-                    a[t][d] = &act[(t * groups + g) * D + d];
+                    a.0[t][d] = &act[(t * groups + g) * D + d];
                 }
             }
             let block = &w[g / <F as Quantised>::GROUPS * <F as Quantised>::WORDS..][..<F as Quantised>::WORDS];
@@ -728,7 +792,7 @@ fn quantised<V: Lanes, F: Quantised, const T: usize, const D: usize, const P: us
             for part in 0..P {
                 // Opaque, or a compiler loads and spreads every activation word once for all parts, and has to keep
                 // hundreds of vectors on the stack. Loading one again is part of the dot instruction.
-                let a = std::hint::black_box(&a);
+                let a = &std::hint::black_box(&a).0;
                 // a block of an odd number of words has its second group begin within a word
                 let at = g * <F as Quantised>::WORDS * size_of::<Word>() / <F as Quantised>::GROUPS;
                 let next = Next::new(w, at, part, if few::<T, D>() { lines } else { 0 }, ahead);

@@ -185,6 +185,14 @@ pub(super) trait Lanes: Copy {
         self.prefetch(from);
     }
 
+    /// The same word, of which a compiler does not know that: what was loaded of it is loaded again. Where one vector is a whole
+    /// cache line, prefetchers take more notice of lines that are met twice (docs/performance.md, "Every line twice"); elsewhere
+    /// it does nothing.
+    #[inline(always)]
+    fn again(self, word: &Word) -> &Word {
+        word
+    }
+
     /// Nearest f32, ties to even.
     fn to_f(self, a: Self::I) -> Self::F;
     /// The f32 with these bits.

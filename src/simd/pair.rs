@@ -120,6 +120,10 @@ impl<V: Lanes> Lanes for Pair<V> {
         self.0.prefetch(from);
     }
     #[inline(always)]
+    fn again(self, word: &Word) -> &Word {
+        self.0.again(word)
+    }
+    #[inline(always)]
     fn prefetch_far(self, from: *const u8) {
         self.0.prefetch_far(from);
     }

@@ -1,6 +1,7 @@
 //! Kernels of the formats with four blocks of 32 to a group, each block with a scale of its own.
 
 use super::{ActBlock, Next, Quantised, Tile, q8_dots, sum32, value};
+use crate::ops::linear::ROW_BLOCK;
 use crate::simd::lanes::{Lanes, Word};
 
 /// `bias` times the sum of the activations of block `b` of 32: where its dots begin.
@@ -107,6 +108,16 @@ fn q8_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
 
 four_blocks!(Q8_0, 34 words, panels true, in order true, q8_0_block of block => block[2..].first_chunk::<32>().expect("32 words of codes"));
 
+/// Adds the dots of low nibbles and those of high ones.
+#[inline(always)]
+fn add_both<V: Lanes, const T: usize, const D: usize>(v: V, s: &mut [[V::I; D]; T], dots: [[[V::I; D]; T]; 2]) {
+    for t in 0..T {
+        for d in 0..D {
+            s[t][d] = v.add(s[t][d], v.add(dots[0][t][d], dots[1][t][d]));
+        }
+    }
+}
+
 /// Dots of block `B` of 32 nibbles, added to `s`.
 #[inline(always)]
 fn nibble_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
@@ -117,6 +128,16 @@ fn nibble_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
     next: Next,
     s: &mut [[V::I; D]; T],
 ) {
+    if const { T == 1 && V::N == ROW_BLOCK } {
+        let mut dots = [[[v.int(0); D]; T]; 2];
+        both_sums!(v, next, a, dots, 4 * B, (8 * B, 8 * B + 4), 4, |i| {
+            let word = &nibbles[4 * B + i];
+            let second = v.shr(v.load(v.again(word), part), 4);
+            (v.and(v.load(word, part), 0x0f0f_0f0f), v.and(second, 0x0f0f_0f0f))
+        });
+        add_both(v, s, dots);
+        return;
+    }
     sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f));
     sums!(v, next, dot_unsigned, a, s, 8 * B + 4, 4, |i| {
         v.and(v.shr(v.load(&nibbles[4 * B + i], part), 4), 0x0f0f_0f0f)
@@ -155,6 +176,18 @@ fn five_bit_dots<V: Lanes, const B: usize, const T: usize, const D: usize>(
     s: &mut [[V::I; D]; T],
 ) {
     let fifth = v.load(&high[B], part);
+    if const { T == 1 && V::N == ROW_BLOCK } {
+        let mut dots = [[[v.int(0); D]; T]; 2];
+        both_sums!(v, next, a, dots, 4 * B, (8 * B, 8 * B + 4), 4, |i| {
+            let word = &nibbles[4 * B + i];
+            let low = v.and(v.load(word, part), 0x0f0f_0f0f);
+            let first = v.or(low, v.and(v.shl(fifth, 4 - i as u32), 0x1010_1010));
+            let low = v.and(v.shr(v.load(v.again(word), part), 4), 0x0f0f_0f0f);
+            (first, v.or(low, v.and(v.shr(fifth, i as u32), 0x1010_1010)))
+        });
+        add_both(v, s, dots);
+        return;
+    }
     sums!(v, next, dot_unsigned, a, s, 8 * B, 4, |i| {
         let low = v.and(v.load(&nibbles[4 * B + i], part), 0x0f0f_0f0f);
         v.or(low, v.and(v.shl(fifth, 4 - i as u32), 0x1010_1010))
@@ -189,7 +222,7 @@ fn q5_0_block<V: Lanes, const B: usize, const T: usize, const D: usize>(
     scaled(v, scale, s)
 }
 
-four_blocks!(Q5_0, 22 words, panels true, in order false, q5_0_block of block => five_bits(block, 2));
+four_blocks!(Q5_0, 22 words, panels true, in order true, q5_0_block of block => five_bits(block, 2));
 
 pub(in super::super) struct Q5_1;
 
