@@ -19,8 +19,12 @@ const ARCH: &str = "deepseek2";
 /// The key by which a file of a new conversion is known: elements of a head's query.
 const QUERY: &str = "attention.key_length_mla";
 
-/// The most elements of one head's matrix of keys; those of released models have 128 · 512.
-const MOST: u64 = 1 << 22;
+/// The most elements of one head's matrix of keys, which is decoded and turned in memory; those of released models have
+/// 128 · 512.
+const MOST: u64 = 1 << 20;
+
+/// The most heads, each of which is a piece of a file; released models have 128.
+const MOST_HEADS: u64 = 1 << 10;
 
 /// The sizes of heads of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +38,8 @@ pub(super) struct Heads {
 
 impl Heads {
     fn new(n: u64, keys: u64, values: u64) -> Option<Heads> {
-        [n, keys, values].iter().all(|n| (1..=1 << 20).contains(n)).then_some(Heads { n, keys, values })
+        let fit = (1..=MOST_HEADS).contains(&n) && [keys, values].iter().all(|n| (1..=1 << 20).contains(n));
+        fit.then_some(Heads { n, keys, values })
     }
 
     /// Of a directory's config.

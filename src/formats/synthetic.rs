@@ -16,9 +16,8 @@ mod uneven;
 
 pub use arch::{Arch, epsilon_key};
 pub use noise::{Noise, divisor};
-pub use shapes::{Delta, Experts, Latent, SHAPES, Shape};
+pub use shapes::{Delta, Experts, Latent, SHAPES, Shape, Uneven};
 pub use tensors::{Role, Tensor, dims};
-pub use uneven::Uneven;
 
 use noise::Generator;
 

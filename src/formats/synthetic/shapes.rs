@@ -1,6 +1,9 @@
 //! Models by size: those that are known by a name, and what their parts measure.
 
-use super::{Arch, Uneven};
+use super::Arch;
+
+/// Streams of a token that no layer of Gemma 3n works on.
+pub(super) const OTHERS: u64 = 3;
 
 /// The experts of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,31 @@ pub struct Latent {
 impl Latent {
     /// Of a model without.
     pub const NONE: Latent = Latent { query_rank: 0, rank: 0, rope: 0, nope: 0, value: 0 };
+}
+
+/// What differs from layer to layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uneven {
+    /// elements of a head in layers with a window; 0: as in the others, and so is all else
+    pub head_dim: u32,
+    /// key-value heads in layers with a window
+    pub kv_heads: u32,
+    /// one layer in so many has no window
+    pub period: u32,
+    /// layers at the end without keys and values of their own
+    pub sharing: u32,
+    /// times the others' width that the feed-forwards of these are wide
+    pub wider: u32,
+    /// elements of a token's vector for each layer; 0: there is none
+    pub embedding: u32,
+    /// whether layers without a window have their keys for values
+    pub equal: bool,
+}
+
+impl Uneven {
+    /// Of a model without.
+    pub const NONE: Uneven =
+        Uneven { head_dim: 0, kv_heads: 0, period: 0, sharing: 0, wider: 1, embedding: 0, equal: false };
 }
 
 /// The shape of a model.

@@ -1,6 +1,7 @@
 //! The tensors of a shape, in the order of a GGUF file.
 
-use super::{Arch, Experts, Latent, Shape, uneven};
+use super::shapes::OTHERS;
+use super::{Arch, Experts, Latent, Shape};
 
 /// What a tensor is: its type and the mean of its noise follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +203,7 @@ impl Shape {
         if ends("_exps.weight") {
             t.stack = self.experts.count.into();
         } else if t.name.starts_with("altup_") {
-            t.stack = uneven::OTHERS;
+            t.stack = OTHERS;
         } else if ends("attn_k_b.weight") || ends("attn_v_b.weight") {
             t.stack = self.heads.into();
         }

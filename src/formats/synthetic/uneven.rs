@@ -1,39 +1,12 @@
 //! Made-up models whose layers differ: Gemma 3n and 4.
 
+use super::shapes::OTHERS;
 use super::{Arch, Role, Shape};
 use crate::formats::meta::Value;
-
-/// Streams of a token that no layer of Gemma 3n works on.
-pub(super) const OTHERS: u64 = 3;
 
 /// Shares of gates that are dropped in the first layers of a Gemma 3n, and how many deviations above their mean others must be
 /// then: of the released models, and of smaller ones.
 const DROPPED: [(f64, f32); 2] = [(0.95, 1.644_853_5), (0.75, 0.674_489_74)];
-
-/// What differs from layer to layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uneven {
-    /// elements of a head in layers with a window; 0: as in the others, and so is all else
-    pub head_dim: u32,
-    /// key-value heads in layers with a window
-    pub kv_heads: u32,
-    /// one layer in so many has no window
-    pub period: u32,
-    /// layers at the end without keys and values of their own
-    pub sharing: u32,
-    /// times the others' width that the feed-forwards of these are wide
-    pub wider: u32,
-    /// elements of a token's vector for each layer; 0: there is none
-    pub embedding: u32,
-    /// whether layers without a window have their keys for values
-    pub equal: bool,
-}
-
-impl Uneven {
-    /// Of a model without.
-    pub const NONE: Uneven =
-        Uneven { head_dim: 0, kv_heads: 0, period: 0, sharing: 0, wider: 1, embedding: 0, equal: false };
-}
 
 impl Shape {
     /// Whether a layer has a window, in a model whose layers differ.
