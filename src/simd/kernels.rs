@@ -408,7 +408,8 @@ fn q4k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
-/// Sub-blocks 2 `J` and 2 `J` + 1, which share words. The second's nibbles stay where they are, 16 times their value.
+/// Sub-blocks 2 `J` and 2 `J` + 1, which share words: each is read once. The second's nibbles stay where they are, 16 times
+/// their value.
 #[inline(always)]
 fn q4k_both<V: Lanes, const J: usize, const T: usize, const D: usize>(
     v: V,
@@ -482,7 +483,7 @@ fn q5k_dots<V: Lanes, const J: usize, const T: usize, const D: usize>(
     dots
 }
 
-/// Sub-blocks 2 `J` and 2 `J` + 1 of half `HALF`, which share words.
+/// Sub-blocks 2 `J` and 2 `J` + 1 of half `HALF`, which share words: each is read once.
 #[inline(always)]
 fn q5k_both<V: Lanes, const HALF: usize, const J: usize, const T: usize, const D: usize>(
     v: V,
@@ -622,6 +623,7 @@ fn q6k_over<V: Lanes, const P: usize, const T: usize, const D: usize>(
 }
 
 /// The sixteenths `H` of 32 codes number `P` and `P` + 2, which share words, `P` being 0 or 1: times their scales, added to S.
+/// Each word is met twice ([`Lanes::again`]).
 #[inline(always)]
 fn q6k_both<V: Lanes, const P: usize, const H: usize, const T: usize, const D: usize>(
     v: V,

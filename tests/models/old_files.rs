@@ -126,14 +126,14 @@ fn a_file_of_an_old_conversion_gives_the_bits_of_a_new_one() {
     }
 }
 
-/// A file of a mixture with a tensor for each expert, and its routers in `router`.
-fn apart(c: &Container, router: BlockType) -> Vec<u8> {
+/// A file of a mixture with its routers in `router`, and, if they are to stand `alone`, with a tensor for each expert.
+fn mixture(c: &Container, router: BlockType, alone: bool) -> Vec<u8> {
     let mut list: Vec<Held> = vec![];
     for t in &c.tensors {
         let mut bytes = vec![0; t.bytes as usize];
         c.read(t, 0, &mut bytes).expect("there");
         let mut entry = Entry { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() };
-        if let Some((stem, count)) = t.name.strip_suffix("_exps.weight").zip(t.shape.get(2)) {
+        if let Some((stem, count)) = t.name.strip_suffix("_exps.weight").zip(t.shape.get(2)).filter(|_| alone) {
             let each = bytes.len() / *count as usize;
             entry.shape.truncate(2);
             for (i, part) in bytes.chunks(each).enumerate() {
@@ -157,17 +157,20 @@ fn a_file_with_a_tensor_for_each_expert_gives_the_bits_of_one_with_one_for_all()
     let shape = "--dim 64 --layers 2 --ffn 96 --heads 4 --kv-heads 2 --vocab 262 --ctx 256 --experts 5 --used 2";
     for kind in ["f32", "q8_0", "q4_0"] {
         let (dir, path) = model(&format!("{shape} --type {kind}"));
-        let old = dir.path().join("old.gguf");
-        std::fs::write(&old, apart(&open(&path), BlockType::F32)).expect("written");
-        assert!(open(&old).tensor("blk.1.ffn_down_exps.weight").is_some(), "{kind}");
-        assert!(words(&old) == words(&path), "{kind}");
-        // as the first conversions have it
-        std::fs::write(&old, apart(&open(&path), BlockType::F16)).expect("written");
-        assert_eq!(words(&old).len(), words(&path).len(), "{kind}");
+        // F16 as the first conversions have it
+        for router in [BlockType::F32, BlockType::F16] {
+            let [old, new] = [("old.gguf", true), ("new.gguf", false)].map(|(name, alone)| {
+                let made = dir.path().join(name);
+                std::fs::write(&made, mixture(&open(&path), router, alone)).expect("written");
+                made
+            });
+            assert!(open(&old).tensor("blk.1.ffn_down_exps.weight").is_some(), "{kind}");
+            assert!(words(&old) == words(&new), "{kind}, {router:?}");
+        }
     }
     // one is missing
     let (dir, path) = model(&format!("{shape} --type f32"));
-    let mut bytes = apart(&open(&path), BlockType::F32);
+    let mut bytes = mixture(&open(&path), BlockType::F32, true);
     let at = bytes.windows(16).position(|w| w == b"blk.1.ffn_down.2").expect("there");
     bytes[at + 15] = b'7';
     let old = dir.path().join("old.gguf");
