@@ -9,7 +9,10 @@
 //! Everything is forced inline, so that it is compiled with the instructions of the level that calls it. For the same
 //! reason there are no closures in the kernels.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")),
+    allow(unused, reason = "the one level there is has no blocks")
+)]
 mod block;
 mod keys;
 pub(super) mod rotate;
@@ -26,7 +29,7 @@ use crate::ops::attention::{AttentionParams, CHUNK, HEAD_MAX, Leaves};
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{POISON, canon, fdiv, flush, greater, ordered, sticky};
 use crate::ops::places::Places;
-use keys::{Digits, coded_scores, float_scores};
+use keys::{Digits, LINE, Next, coded_scores, float_scores};
 use values::{Rows, weigh};
 
 #[cfg(target_arch = "aarch64")]
@@ -190,14 +193,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
         }
         (from, to) = (from.min(c.from), to.max(c.to));
         if !matches!(kt, CacheType::F32 | CacheType::F16) {
-            let mut rotated: Head<B> = [[0.0; BLOCK]; B];
-            let q = &mut rotated.as_flattened_mut()[..hd];
-            q.copy_from_slice(rows[t].q);
-            rotate::rotate(v, kt, q);
-            digits[t] = match kt {
-                CacheType::TQ3_0 | CacheType::TQ3_1 => Digits::new::<V, keys::Tq3_1>(q),
-                _ => Digits::new::<V, keys::Q8_0>(q),
-            };
+            digits[t] = digits_of(v, kt, rows[t].q);
             scale[t] = digits[t].d * p.scale;
         }
     }
@@ -212,20 +208,22 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
         let next = page.after(rows, chunk, to, (keys, kwords), (values, vwords));
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
-        ask(v, next.0, 0, 2);
+        let (beside_keys, next_keys) = Next::new::<V>(keys[0].as_flattened(), next.0);
+        let (beside_values, next_values) = Next::new::<V>(&values[start * vwords..], next.1);
+        ask(v, next_keys, 0, 2);
         match kt {
-            CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, &mut s),
-            CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, &mut s),
+            CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, beside_keys, &mut s),
+            CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, beside_keys, &mut s),
             CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
-                coded_scores::<V, keys::Q8_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s)
+                coded_scores::<V, keys::Q8_0, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {
-                coded_scores::<V, keys::Q4_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s)
+                coded_scores::<V, keys::Q4_0, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s)
             }
-            CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
-            CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
+            CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s),
+            CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s),
         }
-        ask(v, next.0, 1, 2);
+        ask(v, next_keys, 1, 2);
         let mut poisoned = [0u32; CHUNK];
         for half in 0..CHUNK / BLOCK {
             for l in 0..BLOCK {
@@ -238,23 +236,27 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
             let scale = cap_scores(p, s[t].as_flattened_mut(), scale[t]);
             mc[t] = probabilities(s[t].as_flattened(), scale, &poisoned, live[t], &mut probs[t]);
         }
-        ask(v, next.1, 0, 2);
+        ask(v, next_values, 0, 2);
         let first = from.saturating_sub(chunk);
         let words = &values[(start + first) * vwords..(start + (to - chunk).min(CHUNK)) * vwords];
         let rows = Rows { words, stride: vwords, head_dim: hd, first };
         match vt {
-            CacheType::F32 => weigh::<V, values::F32, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
-            CacheType::F16 => weigh::<V, values::F16, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::F32 => weigh::<V, values::F32, T, W, B>(v, &rows, &probs, &mut scales, beside_values, &mut oc),
+            CacheType::F16 => weigh::<V, values::F16, T, W, B>(v, &rows, &probs, &mut scales, beside_values, &mut oc),
             CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
-                weigh::<V, values::Q8_0, T, W, B>(v, &rows, &probs, &mut scales, &mut oc)
+                weigh::<V, values::Q8_0, T, W, B>(v, &rows, &probs, &mut scales, beside_values, &mut oc)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {
-                weigh::<V, values::Q4_0, T, W, B>(v, &rows, &probs, &mut scales, &mut oc)
+                weigh::<V, values::Q4_0, T, W, B>(v, &rows, &probs, &mut scales, beside_values, &mut oc)
             }
-            CacheType::TQ3_0 => weigh::<V, values::Tq3<false>, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
-            CacheType::TQ3_1 => weigh::<V, values::Tq3<true>, T, W, B>(v, &rows, &probs, &mut scales, &mut oc),
+            CacheType::TQ3_0 => {
+                weigh::<V, values::Tq3<false>, T, W, B>(v, &rows, &probs, &mut scales, beside_values, &mut oc)
+            }
+            CacheType::TQ3_1 => {
+                weigh::<V, values::Tq3<true>, T, W, B>(v, &rows, &probs, &mut scales, beside_values, &mut oc)
+            }
         }
-        ask(v, next.1, 1, 2);
+        ask(v, next_values, 1, 2);
         for t in 0..T {
             if live[t].0 < live[t].1 {
                 join(&mut carried[t], mc[t], &mut probs[t], &oc[t], hd);
@@ -267,12 +269,23 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
     }
 }
 
-/// Asks for part `i` of `n` of a chunk's words, into the second-level cache. Of a long text a chunk lies far away when its turn
-/// comes, and where a page of memory begins a CPU guesses nothing by itself.
+/// What keys of codes of type `kt` are multiplied with, of the query `q`.
+#[inline(always)]
+fn digits_of<V: RowLanes, const B: usize>(v: V, kt: CacheType, q: &[f32]) -> Digits<B> {
+    let mut rotated: Head<B> = [[0.0; BLOCK]; B];
+    let to = &mut rotated.as_flattened_mut()[..q.len()];
+    to.copy_from_slice(q);
+    rotate::rotate(v, kt, to);
+    match kt {
+        CacheType::TQ3_0 | CacheType::TQ3_1 => Digits::new::<V, keys::Tq3_1>(to),
+        _ => Digits::new::<V, keys::Q8_0>(to),
+    }
+}
+
+/// Asks for part `i` of `n` of the words of the next chunk, into the second-level cache. Of a long text a chunk lies far away when
+/// its turn comes, and where a page of memory begins a CPU guesses nothing by itself.
 #[inline(always)]
 fn ask<V: Lanes>(v: V, words: &[u32], i: usize, n: usize) {
-    /// Words of a cache line.
-    const LINE: usize = 16;
     for line in words[words.len() * i / n..words.len() * (i + 1) / n].chunks(LINE) {
         v.prefetch_far(line.as_ptr().cast());
     }
@@ -360,21 +373,6 @@ fn probabilities(
 /// Joins a chunk's (m, l, o) to those of the chunks before it.
 #[inline(always)]
 fn join<const B: usize>(c: &mut Carried<B>, mc: f32, probs: &mut [f32; CHUNK], oc: &Head<B>, hd: usize) {
-    let m = greater(c.m, mc);
-    let factors = (flush(fexp(c.m - m)), flush(fexp(mc - m)));
-    join_by(c, (m, mc), factors, probs, oc, hd);
-}
-
-/// The same, with the new maximum and what the two exponentials have come to.
-#[inline(always)]
-fn join_by<const B: usize>(
-    c: &mut Carried<B>,
-    (m, mc): (f32, f32),
-    (a, b): (f32, f32),
-    probs: &mut [f32; CHUNK],
-    oc: &Head<B>,
-    hd: usize,
-) {
     let lc = tree_sum(probs);
     let blocks = hd.div_ceil(BLOCK);
     c.joined = true;
@@ -383,7 +381,9 @@ fn join_by<const B: usize>(
         c.o[..blocks].copy_from_slice(&oc[..blocks]);
         return;
     }
+    let m = greater(c.m, mc);
     let bad = m.to_bits() == POISON.to_bits();
+    let (a, b) = (flush(fexp(c.m - m)), flush(fexp(mc - m)));
     let (a, b) = if bad { (POISON, POISON) } else { (a, b) };
     c.l = c.l * a + lc * b;
     for (o, oc) in c.o[..blocks].iter_mut().zip(oc) {
@@ -412,19 +412,6 @@ fn tile_avx512<const T: usize, const U: usize, const W: usize, const B: usize>(p
     tile::<_, T, U, W, B>(v, page, rows);
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn block_avx512(page: Page, rows: &mut [Row]) {
-    // SAFETY: this function's own target features.
-    let v = unsafe { Avx512::new() };
-    match page.p.head_dim {
-        ..=64 => block::block::<_, 64, USUAL>(v, page, rows),
-        65..=128 => block::block::<_, 128, USUAL>(v, page, rows),
-        129..=256 => block::block::<_, 256, USUAL>(v, page, rows),
-        _ => block::block::<_, HEAD_MAX, LARGE>(v, page, rows),
-    }
-}
-
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
 fn tile_neon<const T: usize, const U: usize, const W: usize, const B: usize>(page: Page, rows: &mut [Row; T]) {
@@ -446,9 +433,9 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     if page.p.head_dim as usize > USUAL * BLOCK {
         return run_large(level, page, rows);
     }
+    let rows = block::run(level, page, rows);
     #[cfg(target_arch = "x86_64")]
     let rows = {
-        let rows = run_blocks(level, page, rows);
         let wide = if level.vectors() == Level::Avx512 { rows.len() / TILE * TILE } else { 0 };
         let (eights, rest) = rows.split_at_mut(wide);
         for rows in eights.as_chunks_mut::<TILE>().0 {
@@ -522,23 +509,9 @@ fn run(level: Level, page: Page, rows: &mut [Row]) {
     }
 }
 
-/// Takes what rows make blocks of two tiles or more, where the level and the cache have them; the others.
-#[cfg(target_arch = "x86_64")]
-fn run_blocks<'a, 'b>(level: Level, page: Page, rows: &'a mut [Row<'b>]) -> &'a mut [Row<'b>] {
-    let whole = rows.len() / TILE * TILE;
-    let takes = level.vectors() == Level::Avx512 && whole > TILE && block::takes(page.types, page.p);
-    let (blocks, rest) = rows.split_at_mut(if takes { whole } else { 0 });
-    for rows in blocks.chunks_mut(block::ROWS) {
-        // SAFETY: the caller checked that the level is available.
-        unsafe { block_avx512(page, rows) }
-    }
-    rest
-}
-
 /// [`run`] of large heads, whose tiles are of two sizes.
 fn run_large(level: Level, page: Page, rows: &mut [Row]) {
-    #[cfg(target_arch = "x86_64")]
-    let rows = run_blocks(level, page, rows);
+    let rows = block::run(level, page, rows);
     let (fours, rest) = rows.as_chunks_mut::<4>();
     for rows in fours {
         match level.vectors() {
@@ -650,12 +623,8 @@ pub fn attention(
 
     let page = Page { types, p, k, v, places };
     let per_head = n / kv_heads;
-    #[cfg(target_arch = "x86_64")]
-    if level.vectors() == Level::Avx512
-        && block::takes(types, p)
-        && kv_heads * (per_head / block::ROWS) >= 4 * team::threads()
-    {
-        return deal::<{ block::ROWS }>(level, page, (per_head, block::ROWS), q, &state, &out, carries);
+    if let Some(size) = block::size(level, p, per_head) {
+        return deal::<{ block::ROWS }>(level, page, (per_head, size), q, &state, &out, carries);
     }
     // a smaller tile costs more work in all, so only as small as it takes to give every thread some
     let mut size = TILE;

@@ -319,7 +319,7 @@ impl<const NEAR: bool> Lanes for Avx512<NEAR> {
     }
     #[inline(always)]
     fn prefetch_far(self, from: *const u8) {
-        intrinsics!(_mm_prefetch::<_MM_HINT_T1>(from.cast()))
+        intrinsics!(asm!("prefetcht1 [{}]", in(reg) from, options(nostack, preserves_flags, readonly)))
     }
     #[inline(always)]
     fn to_f(self, a: __m512i) -> __m512 {

@@ -15,29 +15,46 @@ use crate::ops::rope::RopeParams;
 /// Lanes of RMS norm's sum.
 pub(super) const NORM_LANES: usize = 256;
 
-/// `exact::fexp` of anything but inf and NaN, without branches or calls.
+/// The constants of `exact::fexp`.
+pub(super) struct Exp {
+    /// Adding 1.5 * 2^23 rounds |x| < 2^22 to an integer, half to even, and leaves that integer in the low bits.
+    pub(super) magic: f32,
+    pub(super) log2_e: f32,
+    /// in two parts
+    pub(super) ln_2: [f32; 2],
+    /// of the polynomial, the highest first
+    pub(super) terms: [f32; 6],
+}
+
 #[allow(
     clippy::excessive_precision,
     clippy::approx_constant,
     reason = "the constants as docs/exactness.md writes them"
 )]
+pub(super) const EXP: Exp = Exp {
+    magic: 12_582_912.0,
+    log2_e: 1.4426950408889634,
+    ln_2: [0.693359375, -2.12194440e-4],
+    terms: [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1],
+};
+
+/// The least number whose `fexp` is 2^-50 or more: -34.657356.
+pub(super) const EXP_LEAST: f32 = f32::from_bits(0xc20a_a122);
+
+/// `exact::fexp` of anything but inf and NaN, without branches or calls.
 #[inline(always)]
 pub(super) fn fexp(x: f32) -> f32 {
-    /// Adding 1.5 * 2^23 rounds |x| < 2^22 to an integer, half to even, and leaves that integer in the low bits.
-    const MAGIC: f32 = 12_582_912.0;
     let clamped = if x > 88.0 { 88.0 } else { x };
-    let shifted = clamped * 1.4426950408889634 + MAGIC;
+    let shifted = clamped * EXP.log2_e + EXP.magic;
     // +0 where the twin may have -0: both leave r as it is
-    let k = shifted - MAGIC;
-    let r = (clamped - k * 0.693359375) - k * -2.12194440e-4;
-    let mut p = 1.9875691500e-4f32;
-    p = p * r + 1.3981999507e-3;
-    p = p * r + 8.3334519073e-3;
-    p = p * r + 4.1665795894e-2;
-    p = p * r + 1.6666665459e-1;
-    p = p * r + 5.0000001201e-1;
+    let k = shifted - EXP.magic;
+    let r = (clamped - k * EXP.ln_2[0]) - k * EXP.ln_2[1];
+    let mut p = EXP.terms[0];
+    for i in 1..EXP.terms.len() {
+        p = p * r + EXP.terms[i];
+    }
     let y = (p * (r * r) + r) + 1.0;
-    // the bits of MAGIC above the integer are shifted out
+    // the bits of the magic number above the integer are shifted out
     let e = f32::from_bits(y.to_bits().wrapping_add(shifted.to_bits() << 23));
     if x < -87.0 { 0.0 } else { e }
 }
@@ -406,7 +423,20 @@ pub fn rope(level: Level, p: &RopeParams, table: &[f32], x: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::exact;
+    use crate::ops::exact::{self, CANON_MIN, flush};
+
+    #[test]
+    fn exponentials_are_2_to_the_minus_50_from_one_number_on() {
+        // of numbers below that none is: past -87 they are 0
+        for bits in EXP_LEAST.to_bits() + 1..(-88f32).to_bits() {
+            assert_eq!(flush(fexp(f32::from_bits(bits))), 0.0, "{bits:08x}");
+        }
+        for bits in ((-0f32).to_bits()..=EXP_LEAST.to_bits()).rev() {
+            if bits.is_multiple_of(61) || bits > EXP_LEAST.to_bits() - (1 << 20) {
+                assert!(fexp(f32::from_bits(bits)) >= CANON_MIN, "{bits:08x}");
+            }
+        }
+    }
 
     #[test]
     fn the_exponential_has_the_bits_of_its_twin() {

@@ -117,12 +117,67 @@ fn pairs(codes: &[i32; BLOCK], transposed: bool) -> [[u32; 2]; BLOCK / 4] {
 
 // ---------------------------------------------------------------- scores
 
+/// Words of a cache line.
+pub(super) const LINE: usize = 16;
+
+/// How far behind what is read the same of the next chunk lies, in bytes; that is asked for where it is known, into the
+/// second-level cache, line by line beside the work: a core has room for some 24 lines that are on their way, and waits with more.
+#[derive(Clone, Copy)]
+pub(super) struct Next(Option<isize>);
+
+impl Next {
+    pub(super) const UNKNOWN: Self = Next(None);
+
+    /// Of `this` and `next`, in the same page of a cache, of which `next` may be empty; and what is left to be asked for apart.
+    /// That is all of it where a vector is less than a line: then asking beside the work costs more than it brings.
+    #[inline(always)]
+    pub(super) fn new<'a, V: Lanes>(this: &[u32], next: &'a [u32]) -> (Next, &'a [u32]) {
+        if V::N < LINE {
+            return (Next::UNKNOWN, next);
+        }
+        let distance = next.as_ptr().addr().wrapping_sub(this.as_ptr().addr());
+        (Next((!next.is_empty()).then_some(distance as isize)), &[])
+    }
+
+    /// Asks for what lies so far behind vector `part` of `word`, which the caller reads.
+    #[inline(always)]
+    fn ask<V: Lanes>(self, v: V, word: &Word, part: usize) {
+        if (part * V::N).is_multiple_of(LINE) {
+            self.ask_line(v, &word[part * V::N..]);
+        }
+    }
+
+    /// The same of each of a block's words.
+    #[inline(always)]
+    fn ask_all<V: Lanes>(self, v: V, words: &[Word], part: usize) {
+        for word in words {
+            self.ask(v, word, part);
+        }
+    }
+
+    /// The same of the lines of `words`.
+    #[inline(always)]
+    pub(super) fn ask_lines<V: Lanes>(self, v: V, words: &[u32]) {
+        for line in words.chunks(LINE) {
+            self.ask_line(v, line);
+        }
+    }
+
+    #[inline(always)]
+    fn ask_line<V: Lanes>(self, v: V, line: &[u32]) {
+        if let Next(Some(distance)) = self {
+            v.prefetch_far(line.as_ptr().cast::<u8>().wrapping_offset(distance));
+        }
+    }
+}
+
 /// q · k of a chunk for f32 and f16 keys, `U` vectors of positions at a time; `words` are those of each half's keys.
 #[inline(always)]
 pub(super) fn float_scores<V: Lanes, const F16: bool, const T: usize, const U: usize>(
     v: V,
     keys: [&[Word]; 2],
     q: [&[f32]; T],
+    next: Next,
     s: &mut [Scores; T],
 ) {
     for at in (0..CHUNK).step_by(U * V::N) {
@@ -142,6 +197,7 @@ pub(super) fn float_scores<V: Lanes, const F16: bool, const T: usize, const U: u
             }
             for u in 0..U {
                 let words = if u * V::N < BLOCK { &first[i] } else { &second[i] };
+                next.ask(v, words, offset + u % (BLOCK / V::N));
                 let words = v.load(words, offset + u % (BLOCK / V::N));
                 if F16 {
                     let (low, high) = v.f16_pair(words);
@@ -423,6 +479,7 @@ pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize, const B: u
     keys: [&[Word]; 2],
     nb: usize,
     digits: &[Digits<B>; T],
+    next: Next,
     s: &mut [Scores; T],
 ) {
     let words = K::WORDS;
@@ -431,14 +488,19 @@ pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize, const B: u
         for part in 0..BLOCK / V::N {
             let mut acc = [v.float(0.0); T];
             for pair in 0..scales.len() {
+                next.ask(v, &scales[pair], part);
                 let (d0, d1) = v.f16_pair(v.load(&scales[pair], part));
-                let dots = K::dots::<V, T, B>(v, &codes[2 * pair * words..][..words], part, digits, 2 * pair);
+                let block = &codes[2 * pair * words..][..words];
+                next.ask_all(v, block, part);
+                let dots = K::dots::<V, T, B>(v, block, part, digits, 2 * pair);
                 for t in 0..T {
                     acc[t] = v.add_f(acc[t], v.mul_f(d0, dots[t]));
                 }
                 if 2 * pair + 1 < nb {
                     let b = 2 * pair + 1;
-                    let dots = K::dots::<V, T, B>(v, &codes[b * words..][..words], part, digits, b);
+                    let block = &codes[b * words..][..words];
+                    next.ask_all(v, block, part);
+                    let dots = K::dots::<V, T, B>(v, block, part, digits, b);
                     for t in 0..T {
                         acc[t] = v.add_f(acc[t], v.mul_f(d1, dots[t]));
                     }

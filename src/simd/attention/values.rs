@@ -2,6 +2,7 @@
 //! the weights come from.
 
 use super::RowLanes;
+use super::keys::Next;
 use super::{BLOCK, Head};
 use crate::ops::attention::CHUNK;
 use crate::ops::cache::{CacheType, element};
@@ -108,12 +109,14 @@ fn weigh_part<V: RowLanes, Y: Values, const T: usize, const W: usize, const B: u
     e: usize,
     scales: &[[f32; B]; CHUNK],
     p: &[[f32; CHUNK]; T],
+    next: Next,
     o: &mut [Head<B>; T],
 ) {
     let codes = (rows.head_dim / BLOCK).div_ceil(2);
     let mut acc = [[v.float(0.0); W]; T];
     for (i, (row, scales)) in rows.words.chunks_exact(rows.stride).zip(scales).enumerate() {
         let words = Y::words(row, codes, e, W * V::N);
+        next.ask_lines(v, words);
         for w in 0..W {
             let x = Y::part(v, words, e, w * V::N, scales);
             for t in 0..T {
@@ -136,6 +139,7 @@ pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize, cons
     rows: &Rows,
     p: &[[f32; CHUNK]; T],
     scales: &mut [[f32; B]; CHUNK],
+    next: Next,
     o: &mut [Head<B>; T],
 ) {
     let hd = rows.head_dim;
@@ -144,19 +148,19 @@ pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize, cons
     }
     let mut e = 0;
     while e + W * V::N <= hd {
-        weigh_part::<V, Y, T, W, B>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, W, B>(v, rows, e, scales, p, next, o);
         e += W * V::N;
     }
     if W > 4 && e + 4 * V::N <= hd {
-        weigh_part::<V, Y, T, 4, B>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, 4, B>(v, rows, e, scales, p, next, o);
         e += 4 * V::N;
     }
     if W > 2 && e + 2 * V::N <= hd {
-        weigh_part::<V, Y, T, 2, B>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, 2, B>(v, rows, e, scales, p, next, o);
         e += 2 * V::N;
     }
     if e + V::N <= hd {
-        weigh_part::<V, Y, T, 1, B>(v, rows, e, scales, p, o);
+        weigh_part::<V, Y, T, 1, B>(v, rows, e, scales, p, next, o);
         e += V::N;
     }
     // what is left is not a vector: f32 and f16 heads of odd sizes
@@ -167,6 +171,27 @@ pub(super) fn weigh<V: RowLanes, Y: Values, const T: usize, const W: usize, cons
                 acc += p[t][rows.first + i] * element(Y::TYPE, hd / BLOCK, |w| row[w], e);
             }
             o[t][e / BLOCK][e % BLOCK] = acc;
+        }
+    }
+}
+
+/// The values of the rows as f32, of each block of elements position by position, at their places in the chunk. Heads are of
+/// whole blocks.
+#[inline(always)]
+pub(super) fn widen<V: RowLanes, Y: Values, const B: usize>(v: V, rows: &Rows, to: &mut [[[f32; BLOCK]; CHUNK]; B]) {
+    let nb = rows.head_dim / BLOCK;
+    let codes = nb.div_ceil(2);
+    let mut scales = [[0f32; B]; CHUNK];
+    if !matches!(Y::TYPE, CacheType::F32 | CacheType::F16) {
+        read_scales(v, rows, &mut scales);
+    }
+    for (i, (row, scales)) in rows.words.chunks_exact(rows.stride).zip(&scales).enumerate() {
+        for (b, to) in to[..nb].iter_mut().enumerate() {
+            let words = Y::words(row, codes, b * BLOCK, BLOCK);
+            for part in 0..BLOCK / V::N {
+                let x = Y::part(v, words, b * BLOCK, part * V::N, scales);
+                v.store(x, &mut to[(rows.first + i) % CHUNK], part);
+            }
         }
     }
 }
