@@ -192,7 +192,7 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
             continue;
         }
         (from, to) = (from.min(c.from), to.max(c.to));
-        if !matches!(kt, CacheType::F32 | CacheType::F16) {
+        if !is_float(kt) {
             digits[t] = digits_of(v, kt, rows[t].q);
             scale[t] = digits[t].d * p.scale;
         }
@@ -208,20 +208,20 @@ fn tile<V: RowLanes, const T: usize, const U: usize, const W: usize, const B: us
         let next = page.after(rows, chunk, to, (keys, kwords), (values, vwords));
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
-        let (beside_keys, next_keys) = Next::new::<V>(keys[0].as_flattened(), next.0);
-        let (beside_values, next_values) = Next::new::<V>(&values[start * vwords..], next.1);
+        let (beside_keys, next_keys) = Next::new::<V>(kt, keys[0].as_flattened(), next.0);
+        let (beside_values, next_values) = Next::new::<V>(vt, &values[start * vwords..], next.1);
         ask(v, next_keys, 0, 2);
         match kt {
             CacheType::F32 => float_scores::<V, false, T, U>(v, keys, q, beside_keys, &mut s),
             CacheType::F16 => float_scores::<V, true, T, U>(v, keys, q, beside_keys, &mut s),
             CacheType::Q8_0 | CacheType::Q8_0R | CacheType::C8 => {
-                coded_scores::<V, keys::Q8_0, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s)
+                coded_scores::<V, keys::Q8_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s)
             }
             CacheType::Q4_0 | CacheType::Q4_0R => {
-                coded_scores::<V, keys::Q4_0, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s)
+                coded_scores::<V, keys::Q4_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s)
             }
-            CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s),
-            CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T, B>(v, keys, hd / BLOCK, &digits, beside_keys, &mut s),
+            CacheType::TQ3_0 => coded_scores::<V, keys::Tq3_0, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
+            CacheType::TQ3_1 => coded_scores::<V, keys::Tq3_1, T, B>(v, keys, hd / BLOCK, &digits, &mut s),
         }
         ask(v, next_keys, 1, 2);
         let mut poisoned = [0u32; CHUNK];
@@ -323,6 +323,11 @@ fn finish<V: RowLanes, const B: usize>(v: V, page: &Page, c: &Carried<B>, row: &
             *o = canon(*o);
         }
     }
+}
+
+/// Whether keys are multiplied, and values weighed, as they lie.
+fn is_float(t: CacheType) -> bool {
+    matches!(t, CacheType::F32 | CacheType::F16)
 }
 
 /// Words of a cached row.

@@ -2,8 +2,9 @@
 //! digits, in exact integer sums per block of 32 elements. Must not scale scores or know where queries come from.
 
 use super::RowLanes;
-use super::{BLOCK, Scores};
+use super::{BLOCK, Scores, is_float};
 use crate::ops::attention::CHUNK;
+use crate::ops::cache::CacheType;
 use crate::ops::exact::{SCALE_MIN, fdiv, not_finite};
 use crate::ops::tq3::{TQ3_0_INNER, TQ3_0_OUTER};
 use crate::simd::kernels::greatest;
@@ -126,14 +127,13 @@ pub(super) const LINE: usize = 16;
 pub(super) struct Next(Option<isize>);
 
 impl Next {
-    pub(super) const UNKNOWN: Self = Next(None);
-
-    /// Of `this` and `next`, in the same page of a cache, of which `next` may be empty; and what is left to be asked for apart.
-    /// That is all of it where a vector is less than a line: then asking beside the work costs more than it brings.
+    /// Of `this` and `next`, in the same page of a cache of type `t`, of which `next` may be empty; and what is left to be asked
+    /// for apart. That is all of it where a vector is less than a line, and of codes, which are few lines for much work: then
+    /// asking beside the work costs more than it brings.
     #[inline(always)]
-    pub(super) fn new<'a, V: Lanes>(this: &[u32], next: &'a [u32]) -> (Next, &'a [u32]) {
-        if V::N < LINE {
-            return (Next::UNKNOWN, next);
+    pub(super) fn new<'a, V: Lanes>(t: CacheType, this: &[u32], next: &'a [u32]) -> (Next, &'a [u32]) {
+        if V::N < LINE || !is_float(t) {
+            return (Next(None), next);
         }
         let distance = next.as_ptr().addr().wrapping_sub(this.as_ptr().addr());
         (Next((!next.is_empty()).then_some(distance as isize)), &[])
@@ -144,14 +144,6 @@ impl Next {
     fn ask<V: Lanes>(self, v: V, word: &Word, part: usize) {
         if (part * V::N).is_multiple_of(LINE) {
             self.ask_line(v, &word[part * V::N..]);
-        }
-    }
-
-    /// The same of each of a block's words.
-    #[inline(always)]
-    fn ask_all<V: Lanes>(self, v: V, words: &[Word], part: usize) {
-        for word in words {
-            self.ask(v, word, part);
         }
     }
 
@@ -479,7 +471,6 @@ pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize, const B: u
     keys: [&[Word]; 2],
     nb: usize,
     digits: &[Digits<B>; T],
-    next: Next,
     s: &mut [Scores; T],
 ) {
     let words = K::WORDS;
@@ -488,19 +479,14 @@ pub(super) fn coded_scores<V: RowLanes, K: CodedKeys, const T: usize, const B: u
         for part in 0..BLOCK / V::N {
             let mut acc = [v.float(0.0); T];
             for pair in 0..scales.len() {
-                next.ask(v, &scales[pair], part);
                 let (d0, d1) = v.f16_pair(v.load(&scales[pair], part));
-                let block = &codes[2 * pair * words..][..words];
-                next.ask_all(v, block, part);
-                let dots = K::dots::<V, T, B>(v, block, part, digits, 2 * pair);
+                let dots = K::dots::<V, T, B>(v, &codes[2 * pair * words..][..words], part, digits, 2 * pair);
                 for t in 0..T {
                     acc[t] = v.add_f(acc[t], v.mul_f(d0, dots[t]));
                 }
                 if 2 * pair + 1 < nb {
                     let b = 2 * pair + 1;
-                    let block = &codes[b * words..][..words];
-                    next.ask_all(v, block, part);
-                    let dots = K::dots::<V, T, B>(v, block, part, digits, b);
+                    let dots = K::dots::<V, T, B>(v, &codes[b * words..][..words], part, digits, b);
                     for t in 0..T {
                         acc[t] = v.add_f(acc[t], v.mul_f(d1, dots[t]));
                     }

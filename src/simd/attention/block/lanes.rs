@@ -2,7 +2,7 @@
 //! by itself, since one function with all types of cache takes minutes to compile. Must not decide an order of float operations
 //! but that of the tree.
 
-use super::super::keys::{CodedKeys, Digits, Next, coded_scores};
+use super::super::keys::{CodedKeys, Digits, coded_scores};
 use super::super::values::{Rows, Values, widen};
 use super::super::{BLOCK, CHUNK, Scores, TILE, digits_of};
 use crate::ops::cache::CacheType;
@@ -59,7 +59,7 @@ fn coded<V: RowLanes, K: CodedKeys, const T: usize, const B: usize>(
     s: &mut [Scores; TILE],
 ) {
     for (digits, s) in digits.as_chunks::<T>().0.iter().zip(s.as_chunks_mut::<T>().0) {
-        coded_scores::<V, K, T, B>(v, keys, nb, digits, Next::UNKNOWN, s);
+        coded_scores::<V, K, T, B>(v, keys, nb, digits, s);
     }
 }
 

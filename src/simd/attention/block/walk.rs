@@ -4,18 +4,14 @@
 use super::super::keys::{self, Digits};
 use super::super::values::{self, Rows};
 use super::super::{
-    BLOCK, CHUNK, Carried, Head, Page, Row, Scores, TILE, ask, cap_scores, finish, greatest, join, probabilities, words,
+    BLOCK, CHUNK, Carried, Head, Page, Row, Scores, TILE, ask, cap_scores, finish, greatest, is_float, join,
+    probabilities, words,
 };
 use super::lanes::BlockLanes;
 use crate::ops::cache::{CacheType, POISONED};
 use crate::ops::exact::{CANON_MAX, CANON_MIN, flush, greater, not_finite, ordered};
 use crate::simd::elementwise::{EXP, EXP_LEAST, fexp};
 use crate::simd::lanes::{Lanes, Word};
-
-/// Whether keys are multiplied as floats.
-fn float(t: CacheType) -> bool {
-    matches!(t, CacheType::F32 | CacheType::F16)
-}
 
 /// Vectors of half a chunk at most.
 const PARTS: usize = BLOCK / 4;
@@ -75,7 +71,7 @@ impl<const B: usize> Tile<B> {
         c.start(page, row, hd);
         (self.from[t], self.to[t], self.scale[t]) = (c.from, c.to, page.p.scale);
         self.put(t, &c);
-        if float(kt) {
+        if is_float(kt) {
             for (to, &q) in self.queries.as_flattened_mut().iter_mut().zip(&row.q[..hd]) {
                 to[t] = q;
             }
@@ -148,7 +144,7 @@ pub(super) fn block<V: BlockLanes, const B: usize, const TILES: usize, const T: 
         let next = page.after(rows, chunk, to, (keys, kwords), (values, vwords));
         let (_, keys) = keys.split_at(start / BLOCK * kwords);
         let keys = [&keys[..kwords], &keys[kwords..][..kwords]];
-        if float(kt) {
+        if is_float(kt) {
             widen_keys(v, kt, keys, &mut floats.keys);
         }
         let mut poisoned = [0u32; CHUNK];
