@@ -386,6 +386,38 @@ fn many_rows_of_extremes_equal_the_twin() {
     }
 }
 
+/// What pages before bring may lie above what values of this one can come to: those of f32 before a ring of f16.
+#[test]
+fn many_rows_that_bring_large_sums_equal_the_twin() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let (head_dim, sharing, n, pos) = (64, 4, 64, 64);
+    let mut random = Random(71);
+    let (keys, values) = (random.rows(128, head_dim, false), random.rows(128, head_dim, false));
+    let q = random.rows(n * sharing, head_dim, false);
+    let cache = Cache::new((CacheType::F16, CacheType::F16), (1, head_dim), (2, 64), &keys, &values);
+    let (k, v) = &cache.pages[1];
+    let (p, at) = (cache.params(1, sharing, n), in_order(pos, n));
+    let mut brought: Vec<f32> = (0..n * sharing * (head_dim + 2)).map(|_| random.spread(1e16, 1e21)).collect();
+    for row in brought.chunks_exact_mut(head_dim + 2) {
+        (row[0], row[1], row[7]) = (1.0, 2.0, POISON);
+    }
+    let run = |attend: &mut dyn FnMut(&mut [f32], &mut [f32])| {
+        let (mut state, mut out) = (brought.clone(), guarded(n * sharing * head_dim));
+        attend(&mut state, &mut out);
+        out
+    };
+    let want = run(&mut |state, out| {
+        twin_attention(cache.types, &p, &q, k, v, Places::new(&at), state, out);
+    });
+    assert!(want.iter().any(|x| x.is_nan()) && want.iter().any(|x| x.is_finite()));
+    for level in Level::available() {
+        let got = run(&mut |state, out| {
+            pool.install(|| attention(level, cache.types, &p, &q, k, v, Places::new(&at), state, out));
+        });
+        same(&got, &want).unwrap_or_else(|e| panic!("{level:?}: {e}"));
+    }
+}
+
 #[test]
 fn values_that_overflow_are_cached_as_numbers_beside_marked_keys_and_a_token_before_them_does_not_see_them() {
     let (types, head_dim) = ((CacheType::F16, CacheType::F32), 64);

@@ -16,6 +16,10 @@ use crate::simd::lanes::{Lanes, Word};
 /// Vectors of half a chunk at most.
 const PARTS: usize = BLOCK / 4;
 
+/// 2^62. What lies below it stays below 2^64 whatever is joined to it of values that are not f32: they are below 2^24, and
+/// positions fewer than 2^32.
+const BOUND: f32 = f32::from_bits((127 + 62) << 23);
+
 /// A chunk of a head of `B` blocks at most.
 #[repr(align(64))]
 struct Floats<const B: usize> {
@@ -44,6 +48,8 @@ struct Tile<const B: usize> {
     /// whether nothing was joined to a row yet, nor carried to it
     fresh: [bool; TILE],
     joined: [bool; TILE],
+    /// whether sums may come to 2^64: those of values of f32, and what was carried from such pages to a ring of f16
+    large: bool,
 }
 
 /// Of each block of elements: of each row, the elements.
@@ -61,6 +67,7 @@ impl<const B: usize> Tile<B> {
         to: [0; TILE],
         fresh: [false; TILE],
         joined: [false; TILE],
+        large: false,
     };
 
     /// What row `t` brings to this page.
@@ -71,6 +78,11 @@ impl<const B: usize> Tile<B> {
         c.start(page, row, hd);
         (self.from[t], self.to[t], self.scale[t]) = (c.from, c.to, page.p.scale);
         self.put(t, &c);
+        self.large |= page.types.1 == CacheType::F32;
+        for o in c.o.as_flattened() {
+            // by bits, what is no number lies above
+            self.large |= o.abs().to_bits() >= BOUND.to_bits();
+        }
         if is_float(kt) {
             for (to, &q) in self.queries.as_flattened_mut().iter_mut().zip(&row.q[..hd]) {
                 to[t] = q;
@@ -227,8 +239,8 @@ fn step<V: BlockLanes, const B: usize, const T: usize, const W: usize>(
     // all rows alike and all that is met a number: as nearly always
     let mut mc = [0f32; TILE];
     let alike = !any && rows == TILE && (fresh == 0 || fresh == TILE);
-    let numbers = alike && numbers(&tile.m) && scaled(v, s, &scale, &live, probs, &mut mc);
-    if !numbers {
+    let usual = alike && numbers(&tile.m) && scaled(v, s, &scale, &live, probs, &mut mc);
+    if !usual {
         for t in 0..TILE {
             mc[t] = probabilities(s[t].as_flattened(), scale[t], poisoned, live[t], &mut probs[t]);
         }
@@ -263,7 +275,7 @@ fn step<V: BlockLanes, const B: usize, const T: usize, const W: usize>(
     for t in 0..TILE {
         tile.l[t] = tile.l[t] * a[t] + lc[t] * b[t];
     }
-    let on = On { a, b, large: page.types.1 == CacheType::F32 };
+    let on = On { a, b, large: tile.large };
     weigh::<V, B, T, W>(v, nb, seen, &floats.values, probs, Some(&on), &mut tile.o);
 }
 
