@@ -193,6 +193,22 @@ impl<const NEAR: bool> Lanes for Avx2<NEAR> {
         })
     }
     #[inline(always)]
+    fn f16_rows(self, word: &Word, part: usize) -> (__m256, __m256) {
+        let words: &[u32; 8] = word[8 * part..].first_chunk().expect("8 words of a part");
+        // four words of pairs widen to eight elements as they lie, so that the two halves take one shuffle each; narrowing
+        // to 16 bits first takes more. SAFETY: four words are 16 bytes.
+        intrinsics!({
+            let first = _mm256_cvtph_ps(_mm_loadu_si128(words.as_ptr().cast()));
+            let second = _mm256_cvtph_ps(_mm_loadu_si128(words[4..].as_ptr().cast()));
+            (_mm256_shuffle_ps::<0x88>(first, second), _mm256_shuffle_ps::<0xdd>(first, second))
+        })
+    }
+    #[inline(always)]
+    fn by_row(self, a: __m256) -> __m256 {
+        // rows 0 1 4 5 | 2 3 6 7
+        intrinsics!(_mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7)))
+    }
+    #[inline(always)]
     fn float(self, x: f32) -> __m256 {
         intrinsics!(_mm256_set1_ps(x))
     }

@@ -199,6 +199,17 @@ pub(super) trait Lanes: Copy {
     fn as_f(self, a: Self::I) -> Self::F;
     /// The finite f16 in the low and in the high half of every lane.
     fn f16_pair(self, a: Self::I) -> (Self::F, Self::F);
+    /// The finite f16 in the low and in the high half of every word of a part, lanes in an order of their own, which
+    /// [`Lanes::by_row`] undoes.
+    #[inline(always)]
+    fn f16_rows(self, word: &Word, part: usize) -> (Self::F, Self::F) {
+        self.f16_pair(self.load(word, part))
+    }
+    /// Lanes of [`Lanes::f16_rows`] as they lie.
+    #[inline(always)]
+    fn by_row(self, a: Self::F) -> Self::F {
+        a
+    }
     /// `x` in every lane.
     fn float(self, x: f32) -> Self::F;
     /// Sum.

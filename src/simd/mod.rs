@@ -895,6 +895,9 @@ impl FloatsJob<'_> {
             (Level::Avx2 | Level::AvxVnni, _) => unsafe { floats_avx2::<F, T, 2>(w, x, k, seg) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, 1) if F::NARROW => unsafe { floats_avx2::<F, T, 4>(w, x, k, seg) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
             (Level::Avx512, 1) => unsafe { floats_avx512::<F, T, 2>(w, x, k, seg) },
             // a token's element is then an operand in memory of the one multiplication that it meets; SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
@@ -919,6 +922,11 @@ impl FloatsJob<'_> {
     }
 }
 
+/// How far ahead one token's kernel asks for float weights, in bytes, and as data like any other. Measured on Zen 4, two threads:
+/// 30 of the 32 GB/s that plain reading gets, 29 where nothing is asked for.
+#[cfg(target_arch = "x86_64")]
+const FLOATS_AHEAD: usize = 4 << 10;
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 fn floats_avx2<F: Floats, const T: usize, const P: usize>(
@@ -928,7 +936,7 @@ fn floats_avx2<F: Floats, const T: usize, const P: usize>(
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let v = unsafe { avx2::Avx2::new() };
+    let v = unsafe { avx2::Avx2::<true>::asking(FLOATS_AHEAD) };
     kernels::floats::<_, F, T, P>(v, w, x, k, seg)
 }
 
@@ -941,7 +949,7 @@ fn floats_avx512<F: Floats, const T: usize, const P: usize>(
     seg: usize,
 ) -> [[f32; ROW_BLOCK]; T] {
     // SAFETY: this function's own target features.
-    let v = unsafe { avx512::Avx512::new() };
+    let v = unsafe { avx512::Avx512::<true>::asking(FLOATS_AHEAD) };
     kernels::floats::<_, F, T, P>(v, w, x, k, seg)
 }
 
