@@ -1,5 +1,5 @@
-//! Writes an encoder of random weights as a Hugging Face directory, for tests: a BertModel or a NomicBertModel, in each form
-//! that such directories have.
+//! Writes an encoder of random weights as a Hugging Face directory, for tests: a BertModel, a RobertaModel, an XLMRobertaModel or
+//! a NomicBertModel, in each form that such directories have.
 //!
 //! ```text
 //! cargo run --release --example synth_encoder -- bert bert-dir
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `bert`; `bert-prefixed`: names with `bert.` in front, norms of `gamma` and `beta`, and tensors that make no vectors;
-//! `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code. Both forms of one model have the
+//! `roberta` and `xlm-roberta`: a BertModel whose positions begin behind the padding token's id, with their tokenizers (of
+//! `tests/data/encoders`); `xlm-roberta-prefixed`: with `roberta.` in front; `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code. Both forms of one model have the
 //! same weights. Element i of a tensor depends on the tensor's name and on i alone (`synthetic::Noise`).
 
 use anyhow::{Context, Result, bail};
@@ -17,10 +18,16 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Tokens of the vocabulary.
+/// Tokens of the vocabulary of WordPiece; more than the tokenizers of the others have.
 const VOCAB: usize = 262;
+const ROBERTA_VOCAB: usize = 420;
+
+/// The tokenizers of RobertaModel and XLMRobertaModel.
+const BYTES: &[u8] = include_bytes!("../tests/data/encoders/bytes.json");
+const UNIGRAM: &[u8] = include_bytes!("../tests/data/encoders/unigram.json");
 
 /// The shape of one kind.
+#[derive(Clone, Copy)]
 struct Shape {
     dim: usize,
     heads: usize,
@@ -54,9 +61,14 @@ type Tensor = (String, String, Vec<usize>, f32, f64);
 /// Writes the directory.
 pub fn generate(form: &str, out: &Path) -> Result<()> {
     let (list, config) = match form {
-        "bert" | "bert-prefixed" => (bert(form == "bert-prefixed"), config_of_bert()),
+        "bert" => (bert("", false), config_of_bert()),
+        "bert-prefixed" => (bert("bert.", false), config_of_bert()),
+        "roberta" | "xlm-roberta" => (bert("", true), config_of_roberta(form)),
+        "xlm-roberta-prefixed" => (bert("roberta.", true), config_of_roberta("xlm-roberta")),
         "nomic" | "nomic-original" => (nomic(form == "nomic-original"), config_of_nomic(form == "nomic-original")),
-        _ => bail!("expected bert, bert-prefixed, nomic or nomic-original, found {form}"),
+        _ => bail!(
+            "expected bert, bert-prefixed, roberta, xlm-roberta, xlm-roberta-prefixed, nomic or nomic-original, found {form}"
+        ),
     };
     std::fs::create_dir_all(out.join("1_Pooling"))?;
     let data: Vec<(String, Vec<usize>, Vec<u8>)> = list
@@ -82,7 +94,11 @@ pub fn generate(form: &str, out: &Path) -> Result<()> {
         std::fs::write(out.join(name), serde_json::to_vec_pretty(value)?).context(out.display().to_string())
     };
     write("config.json", &config)?;
-    write("tokenizer.json", &tokenizer())?;
+    match form {
+        "roberta" => std::fs::write(out.join("tokenizer.json"), BYTES)?,
+        _ if form.starts_with("xlm") => std::fs::write(out.join("tokenizer.json"), UNIGRAM)?,
+        _ => write("tokenizer.json", &tokenizer())?,
+    }
     let mean = form.starts_with("nomic");
     write("1_Pooling/config.json", &json!({"pooling_mode_cls_token": !mean, "pooling_mode_mean_tokens": mean}))
 }
@@ -92,6 +108,13 @@ fn config_of_bert() -> Value {
     json!({"model_type": "bert", "architectures": ["BertModel"], "hidden_size": s.dim, "num_hidden_layers": s.layers,
         "num_attention_heads": s.heads, "intermediate_size": s.ffn, "vocab_size": VOCAB, "hidden_act": "gelu",
         "max_position_embeddings": s.context, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0})
+}
+
+fn config_of_roberta(model_type: &str) -> Value {
+    let s = BERT;
+    json!({"model_type": model_type, "hidden_size": s.dim, "num_hidden_layers": s.layers, "num_attention_heads": s.heads,
+        "intermediate_size": s.ffn, "vocab_size": ROBERTA_VOCAB, "hidden_act": "gelu", "max_position_embeddings": s.context + 2,
+        "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2})
 }
 
 fn config_of_nomic(original: bool) -> Value {
@@ -117,20 +140,21 @@ fn root(n: usize) -> f64 {
 /// The two vectors of a norm: what each is called behind the norm's name, and its mean.
 const NORM: [(&str, f32); 2] = [("weight", 1.0), ("bias", 0.0)];
 
-fn bert(prefixed: bool) -> Vec<Tensor> {
+/// A BertModel, or (`roberta`) a RobertaModel: two rows of positions more, one type of tokens.
+fn bert(prefix: &str, roberta: bool) -> Vec<Tensor> {
     let Shape { dim, ffn, layers, context, .. } = BERT;
+    let (vocab, positions, types) = if roberta { (ROBERTA_VOCAB, context + 2, 1) } else { (VOCAB, context, 2) };
     let mut list: Vec<Tensor> = Vec::new();
     let mut add = |name: &str, shape: &[usize], mean: f32, std: f64| {
-        let (mut there, own) = (name.to_string(), name.to_string());
-        if prefixed {
-            there = format!("bert.{name}").replace("LayerNorm.weight", "LayerNorm.gamma");
-            there = there.replace("LayerNorm.bias", "LayerNorm.beta");
+        let (mut there, own) = (format!("{prefix}{name}"), name.to_string());
+        if prefix == "bert." {
+            there = there.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
         }
         list.push((there, own, shape.to_vec(), mean, std));
     };
-    add("embeddings.word_embeddings.weight", &[VOCAB, dim], 0.0, 1.0);
-    add("embeddings.position_embeddings.weight", &[context, dim], 0.0, 0.5);
-    add("embeddings.token_type_embeddings.weight", &[2, dim], 0.0, 0.5);
+    add("embeddings.word_embeddings.weight", &[vocab, dim], 0.0, 1.0);
+    add("embeddings.position_embeddings.weight", &[positions, dim], 0.0, 0.5);
+    add("embeddings.token_type_embeddings.weight", &[types, dim], 0.0, 0.5);
     NORM.iter().for_each(|(v, mean)| add(&format!("embeddings.LayerNorm.{v}"), &[dim], *mean, 0.2));
     for l in 0..layers {
         let b = |part: &str| format!("encoder.layer.{l}.{part}");
@@ -149,7 +173,11 @@ fn bert(prefixed: bool) -> Vec<Tensor> {
             NORM.iter().for_each(|(v, mean)| add(&b(&format!("{norm}.{v}")), &[dim], *mean, 0.2));
         }
     }
-    if prefixed {
+    if prefix == "roberta." {
+        add("lm_head.dense.weight", &[dim, dim], 0.0, root(dim));
+        add("pooler.dense.bias", &[dim], 0.0, 0.2);
+    }
+    if prefix == "bert." {
         add("pooler.dense.weight", &[dim, dim], 0.0, root(dim));
         add("pooler.dense.bias", &[dim], 0.0, 0.2);
         let bias = ("cls.predictions.bias".to_string(), "cls".to_string(), vec![VOCAB], 0.0, 0.2);

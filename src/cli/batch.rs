@@ -4,7 +4,9 @@ use super::common::{self, SpecArgs, note};
 use super::many::{self, CHOICES, ManyArgs};
 use super::score::Words;
 use crate::chat::Template;
-use crate::engine::{Ended, Engine, Error, Grammar, Guess, Head, Logprobs, Model, Output, Prompt, Reply, Request};
+use crate::engine::{
+    Ended, Engine, Error, Grammar, Guess, Head, Logprobs, Model, Output, Pooling, Prompt, Reply, Request,
+};
 use crate::generate::breakers::{BREAKERS, breakers};
 use crate::generate::sampling::SamplerOptions;
 use crate::generate::stops::Stops;
@@ -539,7 +541,7 @@ impl Served {
             session,
             template: template.map(Arc::new),
             embeddings: session.head == Head::Hidden,
-            pooling: model.pooling()?,
+            pooling: if session.head == Head::Hidden { model.pooling()? } else { Pooling::default() },
             record: None,
             limit: None,
             guess,

@@ -26,7 +26,7 @@ pub struct EmbedArgs {
     /// One text, in place of a file
     #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "input", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// What is made of the tokens' states: mean, cls, last [default: what an encoder's file says, else mean]
+    /// What is made of the tokens' states: mean, cls, last [default: what the file says, else mean]
     #[arg(long, value_name = "HOW", value_parser = ["mean", "cls", "last"], hide_possible_values = true)]
     pooling: Option<String>,
     /// Print one JSON object a text
@@ -62,7 +62,7 @@ pub fn run(a: EmbedArgs) -> anyhow::Result<ExitCode> {
             Words::Ids(ids) => Prompt::Ids(ids),
             Words::Text(text) => {
                 let t = model.tokenizer()?;
-                Prompt::Ids(t.encode(&text, t.adds_bos(), false).with_context(|| place(line))?)
+                Prompt::Ids(t.encode_whole(&text, false).with_context(|| place(line))?)
             }
         };
         many::fits(&prompt, context).with_context(|| place(line))?;

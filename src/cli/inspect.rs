@@ -241,9 +241,15 @@ impl Held<'_> {
         if let Some(a) = &h.uneven.altup {
             writeln!(out, "[{tag}] alternating updates: {}", a.text())?;
         }
-        if h.family.is_encoder() {
-            let pooling = Pooling::of(self.c, h)?.map_or("not said (mean)", Pooling::name);
-            writeln!(out, "[{tag}] encoder: vectors of texts; pooling: {pooling}")?;
+        match Pooling::of(self.c, h) {
+            said if h.family.is_encoder() => {
+                let pooling = said?.map_or("not said (mean)", Pooling::name);
+                writeln!(out, "[{tag}] encoder: vectors of texts; pooling: {pooling}")?;
+            }
+            Ok(None) => {}
+            Ok(Some(pooling)) => writeln!(out, "[{tag}] vectors of texts; pooling: {}", pooling.name())?,
+            // it generates all the same
+            Err(e) => writeln!(out, "[{tag}] no vectors of texts: {e}")?,
         }
         if !h.has_attention() {
             writeln!(out, "[{tag}] cache: none, a state of {} bytes for each sequence", h.state_bytes())?;

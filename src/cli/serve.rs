@@ -6,7 +6,7 @@ use super::common::{self, EngineArgs, ModelArgs, SpecArgs, note};
 use super::interrupt;
 use super::sampling::SamplingArgs;
 use crate::chat::Template;
-use crate::engine::{DeviceOptions, EngineOptions, Head, Model, SessionOptions};
+use crate::engine::{DeviceOptions, EngineOptions, Head, Model, Pooling, SessionOptions};
 use crate::server::{self, App, Options};
 use crate::stop::Stop;
 use anyhow::{Context, ensure};
@@ -176,7 +176,7 @@ impl ServeArgs {
             session: SessionOptions { sequences, pool, head, ..options },
             template: self.template(model)?,
             embeddings: self.embeddings,
-            pooling: model.pooling()?,
+            pooling: if self.embeddings { model.pooling()? } else { Pooling::default() },
             record: self.record.clone(),
             limit: None,
             guess: self.spec.guess(),

@@ -90,7 +90,7 @@ impl Model {
         self.0.hyper.context
     }
 
-    /// What becomes of the states of a text's tokens where nobody says: what an encoder's file says, else their mean.
+    /// What becomes of the states of a text's tokens where nobody says: what the file says, else their mean.
     ///
     /// Errors: [`Error::Model`]: it says something that is not supported.
     pub fn pooling(&self) -> Result<Pooling, Error> {

@@ -269,7 +269,7 @@ impl<S: Sink> Schedule<S> {
 
     /// Takes a text that is to be a vector. What is wrong with it is told to its sink.
     pub fn embed(&mut self, session: &mut Session, prompt: &Prompt, pooling: Pooling, sink: S) {
-        match session.gives(Head::Hidden).and_then(|()| session.ids(prompt, true, false)) {
+        match session.gives(Head::Hidden).and_then(|()| session.whole_ids(prompt)) {
             Ok(ids) => {
                 let (pooled, n) = (Pooled::new(pooling), ids.len());
                 let read = Request { max_tokens: 0, ..Request::new(Vec::new()) };

@@ -10,6 +10,7 @@ use super::{Device, Devices, Model};
 use crate::generate::draft::Draft;
 use crate::generate::pool::Pool;
 use crate::generate::saved::{Saved, SavedError};
+use crate::generate::tokenizer::Tokenizer;
 use crate::generate::{self, Want};
 use crate::models::{Head, RECENT_CHUNK, Recent};
 use crate::ops::cache::CacheType;
@@ -340,7 +341,7 @@ impl Session {
     /// Errors: as [`Session::generate`].
     pub fn embed(&mut self, prompt: impl Into<Prompt>, pooling: Pooling) -> Result<Vec<f32>, Error> {
         self.gives(Head::Hidden)?;
-        let ids = self.ids(&prompt.into(), true, false)?;
+        let ids = self.whole_ids(&prompt.into())?;
         let mut pooled = Pooled::new(pooling);
         self.feed(&ids, pooled.first(ids.len(), self.inner.feeds_whole()), |_, row| pooled.push(row))?;
         Ok(pooled.vector())
@@ -404,6 +405,19 @@ impl Session {
 
     /// The ids of a prompt, of which the context holds all and there is one at least.
     pub(super) fn ids(&self, prompt: &Prompt, bos: bool, special: bool) -> Result<Vec<u32>, Error> {
+        self.ids_by(prompt, |t, text| t.encode(text, bos && t.adds_bos(), special))
+    }
+
+    /// The same of a text that becomes a vector.
+    pub(super) fn whole_ids(&self, prompt: &Prompt) -> Result<Vec<u32>, Error> {
+        self.ids_by(prompt, |t, text| t.encode_whole(text, false))
+    }
+
+    fn ids_by(
+        &self,
+        prompt: &Prompt,
+        encode: impl Fn(&Tokenizer, &str) -> anyhow::Result<Vec<u32>>,
+    ) -> Result<Vec<u32>, Error> {
         if let Some(why) = &self.state.ended {
             return Err(Error::Closed(why.clone()));
         }
@@ -420,7 +434,7 @@ impl Session {
                         text.len()
                     )));
                 }
-                t.encode(text, bos && t.adds_bos(), special).map_err(at(Place::Model))?
+                encode(t, text).map_err(at(Place::Model))?
             }
         };
         if ids.is_empty() || ids.len() > context {

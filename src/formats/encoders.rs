@@ -1,14 +1,21 @@
-//! Directories of encoders: BertModel, and NomicBertModel as transformers has it or as nomic's own code.
+//! Directories of encoders: BertModel, RobertaModel, XLMRobertaModel, and NomicBertModel as transformers has it or as nomic's own
+//! code.
 //!
 //! Their tensors get the names that a llama's have, with those of their own beside them (`names`); a prefix (`bert.`) goes.
-//! What makes something else of hidden states than vectors by pooling (`pooler`, `cls`) is left out. What sentence-transformers
-//! says of pooling, in a file of its own (`1_Pooling/config.json`), goes into the config as `pooling_type`.
+//! What makes something else of hidden states than vectors by pooling (`pooler`, `cls`, `lm_head`) is left out. A RoBERTa counts
+//! positions from the padding token's id plus one, as fairseq did: the rows of its table before that, which no token has, are
+//! left out, as llama.cpp's converter does, and `max_position_embeddings` is what remains.
+//!
+//! What sentence-transformers says of a model's vectors, in files of its own beside any model (`modules.json`,
+//! `1_Pooling/config.json`), goes into the config as `pooling_type`.
 
 use super::Tensor;
+use super::error::{FormatError, quote};
+use super::source::Source;
 use serde_json::Value;
 
 /// What names may begin with.
-const PREFIXES: [&str; 3] = ["bert.", "nomic_bert.", "model."];
+const PREFIXES: [&str; 5] = ["bert.", "nomic_bert.", "model.", "roberta.", "xlm_roberta."];
 
 /// Names outside the layers, without `.weight` or `.bias`, and what they are here.
 const GLOBAL: [(&str, &str); 5] = [
@@ -44,7 +51,7 @@ const LAYER: [(&str, &str); 16] = [
 ];
 
 /// What is not computed: heads over the states, and numbers that follow from the config.
-const LEFT_OUT: [&str; 4] = ["pooler.", "cls.", "embeddings.position_ids", "embeddings.token_type_ids"];
+const LEFT_OUT: [&str; 5] = ["pooler.", "cls.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids"];
 
 /// The field of sentence-transformers for each way of pooling.
 const WAYS: [(&str, &str); 3] =
@@ -56,18 +63,58 @@ const OTHER_WAYS: [&str; 3] =
 
 /// Whether the directory is one of these.
 pub(super) fn is_one(config: &Value) -> bool {
-    config["model_type"] == "bert" || config["model_type"] == "nomic_bert"
+    config["model_type"] == "bert" || config["model_type"] == "nomic_bert" || is_roberta(config)
 }
 
-/// Where sentence-transformers says how it pools, in a directory.
+/// Whether positions are counted from behind the padding token's id.
+fn is_roberta(config: &Value) -> bool {
+    ["roberta", "xlm-roberta", "camembert"].iter().any(|name| config["model_type"] == *name)
+}
+
+/// The id of a RoBERTa's padding token where the config does not say.
+const PADDING: u64 = 1;
+
+/// What a config says here of the rows of its table of positions that no token has, once they are left out.
+const OFFSET: &str = "position_offset";
+
+/// Rows of the table of positions that no token has.
+fn unused_positions(config: &Value) -> u64 {
+    match config[OFFSET].as_u64() {
+        Some(n) => n,
+        None if is_roberta(config) => config["pad_token_id"].as_u64().unwrap_or(PADDING).saturating_add(1),
+        None => 0,
+    }
+}
+
+/// Where sentence-transformers says what it does, in a directory: its modules in their order, and how it pools.
+pub(super) const MODULES: &str = "modules.json";
+/// see [`MODULES`]
 pub(super) const POOLING: &str = "1_Pooling/config.json";
 
-/// The config, with what sentence-transformers has `said` of pooling.
-pub(super) fn config(mut config: Value, said: Option<Value>) -> Value {
-    if let (Some(pooling), Some(fields)) = (said, config.as_object_mut())
+/// The config, with what sentence-transformers has said of its `modules` and of `pooling`.
+pub(super) fn with_pooling(mut config: Value, modules: Option<Value>, pooling: Option<Value>) -> Value {
+    if let (Some(pooling), Some(fields)) = (pooling, config.as_object_mut())
         && !fields.contains_key("pooling_type")
     {
-        fields.insert("pooling_type".into(), way(&pooling).into());
+        let mut said = way(&pooling);
+        for module in modules.iter().flat_map(|m| m.as_array()).flatten() {
+            // what comes behind makes another vector; to length 1 it is brought anyway
+            let name = module["type"].as_str().and_then(|t| t.rsplit('.').next()).unwrap_or("?");
+            if !["Transformer", "Pooling", "Normalize"].contains(&name) {
+                said = format!("{said}+{name}");
+            }
+        }
+        fields.insert("pooling_type".into(), said.into());
+    }
+    config
+}
+
+/// The config of an encoder: of a RoBERTa, positions without those that no token has.
+pub(super) fn config(mut config: Value) -> Value {
+    let unused = unused_positions(&config);
+    if let (true, Some(all)) = (unused > 0, config["max_position_embeddings"].as_u64()) {
+        config["max_position_embeddings"] = all.saturating_sub(unused).into();
+        config[OFFSET] = 0.into();
     }
     config
 }
@@ -86,8 +133,27 @@ fn way(pooling: &Value) -> String {
 }
 
 /// The tensors that are computed with, by the names they have here.
-pub(super) fn tensors(all: Vec<Tensor>) -> Vec<Tensor> {
-    all.into_iter().filter_map(|t| Some(Tensor { name: name(&t.name)?, ..t })).collect()
+///
+/// Errors: a table of positions with fewer rows than those that no token has.
+pub(super) fn tensors(config: &Value, all: Vec<Tensor>, sources: &[Source]) -> Result<Vec<Tensor>, FormatError> {
+    let unused = unused_positions(config);
+    let mut found: Vec<Tensor> = all.into_iter().filter_map(|t| Some(Tensor { name: name(&t.name)?, ..t })).collect();
+    for t in found.iter_mut().filter(|t| t.name == "model.embed_positions.weight") {
+        let &[_, rows] = &t.shape[..] else { continue };
+        if unused >= rows {
+            let (file, place) = (sources[t.file].name(), format!("tensor {}", quote(&t.name)));
+            return Err(FormatError::invalid(
+                file,
+                place,
+                "rows",
+                format!("more than pad_token_id + 1 = {unused}"),
+                rows,
+            ));
+        }
+        let skipped = t.bytes / rows * unused;
+        (t.shape[1], t.bytes, t.offset) = (rows - unused, t.bytes - skipped, t.offset + skipped);
+    }
+    Ok(found)
 }
 
 /// Of one tensor; `None` for what is left out. Any other stays as it is, for `models` to judge.

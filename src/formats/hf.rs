@@ -377,10 +377,9 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, index, ..weights }, config)
         } else if encoders::is_one(&config) {
-            let tensors = encoders::tensors(weights.tensors);
+            let tensors = encoders::tensors(&config, weights.tensors, &weights.sources)?;
             let index = super::unique(&tensors, &weights.sources)?;
-            let said = read_optional(&dir.join(encoders::POOLING))?;
-            (WeightFiles { tensors, index, ..weights }, encoders::config(config, said))
+            (WeightFiles { tensors, index, ..weights }, encoders::config(config))
         } else if let Some(text) = text_part::config(&config) {
             let tensors = text_part::tensors(weights.tensors);
             let (tensors, stacks) = stacks::gather(tensors, &weights.sources)?;
@@ -394,6 +393,8 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             (WeightFiles { tensors, sources, stacks, index, ..weights }, config)
         }
     };
+    let said = |name: &str| read_optional(&dir.join(name));
+    let config = encoders::with_pooling(config, said(encoders::MODULES)?, said(encoders::POOLING)?);
     let tokenizer = dir.join("tokenizer.json");
     Ok(Some(Parsed {
         weights,

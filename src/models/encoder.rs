@@ -61,16 +61,13 @@ impl Pooling {
         }
     }
 
-    /// How the states of an encoder's tokens become a vector, where its file says: `pooling_type` of a GGUF file, and of a
+    /// How the states of a model's tokens become a vector, where its file says: `pooling_type` of a GGUF file, and of a
     /// directory what sentence-transformers has beside it, which `formats` puts into the config under that name. `None`: it
-    /// does not say, or says that nothing is made of them; decoders are not asked.
+    /// does not say, or says that nothing is made of them.
     ///
     /// Errors: a way that is not known.
     pub fn of(c: &Container, h: &Hyper) -> anyhow::Result<Option<Pooling>> {
         let file = c.described_by().display();
-        if !h.family.is_encoder() {
-            return Ok(None);
-        }
         if c.kind == ContainerKind::HuggingFace {
             let Some(config) = &c.config else { return Ok(None) };
             let said = Fields::of(&file, config)?.text("pooling_type")?.map(str::to_string);
@@ -81,7 +78,7 @@ impl Pooling {
                 })?)),
             };
         }
-        let key = format!("{}.pooling_type", h.family.name());
+        let key = format!("{}.pooling_type", h.arch);
         match c.meta.uint(&key) {
             None if c.meta.get(&key).is_some() => bail!("{file}: {key} is no whole number"),
             None | Some(0) => Ok(None),

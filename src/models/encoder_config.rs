@@ -42,7 +42,8 @@ pub(super) fn check_keys(c: &Container, family: Family) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The config.json of a BertModel, or of a NomicBertModel: as transformers has it, or as nomic's own code.
+/// The config.json of a BertModel, of a RobertaModel (whose positions `formats` has counted), or of a NomicBertModel: as
+/// transformers has it, or as nomic's own code.
 pub(super) fn of_config(cfg: &Fields, family: Family) -> anyhow::Result<EncoderShape> {
     let file = cfg.file();
     let nomic = family == Family::NomicBert;

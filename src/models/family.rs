@@ -69,7 +69,7 @@ pub enum Family {
     Mamba2,
     /// DeepSeek-V2-Lite, V3 and R1, Moonlight, GLM-4.7-Flash
     DeepSeek2,
-    /// BERT: bge, MiniLM, e5
+    /// BERT, RoBERTa, XLM-RoBERTa: bge, MiniLM, e5
     Bert,
     /// nomic-embed-text
     NomicBert,
@@ -216,6 +216,7 @@ impl Family {
             "qwen3_next" => Some(Family::Qwen3Next),
             "lfm2_moe" => Some(Family::Lfm2Moe),
             "nomic_bert" => Some(Family::NomicBert),
+            "roberta" | "xlm-roberta" | "camembert" => Some(Family::Bert),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
             "deepseek_v2" | "deepseek_v3" | "kimi_k2" | "glm4_moe_lite" => Some(Family::DeepSeek2),

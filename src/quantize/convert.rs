@@ -59,10 +59,13 @@ pub fn convert(c: &Container) -> anyhow::Result<Converted> {
     );
     let cfg = c.config.as_ref().with_context(|| format!("{dir}: no config.json"))?;
     let mut out = keys(&h).with_context(|| format!("{dir}/config.json"))?;
+    let mut put = |key: &str, v| out.meta.entries.push((format!("{}.{key}", out.arch), v));
+    let pooling = Pooling::of(c, &h)?;
     if h.family.is_encoder() {
-        let mut put = |key: &str, v| out.meta.entries.push((format!("{}.{key}", out.arch), v));
         put("attention.causal", Value::Bool(false));
-        put("pooling_type", Value::U32(Pooling::of(c, &h)?.map_or(0, Pooling::number)));
+    }
+    if h.family.is_encoder() || pooling.is_some() {
+        put("pooling_type", Value::U32(pooling.map_or(0, Pooling::number)));
     }
     vocab::convert(c, cfg, h.vocab, &mut out.meta.entries).with_context(|| format!("{dir}: tokeniser"))?;
     Ok(out)

@@ -2,14 +2,16 @@
 //!
 //! A byte-level BPE vocabulary becomes `gpt2` with its merges, and a `pre` that follows from its split rule; a
 //! sentencepiece one becomes `llama` with scores: those of `tokenizer.model`, else minus the rank of the merge that makes
-//! the token, which gives the same merges in the same order; one of WordPiece becomes `bert`. A split rule that is not known
-//! is refused: another would give other ids.
+//! the token, which gives the same merges in the same order; one of WordPiece becomes `bert`, one of Unigram `t5` with its
+//! scores and its map of characters. A split rule that is not known is refused: another would give other ids.
 
 use crate::formats::Container;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value;
 use crate::formats::source::read_whole;
 use anyhow::{Context, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
@@ -37,6 +39,10 @@ const CHATGLM: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"];
 const CHATGLM3: [&str; 4] = ["<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
 /// `tokenizer.ggml.model` of WordPiece.
 const PIECES: &str = "bert";
+/// And of sentencepiece's Unigram.
+const UNIGRAM: &str = "t5";
+/// What a model type of config.json has in front whose texts have ends and whose vocabulary is not WordPiece.
+const ROBERTA: [&str; 3] = ["roberta", "xlm-roberta", "camembert"];
 /// U+2581, sentencepiece's space.
 const SPACE: &str = "\u{2581}";
 
@@ -47,6 +53,8 @@ struct Vocab {
     scores: Option<Vec<f32>>,
     types: Vec<i32>,
     merges: Option<Vec<String>>,
+    /// of Unigram: its map of characters
+    characters: Option<Vec<u8>>,
 }
 
 /// The bytes of a file beside a container's weights, where there is one; at most `most` of them.
@@ -73,6 +81,7 @@ pub(super) fn convert<'c>(
     let is_chatglm = matches!(cfg["model_type"].as_str(), Some("glm" | "glm4" | "chatglm"));
     let by_merges = matches!(cfg["model_type"].as_str(), Some("gemma4_text" | "gemma4_unified_text"));
     let mut v = match (&json, sentences) {
+        (Some(json), Some(_)) if json["model"]["type"] == "Unigram" => read_json(json).context("tokenizer.json")?,
         (Some(json), Some(bytes)) if by_merges || is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
         (None, Some(bytes)) if is_ranks(&bytes) => bail!(
             "{SPM} is a list of ranks (tiktoken), from which merges do not follow: take tokenizer.json from the model's \
@@ -84,6 +93,11 @@ pub(super) fn convert<'c>(
     };
     if is_chatglm {
         mark_chatglm(&mut v, cfg);
+    }
+    let is_roberta = cfg["model_type"].as_str().is_some_and(|name| ROBERTA.contains(&name));
+    if is_roberta && v.pre == "gpt-2" {
+        // the same rule
+        v.pre = "roberta-bpe".into();
     }
     match (&v.merges, v.model) {
         (Some(_), "llama") if by_merges => (v.model, v.pre) = ("gemma4", "gemma4".into()),
@@ -129,25 +143,19 @@ pub(super) fn convert<'c>(
         ("unknown", special("unk_token")?),
         ("padding", special("pad_token")?),
     ];
-    // a text's first and last tokens; a directory need not name them
-    let named = |name: &str, usual: &str| anyhow::Ok(special(name)?.or_else(|| ids.get(usual).copied()));
-    let unknown_text = json.as_ref().and_then(|j| j["model"]["unk_token"].as_str());
-    let ends = match is_pieces {
-        true => [
-            ("bos", named("cls_token", "[CLS]")?),
-            ("cls", named("cls_token", "[CLS]")?),
-            // so it is spelt
-            ("seperator", named("sep_token", "[SEP]")?),
-            ("mask", named("mask_token", "[MASK]")?),
-            ("unknown", named("unk_token", unknown_text.unwrap_or("[UNK]"))?),
-        ],
-        false => [("bos", None); 5],
+    let encodes = is_pieces || is_roberta || v.model == UNIGRAM;
+    let ends = match encodes {
+        true => {
+            let unknown = json.as_ref().and_then(|j| j["model"]["unk_token"].as_str());
+            encoder_ends(is_pieces, unknown, |name, usual| Ok(special(name)?.or_else(|| ids.get(usual).copied())))?
+        }
+        false => vec![],
     };
     // what a ChatGLM's texts begin with is no BOS
-    let add_bos =
-        !is_chatglm && (is_pieces || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
+    let add_bos = !is_chatglm && (encodes || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
+    let add_eos = encodes && !is_pieces || adds_eos(&config, json.as_ref())?;
     let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text" | "gemma3n_text"));
-    let space = v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
+    let space = v.model == UNIGRAM || v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
     put("model", Value::Str(v.model.into()));
     put("pre", Value::Str(v.pre));
@@ -162,25 +170,51 @@ pub(super) fn convert<'c>(
     // the first of one name
     let mut written: Vec<&str> = Vec::new();
     for (name, id) in specials.into_iter().chain(ends) {
-        if id.is_none() || written.contains(&name) {
-            continue;
-        }
-        written.push(name);
-        if let Some(id) = id {
+        if let Some(id) = id.filter(|_| !written.contains(&name)) {
+            written.push(name);
             put(&format!("{name}_token_id"), Value::U32(id));
         }
     }
     put("add_bos_token", Value::Bool(add_bos));
-    if let (true, Some(types)) = (is_pieces, model.whole("type_vocab_size")?) {
+    if add_eos {
+        put("add_eos_token", Value::Bool(true));
+    }
+    if let Some(bytes) = v.characters {
+        put("precompiled_charsmap", Value::Array(bytes.into_iter().map(Value::U8).collect()));
+    }
+    if v.model == UNIGRAM {
+        put("remove_extra_whitespaces", Value::Bool(true));
+    }
+    if let (true, Some(types)) = (encodes, model.whole("type_vocab_size")?) {
         put("token_type_count", Value::U32(u32::try_from(types).context("type_vocab_size")?));
     }
-    if ["llama", "gemma4"].contains(&v.model) {
+    if ["llama", "gemma4", UNIGRAM].contains(&v.model) {
         put("add_space_prefix", Value::Bool(space));
     }
     if let Some(t) = chat_template(c)? {
         out.push(("tokenizer.chat_template".into(), Value::Str(t)));
     }
     Ok(())
+}
+
+/// An encoder's first and last tokens and others that a directory need not name, by their names there and their usual texts.
+fn encoder_ends(
+    is_pieces: bool,
+    unknown: Option<&str>,
+    named: impl Fn(&str, &str) -> anyhow::Result<Option<u32>>,
+) -> anyhow::Result<Vec<(&'static str, Option<u32>)>> {
+    let [begin, end, mask, other] =
+        if is_pieces { ["[CLS]", "[SEP]", "[MASK]", "[UNK]"] } else { ["<s>", "</s>", "<mask>", "<unk>"] };
+    let (cls, sep) = (named("cls_token", begin)?, named("sep_token", end)?);
+    Ok(vec![
+        ("bos", cls),
+        ("cls", cls),
+        // so it is spelt
+        ("seperator", sep),
+        ("eos", sep.filter(|_| !is_pieces)),
+        ("mask", named("mask_token", mask)?),
+        ("unknown", named("unk_token", unknown.unwrap_or(other))?),
+    ])
 }
 
 /// Whether a `tokenizer.model` is lines of a token in base64 and its rank, as tiktoken has them.
@@ -240,6 +274,16 @@ fn add_bos(config: &Fields, json: Option<&Json>, default: bool) -> anyhow::Resul
     Ok(list.iter().any(|p| p["single"][0]["SpecialToken"].is_object()))
 }
 
+/// Whether `add_eos_token` of the config is set, or the post-processor puts a special token last.
+fn adds_eos(config: &Fields, json: Option<&Json>) -> anyhow::Result<bool> {
+    if config.flag("add_eos_token")? == Some(true) {
+        return Ok(true);
+    }
+    let Some(post) = json.map(|j| &j["post_processor"]).filter(|p| p.is_object()) else { return Ok(false) };
+    let last = |p: &Json| p["single"].as_array().and_then(|s| s.last()).is_some_and(|t| t["SpecialToken"].is_object());
+    Ok(last(post) || post["processors"].as_array().is_some_and(|list| list.iter().any(last)))
+}
+
 /// Whether a sentencepiece `tokenizer.json` puts a space before the text.
 fn prefixes_space(json: &Json) -> bool {
     let metaspace =
@@ -274,9 +318,12 @@ fn mark_added(json: &Json, v: &mut Vocab, rows: usize) -> anyhow::Result<()> {
 fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     let model = &json["model"];
     let is_pieces = model["type"] == "WordPiece";
+    if model["type"] == "Unigram" {
+        return read_unigram(json);
+    }
     ensure!(
         model["type"] == "BPE" || is_pieces,
-        "model type {} has no conversion (known: BPE, WordPiece)",
+        "model type {} has no conversion (known: BPE, WordPiece, Unigram)",
         model["type"]
     );
     let map = model["vocab"].as_object().context("model.vocab is missing")?;
@@ -297,7 +344,15 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     if is_pieces {
         check_pieces(json)?;
         let types = vec![NORMAL; tokens.len()];
-        return Ok(Vocab { model: PIECES, pre: "default".into(), tokens, scores: None, types, merges: None });
+        return Ok(Vocab {
+            model: PIECES,
+            pre: "default".into(),
+            tokens,
+            scores: None,
+            types,
+            merges: None,
+            characters: None,
+        });
     }
     let listed = model["merges"].as_array().context("model.merges is missing")?;
     let mut merges = Vec::with_capacity(listed.len());
@@ -319,7 +374,54 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     }
     let types = vec![NORMAL; tokens.len()];
     let pre = split_rule(json)?.into();
-    Ok(Vocab { model: "gpt2", pre, tokens, scores: None, types, merges: Some(merges) })
+    Ok(Vocab { model: "gpt2", pre, tokens, scores: None, types, merges: Some(merges), characters: None })
+}
+
+/// Pieces with scores. Text must be prepared as sentencepiece does it by its usual settings: characters by a map, runs of spaces
+/// as one, U+2581 before each word; a GGUF file's keys say of no other way.
+fn read_unigram(json: &Json) -> anyhow::Result<Vocab> {
+    let model = &json["model"];
+    let mut characters = None;
+    for step in steps(&json["normalizer"], "normalizers") {
+        let spaces = step["type"] == "Replace"
+            && step["pattern"]["Regex"] == " {2,}"
+            && (step["content"] == " " || step["content"] == SPACE);
+        match (step["type"].as_str(), step["precompiled_charsmap"].as_str()) {
+            (Some("Precompiled"), Some(map)) if characters.is_none() => {
+                characters = Some(STANDARD.decode(map).context("normalizer: precompiled_charsmap is not base64")?);
+            }
+            _ if spaces || step["type"] == "Strip" => {}
+            _ => bail!("normalizer {} has no place in GGUF", step["type"]),
+        }
+    }
+    let cut = steps(&json["pre_tokenizer"], "pretokenizers");
+    let metaspace = |p: &Json| {
+        let always = p["prepend_scheme"] == "always" || p["prepend_scheme"].is_null() && p["add_prefix_space"] != false;
+        p["type"] == "Metaspace" && p["replacement"] == SPACE && always
+    };
+    let usual = match cut[..] {
+        [words, m] => words["type"] == "WhitespaceSplit" && metaspace(m),
+        [m] => metaspace(m),
+        _ => false,
+    };
+    ensure!(usual, "its words are not cut as sentencepiece cuts them, and no key of a GGUF file says so");
+    let list = model["vocab"].as_array().context("model.vocab is missing, or not a list")?;
+    ensure!(list.len() <= MAX_TOKENS, "model.vocab: {} tokens, expected at most {MAX_TOKENS}", list.len());
+    let piece = |(i, p): (usize, &Json)| {
+        let found = p[0].as_str().map(String::from).zip(p[1].as_f64());
+        found.with_context(|| format!("model.vocab[{i}]: a text and a score expected"))
+    };
+    let pieces = list.iter().enumerate().map(piece).collect::<anyhow::Result<Vec<_>>>()?;
+    let (tokens, scores): (Vec<String>, Vec<f32>) = pieces.into_iter().map(|(t, score)| (t, score as f32)).unzip();
+    let unknown = model["unk_id"].as_u64();
+    let fallback = model["byte_fallback"] == true;
+    let kind = |(id, text): (u64, &String)| match text {
+        _ if unknown == Some(id) => UNKNOWN,
+        text if fallback && byte(text) => BYTE,
+        _ => NORMAL,
+    };
+    let types = (0..).zip(&tokens).map(kind).collect();
+    Ok(Vocab { model: UNIGRAM, pre: "default".into(), tokens, scores: Some(scores), types, merges: None, characters })
 }
 
 /// What a GGUF file's `tokenizer.ggml.model` `bert` stands for, of which no key says anything: text in lower case, without
@@ -369,7 +471,15 @@ fn sentencepiece(model: &Json, tokens: Vec<String>, merges: &[String]) -> anyhow
         .collect();
     let last = merges.len();
     let scores = tokens.iter().map(|t| -(*rank.get(t).unwrap_or(&last) as f32)).collect();
-    Ok(Vocab { model: "llama", pre: "default".into(), tokens, scores: Some(scores), types, merges: None })
+    Ok(Vocab {
+        model: "llama",
+        pre: "default".into(),
+        tokens,
+        scores: Some(scores),
+        types,
+        merges: None,
+        characters: None,
+    })
 }
 
 /// `<0x0A>`.
@@ -514,7 +624,15 @@ fn read_spm(bytes: &[u8]) -> anyhow::Result<Vocab> {
         types.push(kind);
     }
     ensure!(!tokens.is_empty(), "no pieces in it");
-    Ok(Vocab { model: "llama", pre: "default".into(), tokens, scores: Some(scores), types, merges: None })
+    Ok(Vocab {
+        model: "llama",
+        pre: "default".into(),
+        tokens,
+        scores: Some(scores),
+        types,
+        merges: None,
+        characters: None,
+    })
 }
 
 /// The value of a protobuf field.

@@ -275,7 +275,7 @@ pub async fn embed(State(app): State<Arc<App>>, body: Bytes) -> Result<Response,
     let list = prepared(&app, body, |app, body| {
         let f = Fields::parse(body)?;
         let texts = f.texts("input", 256)?;
-        texts.iter().map(|t| app.ids_of(t, true, false)).collect::<Result<Vec<_>, _>>()
+        texts.iter().map(|t| app.whole_ids(t)).collect::<Result<Vec<_>, _>>()
     });
     let (list, engine) = (list.await?, app.engine()?);
     let (mut vectors, tokens) = (Vec::new(), list.iter().map(Vec::len).sum::<usize>());

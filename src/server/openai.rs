@@ -479,7 +479,8 @@ fn inputs(app: &App, body: &[u8]) -> Result<(Vec<Vec<u32>>, bool), Fault> {
     if list.len() > VECTORS {
         return Err(Fault::bad("input", format!("input has {} texts: {VECTORS} at most expected", list.len())));
     }
-    let ids = list.iter().map(|v| app.prompt_ids(v, "input").map(|(ids, _)| ids)).collect::<Result<_, _>>()?;
+    let whole = |text: &str| app.whole_ids(text);
+    let ids = list.iter().map(|v| app.prompt_ids(v, "input", whole).map(|(ids, _)| ids)).collect::<Result<_, _>>()?;
     Ok((ids, base64))
 }
 

@@ -219,14 +219,22 @@ impl App {
 
     /// The tokens of a text, of which the context holds all.
     pub fn ids_of(&self, text: &str, bos: bool, special: bool) -> Result<Vec<u32>, Fault> {
+        self.ids_by(text, |t| t.encode(text, bos && t.adds_bos(), special))
+    }
+
+    /// The same of a text that becomes a vector.
+    pub fn whole_ids(&self, text: &str) -> Result<Vec<u32>, Fault> {
+        self.ids_by(text, |t| t.encode_whole(text, false))
+    }
+
+    fn ids_by(&self, text: &str, encode: impl Fn(&Tokenizer) -> anyhow::Result<Vec<u32>>) -> Result<Vec<u32>, Fault> {
         let (tokenizer, context) = (self.tokenizer()?, self.context());
         // tokenising takes far more memory than the text
         let least = if text.len() > 1 << 16 { tokenizer.least_ids(text) } else { 0 };
         if least > context {
             return Err(Fault::too_long(least, context));
         }
-        let ids = tokenizer.encode(text, bos && tokenizer.adds_bos(), special);
-        self.fits(ids.map_err(|e| Fault::bad("", format!("{e:#}")))?)
+        self.fits(encode(tokenizer).map_err(|e| Fault::bad("", format!("{e:#}")))?)
     }
 
     fn fits(&self, ids: Vec<u32>) -> Result<Vec<u32>, Fault> {
@@ -237,13 +245,21 @@ impl App {
         }
     }
 
-    /// A prompt as OpenAI has it: a text, or a list of token ids.
-    pub fn prompt_ids(&self, v: &Value, name: &str) -> Result<(Vec<u32>, String), Fault> {
+    /// A prompt as OpenAI has it: a text, of which `read` makes ids, or a list of token ids.
+    pub fn prompt_ids(
+        &self,
+        v: &Value,
+        name: &str,
+        read: impl Fn(&str) -> Result<Vec<u32>, Fault>,
+    ) -> Result<(Vec<u32>, String), Fault> {
         let wrong = || Fault::bad(name, format!("{name}: a text or a list of token ids expected, one a request"));
+        // a list of one text is a text
+        let v = match v {
+            Value::Array(list) if list.len() == 1 && !list[0].is_number() => &list[0],
+            v => v,
+        };
         match v {
-            Value::String(text) => Ok((self.ids_of(text, true, false)?, text.clone())),
-            // a list of one text is a text
-            Value::Array(list) if list.len() == 1 && !list[0].is_number() => self.prompt_ids(&list[0], name),
+            Value::String(text) => Ok((read(text)?, text.clone())),
             Value::Array(list) if list.len() > self.context() => Err(Fault::too_long(list.len(), self.context())),
             Value::Array(list) => {
                 let n = self.model.vocabulary();
@@ -371,7 +387,10 @@ pub fn completion_of(app: &App, f: &Fields) -> Result<Ask, Fault> {
     if list.len() > TEXTS {
         return Err(Fault::bad("prompt", format!("prompt has {}: {TEXTS} at most", list.len())));
     }
-    let prompts = list.iter().map(|v| app.prompt_ids(v, "prompt")).collect::<Result<Vec<_>, _>>()?;
+    let prompts = list
+        .iter()
+        .map(|v| app.prompt_ids(v, "prompt", |text| app.ids_of(text, true, false)))
+        .collect::<Result<Vec<_>, _>>()?;
     let (ids, texts): (Vec<Vec<u32>>, Vec<String>) = prompts.into_iter().unzip();
     let mut ask = common(app, f, ids, 16, None)?;
     if f.whole(&["best_of"], 1, CHOICES)?.is_some_and(|b| b as usize != ask.each) {

@@ -4,6 +4,7 @@
 //! The checkpoints are synthetic, written by `examples/synth_encoder.rs` when a test runs; `tests/data/encoders` holds what
 //! transformers makes of the same ones.
 
+use crate::checkpoint;
 use crate::common::{boxed_gpus, cpu, levels};
 use crate::program::isobit;
 use futures::executor::block_on;
@@ -48,6 +49,12 @@ fn open(path: &Path) -> (Container, Hyper) {
 /// The ids of `make.py`.
 fn ids(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| (i * 37 + i * i * 5 + 11 * n as u32) % 262).collect()
+}
+
+/// And those of a form: a RoBERTa's padding has no position.
+fn ids_for(form: &str, n: usize) -> Vec<u32> {
+    let first = if form.contains("roberta") { 3 } else { 0 };
+    ids(n).into_iter().map(|id| first + id).collect()
 }
 
 fn options(cache: CacheType) -> SessionOptions {
@@ -114,7 +121,7 @@ fn recorded(name: &str) -> Vec<Vec<f32>> {
 fn agrees(form: &str) {
     let (_dir, path) = checkpoint(form);
     let (c, h) = open(&path);
-    let texts = TOKENS.map(ids);
+    let texts = TOKENS.map(|n| ids_for(form, n));
     let found = on_cpu((&c, &h), &texts);
     for (n, rows) in TOKENS.into_iter().zip(&found) {
         assert_eq!(rows.len(), n);
@@ -142,6 +149,11 @@ fn nomic_bert_agrees_with_transformers_on_both_sides_of_a_chunks_end() {
 }
 
 #[test]
+fn xlm_roberta_agrees_with_transformers_on_both_sides_of_a_chunks_end() {
+    agrees("xlm-roberta");
+}
+
+#[test]
 fn a_tokens_state_follows_from_every_token_of_its_text() {
     let (_dir, path) = checkpoint("bert");
     let (c, h) = open(&path);
@@ -162,7 +174,13 @@ fn quantized(path: &Path, mix: &str) -> PathBuf {
 #[test]
 fn every_form_of_a_model_gives_the_same_bits() {
     let texts = [ids(65), ids(9)];
-    for (form, other) in [("bert", "bert-prefixed"), ("nomic", "nomic-original")] {
+    let forms = [
+        ("bert", "bert-prefixed"),
+        ("nomic", "nomic-original"),
+        ("xlm-roberta", "xlm-roberta-prefixed"),
+        ("xlm-roberta", "roberta"),
+    ];
+    for (form, other) in forms {
         let (_dir, path) = checkpoint(form);
         let (c, h) = open(&path);
         let expected = bits(&on_cpu((&c, &h), &texts));
@@ -170,7 +188,7 @@ fn every_form_of_a_model_gives_the_same_bits() {
         for path in [quantized(&path, "f32"), quantized(&there, "f32"), there] {
             let (c, found) = open(&path);
             assert_eq!((found.context, found.rope_base), (h.context, h.rope_base), "{}", path.display());
-            let pooling = if form == "bert" { Pooling::Cls } else { Pooling::Mean };
+            let pooling = if form == "nomic" { Pooling::Mean } else { Pooling::Cls };
             assert_eq!(Pooling::of(&c, &found).expect("known"), Some(pooling), "{}", path.display());
             assert!(bits(&on_cpu((&c, &found), &texts)) == expected, "{}", path.display());
         }
@@ -316,6 +334,120 @@ fn a_directory_and_its_file_have_the_same_ids() {
     let texts: Vec<String> = ids.iter().map(|id| a.token_text(*id).expect("a token")).collect();
     assert_eq!(texts, ["[CLS]", "the", "king", "'", "s", "sons", "[SEP]"]);
     assert_eq!(a.decode(&ids), "the king ' s sons");
+}
+
+/// What the tokenizers' own programs make of texts: `make_tokens.py`.
+fn golden(tokenizer: &str) -> serde_json::Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/encoders/tokens.json");
+    let all: serde_json::Value = serde_json::from_slice(&std::fs::read(path).expect("is there")).expect("JSON");
+    all[tokenizer].clone()
+}
+
+#[test]
+fn the_tokenizers_of_roberta_give_the_ids_of_their_own_programs_from_a_directory_and_from_its_file() {
+    for (form, tokenizer) in [("xlm-roberta", "unigram"), ("roberta", "bytes")] {
+        let golden = golden(tokenizer);
+        let list = |key: &str| golden[key].as_array().expect("a list").clone();
+        let ids_of = |v: &serde_json::Value| serde_json::from_value::<Vec<u32>>(v.clone()).expect("ids");
+        let (_dir, path) = checkpoint(form);
+        for path in [path.clone(), quantized(&path, "f16")] {
+            let t = Tokenizer::read(&open(&path).0).unwrap_or_else(|e| panic!("{e:#}"));
+            let (mut equal, shown) = (0, path.display());
+            assert!(t.adds_bos() && t.start() == [0], "{shown}");
+            let encode = |text: &serde_json::Value, special| {
+                let text = text.as_str().expect("a text");
+                let ids = t.encode(text, true, special).unwrap_or_else(|e| panic!("{text:?}: {e:#}"));
+                assert_eq!(t.encode_whole(text, special).expect("encodes"), ids, "{text:?}");
+                ids
+            };
+            for (text, expected) in list("texts").iter().zip(list("transformers")) {
+                let (found, expected) = (encode(text, false), ids_of(&expected));
+                // a text of no tokens is its ends
+                assert_eq!(found, expected, "{shown}: {text}");
+                equal += found.len();
+            }
+            assert!(equal > 200, "{equal} ids");
+            for ((text, parsed), plain) in list("special").iter().zip(list("parsed")).zip(list("plain")) {
+                assert_eq!(encode(text, true), ids_of(&parsed), "{shown}: {text}");
+                assert_eq!(encode(text, false), ids_of(&plain), "{shown}: {text}, as text");
+            }
+            // sentencepiece's own take U+2581 for a space that is there already
+            if tokenizer == "unigram" {
+                for (text, own) in list("texts").iter().zip(list("sentencepiece")) {
+                    let differs = text.as_str().is_some_and(|t| t.starts_with('\u{2581}'));
+                    assert_eq!(encode(text, false) == ids_of(&own), !differs, "{shown}: {text}");
+                }
+            }
+            let text = "Once upon a time, \u{fc}ber 12";
+            assert_eq!(t.decode(&t.encode(text, true, false).expect("encodes")), text, "{shown}");
+        }
+    }
+}
+
+/// A Qwen3 as released for vectors: of its last token, which is EOS.
+#[test]
+fn a_model_that_generates_makes_vectors_as_its_files_say() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("model");
+    let args = ["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "qwen3-tiny", "--format", "hf"];
+    checkpoint::synth::generate(&args).unwrap_or_else(|e| panic!("{e:#}"));
+    let plain = Model::open(&path).expect("opens");
+    assert_eq!(plain.pooling().expect("known"), Pooling::Mean);
+    let file = path.join("tokenizer.json");
+    let mut tokenizer: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("read")).expect("JSON");
+    let eos = plain.tokenizer().expect("there is one").eos()[0];
+    let end = plain.tokenizer().expect("there is one").token_text(eos).expect("a text");
+    tokenizer["post_processor"] = serde_json::json!({"type": "Sequence", "processors": [
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": end, "type_id": 0}}], "pair": [],
+            "special_tokens": {end.clone(): {"id": end, "ids": [eos], "tokens": [end]}}}]});
+    std::fs::write(&file, serde_json::to_vec(&tokenizer).expect("JSON")).expect("written");
+    let write = |name: &str, v: serde_json::Value| {
+        std::fs::create_dir_all(path.join(name).parent().expect("has one")).expect("made");
+        std::fs::write(path.join(name), v.to_string()).expect("written");
+    };
+    write(
+        "1_Pooling/config.json",
+        serde_json::json!({"pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false}),
+    );
+    let kind = |name: &str| serde_json::json!({"type": format!("sentence_transformers.models.{name}")});
+    write("modules.json", serde_json::json!([kind("Transformer"), kind("Pooling"), kind("Normalize")]));
+    let converted = quantized(&path, "f32");
+    let text = "Once upon a time";
+    let vectors = [&path, &converted].map(|path| {
+        let shown = path.display();
+        let m = Model::open(path).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(m.pooling().expect("known"), Pooling::Last, "{shown}");
+        let t = m.tokenizer().expect("there is one");
+        let (whole, prompt) = (t.encode_whole(text, false).expect("encodes"), t.encode(text, t.adds_bos(), false));
+        // a prompt goes on
+        assert_eq!(whole, [prompt.expect("encodes"), vec![eos]].concat(), "{shown}");
+        let device = Devices::default().open("cpu").expect("opens");
+        let options = isobit::SessionOptions { head: Head::Hidden, ..isobit::SessionOptions::default() };
+        let mut session = m.session(device, options).expect("loads");
+        let vector = session.embed(text, Pooling::Last).expect("embeds");
+        assert_eq!(vector, session.embed(whole, Pooling::Last).expect("embeds"), "{shown}");
+        let args = ["embed".as_ref(), "-m".as_ref(), path.as_os_str(), "-p".as_ref(), text.as_ref()];
+        let done = isobit(args).args(["--device", "cpu"]).output().expect("starts");
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        let printed: Vec<f32> = printed.split_whitespace().map(|x| x.parse().expect("a number")).collect();
+        assert_eq!(printed, vector, "{shown}");
+        let done = isobit(["inspect".as_ref(), path.as_os_str()]).output().expect("starts");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("vectors of texts; pooling: last"), "{shown}: {said}");
+        vector
+    });
+    assert_eq!(vectors[0], vectors[1]);
+    // what comes behind pooling is not left out in silence, and does not keep it from generating
+    write("modules.json", serde_json::json!([kind("Transformer"), kind("Pooling"), kind("Dense")]));
+    let model = path.to_str().expect("a path");
+    refuses(&["embed", "-m", model, "-p", "a", "--device", "cpu"], &["pooling last+Dense is not supported"]);
+    let done =
+        isobit(["embed", "-m", model, "-p", "a", "--device", "cpu", "--pooling", "last"]).output().expect("starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let done = isobit(["run", "-m", model, "-p", "a", "-n", "1", "--device", "cpu"]).output().expect("starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use tokenizers::models::unigram::Unigram;
 use tokenizers::{DecoderWrapper, ModelWrapper, PostProcessorWrapper, TokenizerImpl};
 
 /// The crate's tokeniser, with our watch over its steps.
@@ -187,8 +188,33 @@ fn template_end(processor: &Value) -> Option<u64> {
             processor["special_tokens"].get(last)?["ids"].get(0)?.as_u64()
         }
         "RobertaProcessing" | "BertProcessing" => processor["sep"].get(1)?.as_u64(),
+        "Sequence" => {
+            let parts = processor["processors"].as_array()?;
+            parts.iter().filter(|p| p["type"] != "Sequence").find_map(template_end)
+        }
         _ => None,
     }
+}
+
+/// Names of encoders in config.json.
+const ENCODERS: [&str; 5] = ["bert", "nomic_bert", "roberta", "xlm-roberta", "camembert"];
+
+/// The same vocabulary with the texts of `hidden` ids such that no text becomes them: the model would take them for pieces like
+/// any others. Its other texts and all scores stay.
+///
+/// A space begins them, which the steps before such a model leave none of.
+fn hide(inner: &mut Inner, unknown: Option<usize>, hidden: &[u32]) -> Result<()> {
+    let ModelWrapper::Unigram(model) = inner.get_model() else { return Ok(()) };
+    let mut vocab: Vec<(String, f64)> = model.iter().cloned().collect();
+    for id in hidden {
+        if let Some((text, _)) = vocab.get_mut(*id as usize) {
+            text.insert(0, ' ');
+        }
+    }
+    let by_bytes = model.byte_fallback();
+    let model = guarded(|| Unigram::from(vocab, unknown, by_bytes)).context("tokenizer.json")?;
+    inner.with_model(ModelWrapper::Unigram(model));
+    Ok(())
 }
 
 /// Where texts for this file can be cut without a change of ids, and how many bytes one id covers at most.
@@ -252,8 +278,12 @@ struct Prepared {
     file: Value,
     /// the id that the post-processor puts first
     template: Option<u64>,
-    /// the id that it puts last, of WordPiece
+    /// the id that it puts last
     end: Option<u64>,
+    /// whether the model is one that encoders alone have
+    encodes: bool,
+    /// the id of what has no piece, of a Unigram
+    unknown: Option<usize>,
     decoding: Decoding,
 }
 
@@ -278,7 +308,7 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
         "tokenizer.json: model.max_input_chars_per_word is {most}, expected at most 1000"
     );
     let template = template_start(&file["post_processor"]);
-    let end = template_end(&file["post_processor"]).filter(|_| file["model"]["type"] == "WordPiece");
+    let end = template_end(&file["post_processor"]);
     // Only its first token is of interest, and the crate indexes tables with what is in it.
     file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
@@ -293,7 +323,9 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
         let steps = flatten(&file[key], key, list).context("tokenizer.json")?;
         file[key] = if steps.is_empty() { Value::Null } else { Value::Array(steps) };
     }
-    Ok(Prepared { file, template, end, decoding })
+    let encodes = file["model"]["type"] == "WordPiece" || file["model"]["type"] == "Unigram";
+    let unknown = file["model"]["unk_id"].as_u64().and_then(|id| usize::try_from(id).ok());
+    Ok(Prepared { file, template, end, encodes, unknown, decoding })
 }
 
 /// The text of every id; ids that no text has are `None`.
@@ -367,6 +399,13 @@ impl Ends<'_> {
         Ok((bos, adds))
     }
 
+    /// The tokens that the files put behind every text: what the post-processor does, else `add_eos_token`.
+    fn closing(&self, template: Option<u64>, eos: &[u32]) -> Result<Vec<u32>> {
+        let by_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| (self.special)(id));
+        let asked = self.config.flag("add_eos_token")? == Some(true);
+        Ok(by_template.or(eos.first().copied().filter(|_| asked)).into_iter().collect())
+    }
+
     /// The tokens that end a text.
     fn last(&self) -> Result<Vec<u32>> {
         let mut eos = Vec::new();
@@ -392,17 +431,31 @@ pub(super) fn load<'v>(
     generation_config: Option<&'v Value>,
     model_config: Option<&'v Value>,
 ) -> Result<Tokenizer> {
-    let Prepared { file, template, end, decoding } = prepare(json)?;
+    load_hiding(json, config, generation_config, model_config, &[])
+}
+
+/// The same, where a Unigram has further ids that no text becomes.
+pub(super) fn load_hiding<'v>(
+    json: &[u8],
+    config: Option<&'v Value>,
+    generation_config: Option<&'v Value>,
+    model_config: Option<&'v Value>,
+    hidden: &[u32],
+) -> Result<Tokenizer> {
+    let Prepared { file, template, end, encodes, unknown, decoding } = prepare(json)?;
     let (borders, reach) = cuts(&file);
     let bytes = serde_json::to_vec(&file).context("tokenizer.json")?;
     drop(file);
-    let inner: Inner = guarded(|| Inner::from_bytes(&bytes)).context("tokenizer.json")?;
+    let mut inner: Inner = guarded(|| Inner::from_bytes(&bytes)).context("tokenizer.json")?;
     drop(bytes);
 
     let vocabulary = inner.get_vocab(true);
     let texts = texts_by_id(&vocabulary)?;
     let added = inner.get_added_tokens_decoder();
     let special = |id: u32| added.get(&id).is_some_and(|t| t.special);
+    let mut hidden = hidden.to_vec();
+    hidden.extend(added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id));
+    hide(&mut inner, unknown, &hidden)?;
     let pieces = texts
         .iter()
         .zip(0..)
@@ -418,6 +471,7 @@ pub(super) fn load<'v>(
     };
     let model_type = fields("config.json", model_config)?.text("model_type")?;
     let is_chatglm = matches!(model_type, Some("glm" | "glm4" | "chatglm"));
+    let encodes = encodes || model_type.is_some_and(|name| ENCODERS.contains(&name));
     let ends = Ends {
         vocabulary: &vocabulary,
         count: texts.len(),
@@ -432,12 +486,15 @@ pub(super) fn load<'v>(
         start = chatglm_start(|text| vocabulary.get(text).copied());
         adds_bos = !start.is_empty();
     }
+    let closing = ends.closing(end, &eos)?;
+    let end = if encodes { closing.clone() } else { Vec::new() };
     Ok(Tokenizer {
         texts,
         pieces,
         bos,
         start,
-        end: end.and_then(|id| u32::try_from(id).ok()).filter(|id| special(*id)).into_iter().collect(),
+        end,
+        closing,
         eos,
         adds_bos,
         strips_first_space: decoding.strips_first_space,

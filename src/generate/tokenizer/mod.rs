@@ -11,6 +11,7 @@ mod json;
 mod special;
 mod spm;
 mod steps;
+mod unigram;
 mod wordpiece;
 
 use crate::formats::Container;
@@ -42,6 +43,8 @@ pub struct Tokenizer {
     start: Vec<u32>,
     /// the ids that go behind a text where those go before it: `[SEP]` of encoders
     end: Vec<u32>,
+    /// the ids that the file puts behind every whole text; of models that generate none can go on from there
+    closing: Vec<u32>,
     eos: Vec<u32>,
     adds_bos: bool,
     /// encoding put a space before the text, so decoding takes one away
@@ -221,6 +224,14 @@ impl Source<'_> {
         Ok(Some(id as u32))
     }
 
+    /// What goes before a text of an encoder and behind it: `<s>` and `</s>` of RoBERTa.
+    fn encoder_ends(&self, bos: Option<u32>, eos: Option<u32>) -> Result<(Vec<u32>, Vec<u32>)> {
+        let start = self.special("cls_token_id")?.or(bos);
+        // so it is spelt
+        let end = self.special("seperator_token_id")?.or(self.special("separator_token_id")?).or(eos);
+        Ok((start.into_iter().collect(), end.into_iter().collect()))
+    }
+
     /// A default of the format, taken only where that id can be a marker: a vocabulary whose id 11 is a comma has no
     /// end there.
     fn fallback(&self, id: u32) -> Option<u32> {
@@ -255,7 +266,8 @@ impl Tokenizer {
     }
 
     /// The vocabulary of a GGUF file: `tokenizer.ggml.model` `gpt2` (byte-level BPE), `gemma4` (BPE over characters), `llama`
-    /// (SentencePiece with scores) or `bert` (WordPiece), keys as in the GGUF specification and llama.cpp's loader.
+    /// (SentencePiece with scores), `bert` (WordPiece) or `t5` (SentencePiece's Unigram), keys as in the GGUF specification and
+    /// llama.cpp's loader.
     ///
     /// Departures from llama.cpp: a special id outside the vocabulary, a token listed twice and a merge that names an
     /// unknown token are errors; the default ids of BOS and EOS (1 and 2 for SentencePiece, 11 for BPE) are taken only
@@ -270,9 +282,11 @@ impl Tokenizer {
             "llama" => true,
             "gpt2" | bpe::CHARACTERS => false,
             "bert" => return wordpiece::from_gguf(meta),
-            other => {
-                bail!("tokenizer.ggml.model: {} is not supported; known are gpt2, llama, gemma4 and bert", shown(other))
-            }
+            "t5" => return unigram::from_gguf(meta),
+            other => bail!(
+                "tokenizer.ggml.model: {} is not supported; known are gpt2, llama, gemma4, bert and t5",
+                shown(other)
+            ),
         };
         let is_raw = model == bpe::CHARACTERS;
         let mut source = read_vocabulary(meta, is_spm || is_raw)?;
@@ -304,19 +318,14 @@ impl Tokenizer {
         ends.extend(source.special("eom_token_id")?);
         let is_chatglm = matches!(meta.typed::<&str>("general.architecture")?, Some("chatglm" | "glm4"));
         let ends_text = |text: &str| END_TEXTS.contains(&text) || is_chatglm && CHATGLM_END_TEXTS.contains(&text);
-        for id in 0..count {
-            if ends_text(&source.tokens[id]) {
-                ends.push(id as u32);
-                if source.kinds[id] != Kind::Control {
-                    // Gemma 4's converters mark what a chat's parser reads as text
-                    let told = if is_raw { log::Level::Debug } else { log::Level::Warn };
-                    log::log!(
-                        told,
-                        "token {id} {} is not marked as a control token: taking it for one",
-                        source.tokens[id]
-                    );
-                    source.kinds[id] = Kind::Control;
-                }
+        for id in (0..count).filter(|id| ends_text(&source.tokens[*id])).collect::<Vec<_>>() {
+            ends.push(id as u32);
+            if source.kinds[id] != Kind::Control {
+                // Gemma 4's converters mark what a chat's parser reads as text
+                let told = if is_raw { log::Level::Debug } else { log::Level::Warn };
+                let text = &source.tokens[id];
+                log::log!(told, "token {id} {text} is not marked as a control token: taking it for one");
+                source.kinds[id] = Kind::Control;
             }
         }
         dedup(&mut ends);
@@ -351,6 +360,13 @@ impl Tokenizer {
             start = chatglm_start(id_of);
             adds_bos = !start.is_empty();
         }
+        let closed = meta.typed("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+        let (mut closing, mut end): (Vec<u32>, _) = (eos.into_iter().filter(|_| closed).collect(), Vec::new());
+        if matches!(meta.typed::<&str>("general.architecture")?, Some("bert" | "nomic-bert")) {
+            (start, end) = source.encoder_ends(bos, eos)?;
+            adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(true) && !start.is_empty();
+            closing = end.clone();
+        }
         // an unknown token stands for a character, or for a byte
         let bytes = source.tokens.iter().map(String::len).fold(4, usize::max);
         let reach = Some(Reach { bytes, strips: specials.strips() });
@@ -377,7 +393,8 @@ impl Tokenizer {
             pieces,
             bos,
             start,
-            end: Vec::new(),
+            end,
+            closing,
             eos: ends,
             adds_bos,
             strips_first_space: is_spm && space_prefix,
@@ -440,6 +457,19 @@ impl Tokenizer {
     /// Errors: `add_bos` without a BOS in the vocabulary; a byte that the vocabulary cannot express; 1 GiB or more.
     pub fn encode(&self, text: &str, add_bos: bool, parse_special: bool) -> Result<Vec<u32>> {
         self.encode_first(text, add_bos, parse_special, usize::MAX)
+    }
+
+    /// Token ids of a text that becomes a vector: as [`Tokenizer::encode`] gives them with what goes before a text by default, and
+    /// behind them what the file puts behind every text (`add_eos_token`, a post-processor of `tokenizer.json`): models that
+    /// were trained to make vectors of their last token's states need it, and none can generate from there.
+    ///
+    /// Errors: those of [`Tokenizer::encode`].
+    pub fn encode_whole(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, self.adds_bos, parse_special)?;
+        if !ids.ends_with(&self.closing) {
+            ids.extend_from_slice(&self.closing);
+        }
+        Ok(ids)
     }
 
     /// The first `most` ids of what [`Tokenizer::encode`] gives, exactly. The text is tokenised piece by piece, cut where

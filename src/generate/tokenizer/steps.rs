@@ -9,6 +9,8 @@
 //! The crate swallows errors of a normaliser in one place and panics in others: both end up in [`guarded`].
 
 use anyhow::{Result, anyhow, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -105,6 +107,16 @@ fn check(step: &Value) -> Result<()> {
             content.len() <= MOST_WRITTEN * least,
             "it writes {} bytes for {least}, expected at most {MOST_WRITTEN} for each",
             content.len()
+        );
+    }
+    if let (Some("Precompiled"), Some(map)) = (step["type"].as_str(), step["precompiled_charsmap"].as_str()) {
+        // the crate sets aside what the first word says
+        let head =
+            STANDARD.decode(map.get(..8).unwrap_or("")).ok().and_then(|b| Some(u32::from_le_bytes(*b.first_chunk()?)));
+        let most = map.len() as u64 / 4 * 3;
+        ensure!(
+            head.is_some_and(|n| u64::from(n) <= most),
+            "a map of characters that is shorter than its first word says"
         );
     }
     let prepended = step["prepend"].as_str().map_or(0, str::len);

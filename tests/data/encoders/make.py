@@ -17,18 +17,20 @@ from transformers import AutoModel
 TOKENS = [1, 63, 64, 65, 130]
 
 
-def ids(n):
-    return [(i * 37 + i * i * 5 + 11 * n) % 262 for i in range(n)]
+def ids(form, n):
+    # a RoBERTa's padding has no position
+    first = 3 if "roberta" in form else 0
+    return [first + (i * 37 + i * i * 5 + 11 * n) % 262 for i in range(n)]
 
 
 out = {}
-for form in ["bert", "nomic"]:
+for form in ["bert", "nomic", "xlm-roberta"]:
     with tempfile.TemporaryDirectory() as work:
         subprocess.run([sys.argv[1], form, work], check=True)
         model = AutoModel.from_pretrained(work, dtype=torch.float64, attn_implementation="eager").eval()
     for n in TOKENS:
         with torch.no_grad():
-            states = model(torch.tensor([ids(n)])).last_hidden_state[0]
+            states = model(torch.tensor([ids(form, n)])).last_hidden_state[0]
         mean = states.mean(0)
         out[f"{form}.{n}.states"] = states[::8].to(torch.float32).contiguous()
         out[f"{form}.{n}.mean"] = (mean / mean.norm()).to(torch.float32).contiguous()
