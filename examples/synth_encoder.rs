@@ -1,5 +1,5 @@
-//! Writes an encoder of random weights as a Hugging Face directory, for tests: a BertModel, a RobertaModel, an XLMRobertaModel or
-//! a NomicBertModel, in each form that such directories have.
+//! Writes an encoder of random weights as a Hugging Face directory, for tests: a BertModel, a RobertaModel, an XLMRobertaModel, a
+//! Gemma3TextModel or a NomicBertModel, in each form that such directories have.
 //!
 //! ```text
 //! cargo run --release --example synth_encoder -- bert bert-dir
@@ -8,7 +8,8 @@
 //!
 //! `bert`; `bert-prefixed`: names with `bert.` in front, norms of `gamma` and `beta`, and tensors that make no vectors;
 //! `roberta` and `xlm-roberta`: a BertModel whose positions begin behind the padding token's id, with their tokenizers (of
-//! `tests/data/encoders`); `xlm-roberta-prefixed`: with `roberta.` in front; `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code. Both forms of one model have the
+//! `tests/data/encoders`); `xlm-roberta-prefixed`: with `roberta.` in front; `bert-dense`: with a layer behind pooling, as LaBSE
+//! has; `gemma`: an EmbeddingGemma, windows in three layers of four and two layers behind pooling; `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code. Both forms of one model have the
 //! same weights. Element i of a tensor depends on the tensor's name and on i alone (`synthetic::Noise`).
 
 use anyhow::{Context, Result, bail};
@@ -40,6 +41,14 @@ struct Shape {
 const BERT: Shape = Shape { dim: 64, heads: 4, ffn: 96, layers: 3, context: 192 };
 const NOMIC: Shape = Shape { dim: 96, heads: 3, ffn: 160, layers: 2, context: 192 };
 
+/// Of a Gemma: heads of 32, one of keys and values; a window of 41 positions, 20 on either side.
+const GEMMA: Shape = Shape { dim: 72, heads: 4, ffn: 100, layers: 4, context: 192 };
+const GEMMA_HEAD: usize = 32;
+const GEMMA_WINDOW: usize = 40;
+
+/// Elements between the two layers behind pooling.
+const BETWEEN: usize = 90;
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let done = match &args[1..] {
@@ -61,16 +70,56 @@ type Tensor = (String, String, Vec<usize>, f32, f64);
 /// Writes the directory.
 pub fn generate(form: &str, out: &Path) -> Result<()> {
     let (list, config) = match form {
-        "bert" => (bert("", false), config_of_bert()),
+        "bert" | "bert-dense" => (bert("", false), config_of_bert()),
+        "gemma" => (gemma(), config_of_gemma()),
         "bert-prefixed" => (bert("bert.", false), config_of_bert()),
         "roberta" | "xlm-roberta" => (bert("", true), config_of_roberta(form)),
         "xlm-roberta-prefixed" => (bert("roberta.", true), config_of_roberta("xlm-roberta")),
         "nomic" | "nomic-original" => (nomic(form == "nomic-original"), config_of_nomic(form == "nomic-original")),
         _ => bail!(
-            "expected bert, bert-prefixed, roberta, xlm-roberta, xlm-roberta-prefixed, nomic or nomic-original, found {form}"
+            "expected bert, bert-prefixed, bert-dense, gemma, roberta, xlm-roberta, xlm-roberta-prefixed, nomic or nomic-original, found {form}"
         ),
     };
     std::fs::create_dir_all(out.join("1_Pooling"))?;
+    write_tensors(&out.join("model.safetensors"), list)?;
+    let write = |name: &str, value: &Value| {
+        std::fs::write(out.join(name), serde_json::to_vec_pretty(value)?).context(out.display().to_string())
+    };
+    write("config.json", &config)?;
+    match form {
+        "roberta" => std::fs::write(out.join("tokenizer.json"), BYTES)?,
+        _ if form.starts_with("xlm") => std::fs::write(out.join("tokenizer.json"), UNIGRAM)?,
+        _ => write("tokenizer.json", &tokenizer())?,
+    }
+    let kind = |name: &str, path: &str| json!({"type": format!("sentence_transformers.models.{name}"), "path": path});
+    let mut modules = vec![kind("Transformer", ""), kind("Pooling", "1_Pooling")];
+    let layers: &[(&str, usize, usize, bool)] = match form {
+        "bert-dense" => &[("2_Dense", BERT.dim, BERT.dim, true)],
+        "gemma" => &[("2_Dense", GEMMA.dim, BETWEEN, false), ("3_Dense", BETWEEN, GEMMA.dim, false)],
+        _ => &[],
+    };
+    for &(path, from, to, whole) in layers {
+        std::fs::create_dir_all(out.join(path))?;
+        let tensor = |what: &str, shape: Vec<usize>| {
+            (format!("linear.{what}"), format!("{path}.{what}"), shape, 0.0, root(from))
+        };
+        let mut list = vec![tensor("weight", vec![to, from])];
+        list.extend(whole.then(|| tensor("bias", vec![to])));
+        write_tensors(&out.join(path).join("model.safetensors"), list)?;
+        let function = if whole { "torch.nn.modules.activation.Tanh" } else { "torch.nn.modules.linear.Identity" };
+        let config = json!({"in_features": from, "out_features": to, "bias": whole, "activation_function": function});
+        write(&format!("{path}/config.json"), &config)?;
+        modules.push(kind("Dense", path));
+    }
+    if !layers.is_empty() {
+        modules.push(kind("Normalize", "4_Normalize"));
+        write("modules.json", &modules.into())?;
+    }
+    let mean = form.starts_with("nomic") || form == "gemma";
+    write("1_Pooling/config.json", &json!({"pooling_mode_cls_token": !mean, "pooling_mode_mean_tokens": mean}))
+}
+
+fn write_tensors(path: &Path, list: Vec<Tensor>) -> Result<()> {
     let data: Vec<(String, Vec<usize>, Vec<u8>)> = list
         .into_iter()
         .map(|(name, own, shape, mean, std)| {
@@ -89,18 +138,7 @@ pub fn generate(form: &str, out: &Path) -> Result<()> {
         Ok((name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).context(name.clone())?))
     });
     let views = views.collect::<Result<Vec<_>>>()?;
-    std::fs::write(out.join("model.safetensors"), safetensors::serialize(views, None)?)?;
-    let write = |name: &str, value: &Value| {
-        std::fs::write(out.join(name), serde_json::to_vec_pretty(value)?).context(out.display().to_string())
-    };
-    write("config.json", &config)?;
-    match form {
-        "roberta" => std::fs::write(out.join("tokenizer.json"), BYTES)?,
-        _ if form.starts_with("xlm") => std::fs::write(out.join("tokenizer.json"), UNIGRAM)?,
-        _ => write("tokenizer.json", &tokenizer())?,
-    }
-    let mean = form.starts_with("nomic");
-    write("1_Pooling/config.json", &json!({"pooling_mode_cls_token": !mean, "pooling_mode_mean_tokens": mean}))
+    std::fs::write(path, safetensors::serialize(views, None)?).context(path.display().to_string())
 }
 
 fn config_of_bert() -> Value {
@@ -115,6 +153,18 @@ fn config_of_roberta(model_type: &str) -> Value {
     json!({"model_type": model_type, "hidden_size": s.dim, "num_hidden_layers": s.layers, "num_attention_heads": s.heads,
         "intermediate_size": s.ffn, "vocab_size": ROBERTA_VOCAB, "hidden_act": "gelu", "max_position_embeddings": s.context + 2,
         "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2})
+}
+
+fn config_of_gemma() -> Value {
+    let s = GEMMA;
+    let kinds: Vec<&str> = (0..s.layers).map(|l| if l == 2 { "full_attention" } else { "sliding_attention" }).collect();
+    json!({"model_type": "gemma3_text", "architectures": ["Gemma3TextModel"], "hidden_size": s.dim,
+        "num_hidden_layers": s.layers, "num_attention_heads": s.heads, "num_key_value_heads": 1, "head_dim": GEMMA_HEAD,
+        "intermediate_size": s.ffn, "vocab_size": VOCAB, "hidden_activation": "gelu_pytorch_tanh",
+        "max_position_embeddings": s.context, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": GEMMA_HEAD,
+        "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0, "sliding_window": GEMMA_WINDOW, "layer_types": kinds,
+        "use_bidirectional_attention": true, "attention_bias": false, "tie_word_embeddings": true,
+        "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0})
 }
 
 fn config_of_nomic(original: bool) -> Value {
@@ -183,6 +233,39 @@ fn bert(prefix: &str, roberta: bool) -> Vec<Tensor> {
         let bias = ("cls.predictions.bias".to_string(), "cls".to_string(), vec![VOCAB], 0.0, 0.2);
         list.push(bias);
     }
+    list
+}
+
+/// A Gemma3TextModel as released for vectors: without `model.` in front. Norms are kept less 1.
+fn gemma() -> Vec<Tensor> {
+    let Shape { dim, heads, ffn, layers, .. } = GEMMA;
+    let (width, kv) = (heads * GEMMA_HEAD, GEMMA_HEAD);
+    let mut list: Vec<Tensor> = Vec::new();
+    let mut add = |name: String, shape: &[usize], std: f64| list.push((name.clone(), name, shape.to_vec(), 0.0, std));
+    add("embed_tokens.weight".into(), &[VOCAB, dim], 0.2);
+    for l in 0..layers {
+        let own = |part: &str| format!("layers.{l}.{part}.weight");
+        for (part, rows, cols) in [
+            ("self_attn.q_proj", width, dim),
+            ("self_attn.k_proj", kv, dim),
+            ("self_attn.v_proj", kv, dim),
+            ("self_attn.o_proj", dim, width),
+            ("mlp.gate_proj", ffn, dim),
+            ("mlp.up_proj", ffn, dim),
+            ("mlp.down_proj", dim, ffn),
+        ] {
+            add(own(part), &[rows, cols], root(cols));
+        }
+        for (part, n) in [("self_attn.q_norm", GEMMA_HEAD), ("self_attn.k_norm", GEMMA_HEAD)] {
+            add(own(part), &[n], 0.3);
+        }
+        for part in
+            ["input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
+        {
+            add(own(part), &[dim], 0.2);
+        }
+    }
+    add("norm.weight".into(), &[dim], 0.2);
     list
 }
 

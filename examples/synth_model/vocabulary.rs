@@ -87,10 +87,9 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         Arch::Cohere2 | Arch::CommandR => {
             byte_level(n, &["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"])
         }
+        Arch::StarCoder2 | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => byte_level(n, &["<|endoftext|>"]),
         // encoders are written by `synth_encoder`, with words of their own
-        Arch::StarCoder2 | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon | Arch::Bert | Arch::NomicBert => {
-            byte_level(n, &["<|endoftext|>"])
-        }
+        Arch::Bert | Arch::NomicBert | Arch::GemmaEmbedding => byte_level(n, &["<|endoftext|>"]),
         Arch::StableLm
         | Arch::Qwen2
         | Arch::Qwen3

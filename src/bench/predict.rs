@@ -329,7 +329,8 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
                 let queries = step.pos..step.pos + step.n_tokens;
                 // of this page
                 let sees = |q: usize| {
-                    let (seen, (from, to)) = (p.sees(q), (p.chunk0 as usize, (p.chunk0 + p.chunks) as usize));
+                    let (seen, (from, to)) =
+                        (p.sees_from(p.reach_of(q), q), (p.chunk0 as usize, (p.chunk0 + p.chunks) as usize));
                     if p.scope == SCOPE_OWN { seen } else { seen.start.max(from * CHUNK)..seen.end.min(to * CHUNK) }
                 };
                 let seen = sees(queries.start).start..queries.clone().map(|q| sees(q).end).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Cases of steps whose tokens are of many sequences, and whose chunks lie anywhere in the pool.
 
 use super::{Case, Fill, Rng, UNSEEN, bits, case, input, read, replaced, rope_table, states, tokens, written};
-use crate::ops::attention::{AttentionParams, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
+use crate::ops::attention::{AttentionParams, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN, SPAN};
 use crate::ops::cache::{self, CacheType, CacheWriteParams};
 use crate::ops::places::{self, CHUNK, GONE, Page, Places, TABLES, TOKEN, Touches};
 use crate::ops::rope_cache_write::RopeCacheWriteParams;
@@ -205,7 +205,7 @@ fn fill(
     let (mut keys, mut values) = (words(kt), words(vt));
     let mut token = 0;
     for &(pos, n) in shape.0 {
-        let (own, reach) = (pos / CHUNK * CHUNK, p.reach(pos));
+        let (own, reach) = (pos / CHUNK * CHUNK, p.reach(&layout.places(), token));
         let from = if p.scope == SCOPE_OWN { own.max(reach) } else { reach };
         let positions: Vec<usize> = (from..pos + n).collect();
         // each of them as a token of its own, whose ring is that of the token that is of its chunk
@@ -275,16 +275,27 @@ pub(super) fn attention(kt: CacheType, vt: CacheType) -> Vec<Case> {
             }
         }
     }
-    list.extend(whole(kt, vt));
+    list.extend(whole(kt, vt, None));
+    // how far a token sees is no matter of types
+    let sides: &[u32] = match (kt, vt) {
+        (CacheType::F32, CacheType::F32) => &[40, 0, 100],
+        _ if kt == vt => &[40],
+        _ => &[],
+    };
+    list.extend(sides.iter().flat_map(|side| whole(kt, vt, Some(*side))));
     list
 }
 
-/// Whole texts: in the places that attention is given every token is at the last position of its text.
-fn whole(kt: CacheType, vt: CacheType) -> Vec<Case> {
-    let (heads, kv_heads, hd) = (3, 3, 32);
+/// Whole texts: in the places that attention is given every token is at the last position of its text, or of what it sees of it
+/// on either side.
+fn whole(kt: CacheType, vt: CacheType, side: Option<u32>) -> Vec<Case> {
+    let (heads, kv_heads, hd) = if side.is_none() { (3, 3, 32) } else { (4, 2, 64) };
     let mut layout = Layout::new(&WHOLE, 0, &mut Rng(7));
     let lasts: Vec<u32> = WHOLE.0.iter().flat_map(|&(_, n)| vec![n as u32 - 1; n]).collect();
-    places::see_all(lasts.len(), &mut layout.words, |t| lasts[t]);
+    match side {
+        None => places::see_all(lasts.len(), &mut layout.words, |t| lasts[t]),
+        Some(side) => places::see_span(lasts.len(), &mut layout.words, side, |t| lasts[t]),
+    }
     let pages = pages(&WHOLE, layout.ring).filter(|p| !p.2);
     let each = pages.map(|(first, page, _)| {
         let p = AttentionParams {
@@ -298,13 +309,14 @@ fn whole(kt: CacheType, vt: CacheType) -> Vec<Case> {
             page_len: page as u32,
             scale: (1.0 / f64::from(hd).sqrt()) as f32,
             scope: SCOPE_ALL,
-            window: 0,
+            window: side.map_or(0, |_| SPAN),
             table: 0,
             softcap: 0.0,
             inv_softcap: 0.0,
             sinks: 0,
         };
-        let name = format!("head_dim={hd} heads={heads}/{kv_heads} whole texts {}, page {first}", title(&WHOLE));
+        let seen = side.map_or(String::new(), |side| format!(" {side} on either side"));
+        let name = format!("head_dim={hd} heads={heads}/{kv_heads} whole texts{seen} {}, page {first}", title(&WHOLE));
         one((kt, vt), name, &layout, p, &WHOLE)
     });
     each.collect()
@@ -319,7 +331,7 @@ fn one(types: (CacheType, CacheType), name: String, layout: &Layout, p: Attentio
     let (places, page): (_, Page) = (layout.places(), p.page());
     for row in 0..n * heads {
         let token = row / heads;
-        let (seen, position) = (p.sees(places.position(token)), places.position(token));
+        let (seen, position) = (p.sees(&places, token), places.position(token));
         let mut chunks = (seen.start / CHUNK..seen.end.div_ceil(CHUNK)).filter(|_| !seen.is_empty());
         if p.scope != SCOPE_OLDER && page.own(&places, token).is_some() {
             out.push(row * hd..(row + 1) * hd);

@@ -11,7 +11,7 @@ use crate::formats::{Container, LoadMode};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::verify::{self, Report, Script};
 use crate::grammar::{Compiled, Grammar, GrammarError, Vocabulary};
-use crate::models::{Head, Hyper, Pooling};
+use crate::models::{Dense, Head, Hyper, Pooling};
 use anyhow::{anyhow, ensure};
 use std::borrow::Cow;
 use std::path::Path;
@@ -33,6 +33,7 @@ struct Inner {
     /// its tokens as grammars see them, made when the first grammar is
     spelling: OnceLock<Vocabulary>,
     digest: OnceLock<String>,
+    dense: OnceLock<Arc<[Dense]>>,
 }
 
 impl Model {
@@ -72,7 +73,7 @@ impl Model {
             log::info!("{}: {} {:?}", t.name.escape_debug(), t.dtype, t.shape);
         }
         let (tokenizer, spelling, digest) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Ok(Model(Arc::new(Inner { container, hyper, tokenizer, spelling, digest })))
+        Ok(Model(Arc::new(Inner { container, hyper, tokenizer, spelling, digest, dense: OnceLock::new() })))
     }
 
     /// The model's name, as its file says; it may be empty.
@@ -96,6 +97,17 @@ impl Model {
     pub fn pooling(&self) -> Result<Pooling, Error> {
         let said = Pooling::of(&self.0.container, &self.0.hyper).map_err(at(Place::Model))?;
         Ok(said.unwrap_or_default())
+    }
+
+    /// The layers that a text's vector goes through behind pooling, read when they are asked for first; none for most models.
+    ///
+    /// Errors: [`Error::Model`]: they are none that are supported.
+    pub(crate) fn dense(&self) -> Result<Arc<[Dense]>, Error> {
+        if let Some(dense) = self.0.dense.get() {
+            return Ok(dense.clone());
+        }
+        let dense = Dense::of(&self.0.container, &self.0.hyper).map_err(at(Place::Model))?;
+        Ok(self.0.dense.get_or_init(|| dense.into()).clone())
     }
 
     /// Whether it makes vectors of texts and generates none.

@@ -17,10 +17,11 @@ use crate::generate::logprobs::Logprobs;
 use crate::generate::pool::{Full, Pool, Sequence};
 use crate::generate::sampling::Sampler;
 use crate::generate::tokenizer::Tokenizer;
-use crate::models::{Head, RECENT_CHUNK as CHUNK};
+use crate::models::{Dense, Head, RECENT_CHUNK as CHUNK};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Where what is made of a text goes.
 pub(super) trait Sink {
@@ -267,11 +268,17 @@ impl<S: Sink> Schedule<S> {
         }
     }
 
+    /// The ids of such a text, and what comes behind pooling.
+    fn embeds(session: &Session, prompt: &Prompt) -> Result<(Vec<u32>, Arc<[Dense]>), Error> {
+        session.gives(Head::Hidden)?;
+        Ok((session.whole_ids(prompt)?, session.dense()?))
+    }
+
     /// Takes a text that is to be a vector. What is wrong with it is told to its sink.
     pub fn embed(&mut self, session: &mut Session, prompt: &Prompt, pooling: Pooling, sink: S) {
-        match session.gives(Head::Hidden).and_then(|()| session.whole_ids(prompt)) {
-            Ok(ids) => {
-                let (pooled, n) = (Pooled::new(pooling), ids.len());
+        match Self::embeds(session, prompt) {
+            Ok((ids, dense)) => {
+                let (pooled, n) = (Pooled::new(pooling, dense), ids.len());
                 let read = Request { max_tokens: 0, ..Request::new(Vec::new()) };
                 let first = pooled.first(n, self.whole);
                 let growing = Growing::new(ids, session.context(), &read);

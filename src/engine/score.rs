@@ -4,7 +4,9 @@ use super::Model;
 use super::error::{Error, Place, at};
 use super::generate::{Output, Prompt, Request};
 use crate::generate::logprobs::Logprobs;
+use crate::models::Dense;
 pub use crate::models::Pooling;
+use std::sync::Arc;
 
 /// How likely a continuation is after its context.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,13 +71,15 @@ impl Output {
 /// Rows of hidden states as they come, and the vector they make.
 pub(super) struct Pooled {
     pooling: Pooling,
+    /// what comes behind
+    dense: Arc<[Dense]>,
     sum: Vec<f64>,
     rows: usize,
 }
 
 impl Pooled {
-    pub fn new(pooling: Pooling) -> Pooled {
-        Pooled { pooling, sum: Vec::new(), rows: 0 }
+    pub fn new(pooling: Pooling, dense: Arc<[Dense]>) -> Pooled {
+        Pooled { pooling, dense, sum: Vec::new(), rows: 0 }
     }
 
     /// The first token of `n` whose row is wanted; of one that sees the whole text (`whole`) the text is computed whole.
@@ -100,9 +104,10 @@ impl Pooled {
 
     /// The vector, of length 1: computed in f64, in the order of the tokens and of the elements, and rounded once.
     pub fn vector(&self) -> Vec<f32> {
-        let mean = || self.sum.iter().map(|s| s / self.rows as f64);
-        let length = mean().fold(0.0, |sum, x| sum + x * x).sqrt();
+        let mean = self.sum.iter().map(|s| s / self.rows as f64).collect();
+        let vector: Vec<f64> = self.dense.iter().fold(mean, |x, layer| layer.apply(&x));
+        let length = vector.iter().fold(0.0, |sum, x| sum + x * x).sqrt();
         let scale = if length > 0.0 { length } else { 1.0 };
-        mean().map(|x| (x / scale) as f32).collect()
+        vector.iter().map(|x| (x / scale) as f32).collect()
     }
 }

@@ -12,12 +12,13 @@ use crate::generate::pool::Pool;
 use crate::generate::saved::{Saved, SavedError};
 use crate::generate::tokenizer::Tokenizer;
 use crate::generate::{self, Want};
-use crate::models::{Head, RECENT_CHUNK, Recent};
+use crate::models::{Dense, Head, RECENT_CHUNK, Recent};
 use crate::ops::cache::CacheType;
 use crate::ops::places::{GONE, TABLES};
 use crate::record::Stats;
 use std::io::{Read, Seek, Write};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// A loaded model and one sequence. It stays on its thread; [`Engine`](super::Engine) is for several.
 ///
@@ -342,7 +343,7 @@ impl Session {
     pub fn embed(&mut self, prompt: impl Into<Prompt>, pooling: Pooling) -> Result<Vec<f32>, Error> {
         self.gives(Head::Hidden)?;
         let ids = self.whole_ids(&prompt.into())?;
-        let mut pooled = Pooled::new(pooling);
+        let mut pooled = Pooled::new(pooling, self.dense()?);
         self.feed(&ids, pooled.first(ids.len(), self.inner.feeds_whole()), |_, row| pooled.push(row))?;
         Ok(pooled.vector())
     }
@@ -406,6 +407,11 @@ impl Session {
     /// The ids of a prompt, of which the context holds all and there is one at least.
     pub(super) fn ids(&self, prompt: &Prompt, bos: bool, special: bool) -> Result<Vec<u32>, Error> {
         self.ids_by(prompt, |t, text| t.encode(text, bos && t.adds_bos(), special))
+    }
+
+    /// What comes behind pooling.
+    pub(super) fn dense(&self) -> Result<Arc<[Dense]>, Error> {
+        self.model.dense()
     }
 
     /// The same of a text that becomes a vector.

@@ -9,16 +9,18 @@
 //! What sentence-transformers says of a model's vectors, in files of its own beside any model (`modules.json`,
 //! `1_Pooling/config.json`), goes into the config as `pooling_type`.
 
-use super::Tensor;
 use super::error::{FormatError, quote};
 use super::source::Source;
+use super::{Tensor, dense};
 use serde_json::Value;
 
 /// What names may begin with.
 const PREFIXES: [&str; 5] = ["bert.", "nomic_bert.", "model.", "roberta.", "xlm_roberta."];
 
 /// Names outside the layers, without `.weight` or `.bias`, and what they are here.
-const GLOBAL: [(&str, &str); 5] = [
+const GLOBAL: [(&str, &str); 7] = [
+    ("embed_tokens", "model.embed_tokens"),
+    ("norm", "model.norm"),
     ("embeddings.word_embeddings", "model.embed_tokens"),
     ("embeddings.position_embeddings", "model.embed_positions"),
     ("embeddings.token_type_embeddings", "model.embed_types"),
@@ -63,7 +65,12 @@ const OTHER_WAYS: [&str; 3] =
 
 /// Whether the directory is one of these.
 pub(super) fn is_one(config: &Value) -> bool {
-    config["model_type"] == "bert" || config["model_type"] == "nomic_bert" || is_roberta(config)
+    config["model_type"] == "bert" || config["model_type"] == "nomic_bert" || is_roberta(config) || is_gemma(config)
+}
+
+/// Whether it is a Gemma 3 whose tokens see what comes behind them: an EmbeddingGemma.
+fn is_gemma(config: &Value) -> bool {
+    config["model_type"] == "gemma3_text" && config["use_bidirectional_attention"] == true
 }
 
 /// Whether positions are counted from behind the padding token's id.
@@ -91,20 +98,30 @@ pub(super) const MODULES: &str = "modules.json";
 /// see [`MODULES`]
 pub(super) const POOLING: &str = "1_Pooling/config.json";
 
-/// The config, with what sentence-transformers has said of its `modules` and of `pooling`.
-pub(super) fn with_pooling(mut config: Value, modules: Option<Value>, pooling: Option<Value>) -> Value {
+/// The config, with what sentence-transformers has said of its `modules` and of `pooling`. `dense`: the functions behind its
+/// dense layers, where these are read.
+pub(super) fn with_pooling(
+    mut config: Value,
+    modules: Option<&Value>,
+    pooling: Option<Value>,
+    dense: Option<Vec<Value>>,
+) -> Value {
     if let (Some(pooling), Some(fields)) = (pooling, config.as_object_mut())
         && !fields.contains_key("pooling_type")
     {
         let mut said = way(&pooling);
-        for module in modules.iter().flat_map(|m| m.as_array()).flatten() {
+        for module in modules.and_then(Value::as_array).into_iter().flatten() {
             // what comes behind makes another vector; to length 1 it is brought anyway
             let name = module["type"].as_str().and_then(|t| t.rsplit('.').next()).unwrap_or("?");
-            if !["Transformer", "Pooling", "Normalize"].contains(&name) {
+            let known = ["Transformer", "Pooling", "Normalize"].contains(&name) || name == "Dense" && dense.is_some();
+            if !known {
                 said = format!("{said}+{name}");
             }
         }
         fields.insert("pooling_type".into(), said.into());
+    }
+    if let (Some(functions), Some(fields)) = (dense, config.as_object_mut()) {
+        fields.insert(dense::FUNCTIONS.into(), functions.into());
     }
     config
 }

@@ -22,7 +22,7 @@ use super::packed;
 use super::safetensors;
 use super::source::{LoadMode, Source, read_whole};
 use super::{Activations, Tensor};
-use super::{encoders, int4, relaid, slim, stacks, text_part};
+use super::{dense, encoders, int4, relaid, slim, stacks, text_part};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -387,14 +387,24 @@ pub(super) fn open(dir: &Path, mode: LoadMode) -> Result<Option<Parsed>, FormatE
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, stacks, index, ..weights }, text)
         } else {
-            let (tensors, stacks) = stacks::gather(weights.tensors, &weights.sources)?;
+            let tensors = text_part::with_prefix(weights.tensors);
+            let (tensors, stacks) = stacks::gather(tensors, &weights.sources)?;
             let (tensors, sources) = relaid::resolve(&config, tensors, weights.sources)?;
             let index = super::unique(&tensors, &sources)?;
             (WeightFiles { tensors, sources, stacks, index, ..weights }, config)
         }
     };
-    let said = |name: &str| read_optional(&dir.join(name));
-    let config = encoders::with_pooling(config, said(encoders::MODULES)?, said(encoders::POOLING)?);
+    let (mut weights, modules) = (weights, read_optional(&dir.join(encoders::MODULES))?);
+    let behind = dense::open(dir, mode, modules.as_ref(), weights.files.len(), read_optional)?;
+    let functions = behind.as_ref().map(|b| b.functions.clone());
+    if let Some(layers) = behind {
+        weights.files.extend(layers.files);
+        weights.sources.extend(layers.sources);
+        weights.tensors.extend(layers.tensors);
+        weights.index = super::unique(&weights.tensors, &weights.sources)?;
+    }
+    let pooling = read_optional(&dir.join(encoders::POOLING))?;
+    let config = encoders::with_pooling(config, modules.as_ref(), pooling, functions);
     let tokenizer = dir.join("tokenizer.json");
     Ok(Some(Parsed {
         weights,

@@ -11,6 +11,7 @@
 
 pub mod bump;
 pub mod chat;
+pub mod dense;
 mod digest;
 mod dtype;
 mod encoders;

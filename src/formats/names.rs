@@ -5,8 +5,14 @@
 //! code spell everything in another way, with `transformer.` in front or without it.
 
 /// Names outside the layers: (Hugging Face, GGUF), without `.weight`.
-const GLOBAL: [(&str, &str); 3] =
-    [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+const GLOBAL: [(&str, &str); 5] = [
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+    // as `dense` calls them
+    ("dense_2", "dense_2"),
+    ("dense_3", "dense_3"),
+];
 
 /// Names inside a layer: (Hugging Face, GGUF), without `.weight` or `.bias`.
 const LAYER: [(&str, &str); 13] = [
@@ -33,7 +39,7 @@ type Names = &'static [(&'static str, &'static str)];
 const NORMS_AFTER: [(&[&str], Names); 7] = [
     (&["glm4"], &[("post_self_attn_layernorm", "post_attention_norm"), ("post_mlp_layernorm", "post_ffw_norm")]),
     (
-        &["olmo2", "exaone4", "gemma2", "gemma3", "gemma3n", "gemma4"],
+        &["olmo2", "exaone4", "gemma2", "gemma3", "gemma-embedding", "gemma3n", "gemma4"],
         &[
             ("post_attention_layernorm", "post_attention_norm"),
             ("pre_feedforward_layernorm", "ffn_norm"),
@@ -405,6 +411,7 @@ mod tests {
             "exaone4",
             "gemma2",
             "gemma3",
+            "gemma-embedding",
             "gemma3n",
             "granite",
             "qwen2moe",

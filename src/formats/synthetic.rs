@@ -153,7 +153,7 @@ impl Synthetic {
             Arch::Llama if s.experts.count > 0 => (1e6, 1e-5),
             Arch::Llama | Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 => (1e4, 1e-5),
             Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen2Moe | Arch::Qwen3Moe => (1e6, 1e-6),
-            Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4 => (1e6, 1e-6),
+            Arch::Gemma3 | Arch::GemmaEmbedding | Arch::Gemma3n | Arch::Gemma4 => (1e6, 1e-6),
             Arch::Gemma2 => (1e4, 1e-6),
             Arch::Exaone4 | Arch::Glm4Moe => (1e6, 1e-5),
             Arch::GptOss => (1.5e5, 1e-5),
@@ -341,7 +341,9 @@ mod tests {
             ("minilm-l6", 0.02257),
             ("bge-base", 0.1089),
             ("bge-large:f16", 0.3341),
+            ("bge-m3", 0.5668),
             ("nomic-embed", 0.1367),
+            ("embeddinggemma-300m", 0.3076),
         ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
         }

@@ -56,6 +56,16 @@ pub(super) fn tensors(all: Vec<Tensor>) -> Vec<Tensor> {
     all.into_iter().filter_map(|t| Some(Tensor { name: name(&t.name)?, ..t })).collect()
 }
 
+/// The tensors of a checkpoint that is a model without its head, as those for vectors are (Qwen3-Embedding), by the names that
+/// they have within the whole.
+pub(super) fn with_prefix(mut all: Vec<Tensor>) -> Vec<Tensor> {
+    let bare = |name: &str| ["embed_tokens.", "layers.", "norm."].iter().any(|part| name.starts_with(part));
+    if all.iter().any(|t| t.name == "embed_tokens.weight") && !all.iter().any(|t| t.name.starts_with("model.")) {
+        all.iter_mut().filter(|t| bare(&t.name)).for_each(|t| t.name.insert_str(0, "model."));
+    }
+    all
+}
+
 /// Of one tensor; `None` for one of the images. Any other stays as it is, for `models` to judge.
 fn name(of: &str) -> Option<String> {
     if IMAGES.iter().any(|part| of.strip_prefix("model.").unwrap_or(of).starts_with(part)) {

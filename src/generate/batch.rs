@@ -57,6 +57,7 @@ impl Session<'_> {
         ensure!(n_out <= plan.max_out, "{n_out} rows of logits in a step of at most {}", plan.max_out);
         let room = plan.placing.map_or(0, |p| plan.buffers[p.buffer].words);
         let (whole, recurrent) = (self.feeds_whole(), self.is_recurrent());
+        let side = self.built().span.map(|(_, side)| side);
         let (tables, step) = self.writing();
         let [(_, ids), ropes @ ..] = &mut step.inputs[..] else { unreachable!("ids and the tables of angles") };
         let scattered = step.scattered.get_or_insert_with(Scattered::default);
@@ -102,6 +103,10 @@ impl Session<'_> {
             let lasts: Vec<u32> = parts.iter().flat_map(|p| vec![p.ids.len() as u32 - 1; p.ids.len()]).collect();
             seen.extend_from_slice(words);
             places::see_all(n, seen, |t| lasts[t]);
+            if let (Some(side), [.., (_, span), _]) = (side, &mut *ropes) {
+                span.extend_from_slice(words);
+                places::see_span(n, span, side, |t| lasts[t]);
+            }
         }
         scattered.strands = parts.len();
         if let (true, Some((_, words))) = (recurrent, ropes.last_mut()) {

@@ -135,6 +135,7 @@ impl<'d> Session<'d> {
         for id in [&mut built.ids, &mut built.rope]
             .into_iter()
             .chain(&mut built.local_rope)
+            .chain(built.span.as_mut().map(|(id, _)| id))
             .chain(&mut built.seen)
             .chain(&mut built.strands)
         {
@@ -147,8 +148,9 @@ impl<'d> Session<'d> {
         let tables = models::rope_tables(container, hyper, built.n_ctx)?;
         let mut weights = Weights::new(container, progress).until(device.stop());
         device.load(built.plan.clone(), &mut weights).await?;
-        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).chain(built.seen).chain(built.strands);
-        let inputs = inputs.map(|id| (id, vec![])).collect();
+        let span = built.span.map(|(id, _)| id);
+        let inputs = [built.ids, built.rope].into_iter().chain(built.local_rope).chain(span);
+        let inputs = inputs.chain(built.seen).chain(built.strands).map(|id| (id, vec![])).collect();
         let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
         Ok(Session { device: held, built, tables, pos: 0, turn: 0, vocab, step, logits, under_way, select: 0 })
@@ -259,6 +261,10 @@ impl<'d> Session<'d> {
         if let (true, Some((_, words))) = (self.built.seen.is_some(), step.inputs.last_mut()) {
             places::in_order(pos, n, 0, words);
             places::see_all(n, words, |_| (pos + n - 1) as u32);
+        }
+        if let (Some((_, side)), [.., (_, words), _]) = (self.built.span, &mut step.inputs[..]) {
+            places::in_order(pos, n, 0, words);
+            places::see_span(n, words, side, |_| (pos + n - 1) as u32);
         }
         step
     }

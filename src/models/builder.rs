@@ -11,7 +11,7 @@ use super::uneven::Heads;
 use super::vector;
 use crate::blocks::BlockType;
 use crate::formats::names::{self, Spelling};
-use crate::formats::{Activations, Container};
+use crate::formats::{Activations, Container, dense};
 use crate::ops::attention::CHUNK;
 use crate::ops::cache::CacheType;
 use crate::ops::embed::EmbedParams;
@@ -128,6 +128,8 @@ pub(super) struct Work {
     pub places: BufId,
     /// the same for attention; of an encoder, with every token at its text's last position
     seen: BufId,
+    /// of an encoder, the same in layers with a window, with what each token sees
+    span: BufId,
     /// which tokens are of one sequence, and where its states lie (`ops::strands`)
     pub strands: BufId,
     /// residual stream: dim
@@ -427,6 +429,7 @@ impl<'a> Builder<'a> {
                 local_rope: 0,
                 places: 0,
                 seen: 0,
+                span: 0,
                 strands: 0,
                 x: 0,
                 normed: 0,
@@ -510,6 +513,9 @@ impl<'a> Builder<'a> {
         if h.family.is_encoder() {
             self.work.seen = self.buffer("seen", t * TOKEN + tables, Role::Input)?;
         }
+        if h.family.is_encoder() && self.has_windows() {
+            self.work.span = self.buffer("span", t * TOKEN + tables, Role::Input)?;
+        }
         if h.has_states() {
             self.work.strands = self.buffer("strands", strands::words(t, o.sequences), Role::Input)?;
         }
@@ -532,8 +538,9 @@ impl<'a> Builder<'a> {
             page_limit > 0,
             PlanError::Binding { what: "64 cached positions".into(), limit: o.max_binding_words * 4 }
         );
-        // of layers that go by the other table a sequence holds what its window and a step reach over
-        self.window = (0..h.layers).find_map(|l| self.window_of(l)).unwrap_or(0);
+        // of layers that go by the other table a sequence holds what its window and a step reach over; a text is whole
+        let causal = (0..h.layers).filter(|_| !h.family.is_encoder());
+        self.window = causal.into_iter().find_map(|l| self.window_of(l)).unwrap_or(0);
         let held = positions(self.window + t + CHUNK).saturating_mul(o.sequences);
         // and never less than one sequence may have, so that it may lie in order
         let pools = [pool, if o.pool.is_some() { pool.min(held.max(n_ctx)) } else { pool }];
@@ -672,12 +679,12 @@ impl<'a> Builder<'a> {
         if let Some(s) = self.streams {
             (s.merge)(&mut self, &s, chosen)?;
         }
-        if !h.family.is_encoder() {
+        if !h.family.is_bert() {
             self.norm("output_norm", chosen, out_normed)?;
         }
         let (rows, width, selected) = match self.o.head {
             // what the last layer leaves is normed
-            Head::Hidden if h.family.is_encoder() => (chosen, h.dim, None),
+            Head::Hidden if h.family.is_bert() => (chosen, h.dim, None),
             Head::Hidden => {
                 self.claimed.insert(output_name(self.c));
                 (out_normed, h.dim, None)
@@ -692,6 +699,8 @@ impl<'a> Builder<'a> {
             self.ranges[t].iter().filter(|_| used).map(|(_, len)| len / CHUNK).collect()
         });
         self.check_unclaimed()?;
+        let side = h.window.filter(|_| h.family.is_encoder() && self.has_windows()).map(|w| w as u32 - 1);
+        let span = side.map(|side| (self.work.span, side));
         let plan = Plan {
             buffers: self.buffers,
             recording: Recording { commands: self.commands },
@@ -718,6 +727,7 @@ impl<'a> Builder<'a> {
             rope,
             local_rope,
             seen,
+            span,
             strands,
             sequences,
             n_ctx,
@@ -833,6 +843,8 @@ impl<'a> Builder<'a> {
         for t in &self.c.tensors {
             let known = match t.name.as_str() {
                 "rope_freqs.weight" => true,
+                // `Dense` reads them
+                name if dense::is_one(name) => true,
                 LONG_FACTORS | SHORT_FACTORS => matches!(self.h.rope_scaling, RopeScaling::LongRope { .. }),
                 name => names::is_frequencies(name) || self.h.is_guessing(name),
             };

@@ -25,6 +25,8 @@ pub enum Family {
     Gemma2,
     /// Gemma 3, its text
     Gemma3,
+    /// EmbeddingGemma
+    GemmaEmbedding,
     /// Gemma 3n, its text
     Gemma3n,
     /// Gemma 4, its text
@@ -113,7 +115,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 35] = [
+    pub const ALL: [Family; 36] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -125,6 +127,7 @@ impl Family {
         Family::Glm4,
         Family::Gemma2,
         Family::Gemma3,
+        Family::GemmaEmbedding,
         Family::Gemma3n,
         Family::Gemma4,
         Family::Granite,
@@ -165,6 +168,7 @@ impl Family {
             Family::Glm4 => "glm4",
             Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3",
+            Family::GemmaEmbedding => "gemma-embedding",
             Family::Gemma3n => "gemma3n",
             Family::Gemma4 => "gemma4",
             Family::Granite => "granite",
@@ -243,7 +247,7 @@ impl Family {
     pub fn head_norms(self) -> HeadNorms {
         match self {
             Family::Qwen3 | Family::Qwen3Moe | Family::Glm4Moe | Family::Exaone4 | Family::Gemma3 => HeadNorms::Each,
-            Family::Gemma3n | Family::Gemma4 => HeadNorms::Each,
+            Family::GemmaEmbedding | Family::Gemma3n | Family::Gemma4 => HeadNorms::Each,
             family if family.is_hybrid() || family.is_lfm2() => HeadNorms::Each,
             Family::Olmo2 => HeadNorms::Whole,
             _ => HeadNorms::None,
@@ -267,7 +271,12 @@ impl Family {
 
     /// Whether it is one of Gemma's.
     pub fn is_gemma(self) -> bool {
-        matches!(self, Family::Gemma2 | Family::Gemma3 | Family::Gemma3n | Family::Gemma4)
+        matches!(self, Family::Gemma2 | Family::Gemma3n | Family::Gemma4) || self.is_gemma3()
+    }
+
+    /// Whether its layers are those of Gemma 3.
+    pub fn is_gemma3(self) -> bool {
+        matches!(self, Family::Gemma3 | Family::GemmaEmbedding)
     }
 
     /// Whether the feed-forward's gate goes through gelu (its tanh form) rather than silu.
@@ -277,13 +286,18 @@ impl Family {
 
     /// Whether it is one of encoders: every token of a text sees all of it, and there are no logits.
     pub fn is_encoder(self) -> bool {
+        self.is_bert() || self == Family::GemmaEmbedding
+    }
+
+    /// Whether it is one of those with layer norms behind the sums, which is every encoder that was not made of a decoder.
+    pub fn is_bert(self) -> bool {
         matches!(self, Family::Bert | Family::NomicBert)
     }
 
     /// Whether its norms are layer norms, which subtract the mean.
     pub fn has_layer_norm(self) -> bool {
         use Family::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
-        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_encoder()
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_bert()
     }
 
     /// Whether its norms have biases, of those with layer norms.
@@ -404,7 +418,7 @@ impl Family {
 
     /// Whether a Hugging Face directory keeps of norms what they differ from 1 by.
     pub fn norms_less_one(self) -> bool {
-        matches!(self, Family::Gemma2 | Family::Gemma3) || self.is_hybrid()
+        self == Family::Gemma2 || self.is_gemma3() || self.is_hybrid()
     }
 
     /// Whether a GGUF file has rotated pairs side by side, and a Hugging Face directory halves: rows of queries and keys
@@ -435,10 +449,21 @@ impl Family {
         match self {
             Family::Olmo2 | Family::Exaone4 | Family::Cohere2 => Some(PERIOD),
             Family::Gemma2 | Family::GptOss => Some(2),
-            Family::Gemma3 | Family::Gemma4 => Some(6),
+            Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma4 => Some(6),
             Family::Gemma3n => Some(5),
             _ => None,
         }
+    }
+
+    /// What a file's window is here: of an encoder, whose tokens see half of it on either side (GGUF's `sliding_window` / 2;
+    /// transformers makes it so when it reads a config), how many positions a token sees on one side, its own among them.
+    pub(super) fn window(self, said: usize) -> usize {
+        if self.is_encoder() { said / 2 + 1 } else { said }
+    }
+
+    /// What a file says of a window.
+    pub fn said_window(self, window: usize) -> usize {
+        if self.is_encoder() { (window - 1) * 2 } else { window }
     }
 
     /// How a file of this family that says nothing of it rotates each of its layers; empty: all by the model's table.
@@ -449,7 +474,7 @@ impl Family {
             Family::SmolLm3 => {
                 (1..=layers).map(|l| if l % PERIOD == 0 { Rotation::None } else { Rotation::Main }).collect()
             }
-            Family::Olmo2 | Family::Gemma3 | Family::Gemma3n | Family::Gemma4 => {
+            Family::Olmo2 | Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n | Family::Gemma4 => {
                 by_window(Rotation::Local, Rotation::Main)
             }
             Family::Exaone4 | Family::Cohere2 => by_window(Rotation::Main, Rotation::None),

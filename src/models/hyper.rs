@@ -476,7 +476,8 @@ impl Hyper {
         let n = self.window_layers.iter().filter(|w| **w).count();
         let some =
             if n < self.window_layers.len() { format!(" in {n} of {} layers", self.layers) } else { String::new() };
-        self.window.map(|w| format!("{w}{some}"))
+        let sides = if self.family.is_encoder() { "±" } else { "" };
+        self.window.map(|w| format!("{sides}{}{some}", if sides.is_empty() { w } else { w - 1 }))
     }
 
     /// Bytes of what all layers remember of a sequence in the place of keys and values, one slot's.
@@ -623,7 +624,9 @@ fn local_rope(family: Family, window: Option<usize>, base: f64, own: Option<f64>
     window?;
     match family {
         Family::Olmo2 => Some((base, RopeScaling::None)),
-        Family::Gemma3 | Family::Gemma3n | Family::Gemma4 => Some((own.unwrap_or(10000.0), RopeScaling::None)),
+        Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n | Family::Gemma4 => {
+            Some((own.unwrap_or(10000.0), RopeScaling::None))
+        }
         _ => None,
     }
 }

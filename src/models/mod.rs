@@ -5,6 +5,7 @@ mod builder;
 mod chatglm;
 mod deepseek2;
 mod delta;
+mod dense;
 mod encoder;
 mod encoder_config;
 mod error;
@@ -38,6 +39,7 @@ pub use builder::{
     Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, output_name, positions, recent_positions,
 };
 pub use delta::Delta;
+pub use dense::Dense;
 pub use encoder::Pooling;
 pub use error::{Cached, PlanError};
 pub use family::{Family, HeadNorms, Norms, Rotation};
@@ -74,7 +76,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
     }
     let o = &o;
     let mut b = Builder::new(c, h, o, page)?;
-    if h.family.is_encoder() {
+    if h.family.is_bert() {
         encoder::embedding(&mut b)?;
     }
     match h.family {
@@ -87,7 +89,9 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
         match h.family {
             Family::Llama | Family::SmolLm3 | Family::Granite | Family::GraniteMoe => llama::layer(&mut b)?,
             Family::ChatGlm | Family::Glm4 => chatglm::layer(&mut b)?,
-            Family::Olmo2 | Family::Exaone4 | Family::Gemma2 | Family::Gemma3 => normed::layer(&mut b)?,
+            Family::Olmo2 | Family::Exaone4 | Family::Gemma2 | Family::Gemma3 | Family::GemmaEmbedding => {
+                normed::layer(&mut b)?;
+            }
             Family::Gemma3n => gemma3n::layer(&mut b)?,
             Family::Gemma4 => gemma4::layer(&mut b)?,
             Family::Phi3 => phi3::layer(&mut b)?,

@@ -19,6 +19,9 @@ pub const SCOPE_OLDER: u32 = 1;
 /// `scope`: a query sees its own chunk, in a ring of `page_len` positions, and joins it to what the state holds.
 pub const SCOPE_OWN: u32 = 2;
 
+/// `window`: a query sees the positions from the one that its token's second word of places says.
+pub const SPAN: u32 = u32::MAX;
+
 /// Heads that a workgroup of the shader has: neighbours that make 128 outputs, four at most, at least one.
 pub fn unit_heads(head_dim: u32) -> u32 {
     (128 / head_dim).clamp(1, 4)
@@ -49,7 +52,8 @@ params! {
         /// rotate, and whose page is the ring, `page_first` 0)
         pub scope: u32,
         /// how many positions a query sees at most, the last being its own; 0: no limit. Counted as transformers does
-        /// (`kv_idx > q_idx - sliding_window`) and llama.cpp (masked where `p1 - p0 >= n_swa`)
+        /// (`kv_idx > q_idx - sliding_window`) and llama.cpp (masked where `p1 - p0 >= n_swa`). [`SPAN`]: where it begins is
+        /// said for each token (`places::see_span`), `scope` being `SCOPE_ALL`
         pub window: u32,
         /// which table of its sequence says where chunks lie; a sequence's chunks lie in pages in order, so that what one page
         /// leaves is what comes before the next
@@ -95,15 +99,28 @@ pub enum Leaves {
 }
 
 impl AttentionParams {
-    /// The first position that the query at position `query` sees, of whatever page.
-    pub fn reach(&self, query: usize) -> usize {
-        if self.window == 0 { 0 } else { (query + 1).saturating_sub(self.window as usize) }
+    /// The first position that a token's query sees, of whatever page.
+    pub fn reach(&self, places: &Places, token: usize) -> usize {
+        match self.window {
+            SPAN => places.first_seen(token),
+            _ => self.reach_of(places.position(token)),
+        }
     }
 
-    /// The positions that the query at position `query` sees, of whatever page; a part of one chunk for `SCOPE_OWN`, and whole
-    /// chunks but for the first, which a window may cut, and the last.
-    pub fn sees(&self, query: usize) -> Range<usize> {
-        let (own, reach) = (query / CHUNK * CHUNK, self.reach(query));
+    /// The same for the query at position `query`, where that says it; 0 where it does not.
+    pub fn reach_of(&self, query: usize) -> usize {
+        if matches!(self.window, 0 | SPAN) { 0 } else { (query + 1).saturating_sub(self.window as usize) }
+    }
+
+    /// The positions that a token's query sees, of whatever page; a part of one chunk for `SCOPE_OWN`, and whole chunks but for
+    /// the first, which a window may cut, and the last.
+    pub fn sees(&self, places: &Places, token: usize) -> Range<usize> {
+        self.sees_from(self.reach(places, token), places.position(token))
+    }
+
+    /// The same for the query at position `query`, which sees none before `reach`.
+    pub fn sees_from(&self, reach: usize, query: usize) -> Range<usize> {
+        let own = query / CHUNK * CHUNK;
         let (from, to) = match self.scope {
             SCOPE_OWN => (reach.max(own), query + 1),
             SCOPE_OLDER => (reach, own),
@@ -120,7 +137,7 @@ impl AttentionParams {
     /// The chunks that a step's queries see, the first and how many, as far as they may lie in this page; `None` where
     /// none of them does.
     fn meets(&self, step: &At) -> Option<(u32, u32)> {
-        let first = self.reach(step.pos as usize) / CHUNK;
+        let first = self.reach_of(step.pos as usize) / CHUNK;
         let last = step.end as usize - 1;
         let (first, end) = match (self.scope, step.touches) {
             (SCOPE_OWN, _) => return Some((0, 1)),
@@ -188,8 +205,7 @@ pub fn head(
     let page = p.page_len as usize;
     let kv_head = row % p.heads as usize / (p.heads / p.kv_heads) as usize;
     let token = row / p.heads as usize;
-    let query = places.position(token);
-    let seen = p.sees(query);
+    let seen = p.sees(&places, token);
     let here = |chunk: usize| p.page().index(&places, token, chunk / CHUNK);
     let chunks = (seen.start / CHUNK * CHUNK..seen.end).step_by(CHUNK);
     // the first of them that lies in this page
@@ -202,7 +218,7 @@ pub fn head(
     let digits = QueryDigits::new(q);
     let (mut m, mut l, mut o) = (0f32, 0f32, [0f32; HEAD_MAX]);
     // whether it is the first that the query sees at all
-    let mut fresh = first <= p.reach(query) && p.sinks == 0;
+    let mut fresh = first <= p.reach(&places, token) && p.sinks == 0;
     if !fresh {
         (m, l) = (state[0], state[1]);
         o[..hd].copy_from_slice(&state[2..]);

@@ -9,7 +9,8 @@ use std::ops::Range;
 /// Positions in a chunk.
 pub const CHUNK: usize = 64;
 
-/// Words of a token: its position in its sequence; its chunk in the ring of recent positions; where the tables of its
+/// Words of a token: its position in its sequence; its chunk in the ring of recent positions, or where attention is told what
+/// each token sees ([`see_span`]) the first position of that; where the tables of its
 /// sequence begin, one for each of [`TABLES`].
 pub const TOKEN: usize = 4;
 
@@ -49,6 +50,11 @@ impl<'a> Places<'a> {
 
     /// Its chunk in the ring of recent positions.
     pub fn recent(&self, token: usize) -> usize {
+        self.of(token, 1)
+    }
+
+    /// The first position that it sees, where that is said.
+    pub fn first_seen(&self, token: usize) -> usize {
         self.of(token, 1)
     }
 
@@ -155,6 +161,15 @@ pub fn put_in_order(pos: usize, n: usize, ring: usize, words: &mut [u32]) {
 pub fn see_all(n: usize, words: &mut [u32], last: impl Fn(usize) -> u32) {
     for (t, token) in words[..n * TOKEN].as_chunks_mut::<TOKEN>().0.iter_mut().enumerate() {
         token[0] = last(t);
+    }
+}
+
+/// The same of layers with a window, of which each token sees `side` positions on either side of its own, as far as the text
+/// goes: puts it at the last of them, and the first beside it.
+pub fn see_span(n: usize, words: &mut [u32], side: u32, last: impl Fn(usize) -> u32) {
+    for (t, token) in words[..n * TOKEN].as_chunks_mut::<TOKEN>().0.iter_mut().enumerate() {
+        let own = token[0];
+        (token[0], token[1]) = (last(t).min(own.saturating_add(side)), own.saturating_sub(side));
     }
 }
 

@@ -8,7 +8,9 @@ use super::{Damaged, vocab};
 use crate::formats::meta::{Meta, Value};
 use crate::formats::{Container, Tensor};
 use crate::models::hyper::{inverse, usual_caps, usual_scale, yarn_magnitude};
-use crate::models::{Delta, Experts, Family, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, output_name, rope_divisors};
+use crate::models::{
+    Delta, Dense, Experts, Family, Hyper, Mla, Pooling, Ssm, hyper::RopeScaling, output_name, rope_divisors,
+};
 use crate::ops::altup_predict::STREAMS;
 use crate::ops::conv_silu::TAPS;
 use crate::ops::short_conv;
@@ -67,6 +69,16 @@ pub fn convert(c: &Container) -> anyhow::Result<Converted> {
     if h.family.is_encoder() || pooling.is_some() {
         put("pooling_type", Value::U32(pooling.map_or(0, Pooling::number)));
     }
+    let dense = Dense::of(c, &h)?;
+    ensure!(
+        dense.len() <= 2 && dense.iter().all(Dense::is_plain),
+        "{dir}: layers behind pooling with biases or functions, or more than two, have no place in a GGUF file; run the \
+         directory itself"
+    );
+    for (i, layer) in dense.iter().enumerate() {
+        put(&format!("dense_{}_feat_in", i + 2), whole(layer.width)?);
+        put(&format!("dense_{}_feat_out", i + 2), whole(layer.rows())?);
+    }
     vocab::convert(c, cfg, h.vocab, &mut out.meta.entries).with_context(|| format!("{dir}: tokeniser"))?;
     Ok(out)
 }
@@ -104,7 +116,7 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
         put("{a}.logit_scale", Value::F32(inverse(h.logit_divisor)));
     }
     if let Some(w) = h.window {
-        put("{a}.attention.sliding_window", whole(w)?);
+        put("{a}.attention.sliding_window", whole(h.family.said_window(w))?);
         if !h.window_layers.is_empty() {
             let list = h.window_layers.iter().map(|w| Value::Bool(*w)).collect();
             put("{a}.attention.sliding_window_pattern", Value::Array(list));
@@ -122,7 +134,8 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             put(&format!("{{a}}.{key}"), Value::F32(cap));
         }
     }
-    if let (Family::Gemma3 | Family::Gemma3n | Family::Gemma4, Some((base, _))) = (h.family, &h.local_rope) {
+    let own_base = h.family.is_gemma3() || matches!(h.family, Family::Gemma3n | Family::Gemma4);
+    if let (true, Some((base, _))) = (own_base, &h.local_rope) {
         put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
     }
     if let Some(e) = &h.experts {

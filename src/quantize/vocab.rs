@@ -153,7 +153,10 @@ pub(super) fn convert<'c>(
     };
     // what a ChatGLM's texts begin with is no BOS
     let add_bos = !is_chatglm && (encodes || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
-    let add_eos = encodes && !is_pieces || adds_eos(&config, json.as_ref())?;
+    let closing = json.as_ref().and_then(closing).filter(|_| !encodes);
+    let add_eos = encodes && !is_pieces
+        || config.flag("add_eos_token")? == Some(true)
+        || closing.is_some() && closing == specials[1].1;
     let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text" | "gemma3n_text"));
     let space = v.model == UNIGRAM || v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
@@ -176,9 +179,8 @@ pub(super) fn convert<'c>(
         }
     }
     put("add_bos_token", Value::Bool(add_bos));
-    if add_eos {
-        put("add_eos_token", Value::Bool(true));
-    }
+    case_keys(json.as_ref(), &mut put);
+    end_keys(add_eos, closing, &mut put);
     if let Some(bytes) = v.characters {
         put("precompiled_charsmap", Value::Array(bytes.into_iter().map(Value::U8).collect()));
     }
@@ -274,14 +276,25 @@ fn add_bos(config: &Fields, json: Option<&Json>, default: bool) -> anyhow::Resul
     Ok(list.iter().any(|p| p["single"][0]["SpecialToken"].is_object()))
 }
 
-/// Whether `add_eos_token` of the config is set, or the post-processor puts a special token last.
-fn adds_eos(config: &Fields, json: Option<&Json>) -> anyhow::Result<bool> {
-    if config.flag("add_eos_token")? == Some(true) {
-        return Ok(true);
+/// What a file's keys say of the token behind every text: EOS, or another than the one that ends a turn, as Qwen3-Embedding has
+/// it.
+fn end_keys(add_eos: bool, closing: Option<u32>, put: &mut impl FnMut(&str, Value)) {
+    if add_eos {
+        put("add_eos_token", Value::Bool(true));
+    } else if let Some(id) = closing {
+        put("seperator_token_id", Value::U32(id));
+        put("add_sep_token", Value::Bool(true));
     }
-    let Some(post) = json.map(|j| &j["post_processor"]).filter(|p| p.is_object()) else { return Ok(false) };
-    let last = |p: &Json| p["single"].as_array().and_then(|s| s.last()).is_some_and(|t| t["SpecialToken"].is_object());
-    Ok(last(post) || post["processors"].as_array().is_some_and(|list| list.iter().any(last)))
+}
+
+/// The token that the post-processor puts behind a text.
+fn closing(json: &Json) -> Option<u32> {
+    let last = |p: &Json| {
+        let text = p["single"].as_array()?.last()?["SpecialToken"]["id"].as_str()?;
+        u32::try_from(p["special_tokens"].get(text)?["ids"].get(0)?.as_u64()?).ok()
+    };
+    let post = &json["post_processor"];
+    last(post).or_else(|| post["processors"].as_array()?.iter().find_map(last))
 }
 
 /// Whether a sentencepiece `tokenizer.json` puts a space before the text.
@@ -424,20 +437,32 @@ fn read_unigram(json: &Json) -> anyhow::Result<Vocab> {
     Ok(Vocab { model: UNIGRAM, pre: "default".into(), tokens, scores: Some(scores), types, merges: None, characters })
 }
 
-/// What a GGUF file's `tokenizer.ggml.model` `bert` stands for, of which no key says anything: text in lower case, without
-/// accents, cut by BERT's own rules.
+/// What a GGUF file's `tokenizer.ggml.model` `bert` stands for, of which no key says anything: clean text, cut by BERT's own
+/// rules.
 fn check_pieces(json: &Json) -> anyhow::Result<()> {
     let (normalizer, pre, model) = (&json["normalizer"], &json["pre_tokenizer"], &json["model"]);
     let usual = normalizer["type"] == "BertNormalizer"
         && normalizer["clean_text"] != false
-        && normalizer["handle_chinese_chars"] != false
-        && normalizer["lowercase"] != false
-        && normalizer["strip_accents"] != false;
+        && normalizer["handle_chinese_chars"] != false;
     ensure!(
         usual && pre["type"] == "BertPreTokenizer" && model["continuing_subword_prefix"] == "##",
-        "its words are not cut as BERT's in lower case are, and no key of a GGUF file says so; run the directory itself"
+        "its words are not cut as BERT's are, and no key of a GGUF file says so; run the directory itself"
     );
     Ok(())
+}
+
+/// What of case and accents a GGUF file's keys say, as llama.cpp reads them: in lower case unless they say otherwise, and without
+/// accents where in lower case.
+fn case_keys(json: Option<&Json>, put: &mut impl FnMut(&str, Value)) {
+    let Some(normalizer) = json.map(|j| &j["normalizer"]).filter(|n| n["type"] == "BertNormalizer") else { return };
+    let lowercase = normalizer["lowercase"] != false;
+    let strips = normalizer["strip_accents"].as_bool().unwrap_or(lowercase);
+    if !lowercase {
+        put("normalizer.lowercase", Value::Bool(false));
+    }
+    if strips != lowercase {
+        put("normalizer.strip_accents", Value::Bool(strips));
+    }
 }
 
 /// The tokens of WordPiece as a GGUF file has them: words with U+2581 in front, continuations without `##`, control tokens as
@@ -749,10 +774,10 @@ mod tests {
 
     #[test]
     fn words_and_their_continuations_are_spelt_as_a_gguf_file_has_them_where_they_are_cut_as_berts_are() {
-        let file = |lower: bool, prefix: &str| {
+        let file = |apart: bool, prefix: &str| {
             serde_json::json!({"model": {"type": "WordPiece", "continuing_subword_prefix": prefix,
                 "vocab": {"[CLS]": 0, "un": 1, "##able": 2}},
-                "normalizer": {"type": "BertNormalizer", "lowercase": lower, "strip_accents": null},
+                "normalizer": {"type": "BertNormalizer", "handle_chinese_chars": apart, "strip_accents": null},
                 "pre_tokenizer": {"type": "BertPreTokenizer"}})
         };
         let mut v = read_json(&file(true, "##")).unwrap();
@@ -763,6 +788,24 @@ mod tests {
             let error = read_json(&other).map(|_| ()).unwrap_err().to_string();
             assert!(error.contains("run the directory itself"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_unigram_is_converted_where_its_text_is_prepared_as_sentencepiece_does() {
+        let file = |normalizer: Json, scheme: &str| {
+            serde_json::json!({"model": {"type": "Unigram", "unk_id": 1, "byte_fallback": true,
+                "vocab": [["<s>", 0.0], ["<unk>", 0.0], ["\u{2581}a", -1.5], ["<0x0A>", -9.0]]},
+                "normalizer": normalizer,
+                "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"},
+                    {"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme}]}})
+        };
+        let map = serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="});
+        let v = read_json(&file(map, "always")).unwrap();
+        assert_eq!((v.model, v.types, v.characters), ("t5", vec![NORMAL, UNKNOWN, NORMAL, BYTE], Some(vec![0; 4])));
+        assert_eq!(v.scores, Some(vec![0.0, 0.0, -1.5, -9.0]));
+        let refused = |j: Json| read_json(&j).map(|_| ()).unwrap_err().to_string();
+        assert!(refused(file(Json::Null, "never")).contains("no key of a GGUF file says so"));
+        assert!(refused(file(serde_json::json!({"type": "NFKC"}), "always")).contains("no place in GGUF"));
     }
 
     #[test]

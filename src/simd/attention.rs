@@ -89,8 +89,7 @@ impl<const B: usize> Carried<B> {
     #[inline(always)]
     fn start(&mut self, page: &Page, row: &Row, hd: usize) {
         let (p, token) = (page.p, row.row / page.p.heads as usize);
-        let query = page.places.position(token);
-        let sees = p.sees(query);
+        let sees = p.sees(&page.places, token);
         (self.from, self.to) = (sees.start, sees.end);
         if sees.is_empty() {
             return;
@@ -98,7 +97,7 @@ impl<const B: usize> Carried<B> {
         // whether the first chunk that the row sees at all is in this page; what is brought to a page that has none of them
         // is not used
         let first = sees.start / CHUNK;
-        let begins = first * CHUNK <= p.reach(query) && p.sinks == 0;
+        let begins = first * CHUNK <= p.reach(&page.places, token) && p.sinks == 0;
         self.fresh = begins && p.page().index(&page.places, token, first).is_some();
         if !self.fresh && row.state.len() >= hd + 2 {
             let state = &row.state[..hd + 2];

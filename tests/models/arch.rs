@@ -619,7 +619,7 @@ fn configs_that_make_no_model_are_refused_by_name() {
         ("--arch gemma3", |c| c["attn_logit_softcapping"] = 30.into(), "attn_logit_softcapping of a gemma3 is 30.0"),
         ("--arch gemma3", |c| c["final_logit_softcapping"] = (-3).into(), "the cap of logits is -3.0"),
         ("--arch gemma2", |c| c["attn_logit_softcapping"] = 1e9.into(), "the cap of scores is 1000000000.0"),
-        ("--arch gemma3", |c| c["use_bidirectional_attention"] = true.into(), "use_bidirectional_attention = true"),
+        ("--arch gemma2", |c| c["use_bidirectional_attention"] = true.into(), "use_bidirectional_attention = true"),
         ("--arch gemma3", |c| c["query_pre_attn_scalar"] = 0.into(), "query_pre_attn_scalar is 0"),
         ("--arch gemma3", |c| c["model_type"] = "gemma2".into(), "_norm.weight has no place in a gemma2 model"),
         ("--arch gemma3", |c| c["model_type"] = "gemma".into(), "model_type \"gemma\" is not supported"),

@@ -16,7 +16,7 @@ fn attend(lane: u32, unit: u32, token: u32) -> bool {
     let at = token * p.heads + head0;
     load_query(lane, at, heads);
     // whether nothing comes before it
-    let begins = starts_with(position(token), first);
+    let begins = starts_with(token, position(token), first);
     if !begins {
         take_state(lane, at, heads);
     }

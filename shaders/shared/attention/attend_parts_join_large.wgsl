@@ -19,7 +19,7 @@ fn attend_parts_join(lane: u32, unit: u32, token: u32) -> bool {
     }
     let at = token * p.heads + unit;
     // whether nothing comes before it
-    let begins = starts_with(position(token), 64u * first);
+    let begins = starts_with(token, position(token), 64u * first);
     if !begins {
         take_state(lane, at, 1u);
     }

@@ -71,7 +71,7 @@ fn position_of(token: u32) -> u32 {
 
 // The positions that a token sees which is made now; none for any other.
 fn seen(token: u32) -> vec2<u32> {
-    let all = span_of(position_of(token));
+    let all = span_of(token, position_of(token));
     return select(vec2<u32>(), all, token >= together.x && token < together.y);
 }
 
@@ -83,7 +83,7 @@ fn sees(token: u32, x: u32) -> bool {
 
 // Whether attention of the token, which is made now, starts with the chunk that begins at x, which it sees.
 fn begins(token: u32, x: u32) -> bool {
-    return starts_with(position_of(token), x);
+    return starts_with(token, position_of(token), x);
 }
 
 // Whether the token's outputs are finished by this page.
@@ -94,7 +94,7 @@ fn ends_here(token: u32) -> bool {
 // Whether the token has a state from another page, or of its sinks.
 fn brings(token: u32) -> bool {
     let known = min(token, p.n_tokens - 1u);
-    return token < p.n_tokens && touches(known) && !starts_with(position(known), first_here(known));
+    return token < p.n_tokens && touches(known) && !starts_with(known, position(known), first_here(known));
 }
 
 // Whether the token leaves a state to another page, and whether that is one with older chunks.
@@ -354,7 +354,7 @@ fn attend_tile(lane: u32, unit: u32, first_token: u32) -> bool {
         together = vec2<u32>(first, first + n);
         first_pos = pos;
         // what they see between them
-        let live = vec2<u32>(span_of(pos).x, span_of(pos + (n - 1u) * distance).y);
+        let live = vec2<u32>(span_of(first, pos).x, span_of(first + n - 1u, pos + (n - 1u) * distance).y);
         for (var chunk = live.x & ~63u; chunk < live.y; chunk += 64u) {
             // the ring has the own chunks of its tokens alone
             let at = index_of(select(first, first + max(chunk, pos) - pos, p.scope == SCOPE_OWN), chunk);

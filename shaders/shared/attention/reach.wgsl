@@ -5,25 +5,26 @@
 // What p.scope says: every position up to the query's own (0); the chunks before its own; its own chunk, in the ring.
 const SCOPE_OLDER: u32 = 1u;
 const SCOPE_OWN: u32 = 2u;
+// What p.window says: the first position that a token sees stands in the place of its chunk in the ring.
+const SPAN: u32 = 0xffffffffu;
 
 // The position of a token; past the last one, that of the last.
 fn position(token: u32) -> u32 {
     return places[4u * min(token, p.n_tokens - 1u)];
 }
 
-// The first position of the window of the token at position `pos`.
-fn reach_of(pos: u32) -> u32 {
+// The first position that the token at position `pos` sees.
+fn reach(token: u32, pos: u32) -> u32 {
+    if p.window == SPAN {
+        return places[4u * min(token, p.n_tokens - 1u) + 1u];
+    }
     return select(0u, pos + 1u - p.window, p.window != 0u && p.window <= pos);
-}
-
-fn reach(token: u32) -> u32 {
-    return reach_of(position(token));
 }
 
 // Whether attention of the token at position `pos` starts with the chunk that begins at `chunk`, which it sees: nothing lies
 // before it, not even a sink.
-fn starts_with(pos: u32, chunk: u32) -> bool {
-    return chunk <= reach_of(pos) && p.sinks == 0u;
+fn starts_with(token: u32, pos: u32, chunk: u32) -> bool {
+    return chunk <= reach(token, pos) && p.sinks == 0u;
 }
 
 // The first position of a token's own chunk.
@@ -32,9 +33,9 @@ fn own_chunk(token: u32) -> u32 {
 }
 
 // The positions that the token at position `pos` sees, from x to y, of whatever page: none where y is not above x.
-fn span_of(pos: u32) -> vec2<u32> {
+fn span_of(token: u32, pos: u32) -> vec2<u32> {
     let own = pos & ~63u;
-    let first = reach_of(pos);
+    let first = reach(token, pos);
     return vec2<u32>(
         select(first, max(first, own), p.scope == SCOPE_OWN),
         select(pos + 1u, own, p.scope == SCOPE_OLDER),
@@ -42,7 +43,7 @@ fn span_of(pos: u32) -> vec2<u32> {
 }
 
 fn span(token: u32) -> vec2<u32> {
-    return span_of(position(token));
+    return span_of(token, position(token));
 }
 
 // Index in this page of the chunk of a token's sequence that begins at position `chunk`; p.page_len or more where another

@@ -91,7 +91,7 @@ pub struct BenchArgs {
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     pub(super) model_flags: Vec<PathBuf>,
     /// A model by shape, generated in memory: llama-58m, llama-1b, llama-3b, llama-7b, llama-8b, phi3-mini, qwen2-0.5b,
-    /// qwen2-1.5b, qwen3-1.7b, chatglm-6b, glm4-9b, smollm3-3b, olmo2-7b, exaone4-1.2b, gemma2-2b, gemma3-270m, gemma3-1b, gemma3n-e2b, gemma3n-e4b, gemma4-e2b, gemma4-26b-a4b, granite-2b, starcoder2-3b, stablelm2-1.6b, command-r7b, command-r-35b, phi2-2.7b, gpt2-124m, falcon-7b, qwen35-9b, qwen35moe-35b, qwen3next-80b, minilm-l6, bge-base, bge-large, nomic-embed, with :TYPE (q4_k_m, or a type of weights: q8_0, q4_k, q3_k, iq4_xs, mxfp4, w8a16, f16, ...)
+    /// qwen2-1.5b, qwen3-1.7b, chatglm-6b, glm4-9b, smollm3-3b, olmo2-7b, exaone4-1.2b, gemma2-2b, gemma3-270m, gemma3-1b, gemma3n-e2b, gemma3n-e4b, gemma4-e2b, gemma4-26b-a4b, granite-2b, starcoder2-3b, stablelm2-1.6b, command-r7b, command-r-35b, phi2-2.7b, gpt2-124m, falcon-7b, qwen35-9b, qwen35moe-35b, qwen3next-80b, minilm-l6, bge-base, bge-large, bge-m3, nomic-embed, embeddinggemma-300m, with :TYPE (q4_k_m, or a type of weights: q8_0, q4_k, q3_k, iq4_xs, mxfp4, w8a16, f16, ...)
     #[arg(long, value_name = "SHAPE[:TYPE]", value_delimiter = ',', value_parser = Synthetic::parse)]
     pub(super) synthetic: Vec<Synthetic>,
     /// cpu, cpu:LEVEL, gpu, auto, an index of `isobit devices`, part of an adapter's name

@@ -75,6 +75,8 @@ pub enum Arch {
     Bert,
     /// an encoder: layer norms behind the sums, a gate, rotation
     NomicBert,
+    /// an encoder: a Gemma 3's layers, and two behind pooling
+    GemmaEmbedding,
 }
 
 impl Arch {
@@ -153,12 +155,23 @@ impl Arch {
             Arch::DeepSeek2 => "deepseek2",
             Arch::Bert => "bert",
             Arch::NomicBert => "nomic-bert",
+            Arch::GemmaEmbedding => "gemma-embedding",
         }
     }
 
     /// Whether every token of a text sees all of it, and nothing is generated.
     pub fn is_encoder(self) -> bool {
+        self.is_bert() || self == Arch::GemmaEmbedding
+    }
+
+    /// Whether it is an encoder with layer norms behind the sums.
+    pub fn is_bert(self) -> bool {
         matches!(self, Arch::Bert | Arch::NomicBert)
+    }
+
+    /// Whether its layers are those of Gemma 3.
+    pub fn is_gemma3(self) -> bool {
+        matches!(self, Arch::Gemma3 | Arch::GemmaEmbedding)
     }
 
     /// Whether queries, keys and values lie in one tensor.
@@ -204,7 +217,7 @@ impl Arch {
     /// Whether norms are layer norms.
     pub fn has_layer_norm(self) -> bool {
         use Arch::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
-        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_encoder()
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_bert()
     }
 
     /// Whether norms have biases.
@@ -229,7 +242,7 @@ impl Arch {
 
     /// Whether there are norms behind attention and the feed-forward.
     pub fn norms_after(self) -> bool {
-        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2 | Arch::Gemma3) || self.is_uneven()
+        matches!(self, Arch::Olmo2 | Arch::Exaone4 | Arch::Glm4 | Arch::Gemma2) || self.is_gemma3() || self.is_uneven()
     }
 
     /// The name of the norm before the feed-forward.
@@ -244,7 +257,7 @@ impl Arch {
     /// The RoPE base of made-up checkpoints.
     pub fn made_up_base(self) -> f32 {
         match self {
-            Arch::Gemma3 | Arch::Gemma3n | Arch::Gemma4 => 1e6,
+            Arch::Gemma3 | Arch::GemmaEmbedding | Arch::Gemma3n | Arch::Gemma4 => 1e6,
             Arch::Lfm2 | Arch::Lfm2Moe => 1e6,
             // which transformers takes for the layers with a window whatever the config says
             Arch::Olmo2 => 5e5,

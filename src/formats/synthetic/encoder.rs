@@ -1,5 +1,6 @@
-//! Encoders by shape: BERT and nomic-embed-text.
+//! Encoders by shape: BERT, nomic-embed-text and EmbeddingGemma.
 
+use super::shapes::BETWEEN;
 use super::{Arch, Role, Shape, Tensor};
 use crate::formats::meta::Value;
 
@@ -63,6 +64,14 @@ impl Shape {
         if !self.arch.is_encoder() {
             return vec![];
         }
-        vec![("attention.causal", Value::Bool(false)), ("pooling_type", Value::U32(MEAN))]
+        let mut keys = vec![("attention.causal", Value::Bool(false)), ("pooling_type", Value::U32(MEAN))];
+        if self.arch == Arch::GemmaEmbedding {
+            let [inside, outside] = [self.dim * BETWEEN, self.dim].map(Value::U32);
+            keys.push(("dense_2_feat_in", outside.clone()));
+            keys.push(("dense_2_feat_out", inside.clone()));
+            keys.push(("dense_3_feat_in", inside));
+            keys.push(("dense_3_feat_out", outside));
+        }
+        keys
     }
 }

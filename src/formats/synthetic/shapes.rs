@@ -2,6 +2,9 @@
 
 use super::Arch;
 
+/// How much wider an EmbeddingGemma's layers behind pooling are between them.
+pub(super) const BETWEEN: u32 = 4;
+
 /// Streams of a token that no layer of Gemma 3n works on.
 pub(super) const OTHERS: u64 = 3;
 
@@ -152,7 +155,7 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
 /// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published, minilm-l6 all-MiniLM-L6-v2, bge-base and bge-large those of v1.5, nomic-embed nomic-embed-text v1.5;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 61] = [
+pub const SHAPES: [Shape; 63] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -188,6 +191,11 @@ pub const SHAPES: [Shape; 61] = [
         head_dim: 256,
         window: 512,
         ..shape("gemma3-1b", Arch::Gemma3, [1152, 26, 6912, 4, 1, 262_144, 32_768], true)
+    },
+    Shape {
+        head_dim: 256,
+        window: 512,
+        ..shape("embeddinggemma-300m", Arch::GemmaEmbedding, [768, 24, 1152, 3, 1, 262_144, 2048], true)
     },
     uneven(
         shape("gemma3n-tiny", Arch::Gemma3n, [256, 6, 512, 4, 2, 512, 512], true),
@@ -294,6 +302,7 @@ pub const SHAPES: [Shape; 61] = [
     shape("minilm-l6", Arch::Bert, [384, 6, 1536, 12, 12, 30_522, 512], false),
     shape("bge-base", Arch::Bert, [768, 12, 3072, 12, 12, 30_522, 512], false),
     shape("bge-large", Arch::Bert, [1024, 24, 4096, 16, 16, 30_522, 512], false),
+    shape("bge-m3", Arch::Bert, [1024, 24, 4096, 16, 16, 250_002, 8192], false),
     shape("nomic-tiny", Arch::NomicBert, [256, 2, 512, 4, 4, 512, 512], false),
     shape("nomic-embed", Arch::NomicBert, [768, 12, 3072, 12, 12, 30_528, 2048], false),
 ];

@@ -1,6 +1,6 @@
 //! The tensors of a shape, in the order of a GGUF file.
 
-use super::shapes::OTHERS;
+use super::shapes::{BETWEEN, OTHERS};
 use super::{Arch, Experts, Latent, Shape};
 
 /// What a tensor is: its type and the mean of its noise follow from it.
@@ -79,7 +79,7 @@ impl Shape {
 
     /// Every tensor in the order of a GGUF file.
     pub fn tensors(&self) -> Vec<Tensor> {
-        if self.arch.is_encoder() {
+        if self.arch.is_bert() {
             return self.encoder_tensors();
         }
         let [dim, vocab] = [self.dim, self.vocab].map(u64::from);
@@ -133,7 +133,8 @@ impl Shape {
             }
             let head = u64::from(head_dim);
             let normed = match self.arch {
-                Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 | Arch::Gemma3 => Some((head, head)),
+                Arch::Qwen3 | Arch::Qwen3Moe | Arch::Glm4Moe | Arch::Exaone4 => Some((head, head)),
+                arch if arch.is_gemma3() => Some((head, head)),
                 Arch::Gemma3n | Arch::Gemma4 => Some((head, if self.has_own_keys(i) { head } else { 0 })),
                 Arch::Olmo2 => Some((q, kv)),
                 arch if (arch.is_hybrid() || arch.is_lfm2()) && !self.is_recurrent(i) => Some((head, head)),
@@ -192,6 +193,11 @@ impl Shape {
         }
         if !self.tied {
             add("output.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
+        }
+        if self.arch == Arch::GemmaEmbedding {
+            let between = u64::from(BETWEEN) * dim;
+            add("dense_2.weight".into(), between, dim, root(dim), Role::Plain);
+            add("dense_3.weight".into(), dim, between, root(between), Role::Plain);
         }
         list.iter_mut().for_each(|t| self.stack(t));
         list

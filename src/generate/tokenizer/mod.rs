@@ -224,6 +224,18 @@ impl Source<'_> {
         Ok(Some(id as u32))
     }
 
+    /// What the file puts behind every text: EOS, or another token that tells texts apart.
+    fn closing(&self, eos: Option<u32>) -> Result<Vec<u32>> {
+        let asked = |key: &str| anyhow::Ok(self.meta.typed(&format!("tokenizer.ggml.{key}"))? == Some(true));
+        let id = match (asked("add_eos_token")?, asked("add_sep_token")?) {
+            (true, _) => eos,
+            // so it is spelt
+            (false, true) => self.special("seperator_token_id")?,
+            _ => None,
+        };
+        Ok(id.into_iter().collect())
+    }
+
     /// What goes before a text of an encoder and behind it: `<s>` and `</s>` of RoBERTa.
     fn encoder_ends(&self, bos: Option<u32>, eos: Option<u32>) -> Result<(Vec<u32>, Vec<u32>)> {
         let start = self.special("cls_token_id")?.or(bos);
@@ -360,8 +372,7 @@ impl Tokenizer {
             start = chatglm_start(id_of);
             adds_bos = !start.is_empty();
         }
-        let closed = meta.typed("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        let (mut closing, mut end): (Vec<u32>, _) = (eos.into_iter().filter(|_| closed).collect(), Vec::new());
+        let (mut closing, mut end) = (source.closing(eos)?, Vec::new());
         if matches!(meta.typed::<&str>("general.architecture")?, Some("bert" | "nomic-bert")) {
             (start, end) = source.encoder_ends(bos, eos)?;
             adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(true) && !start.is_empty();

@@ -98,3 +98,63 @@ pub(super) fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
     });
     json::load_hiding(&serde_json::to_vec(&file)?, None, None, None, &hidden)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::meta::Value as Entry;
+
+    fn tokenizer(more: Vec<(&str, Entry)>) -> Result<Tokenizer> {
+        let tokens =
+            ["<s>", "<pad>", "</s>", "<unk>", "\u{2581}", "\u{2581}ab", "a", "b", "[PAD8]", "<mask>"].map(String::from);
+        let mut entries = vec![
+            ("model", Entry::Str("t5".into())),
+            ("tokens", Entry::StrArray(tokens.to_vec())),
+            ("token_type", Entry::I32Array(vec![3, 3, 3, 2, 1, 1, 1, 1, 5, 3])),
+            ("scores", Entry::F32Array(vec![0.0, 0.0, 0.0, 0.0, -2.0, -3.0, -2.5, -2.5, -10000.0, 0.0])),
+            ("bos_token_id", Entry::U32(0)),
+            ("eos_token_id", Entry::U32(2)),
+        ];
+        entries.retain(|(k, _)| more.iter().all(|(m, _)| m != k));
+        entries.extend(more);
+        let entries = entries.into_iter().map(|(k, v)| (format!("tokenizer.ggml.{k}"), v)).collect();
+        Tokenizer::from_gguf(&Meta { entries })
+    }
+
+    #[test]
+    fn pieces_with_the_greatest_sum_are_taken_and_what_text_must_not_become_is_not() {
+        let t = tokenizer(vec![]).unwrap();
+        let ids = |text: &str, special| t.encode(text, t.adds_bos(), special).unwrap();
+        assert_eq!(ids("ab  a", false), [0, 5, 4, 6, 2]);
+        assert_eq!(ids("", false), [0, 2]);
+        // neither a control token nor one that is not used
+        assert_eq!(ids("ab[PAD8]", true), [0, 5, 3, 2]);
+        assert_eq!(ids("<mask>", true), [0, 9, 2]);
+        assert!(!ids("<mask> <s>", false)[1..].iter().any(|id| [0, 9].contains(id)));
+        assert_eq!((t.token_text(8), t.token_text(9)), (Some("[PAD8]".into()), Some("<mask>".into())));
+        assert_eq!(t.decode(&[0, 5, 4, 6, 2]), "ab a");
+        // a token that the file has texts end with, and one it has not
+        let bare =
+            tokenizer(vec![("add_bos_token", Entry::Bool(false)), ("add_eos_token", Entry::Bool(false))]).unwrap();
+        assert_eq!(bare.encode_whole("ab", false).unwrap(), [5]);
+    }
+
+    #[test]
+    fn a_vocabulary_without_scores_and_a_map_that_says_too_much_are_refused_in_one_line() {
+        let refused = |more| format!("{:#}", tokenizer(more).unwrap_err());
+        assert!(refused(vec![("scores", Entry::F32Array(vec![0.0]))]).contains("1 entries for 10 tokens"));
+        let mut scores = vec![0.0; 10];
+        scores[4] = f32::NAN;
+        assert!(refused(vec![("scores", Entry::F32Array(scores))]).contains("scores[4]"));
+        let types = Entry::I32Array(vec![3, 3, 3, 1, 1, 1, 1, 1, 5, 3]);
+        assert!(refused(vec![("token_type", types)]).contains("unknown_token_id"));
+        let bytes = |list: &[u8]| Entry::Array(list.iter().map(|b| Entry::U8(*b)).collect());
+        let key = "precompiled_charsmap";
+        for map in [&[255, 255, 255, 255][..], &[0, 0, 0, 128, 1, 2, 3, 4, 5, 6], &[1, 0], &[8, 0, 0, 0, 1, 0, 0, 0]] {
+            let error = refused(vec![(key, bytes(map))]);
+            assert!(error.lines().count() == 1 && error.contains("tokenizer.json"), "{map:?}: {error}");
+        }
+        assert!(refused(vec![(key, Entry::Array(vec![Entry::U32(300)]))]).contains("bytes expected"));
+        assert!(tokenizer(vec![(key, bytes(&[]))]).is_ok());
+    }
+}

@@ -2,8 +2,9 @@
 //!
 //! Such a file has words with U+2581 in front and their continuations without `##`; control tokens are as they are. Of it the
 //! `tokenizer.json` is made that BERT's own would be, so that a file and the directory it was made from give the same ids:
-//! clean text, Chinese characters apart, lower case, accents stripped, `[CLS]` before a text and `[SEP]` behind it. No key says
-//! of lower case; llama.cpp takes it always.
+//! clean text, Chinese characters apart, `[CLS]` before a text and `[SEP]` behind it. Lower case it has unless
+//! `normalizer.lowercase` is false, and accents go where it has, unless `normalizer.strip_accents` says otherwise; files without
+//! these keys are of models without case.
 
 use super::{Kind, Source, Tokenizer, json, read_vocabulary, shown, spm};
 use crate::formats::meta::Meta;
@@ -63,11 +64,13 @@ pub(super) fn from_gguf(meta: &Meta) -> Result<Tokenizer> {
         .zip([start, end])
         .filter_map(|(text, id)| Some((text.clone()?, json!({"id": text, "ids": [id?], "tokens": [text]}))))
         .collect();
+    let flag = |key: &str| meta.typed::<bool>(&format!("tokenizer.ggml.normalizer.{key}"));
+    let (lowercase, strip_accents) = (flag("lowercase")?.unwrap_or(true), flag("strip_accents")?);
     let file = json!({
         "version": "1.0",
         "added_tokens": added,
         "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-            "strip_accents": null, "lowercase": true},
+            "strip_accents": strip_accents, "lowercase": lowercase},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
@@ -109,6 +112,31 @@ mod tests {
         assert_eq!(t.encode("[SEP]", false, true).unwrap(), [3]);
         assert!(!t.encode("[SEP]", false, false).unwrap().contains(&3));
         assert_eq!(t.decode(&[2, 4, 5, 6, 8, 3]), "unaffable cafe");
+    }
+
+    #[test]
+    fn case_and_accents_stay_where_the_file_says_so() {
+        let tokens = [
+            "[PAD]",
+            "[UNK]",
+            "[CLS]",
+            "[SEP]",
+            "\u{2581}cafe",
+            "\u{2581}caf\u{e9}",
+            "\u{2581}Cafe",
+            "\u{2581}Caf\u{e9}",
+        ];
+        let of = |more: Vec<(&'static str, Entry)>| {
+            let tokens = Entry::StrArray(tokens.map(String::from).to_vec());
+            let base = vec![("tokens", tokens), ("token_type", Entry::I32Array(vec![3, 3, 3, 3, 1, 1, 1, 1]))];
+            let t = tokenizer(base.into_iter().chain(more).collect()).unwrap();
+            t.encode("Caf\u{e9}", true, false).unwrap()[1]
+        };
+        let (case, accents) = ("normalizer.lowercase", "normalizer.strip_accents");
+        assert_eq!(of(vec![]), 4);
+        assert_eq!(of(vec![(case, Entry::Bool(true)), (accents, Entry::Bool(false))]), 5);
+        assert_eq!(of(vec![(case, Entry::Bool(false)), (accents, Entry::Bool(true))]), 6);
+        assert_eq!(of(vec![(case, Entry::Bool(false))]), 7);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::models::family::{HeadNorms, Norms, Rotation};
 use crate::ops::act_quantize::ActQuantizeParams;
 use crate::ops::add::AddParams;
 use crate::ops::add_bias::AddBiasParams;
-use crate::ops::attention::{AttentionParams, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN};
+use crate::ops::attention::{AttentionParams, SCOPE_ALL, SCOPE_OLDER, SCOPE_OWN, SPAN};
 use crate::ops::attention_sinks::AttentionSinksParams;
 use crate::ops::cache::{CacheType, CacheWriteParams};
 use crate::ops::channel_quantize::ChannelQuantizeParams;
@@ -340,7 +340,10 @@ impl Builder<'_> {
     /// attended = softmax(scale · q · K) · V over what lies in these pages.
     fn look(&mut self, pages: &Pages, q: BufId) {
         let (h, w) = (self.h, self.work);
-        let window = self.layer.and_then(|l| self.window_of(l)).unwrap_or(0);
+        let (window, places) = match self.layer.and_then(|l| self.window_of(l)) {
+            Some(_) if h.family.is_encoder() => (SPAN, w.span),
+            window => (window.unwrap_or(0) as u32, w.seen),
+        };
         let (Heads { kv_heads, head_dim, .. }, table) = (self.heads(), self.table_of_layer());
         for ((kt, vt), (first, len), scope, keys, values) in self.stretches(pages) {
             let p = AttentionParams {
@@ -354,13 +357,13 @@ impl Builder<'_> {
                 page_len: len as u32,
                 scale: h.attention_scale,
                 scope,
-                window: window as u32,
+                window,
                 table,
                 softcap: h.attention_softcap,
                 inv_softcap: softcap::inverse(h.attention_softcap),
                 sinks: h.family.has_sinks().into(),
             };
-            let binds = vec![q, keys, values, w.seen, w.state, w.attended];
+            let binds = vec![q, keys, values, places, w.state, w.attended];
             self.push("attention", Op::Attention(kt, vt), Args::Attention(p), binds);
         }
         if let Some(channels) = pages.channels[1] {
@@ -390,6 +393,11 @@ impl Builder<'_> {
     /// first position from everywhere limits nothing.
     pub(super) fn window_of(&self, layer: usize) -> Option<usize> {
         self.h.window_of(layer).filter(|w| *w < positions(self.o.n_ctx))
+    }
+
+    /// Whether any layer has a window.
+    pub(super) fn has_windows(&self) -> bool {
+        (0..self.h.layers).any(|l| self.window_of(l).is_some())
     }
 
     /// Which table a layer goes by: those of the first window met by one of their own. Layers of another window, if there are

@@ -135,6 +135,9 @@ pub struct Built {
     /// of an encoder, what attention goes by in the place of the plan's `placing`: the same words (`ops::places`), every token
     /// being at the last position of its text, so that it sees all of it
     pub seen: Option<BufId>,
+    /// of an encoder with windows, the same for the layers that have one (`ops::places::see_span`), and how many positions a
+    /// token sees there on either side of its own
+    pub span: Option<(BufId, u32)>,
     /// of a model with recurrent layers, the words of the step's strands (`ops::strands`)
     pub strands: Option<BufId>,
     /// sequences that a step may have tokens of

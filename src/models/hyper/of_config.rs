@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 pub(super) fn read(cfg: &Fields) -> anyhow::Result<Hyper> {
     match cfg.text("model_type")?.and_then(Family::of_config) {
         _ if cfg.text("model_type")? == Some("chatglm") => from_chatglm(cfg),
-        Some(family) if family.is_encoder() => from_encoder(cfg, family),
+        Some(family) if family.is_bert() => from_encoder(cfg, family),
         Some(family) if family.is_state_space() => {
             config_flags(cfg, family)?;
             Ok(from_states(family, ssm::of_config(cfg, family)?))
@@ -68,7 +68,10 @@ fn config_scales(cfg: &Fields, family: Family, sizes: [usize; 4]) -> anyhow::Res
         ensure!(!both, "{file}: use_bidirectional_attention is not supported (supported: null, and vision, of images)");
     } else if family.is_gemma() && family != Family::Gemma3n {
         let both = cfg.flag("use_bidirectional_attention")?.unwrap_or(false);
-        ensure!(!both, "{file}: use_bidirectional_attention = true is not supported (supported: false)");
+        ensure!(
+            !both || family == Family::GemmaEmbedding,
+            "{file}: use_bidirectional_attention = true is not supported (supported: false)"
+        );
         let scalar = cfg.number("query_pre_attn_scalar")?.unwrap_or(256.0);
         ensure!(scalar > 0.0, "{file}: query_pre_attn_scalar is {scalar:?}, expected above 0");
         scales.attention = (1.0 / libm::sqrt(scalar)) as f32;
@@ -84,7 +87,7 @@ fn single(v: f64) -> f64 {
 /// Tokens of a Gemma whose config.json does not say: transformers' defaults.
 fn usual_vocab(family: Family) -> usize {
     match family {
-        Family::Gemma3 => 262_208,
+        family if family.is_gemma3() => 262_208,
         Family::Gemma3n => 262_400,
         Family::Gemma4 => 262_144,
         _ => 256_000,
@@ -111,6 +114,11 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
             Family::known()
         )
     })?;
+    // of which the type of the model says nothing
+    let family = match family {
+        Family::Gemma3 if cfg.flag("use_bidirectional_attention")? == Some(true) => Family::GemmaEmbedding,
+        family => family,
+    };
     let opt = |key: &str| cfg.size(family.config_key(key));
     let need = |key: &str| opt(key)?.with_context(|| format!("{file}: {} is missing", family.config_key(key)));
     ensure!(
@@ -134,7 +142,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         None if family == Family::GptOss => 64,
         None => dim / heads,
     };
-    let newer = [Family::Gemma3, Family::Gemma4].contains(&family);
+    let newer = family.is_gemma3() || family == Family::Gemma4;
     let context = match opt("max_position_embeddings")? {
         // transformers' default
         None if family == Family::Falcon => 2048,
@@ -161,10 +169,13 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     };
     // a window that no layer has; that there could be one says how layers are rotated all the same
     let window = window.filter(|_| window_layers.is_empty() || window_layers.contains(&true));
+    let window = window.map(|w| family.window(w));
     let rope_base = config_base(cfg, &scaling, family, local.is_some())?;
     let own_base = match (&local, family) {
         (Some(local), _) => local.number("rope_theta")?.map(single),
-        (None, Family::Gemma3 | Family::Gemma3n) => cfg.number("rope_local_base_freq")?.map(single),
+        (None, Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n) => {
+            cfg.number("rope_local_base_freq")?.map(single)
+        }
         _ => None,
     };
     local.as_ref().map_or(Ok(()), |local| check_local(family, local, rope_base, own_base))?;
@@ -219,7 +230,7 @@ fn check_local(family: Family, local: &Fields, rope_base: f64, own_base: Option<
     let file = local.file();
     // what a GGUF file has no keys for
     let kind = local.text("rope_type")?.unwrap_or("default");
-    let free = [Family::Gemma3, Family::Gemma3n, Family::Gemma4].contains(&family);
+    let free = family.is_gemma3() || [Family::Gemma3n, Family::Gemma4].contains(&family);
     let base = free || own_base.is_none_or(|base| base == rope_base);
     ensure!(
         base && kind == "default",
@@ -311,7 +322,7 @@ fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> a
     let told = if apart { inner.or(outer) } else { outer.or(inner) };
     Ok(single(told.unwrap_or(match family {
         Family::SmolLm3 => 2e6,
-        Family::Gemma3 | Family::Gemma3n | Family::Gemma4 => 1e6,
+        Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n | Family::Gemma4 => 1e6,
         Family::Olmo2 if cfg.text("model_type")? == Some("olmo3") => 5e5,
         Family::Llama if cfg.text("model_type")? == Some("mixtral") => 1e6,
         Family::CommandR => 5e5,

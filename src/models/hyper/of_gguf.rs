@@ -59,7 +59,7 @@ pub(super) fn read(c: &Container) -> anyhow::Result<Hyper> {
     let layers = layers.with_context(|| format!("{file}: {arch}.nextn_predict_layers is {guessing}, expected 0"))?;
     // the first files of a Gemma 2 do not say
     let usual = if family == Family::Gemma2 { 4096 } else { 0 };
-    let window = Some(opt("attention.sliding_window", usual)?).filter(|w| *w > 0);
+    let window = Some(opt("attention.sliding_window", usual)?).filter(|w| *w > 0).map(|w| family.window(w));
     ensure!(
         ![Family::Cohere2, Family::Gemma3n, Family::Gemma4].contains(&family) || window.is_some(),
         "{file}: {arch}.attention.sliding_window is missing, which says where layers are rotated"
