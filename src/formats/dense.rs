@@ -33,8 +33,8 @@ pub(super) struct Layers {
     pub functions: Vec<Value>,
 }
 
-/// The layers that `modules` names, whose files follow `first` others; `read` gives a file of JSON, where there is one. `None` where there are none, or where one of them is kept
-/// in a form that is not read.
+/// The layers that `modules` names, whose files follow `first` others; `read` gives a file of JSON, where there is one. `None`
+/// where there are none, or where one of them is kept in a form that is not read.
 pub(super) fn open(
     dir: &Path,
     mode: LoadMode,

@@ -154,9 +154,9 @@ pub(super) fn convert<'c>(
     // what a ChatGLM's texts begin with is no BOS
     let add_bos = !is_chatglm && (encodes || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
     let closing = json.as_ref().and_then(closing).filter(|_| !encodes);
-    let add_eos = encodes && !is_pieces
-        || config.flag("add_eos_token")? == Some(true)
-        || closing.is_some() && closing == specials[1].1;
+    // what the post-processor does goes before the flag, as when the directory is run
+    let asked = config.flag("add_eos_token")? == Some(true);
+    let add_eos = encodes && !is_pieces || closing.map_or(asked, |id| Some(id) == specials[1].1);
     let is_gemma = matches!(cfg["model_type"].as_str(), Some("gemma2" | "gemma3" | "gemma3_text" | "gemma3n_text"));
     let space = v.model == UNIGRAM || v.model == "llama" && json.as_ref().map_or(!is_gemma, prefixes_space);
     let mut put = |key: &str, v: Value| out.push((format!("tokenizer.ggml.{key}"), v));
@@ -394,11 +394,12 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
 /// as one, U+2581 before each word; a GGUF file's keys say of no other way.
 fn read_unigram(json: &Json) -> anyhow::Result<Vocab> {
     let model = &json["model"];
-    let mut characters = None;
+    let (mut characters, mut joins) = (None, false);
     for step in steps(&json["normalizer"], "normalizers") {
         let spaces = step["type"] == "Replace"
             && step["pattern"]["Regex"] == " {2,}"
             && (step["content"] == " " || step["content"] == SPACE);
+        joins |= spaces;
         match (step["type"].as_str(), step["precompiled_charsmap"].as_str()) {
             (Some("Precompiled"), Some(map)) if characters.is_none() => {
                 characters = Some(STANDARD.decode(map).context("normalizer: precompiled_charsmap is not base64")?);
@@ -414,7 +415,8 @@ fn read_unigram(json: &Json) -> anyhow::Result<Vocab> {
     };
     let usual = match cut[..] {
         [words, m] => words["type"] == "WhitespaceSplit" && metaspace(m),
-        [m] => metaspace(m),
+        // a file says that runs of spaces are one
+        [m] => metaspace(m) && joins,
         _ => false,
     };
     ensure!(usual, "its words are not cut as sentencepiece cuts them, and no key of a GGUF file says so");
