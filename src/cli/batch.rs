@@ -4,9 +4,9 @@ use super::common::{self, SpecArgs, note};
 use super::many::{self, CHOICES, ManyArgs};
 use super::score::Words;
 use crate::chat::Template;
-use crate::engine::{
-    Ended, Engine, Error, Grammar, Guess, Head, Logprobs, Model, Output, Pooling, Prompt, Reply, Request,
-};
+#[cfg(feature = "server")]
+use crate::engine::Pooling;
+use crate::engine::{Ended, Engine, Error, Grammar, Guess, Head, Logprobs, Model, Output, Prompt, Reply, Request};
 use crate::generate::breakers::{BREAKERS, breakers};
 use crate::generate::sampling::SamplerOptions;
 use crate::generate::stops::Stops;
