@@ -1,5 +1,5 @@
 //! Writes an encoder of random weights as a Hugging Face directory, for tests: a BertModel, a RobertaModel, an XLMRobertaModel, a
-//! Gemma3TextModel or a NomicBertModel, in each form that such directories have.
+//! ModernBertModel, a Gemma3TextModel or a NomicBertModel, in each form that such directories have.
 //!
 //! ```text
 //! cargo run --release --example synth_encoder -- bert bert-dir
@@ -9,8 +9,10 @@
 //! `bert`; `bert-prefixed`: names with `bert.` in front, norms of `gamma` and `beta`, and tensors that make no vectors;
 //! `roberta` and `xlm-roberta`: a BertModel whose positions begin behind the padding token's id, with their tokenizers (of
 //! `tests/data/encoders`); `xlm-roberta-prefixed`: with `roberta.` in front; `bert-dense`: with a layer behind pooling, as LaBSE
-//! has; `gemma`: an EmbeddingGemma, windows in three layers of four and two layers behind pooling; `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code. Both forms of one model have the
-//! same weights. Element i of a tensor depends on the tensor's name and on i alone (`synthetic::Noise`).
+//! has; `gemma`: an EmbeddingGemma, windows in three layers of four and two layers behind pooling; `modern`: a ModernBertModel,
+//! windows in two layers of three; `modern-masked`: the same as it was published, a ModernBertForMaskedLM with an older config;
+//! `modern-silu`: with another gate; `nomic`: as transformers has it; `nomic-original`: names and config of nomic's own code.
+//! Both forms of one model have the same weights. Element i of a tensor depends on the tensor's name and on i alone (`synthetic::Noise`).
 
 use anyhow::{Context, Result, bail};
 use isobit::internals::formats::synthetic::Noise;
@@ -46,6 +48,10 @@ const GEMMA: Shape = Shape { dim: 72, heads: 4, ffn: 100, layers: 4, context: 19
 const GEMMA_HEAD: usize = 32;
 const GEMMA_WINDOW: usize = 40;
 
+/// Of a ModernBERT: a window of 20 positions on either side.
+const MODERN: Shape = Shape { dim: 64, heads: 4, ffn: 96, layers: 5, context: 192 };
+const MODERN_WINDOW: usize = 40;
+
 /// Elements between the two layers behind pooling.
 const BETWEEN: usize = 90;
 
@@ -72,12 +78,15 @@ pub fn generate(form: &str, out: &Path) -> Result<()> {
     let (list, config) = match form {
         "bert" | "bert-dense" => (bert("", false), config_of_bert()),
         "gemma" => (gemma(), config_of_gemma()),
+        "modern" | "modern-silu" => (modern(false), config_of_modern(form)),
+        "modern-masked" => (modern(true), config_of_modern(form)),
         "bert-prefixed" => (bert("bert.", false), config_of_bert()),
         "roberta" | "xlm-roberta" => (bert("", true), config_of_roberta(form)),
         "xlm-roberta-prefixed" => (bert("roberta.", true), config_of_roberta("xlm-roberta")),
         "nomic" | "nomic-original" => (nomic(form == "nomic-original"), config_of_nomic(form == "nomic-original")),
         _ => bail!(
-            "expected bert, bert-prefixed, bert-dense, gemma, roberta, xlm-roberta, xlm-roberta-prefixed, nomic or nomic-original, found {form}"
+            "expected bert, bert-prefixed, bert-dense, gemma, modern, modern-masked, modern-silu, roberta, xlm-roberta, \
+             xlm-roberta-prefixed, nomic or nomic-original, found {form}"
         ),
     };
     std::fs::create_dir_all(out.join("1_Pooling"))?;
@@ -88,6 +97,7 @@ pub fn generate(form: &str, out: &Path) -> Result<()> {
     write("config.json", &config)?;
     match form {
         "roberta" => std::fs::write(out.join("tokenizer.json"), BYTES)?,
+        _ if form.starts_with("modern") => write("tokenizer.json", &bytes_as_bert(serde_json::from_slice(BYTES)?))?,
         _ if form.starts_with("xlm") => std::fs::write(out.join("tokenizer.json"), UNIGRAM)?,
         _ => write("tokenizer.json", &tokenizer())?,
     }
@@ -165,6 +175,30 @@ fn config_of_gemma() -> Value {
         "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0, "sliding_window": GEMMA_WINDOW, "layer_types": kinds,
         "use_bidirectional_attention": true, "attention_bias": false, "tie_word_embeddings": true,
         "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0})
+}
+
+fn config_of_modern(form: &str) -> Value {
+    let s = MODERN;
+    let act = if form == "modern-silu" { "silu" } else { "gelu" };
+    let mut config = json!({"model_type": "modernbert", "hidden_size": s.dim, "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads, "intermediate_size": s.ffn, "vocab_size": ROBERTA_VOCAB, "hidden_activation": act,
+        "max_position_embeddings": s.context, "norm_eps": 1e-5, "norm_bias": false, "attention_bias": false,
+        "mlp_bias": false, "local_attention": MODERN_WINDOW, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        "cls_token_id": 0, "sep_token_id": 2});
+    let more = if form == "modern-masked" {
+        json!({"architectures": ["ModernBertForMaskedLM"], "global_attn_every_n_layers": 3,
+            "global_rope_theta": 80_000.0, "local_rope_theta": 5000.0})
+    } else {
+        let kinds: Vec<_> =
+            (0..s.layers).map(|l| if l % 3 == 0 { "full_attention" } else { "sliding_attention" }).collect();
+        json!({"architectures": ["ModernBertModel"], "layer_types": kinds, "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 80_000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}})
+    };
+    if let (Value::Object(config), Value::Object(more)) = (&mut config, more) {
+        config.extend(more);
+    }
+    config
 }
 
 fn config_of_nomic(original: bool) -> Value {
@@ -269,6 +303,41 @@ fn gemma() -> Vec<Tensor> {
     list
 }
 
+/// A ModernBertModel, or (`masked`) a ModernBertForMaskedLM.
+fn modern(masked: bool) -> Vec<Tensor> {
+    let Shape { dim, ffn, layers, .. } = MODERN;
+    let prefix = if masked { "model." } else { "" };
+    let mut list: Vec<Tensor> = Vec::new();
+    let mut add = |name: String, shape: &[usize], mean: f32, std: f64| {
+        list.push((format!("{prefix}{name}.weight"), name, shape.to_vec(), mean, std));
+    };
+    add("embeddings.tok_embeddings".into(), &[ROBERTA_VOCAB, dim], 0.0, 1.0);
+    add("embeddings.norm".into(), &[dim], 1.0, 0.2);
+    for l in 0..layers {
+        let own = |part: &str| format!("layers.{l}.{part}");
+        if l > 0 {
+            add(own("attn_norm"), &[dim], 1.0, 0.2);
+        }
+        add(own("mlp_norm"), &[dim], 1.0, 0.2);
+        for (part, rows, cols) in
+            [("attn.Wqkv", 3 * dim, dim), ("attn.Wo", dim, dim), ("mlp.Wi", 2 * ffn, dim), ("mlp.Wo", dim, ffn)]
+        {
+            add(own(part), &[rows, cols], 0.0, root(cols));
+        }
+    }
+    add("final_norm".into(), &[dim], 1.0, 0.2);
+    if masked {
+        for (name, shape) in [
+            ("head.dense.weight", vec![dim, dim]),
+            ("head.norm.weight", vec![dim]),
+            ("decoder.bias", vec![ROBERTA_VOCAB]),
+        ] {
+            list.push((name.into(), name.into(), shape, 0.0, 0.2));
+        }
+    }
+    list
+}
+
 fn nomic(original: bool) -> Vec<Tensor> {
     let Shape { dim, ffn, layers, .. } = NOMIC;
     let mut list: Vec<Tensor> = Vec::new();
@@ -311,6 +380,29 @@ fn nomic(original: bool) -> Vec<Tensor> {
         }
     }
     list
+}
+
+/// RoBERTa's vocabulary with the special tokens and the steps that a ModernBERT has: NFC, and a template.
+fn bytes_as_bert(mut json: Value) -> Value {
+    let names = [("<s>", "[CLS]"), ("<pad>", "[PAD]"), ("</s>", "[SEP]"), ("<unk>", "[UNK]"), ("<mask>", "[MASK]")];
+    for (old, new) in names {
+        if let Some(vocab) = json["model"]["vocab"].as_object_mut()
+            && let Some(id) = vocab.shift_remove(old)
+        {
+            vocab.insert(new.into(), id);
+        }
+        let added = json["added_tokens"].as_array_mut().into_iter().flatten();
+        added.filter(|t| t["content"] == old).for_each(|t| t["content"] = new.into());
+    }
+    let of = |text: &str| json!({"id": text, "ids": [if text == "[CLS]" { 0 } else { 2 }], "tokens": [text]});
+    let special = |text: &str| json!({"SpecialToken": {"id": text, "type_id": 0}});
+    let (first, last) = (special("[CLS]"), special("[SEP]"));
+    let [a, b] = ["A", "B"].map(|id| json!({"Sequence": {"id": id, "type_id": 0}}));
+    json["normalizer"] = json!({"type": "NFC"});
+    json["model"]["unk_token"] = "[UNK]".into();
+    json["post_processor"] = json!({"type": "TemplateProcessing", "single": [first, a, last],
+        "pair": [first, a, last, b, last], "special_tokens": {"[CLS]": of("[CLS]"), "[SEP]": of("[SEP]")}});
+    json
 }
 
 /// Letters, digits and a few words, as BERT has them.

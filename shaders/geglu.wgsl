@@ -1,9 +1,11 @@
-// y = gelu(gate) · up.
+// y = gelu(gate) · up, gelu in its tanh form or by the error function.
 #import gelu
+#import gelu_erf
 
 struct Params {
     n_tokens: u32,
     dim: u32,
+    erf: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -17,6 +19,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     let i = wid.x * 256u + lid.x;
     if i < p.dim {
         let at = wid.y * p.dim + i;
-        y[at] = gelu_times(gate[at], up[at]);
+        if p.erf == 1u {
+            y[at] = canon(B(gelu_erf(gate[at]) * up[at]));
+        } else {
+            y[at] = gelu_times(gate[at], up[at]);
+        }
     }
 }

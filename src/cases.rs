@@ -1024,14 +1024,19 @@ fn rope() -> Vec<Case> {
 
 /// `swiglu` and `geglu`.
 fn glu(op: Op) -> Vec<Case> {
+    [0, 1].into_iter().filter(|erf| *erf == 0 || op == Op::Geglu).flat_map(|erf| glu_of(op, erf)).collect()
+}
+
+fn glu_of(op: Op, erf: u32) -> Vec<Case> {
+    let form = if erf == 1 { " erf" } else { "" };
     let mut list = Vec::new();
     let mut one = |dim: usize, n: usize, gate: Fill, up: Fill| {
         let args = match op {
-            Op::Geglu => Args::Geglu(GegluParams { n_tokens: 0, dim: dim as u32 }),
+            Op::Geglu => Args::Geglu(GegluParams { n_tokens: 0, dim: dim as u32, erf }),
             _ => Args::Swiglu(SwigluParams { n_tokens: 0, dim: dim as u32 }),
         };
         list.push(case(
-            format!("dim={dim} tokens={n} gate={} up={}", gate.name(), up.name()),
+            format!("dim={dim} tokens={n}{form} gate={} up={}", gate.name(), up.name()),
             op,
             args,
             tokens(n),

@@ -465,7 +465,7 @@ fn operation(kernel: Option<Kernel>, job: Job, inputs: &[&[u32]], out: &mut [Wor
             let (g, u) = (&floats(inputs[0])[..y.len()], &floats(inputs[1])[..y.len()]);
             match level {
                 Some(level) => team::chunks_mut(y, 1, ELEMENTS, |first, y| {
-                    simd::geglu(level, &g[first..][..y.len()], &u[first..][..y.len()], y)
+                    simd::geglu(level, p.erf == 1, &g[first..][..y.len()], &u[first..][..y.len()], y)
                 }),
                 None => ops::geglu::geglu(p, g, u, y),
             }

@@ -282,7 +282,7 @@ fn class(s: &Shape) -> &'static str {
         // which `hybrid` says
         Arch::Qwen35 | Arch::Qwen35Moe | Arch::Qwen3Next => "",
         // which `synth_encoder` writes
-        Arch::Bert | Arch::NomicBert | Arch::GemmaEmbedding => "",
+        Arch::Bert | Arch::NomicBert | Arch::GemmaEmbedding | Arch::ModernBert => "",
     }
 }
 

@@ -89,7 +89,7 @@ pub fn vocabulary(arch: Arch, n: usize) -> Vocabulary {
         }
         Arch::StarCoder2 | Arch::Phi2 | Arch::Gpt2 | Arch::Falcon => byte_level(n, &["<|endoftext|>"]),
         // encoders are written by `synth_encoder`, with words of their own
-        Arch::Bert | Arch::NomicBert | Arch::GemmaEmbedding => byte_level(n, &["<|endoftext|>"]),
+        Arch::Bert | Arch::NomicBert | Arch::GemmaEmbedding | Arch::ModernBert => byte_level(n, &["<|endoftext|>"]),
         Arch::StableLm
         | Arch::Qwen2
         | Arch::Qwen3

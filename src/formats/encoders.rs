@@ -1,10 +1,10 @@
-//! Directories of encoders: BertModel, RobertaModel, XLMRobertaModel, and NomicBertModel as transformers has it or as nomic's own
-//! code.
+//! Directories of encoders: BertModel, RobertaModel, XLMRobertaModel, ModernBertModel, Gemma3TextModel where it sees both ways,
+//! and NomicBertModel as transformers has it or as nomic's own code.
 //!
 //! Their tensors get the names that a llama's have, with those of their own beside them (`names`); a prefix (`bert.`) goes.
-//! What makes something else of hidden states than vectors by pooling (`pooler`, `cls`, `lm_head`) is left out. A RoBERTa counts
-//! positions from the padding token's id plus one, as fairseq did: the rows of its table before that, which no token has, are
-//! left out, as llama.cpp's converter does, and `max_position_embeddings` is what remains.
+//! What makes something else of hidden states than vectors by pooling (`pooler`, `cls`, `lm_head`; a ModernBERT's `head` and
+//! `decoder`) is left out. A RoBERTa counts positions from the padding token's id plus one, as fairseq did: the rows of its table
+//! before that, which no token has, are left out, as llama.cpp's converter does, and `max_position_embeddings` is what remains.
 //!
 //! What sentence-transformers says of a model's vectors, in files of its own beside any model (`modules.json`,
 //! `1_Pooling/config.json`), goes into the config as `pooling_type`.
@@ -18,7 +18,7 @@ use serde_json::Value;
 const PREFIXES: [&str; 5] = ["bert.", "nomic_bert.", "model.", "roberta.", "xlm_roberta."];
 
 /// Names outside the layers, without `.weight` or `.bias`, and what they are here.
-const GLOBAL: [(&str, &str); 7] = [
+const GLOBAL: [(&str, &str); 10] = [
     ("embed_tokens", "model.embed_tokens"),
     ("norm", "model.norm"),
     ("embeddings.word_embeddings", "model.embed_tokens"),
@@ -26,13 +26,16 @@ const GLOBAL: [(&str, &str); 7] = [
     ("embeddings.token_type_embeddings", "model.embed_types"),
     ("embeddings.LayerNorm", "model.embed_norm"),
     ("emb_ln", "model.embed_norm"),
+    ("embeddings.tok_embeddings", "model.embed_tokens"),
+    ("embeddings.norm", "model.embed_norm"),
+    ("final_norm", "model.norm"),
 ];
 
 /// What a layer's names begin with, before its number.
 const LAYERS: [&str; 3] = ["encoder.layer.", "encoder.layers.", "layers."];
 
 /// Names inside a layer.
-const LAYER: [(&str, &str); 16] = [
+const LAYER: [(&str, &str); 21] = [
     ("attention.self.query", "self_attn.q_proj"),
     ("attention.self.key", "self_attn.k_proj"),
     ("attention.self.value", "self_attn.v_proj"),
@@ -50,10 +53,19 @@ const LAYER: [(&str, &str); 16] = [
     ("norm1", "post_attention_layernorm"),
     ("norm2", "post_mlp_layernorm"),
     ("self_attn.o_proj", "self_attn.o_proj"),
+    // a ModernBERT's
+    ("attn_norm", "input_layernorm"),
+    ("attn.Wo", "self_attn.o_proj"),
+    ("mlp_norm", "post_attention_layernorm"),
+    ("mlp.Wi", "mlp.gate_up_proj"),
+    ("mlp.Wo", "mlp.down_proj"),
 ];
 
 /// What is not computed: heads over the states, and numbers that follow from the config.
 const LEFT_OUT: [&str; 5] = ["pooler.", "cls.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids"];
+
+/// Nor is the head of a ModernBertForMaskedLM.
+const MASKED: [&str; 2] = ["head.", "decoder."];
 
 /// The field of sentence-transformers for each way of pooling.
 const WAYS: [(&str, &str); 3] =
@@ -65,7 +77,7 @@ const OTHER_WAYS: [&str; 3] =
 
 /// Whether the directory is one of these.
 pub(super) fn is_one(config: &Value) -> bool {
-    config["model_type"] == "bert" || config["model_type"] == "nomic_bert" || is_roberta(config) || is_gemma(config)
+    config["model_type"].as_str().is_some_and(is_encoder) || is_gemma(config)
 }
 
 /// Whether it is a Gemma 3 whose tokens see what comes behind them: an EmbeddingGemma.
@@ -73,9 +85,20 @@ fn is_gemma(config: &Value) -> bool {
     config["model_type"] == "gemma3_text" && config["use_bidirectional_attention"] == true
 }
 
+/// `model_type` of those whose positions are counted from behind the padding token's id.
+pub const ROBERTA: [&str; 3] = ["roberta", "xlm-roberta", "camembert"];
+
+/// And of the others that are encoders by it alone.
+const OTHERS: [&str; 3] = ["bert", "nomic_bert", "modernbert"];
+
+/// Whether every model of this `model_type` is an encoder.
+pub fn is_encoder(model_type: &str) -> bool {
+    OTHERS.contains(&model_type) || ROBERTA.contains(&model_type)
+}
+
 /// Whether positions are counted from behind the padding token's id.
 fn is_roberta(config: &Value) -> bool {
-    ["roberta", "xlm-roberta", "camembert"].iter().any(|name| config["model_type"] == *name)
+    config["model_type"].as_str().is_some_and(|name| ROBERTA.contains(&name))
 }
 
 /// The id of a RoBERTa's padding token where the config does not say.
@@ -154,7 +177,9 @@ fn way(pooling: &Value) -> String {
 /// Errors: a table of positions with fewer rows than those that no token has.
 pub(super) fn tensors(config: &Value, all: Vec<Tensor>, sources: &[Source]) -> Result<Vec<Tensor>, FormatError> {
     let unused = unused_positions(config);
-    let mut found: Vec<Tensor> = all.into_iter().filter_map(|t| Some(Tensor { name: name(&t.name)?, ..t })).collect();
+    let masked = |name: &str| config["model_type"] == "modernbert" && MASKED.iter().any(|part| name.starts_with(part));
+    let kept = all.into_iter().filter(|t| !masked(&t.name));
+    let mut found: Vec<Tensor> = kept.filter_map(|t| Some(Tensor { name: name(&t.name)?, ..t })).collect();
     for t in found.iter_mut().filter(|t| t.name == "model.embed_positions.weight") {
         let &[_, rows] = &t.shape[..] else { continue };
         if unused >= rows {

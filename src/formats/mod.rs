@@ -14,7 +14,7 @@ pub mod chat;
 pub mod dense;
 mod digest;
 mod dtype;
-mod encoders;
+pub mod encoders;
 mod error;
 pub mod gguf;
 pub mod gguf_write;

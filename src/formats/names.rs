@@ -231,7 +231,7 @@ const EXPERTS: [(&[&str], Names); 12] = [
 ];
 
 /// As [`GLOBAL`], of some architectures alone; they go before those of all.
-const OWN_GLOBAL: [(&str, &str, &str); 17] = [
+const OWN_GLOBAL: [(&str, &str, &str); 18] = [
     // the first two as `stacks` calls them
     ("gemma3n", "model.altup_projections", "altup_proj"),
     ("gemma3n", "model.altup_unembed_projections", "altup_unembd_proj"),
@@ -250,10 +250,11 @@ const OWN_GLOBAL: [(&str, &str, &str); 17] = [
     ("bert", "model.embed_norm", "token_embd_norm"),
     ("nomic-bert", "model.embed_types", "token_types"),
     ("nomic-bert", "model.embed_norm", "token_embd_norm"),
+    ("modern-bert", "model.embed_norm", "token_embd_norm"),
 ];
 
 /// Architectures whose gate and up are one tensor, which GGUF files call `ffn_up`.
-const FUSED: [&str; 3] = ["phi3", "chatglm", "glm4"];
+const FUSED: [&str; 4] = ["phi3", "chatglm", "glm4", "modern-bert"];
 
 /// As [`GLOBAL`], in directories for ChatGLM's own code.
 const CHATGLM_GLOBAL: [(&str, &str); 3] = [
@@ -412,6 +413,7 @@ mod tests {
             "gemma2",
             "gemma3",
             "gemma-embedding",
+            "modern-bert",
             "gemma3n",
             "granite",
             "qwen2moe",

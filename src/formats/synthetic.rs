@@ -168,6 +168,7 @@ impl Synthetic {
             Arch::Lfm2 | Arch::Lfm2Moe => (1e6, 1e-5),
             Arch::DeepSeek2 => (1e4, 1e-6),
             Arch::NomicBert => (1000.0, 1e-12),
+            Arch::ModernBert => (1.6e5, 1e-5),
             // which are not rotated
             Arch::Bert => (1e4, 1e-12),
             Arch::Mamba2 => (1e4, 1e-5),
@@ -344,6 +345,7 @@ mod tests {
             ("bge-m3", 0.5668),
             ("nomic-embed", 0.1367),
             ("embeddinggemma-300m", 0.3076),
+            ("modernbert-base", 0.149),
         ] {
             assert!((billions(word) / size - 1.0).abs() < 0.01, "{word}: {}", billions(word));
         }

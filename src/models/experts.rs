@@ -98,7 +98,7 @@ impl Builder<'_> {
             self.rows = self.base.heads(e.used);
             let (n_tokens, dim) = (0, e.width as u32);
             let (label, op, args) = if h.family.has_gelu() {
-                ("expert_geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim }))
+                ("expert_geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim, erf: 0 }))
             } else {
                 ("expert_swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }))
             };

@@ -27,6 +27,8 @@ pub enum Family {
     Gemma3,
     /// EmbeddingGemma
     GemmaEmbedding,
+    /// ModernBERT, granite-embedding R2
+    ModernBert,
     /// Gemma 3n, its text
     Gemma3n,
     /// Gemma 4, its text
@@ -115,7 +117,7 @@ const PERIOD: usize = 4;
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 36] = [
+    pub const ALL: [Family; 37] = [
         Family::Llama,
         Family::Phi3,
         Family::Qwen2,
@@ -128,6 +130,7 @@ impl Family {
         Family::Gemma2,
         Family::Gemma3,
         Family::GemmaEmbedding,
+        Family::ModernBert,
         Family::Gemma3n,
         Family::Gemma4,
         Family::Granite,
@@ -169,6 +172,7 @@ impl Family {
             Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3",
             Family::GemmaEmbedding => "gemma-embedding",
+            Family::ModernBert => "modern-bert",
             Family::Gemma3n => "gemma3n",
             Family::Gemma4 => "gemma4",
             Family::Granite => "granite",
@@ -220,6 +224,7 @@ impl Family {
             "qwen3_next" => Some(Family::Qwen3Next),
             "lfm2_moe" => Some(Family::Lfm2Moe),
             "nomic_bert" => Some(Family::NomicBert),
+            "modernbert" => Some(Family::ModernBert),
             "roberta" | "xlm-roberta" | "camembert" => Some(Family::Bert),
             "cohere" => Some(Family::CommandR),
             "phi" => Some(Family::Phi2),
@@ -279,30 +284,35 @@ impl Family {
         matches!(self, Family::Gemma3 | Family::GemmaEmbedding)
     }
 
-    /// Whether the feed-forward's gate goes through gelu (its tanh form) rather than silu.
+    /// Whether the feed-forward's gate goes through gelu rather than silu.
     pub fn has_gelu(self) -> bool {
-        self.is_gemma()
+        self.is_gemma() || self == Family::ModernBert
     }
 
     /// Whether it is one of encoders: every token of a text sees all of it, and there are no logits.
     pub fn is_encoder(self) -> bool {
-        self.is_bert() || self == Family::GemmaEmbedding
+        self.is_bert() || matches!(self, Family::GemmaEmbedding | Family::ModernBert)
     }
 
-    /// Whether it is one of those with layer norms behind the sums, which is every encoder that was not made of a decoder.
+    /// Whether it is one of encoders with layer norms behind the sums.
     pub fn is_bert(self) -> bool {
         matches!(self, Family::Bert | Family::NomicBert)
     }
 
+    /// Whether the embedding goes through a norm before the first layer.
+    pub fn norms_embedding(self) -> bool {
+        self.is_bert() || self == Family::ModernBert
+    }
+
     /// Whether its norms are layer norms, which subtract the mean.
     pub fn has_layer_norm(self) -> bool {
-        use Family::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
-        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_bert()
+        use Family::{Cohere2, CommandR, Falcon, Gpt2, ModernBert, Phi2, StableLm, StarCoder2};
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon | ModernBert) || self.is_bert()
     }
 
     /// Whether its norms have biases, of those with layer norms.
     pub fn has_norm_bias(self) -> bool {
-        !self.is_cohere()
+        !self.is_cohere() && self != Family::ModernBert
     }
 
     /// Whether it is one of Cohere's.
@@ -322,7 +332,7 @@ impl Family {
 
     /// Whether gelu is by the error function, not in its tanh form.
     pub fn has_erf(self) -> bool {
-        matches!(self, Family::Falcon | Family::Bert)
+        matches!(self, Family::Falcon | Family::Bert | Family::ModernBert)
     }
 
     /// Whether a row for each position is added to the embedding.
@@ -344,6 +354,8 @@ impl Family {
             Family::Gpt2 => ("activation_function", &TANH),
             Family::Falcon => ("activation", &["gelu"]),
             Family::Bert => ("hidden_act", &["gelu"]),
+            // of which `Hyper::silu` is the second
+            Family::ModernBert => ("hidden_activation", &["gelu", "silu"]),
             _ => ("hidden_act", &["silu"]),
         }
     }
@@ -360,6 +372,11 @@ impl Family {
             (Family::Falcon, "num_key_value_heads") => "num_kv_heads",
             (Family::StarCoder2, "rms_norm_eps") => "norm_epsilon",
             (Family::Gpt2 | Family::Falcon, "rms_norm_eps") => "layer_norm_epsilon",
+            (Family::ModernBert, "rms_norm_eps") => "norm_eps",
+            (Family::ModernBert, "sliding_window") => "local_attention",
+            (Family::ModernBert, "sliding_window_pattern") => "global_attn_every_n_layers",
+            (Family::ModernBert, "rope_theta") => "global_rope_theta",
+            (Family::ModernBert, "rope_local_base_freq") => "local_rope_theta",
             (family, "rms_norm_eps") if family.is_lfm2() => "norm_eps",
             (family, "rms_norm_eps") if family.has_layer_norm() => "layer_norm_eps",
             (_, key) => key,
@@ -382,6 +399,9 @@ impl Family {
                 ("add_cross_attention", false, false),
             ],
             Family::Falcon => &[("alibi", false, false)],
+            Family::ModernBert => {
+                &[("norm_bias", false, false), ("attention_bias", false, false), ("mlp_bias", false, false)]
+            }
             Family::Gemma3n => &[("attention_bias", false, false), ("altup_correct_scale", true, true)],
             Family::Gemma4 => &[("attention_bias", false, false)],
             family if family.is_hybrid() => &[("attention_bias", false, false), ("attn_output_gate", true, true)],
@@ -451,8 +471,24 @@ impl Family {
             Family::Gemma2 | Family::GptOss => Some(2),
             Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma4 => Some(6),
             Family::Gemma3n => Some(5),
+            Family::ModernBert => Some(3),
             _ => None,
         }
+    }
+
+    /// Whether layers with a window are rotated by a table of their own.
+    pub fn turns_windows(self) -> bool {
+        self == Family::Olmo2 || self.has_own_base()
+    }
+
+    /// Whether that table has a base of its own, for which GGUF has a key.
+    pub fn has_own_base(self) -> bool {
+        self.is_gemma3() || matches!(self, Family::Gemma3n | Family::Gemma4 | Family::ModernBert)
+    }
+
+    /// Whether of `window_period` layers the first sees everything, not the last.
+    pub(super) fn sees_all_first(self) -> bool {
+        self == Family::ModernBert
     }
 
     /// What a file's window is here: of an encoder, whose tokens see half of it on either side (GGUF's `sliding_window` / 2;
@@ -474,9 +510,7 @@ impl Family {
             Family::SmolLm3 => {
                 (1..=layers).map(|l| if l % PERIOD == 0 { Rotation::None } else { Rotation::Main }).collect()
             }
-            Family::Olmo2 | Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n | Family::Gemma4 => {
-                by_window(Rotation::Local, Rotation::Main)
-            }
+            family if family.turns_windows() => by_window(Rotation::Local, Rotation::Main),
             Family::Exaone4 | Family::Cohere2 => by_window(Rotation::Main, Rotation::None),
             family if family.learns_positions() || family.is_state_space() => vec![Rotation::None; layers],
             _ => vec![],

@@ -138,7 +138,7 @@ fn feed_forward(b: &mut Builder) -> anyhow::Result<()> {
     b.linear("ffn_up", &wu, w.normed, w.normed_act, w.up);
     let p = GaussianTopkParams { n_tokens: 0, dim: ffn as u32, inv_n: (1.0 / ffn as f64) as f32, factor };
     b.push("ffn_topk", Op::GaussianTopk, Args::GaussianTopk(p), vec![w.gate]);
-    let p = GegluParams { n_tokens: 0, dim: ffn as u32 };
+    let p = GegluParams { n_tokens: 0, dim: ffn as u32, erf: 0 };
     b.push("geglu", Op::Geglu, Args::Geglu(p), vec![w.gate, w.up, w.mid]);
     b.down()
 }

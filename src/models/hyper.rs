@@ -138,6 +138,8 @@ pub struct Hyper {
     pub window: Option<usize>,
     /// for each layer, whether the window limits it; empty: all of them
     pub window_layers: Vec<bool>,
+    /// whether the feed-forward's gate goes through silu where it is gelu in other models of the family (`Family::activation`)
+    pub silu: bool,
     /// epsilon of the norms
     pub eps: f32,
     /// what products of queries and keys are multiplied with
@@ -530,6 +532,7 @@ fn from_states(family: Family, s: ssm::Sizes) -> Hyper {
         context: s.context,
         window: None,
         window_layers: vec![],
+        silu: false,
         eps: s.eps as f32,
         attention_scale: usual_scale(family, [s.layers, s.dim, 1, 2]),
         embedding_scale: 1.0,
@@ -623,17 +626,16 @@ pub fn inverse(scale: f32) -> f32 {
 fn local_rope(family: Family, window: Option<usize>, base: f64, own: Option<f64>) -> Option<(f64, RopeScaling)> {
     window?;
     match family {
-        Family::Olmo2 => Some((base, RopeScaling::None)),
-        Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n | Family::Gemma4 => {
-            Some((own.unwrap_or(10000.0), RopeScaling::None))
-        }
+        family if family.has_own_base() => Some((own.unwrap_or(10000.0), RopeScaling::None)),
+        family if family.turns_windows() => Some((base, RopeScaling::None)),
         _ => None,
     }
 }
 
 /// Whether each of so many layers has a window, one in `period` having none; of 0 all.
-fn periodic(period: usize, layers: usize) -> Vec<bool> {
-    (0..layers).map(|l| period == 0 || l % period + 1 < period).collect()
+fn periodic(family: Family, period: usize, layers: usize) -> Vec<bool> {
+    let whole = if family.sees_all_first() { 1 } else { period };
+    (1..=layers).map(|l| period == 0 || l % period != whole % period).collect()
 }
 
 /// YaRN's factor on cos and sin, with its `mscale`.

@@ -1,4 +1,6 @@
-//! Decoders with layer norms as a plan: StarCoder2, StableLM, Command R and R7B (Cohere), Phi-2, GPT-2 and Falcon.
+//! Decoders with layer norms as a plan: StarCoder2, StableLM, Command R and R7B (Cohere), Phi-2, GPT-2 and Falcon; and
+//! ModernBERT, an encoder whose layers are of this kind: the first has no norm before attention, since the embedding has one,
+//! and gate and up are one tensor.
 //!
 //! They differ in whether attention and feed-forward follow each other or go side by side from the same norm (or each from
 //! one of its own, Falcon 40B), in biases, in whether the feed-forward has a gate, and in how positions are told: by
@@ -15,7 +17,11 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     let (h, w) = (b.h, b.work);
     let (dim, width, kv_width) = (h.dim, h.heads * h.head_dim, h.kv_heads * h.head_dim);
     let two = h.family == Family::Falcon && b.has("attn_norm_2", "weight");
-    b.norm(if two { "attn_norm_2" } else { "attn_norm" }, w.x, w.normed)?;
+    let bare = h.family == Family::ModernBert && b.layer == Some(0) && !b.has("attn_norm", "weight");
+    if !bare {
+        b.norm(if two { "attn_norm_2" } else { "attn_norm" }, w.x, w.normed)?;
+    }
+    let from = if bare { w.x } else { w.normed };
     let rows = [width, kv_width, kv_width];
     let fused = b.has("attn_qkv", "weight");
     let [wq, wk, wv] = if fused {
@@ -24,10 +30,10 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     } else {
         [b.matrix("attn_q", dim, width)?, b.matrix("attn_k", dim, kv_width)?, b.matrix("attn_v", dim, kv_width)?]
     };
-    b.quantize("attn_act", &[&wq, &wk, &wv], w.normed, w.normed_act);
-    b.linear("q", &wq, w.normed, w.normed_act, w.q); //   [token][heads][head_dim]
-    b.linear("k", &wk, w.normed, w.normed_act, w.k); //   [token][kv_heads][head_dim]
-    b.linear("v", &wv, w.normed, w.normed_act, w.v); //   [token][kv_heads][head_dim]
+    b.quantize("attn_act", &[&wq, &wk, &wv], from, w.normed_act);
+    b.linear("q", &wq, from, w.normed_act, w.q); //       [token][heads][head_dim]
+    b.linear("k", &wk, from, w.normed_act, w.k); //       [token][kv_heads][head_dim]
+    b.linear("v", &wv, from, w.normed_act, w.v); //       [token][kv_heads][head_dim]
     let first = if fused { "attn_qkv" } else { "attn_q" };
     match (h.qkv_bias.unwrap_or_else(|| b.has(first, "bias")), fused) {
         (false, _) => {}
@@ -66,6 +72,9 @@ pub(super) fn layer(b: &mut Builder) -> anyhow::Result<()> {
     }
     // what attention had quantised serves the feed-forward too
     let known = parallel && !two && [&wq, &wk, &wv].iter().any(|m| m.meets_blocks());
+    if h.family == Family::ModernBert {
+        return b.feed_forward_of(w.normed, known, |b| b.fused("ffn_gate_up", dim, [h.ffn, h.ffn]));
+    }
     if h.family.is_gated() {
         let (up, gate) = ("ffn_up", "ffn_gate");
         return b.feed_forward_of(w.normed, known, |b| Ok([b.matrix(gate, dim, h.ffn)?, b.matrix(up, dim, h.ffn)?]));

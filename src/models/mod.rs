@@ -76,7 +76,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
     }
     let o = &o;
     let mut b = Builder::new(c, h, o, page)?;
-    if h.family.is_bert() {
+    if h.family.norms_embedding() {
         encoder::embedding(&mut b)?;
     }
     match h.family {
@@ -99,7 +99,7 @@ pub fn build_paged(c: &Container, h: &Hyper, o: &PlanOptions, page: usize) -> an
             Family::Glm4Moe => glm4moe::layer(&mut b)?,
             Family::GptOss => gptoss::layer(&mut b)?,
             Family::StarCoder2 | Family::StableLm | Family::Cohere2 | Family::CommandR => layernormed::layer(&mut b)?,
-            Family::Phi2 | Family::Gpt2 | Family::Falcon => layernormed::layer(&mut b)?,
+            Family::Phi2 | Family::Gpt2 | Family::Falcon | Family::ModernBert => layernormed::layer(&mut b)?,
             Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next => hybrid::layer(&mut b)?,
             Family::Lfm2 | Family::Lfm2Moe => lfm2::layer(&mut b)?,
             Family::Mamba2 => {

@@ -58,7 +58,12 @@ pub(super) fn given(b: &mut Builder, vectors: BufId, x: BufId) -> anyhow::Result
     let [n, own, all] = [n, own, h.layers * n].map(|v| v as u32);
     let p = CopyColumnsParams { n_tokens: 0, n, x_stride: all, x_offset: own, y_stride: n, y_offset: 0 };
     b.push("per_layer_vector", Op::CopyColumns, Args::CopyColumns(p), vec![vectors, w.up]);
-    b.push("per_layer_geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens: 0, dim: n }), vec![w.gate, w.up, w.mid]);
+    b.push(
+        "per_layer_geglu",
+        Op::Geglu,
+        Args::Geglu(GegluParams { n_tokens: 0, dim: n, erf: 0 }),
+        vec![w.gate, w.up, w.mid],
+    );
     let proj = b.matrix("proj", n as usize, h.dim)?;
     b.quantize("per_layer_mid_act", &[&proj], w.mid, w.mid_act);
     b.linear("per_layer_proj", &proj, w.mid, w.mid_act, w.added);

@@ -111,7 +111,7 @@ fn later(r: &[f32]) -> [f32; 9] {
     let centred = canon(r[8] - r[9]);
     let tanh = ftanh(d).to_bits() ^ softcap::element(e, 30.0, 0.033333335).to_bits() << 1;
     [
-        geglu::element(a, c),
+        geglu::element(false, a, c),
         gelu::element(true, b),
         f32::from_bits(tanh),
         canon((gate * sigmoid(1.702 * gate)) * (h + 1.0)),

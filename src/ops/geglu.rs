@@ -1,6 +1,7 @@
-//! GeGLU: y = gelu(gate) · up, gelu in its tanh form.
+//! GeGLU: y = gelu(gate) · up, gelu by its tanh form or as it is.
 
 use crate::ops::exact::{canon, sigmoid};
+use crate::ops::gelu::{argument, by_erf};
 use crate::ops::params::{At, Params, params};
 
 params! {
@@ -10,6 +11,8 @@ params! {
         pub n_tokens: u32,
         /// elements in a row
         pub dim: u32,
+        /// 1: gelu by the error function; 0: by tanh
+        pub erf: u32,
     }
 }
 
@@ -30,34 +33,14 @@ impl Params for GegluParams {
 /// `gate`, `up`, `y`: `[token][dim]`.
 pub fn geglu(p: &GegluParams, gate: &[f32], up: &[f32], y: &mut [f32]) {
     for i in 0..(p.n_tokens * p.dim) as usize {
-        y[i] = element(gate[i], up[i]);
+        y[i] = element(p.erf == 1, gate[i], up[i]);
     }
-}
-
-/// 16, beyond which gelu is the identity or 0.
-const FAR: f32 = 16.0;
-
-/// x, its magnitude 16 at most; that is what a NaN's becomes, whose product with the sigmoid is one all the same.
-#[inline(always)]
-pub fn near(x: f32) -> f32 {
-    let bits = x.to_bits();
-    f32::from_bits((bits & 0x8000_0000) | (bits & 0x7fff_ffff).min(FAR.to_bits()))
-}
-
-/// What x is multiplied with is the sigmoid of this: 2·sqrt(2/π)·(t + 0.044715 t³), t being x where that is near 0.
-/// ½x(1 + tanh(z)) is x·sigmoid(2z), which loses no digits where x is negative.
-#[inline(always)]
-#[allow(clippy::excessive_precision, reason = "the constant as docs/exactness.md writes it")]
-pub fn argument(x: f32) -> f32 {
-    let t = near(x);
-    let u = t * (1.0 + 0.044715 * (t * t));
-    1.5957691216 * u
 }
 
 /// One element.
 #[inline(always)]
-pub fn element(g: f32, u: f32) -> f32 {
-    canon((g * sigmoid(argument(g))) * u)
+pub fn element(erf: bool, g: f32, u: f32) -> f32 {
+    canon(if erf { by_erf(g) } else { g * sigmoid(argument(g)) } * u)
 }
 
 #[cfg(test)]
@@ -72,11 +55,13 @@ mod tests {
             // ½(1 + tanh z) without cancellation
             let z = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v);
             let want = v / (1.0 + (-2.0 * z).exp());
-            let found = f64::from(element(x, 1.0));
+            let found = f64::from(element(false, x, 1.0));
             assert!((found - want).abs() <= 2e-5 * want.abs() + 1e-14, "{x}: {found:e} for {want:e}");
         }
-        assert_eq!(element(100.0, 2.0), 200.0);
-        assert_eq!(element(-100.0, 2.0), 0.0);
-        assert!(element(f32::NAN, 1.0).is_nan() && element(1.0, f32::NAN).is_nan());
+        for erf in [false, true] {
+            assert_eq!((element(erf, 100.0, 2.0), element(erf, -100.0, 2.0)), (200.0, 0.0));
+            assert!(element(erf, f32::NAN, 1.0).is_nan() && element(erf, 1.0, f32::NAN).is_nan());
+        }
+        assert_eq!(element(true, 1.5, -3.0), -3.0 * by_erf(1.5));
     }
 }

@@ -134,9 +134,11 @@ fn keys(h: &Hyper) -> anyhow::Result<Converted> {
             put(&format!("{{a}}.{key}"), Value::F32(cap));
         }
     }
-    let own_base = h.family.is_gemma3() || matches!(h.family, Family::Gemma3n | Family::Gemma4);
-    if let (true, Some((base, _))) = (own_base, &h.local_rope) {
+    if let (true, Some((base, _))) = (h.family.has_own_base(), &h.local_rope) {
         put("{a}.rope.freq_base_swa", Value::F32(*base as f32));
+    }
+    if h.family == Family::ModernBert {
+        put("{a}.hidden_activation", Value::Str(if h.silu { "silu" } else { "gelu" }.into()));
     }
     if let Some(e) = &h.experts {
         experts(h.family, e, &mut put)?;
@@ -422,6 +424,7 @@ mod tests {
             context: 131_072,
             window: None,
             window_layers: vec![],
+            silu: false,
             eps: 1e-5,
             attention_scale: 0.125,
             embedding_scale: 1.0,

@@ -6,6 +6,7 @@
 //! scores and its map of characters. A split rule that is not known is refused: another would give other ids.
 
 use crate::formats::Container;
+use crate::formats::encoders::{ROBERTA, is_encoder};
 use crate::formats::json::Fields;
 use crate::formats::meta::Value;
 use crate::formats::source::read_whole;
@@ -41,8 +42,6 @@ const CHATGLM3: [&str; 4] = ["<|system|>", "<|user|>", "<|assistant|>", "<|obser
 const PIECES: &str = "bert";
 /// And of sentencepiece's Unigram.
 const UNIGRAM: &str = "t5";
-/// What a model type of config.json has in front whose texts have ends and whose vocabulary is not WordPiece.
-const ROBERTA: [&str; 3] = ["roberta", "xlm-roberta", "camembert"];
 /// U+2581, sentencepiece's space.
 const SPACE: &str = "\u{2581}";
 
@@ -55,6 +54,13 @@ struct Vocab {
     merges: Option<Vec<String>>,
     /// of Unigram: its map of characters
     characters: Option<Vec<u8>>,
+}
+
+impl Vocab {
+    /// One without scores, merges and a map of characters, whose tokens have these types.
+    fn new(model: &'static str, tokens: Vec<String>, types: Vec<i32>) -> Vocab {
+        Vocab { model, pre: "default".into(), tokens, scores: None, types, merges: None, characters: None }
+    }
 }
 
 /// The bytes of a file beside a container's weights, where there is one; at most `most` of them.
@@ -94,11 +100,9 @@ pub(super) fn convert<'c>(
     if is_chatglm {
         mark_chatglm(&mut v, cfg);
     }
-    let is_roberta = cfg["model_type"].as_str().is_some_and(|name| ROBERTA.contains(&name));
-    if is_roberta && v.pre == "gpt-2" {
-        // the same rule
-        v.pre = "roberta-bpe".into();
-    }
+    let model_type = cfg["model_type"].as_str().unwrap_or_default();
+    let is_roberta = ROBERTA.contains(&model_type);
+    rename_rule(&mut v, model_type);
     match (&v.merges, v.model) {
         (Some(_), "llama") if by_merges => (v.model, v.pre) = ("gemma4", "gemma4".into()),
         (None, _) if by_merges => bail!("{SPM}: the vocabulary of a Gemma 4 is its merges, in tokenizer.json"),
@@ -143,11 +147,13 @@ pub(super) fn convert<'c>(
         ("unknown", special("unk_token")?),
         ("padding", special("pad_token")?),
     ];
-    let encodes = is_pieces || is_roberta || v.model == UNIGRAM;
+    let encodes = is_pieces || v.model == UNIGRAM || is_encoder(model_type);
     let ends = match encodes {
         true => {
             let unknown = json.as_ref().and_then(|j| j["model"]["unk_token"].as_str());
-            encoder_ends(is_pieces, unknown, |name, usual| Ok(special(name)?.or_else(|| ids.get(usual).copied())))?
+            encoder_ends(!is_pieces, is_pieces || v.model == "gpt2" && !is_roberta, unknown, |name, usual| {
+                Ok(special(name)?.or_else(|| ids.get(usual).copied()))
+            })?
         }
         false => vec![],
     };
@@ -200,20 +206,23 @@ pub(super) fn convert<'c>(
 }
 
 /// An encoder's first and last tokens and others that a directory need not name, by their names there and their usual texts.
+///
+/// `closes`: the last ends texts as EOS does elsewhere; `square`: they are spelt as BERT has them, not as RoBERTa.
 fn encoder_ends(
-    is_pieces: bool,
+    closes: bool,
+    square: bool,
     unknown: Option<&str>,
     named: impl Fn(&str, &str) -> anyhow::Result<Option<u32>>,
 ) -> anyhow::Result<Vec<(&'static str, Option<u32>)>> {
     let [begin, end, mask, other] =
-        if is_pieces { ["[CLS]", "[SEP]", "[MASK]", "[UNK]"] } else { ["<s>", "</s>", "<mask>", "<unk>"] };
+        if square { ["[CLS]", "[SEP]", "[MASK]", "[UNK]"] } else { ["<s>", "</s>", "<mask>", "<unk>"] };
     let (cls, sep) = (named("cls_token", begin)?, named("sep_token", end)?);
     Ok(vec![
         ("bos", cls),
         ("cls", cls),
         // so it is spelt
         ("seperator", sep),
-        ("eos", sep.filter(|_| !is_pieces)),
+        ("eos", sep.filter(|_| closes)),
         ("mask", named("mask_token", mask)?),
         ("unknown", named("unk_token", unknown.unwrap_or(other))?),
     ])
@@ -228,6 +237,15 @@ fn is_ranks(bytes: &[u8]) -> bool {
     !token.is_empty()
         && token.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
         && rank.parse::<u64>().is_ok()
+}
+
+/// The names that encoders' files have for a split rule of others.
+fn rename_rule(v: &mut Vocab, model_type: &str) {
+    match (v.pre.as_str(), model_type) {
+        ("gpt-2", name) if ROBERTA.contains(&name) => v.pre = "roberta-bpe".into(),
+        ("gpt-2" | "olmo", "modernbert") => v.pre = "modern-bert".into(),
+        _ => {}
+    }
 }
 
 /// The control tokens of a ChatGLM that no file lists, and its name of the split rule.
@@ -357,15 +375,7 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     if is_pieces {
         check_pieces(json)?;
         let types = vec![NORMAL; tokens.len()];
-        return Ok(Vocab {
-            model: PIECES,
-            pre: "default".into(),
-            tokens,
-            scores: None,
-            types,
-            merges: None,
-            characters: None,
-        });
+        return Ok(Vocab::new(PIECES, tokens, types));
     }
     let listed = model["merges"].as_array().context("model.merges is missing")?;
     let mut merges = Vec::with_capacity(listed.len());
@@ -387,7 +397,7 @@ fn read_json(json: &Json) -> anyhow::Result<Vocab> {
     }
     let types = vec![NORMAL; tokens.len()];
     let pre = split_rule(json)?.into();
-    Ok(Vocab { model: "gpt2", pre, tokens, scores: None, types, merges: Some(merges), characters: None })
+    Ok(Vocab { pre, merges: Some(merges), ..Vocab::new("gpt2", tokens, types) })
 }
 
 /// Pieces with scores. Text must be prepared as sentencepiece does it by its usual settings: characters by a map, runs of spaces
@@ -436,7 +446,7 @@ fn read_unigram(json: &Json) -> anyhow::Result<Vocab> {
         _ => NORMAL,
     };
     let types = (0..).zip(&tokens).map(kind).collect();
-    Ok(Vocab { model: UNIGRAM, pre: "default".into(), tokens, scores: Some(scores), types, merges: None, characters })
+    Ok(Vocab { scores: Some(scores), characters, ..Vocab::new(UNIGRAM, tokens, types) })
 }
 
 /// What a GGUF file's `tokenizer.ggml.model` `bert` stands for, of which no key says anything: clean text, cut by BERT's own
@@ -498,15 +508,7 @@ fn sentencepiece(model: &Json, tokens: Vec<String>, merges: &[String]) -> anyhow
         .collect();
     let last = merges.len();
     let scores = tokens.iter().map(|t| -(*rank.get(t).unwrap_or(&last) as f32)).collect();
-    Ok(Vocab {
-        model: "llama",
-        pre: "default".into(),
-        tokens,
-        scores: Some(scores),
-        types,
-        merges: None,
-        characters: None,
-    })
+    Ok(Vocab { scores: Some(scores), ..Vocab::new("llama", tokens, types) })
 }
 
 /// `<0x0A>`.
@@ -599,6 +601,8 @@ fn split_rule(json: &Json) -> anyhow::Result<&'static str> {
         // its merges, made of the ranks of its tokens, lead to every whole word: the same with whole words first and without
         [s, l] if isolates(s) && s["pattern"]["Regex"] == CASED && level(l, false) && plain => "gpt-4o",
         [l] if level(l, true) && plain && !whole_words_first => "gpt-2",
+        // as llama.cpp calls the same rule behind NFC, of which a file says nothing
+        [l] if level(l, true) && nfc && !whole_words_first => "olmo",
         [p, l, d, s]
             if p["type"] == "Punctuation"
                 && p["behavior"] == "Contiguous"
@@ -651,15 +655,7 @@ fn read_spm(bytes: &[u8]) -> anyhow::Result<Vocab> {
         types.push(kind);
     }
     ensure!(!tokens.is_empty(), "no pieces in it");
-    Ok(Vocab {
-        model: "llama",
-        pre: "default".into(),
-        tokens,
-        scores: Some(scores),
-        types,
-        merges: None,
-        characters: None,
-    })
+    Ok(Vocab { scores: Some(scores), ..Vocab::new("llama", tokens, types) })
 }
 
 /// The value of a protobuf field.
@@ -807,6 +803,12 @@ mod tests {
         assert_eq!(v.scores, Some(vec![0.0, 0.0, -1.5, -9.0]));
         let refused = |j: Json| read_json(&j).map(|_| ()).unwrap_err().to_string();
         assert!(refused(file(Json::Null, "never")).contains("no key of a GGUF file says so"));
+        // runs of spaces stay as they are unless a step joins them, and a file says that they are joined
+        let mut bare = file(Json::Null, "always");
+        bare["pre_tokenizer"] = bare["pre_tokenizer"]["pretokenizers"][1].clone();
+        assert!(refused(bare.clone()).contains("no key of a GGUF file says so"));
+        bare["normalizer"] = serde_json::json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "});
+        read_json(&bare).map(|_| ()).unwrap();
         assert!(refused(file(serde_json::json!({"type": "NFKC"}), "always")).contains("no place in GGUF"));
     }
 
@@ -844,6 +846,7 @@ mod tests {
         let list = |a: Json, b: Json| Json::Array(vec![a, b]);
         for (json, name) in [
             (rules(Json::Null, level(true), false), "gpt-2"),
+            (rules(nfc.clone(), level(true), false), "olmo"),
             (rules(Json::Null, list(split(LLAMA3), level(false)), true), "llama-bpe"),
             (rules(Json::Null, list(split(LLAMA3), level(false)), false), "smaug-bpe"),
             (rules(nfc.clone(), list(split(&qwen), level(false)), false), "qwen2"),
@@ -873,7 +876,7 @@ mod tests {
             rules(Json::Null, level(false), false),
             rules(Json::Null, level(true), true),
             rules(Json::Null, with(level(true), "add_prefix_space", true.into()), false),
-            rules(nfc.clone(), level(true), false),
+            rules(nfc.clone(), level(true), true),
             rules(nfc, list(&[split(LLAMA3), level(false)]), true),
             rules(lower, list(&[split(LLAMA3), level(false)]), true),
             rules(Json::Null, list(&[split(r"\w+"), level(false)]), false),

@@ -8,7 +8,7 @@ use super::Level;
 use crate::ops::attention::HEAD_MAX;
 use crate::ops::exact::{TANH_FAR, TANH_NEAR, canon, fdiv, fsqrt, tanh_polynomial};
 use crate::ops::expert_combine::ExpertCombineParams;
-use crate::ops::geglu::argument;
+use crate::ops::gelu::{argument, exponent, magnitude, weighted};
 use crate::ops::rms_norm::RmsNormParams;
 use crate::ops::rope::RopeParams;
 
@@ -121,6 +121,22 @@ fn geglu_body(gate: &[f32], up: &[f32], y: &mut [f32]) {
 }
 
 #[inline(always)]
+fn geglu_erf_body(gate: &[f32], up: &[f32], y: &mut [f32]) {
+    for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
+        *y = canon(gelu_erf(*g) * u);
+    }
+}
+
+/// gelu by the error function, of one element.
+#[inline(always)]
+pub(super) fn gelu_erf(x: f32) -> f32 {
+    let z = magnitude(x);
+    // the quotient lies in 0.15..=1: no bound of fdiv is in reach
+    let t = 1.0 / (1.0 + 0.5 * z);
+    weighted(x, t, fexp(exponent(z, t)))
+}
+
+#[inline(always)]
 fn swiglu_oai_body(gate: &[f32], up: &[f32], limit: f32, y: &mut [f32]) {
     for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
         // comparisons with a NaN are false, and it stays
@@ -226,6 +242,7 @@ pub(super) use for_levels;
 
 for_levels!(swiglu_body => swiglu_avx2, swiglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
 for_levels!(geglu_body => geglu_avx2, geglu_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
+for_levels!(geglu_erf_body => geglu_erf_avx2, geglu_erf_avx512: (gate: &[f32], up: &[f32], y: &mut [f32]));
 for_levels!(swiglu_oai_body => swiglu_oai_avx2, swiglu_oai_avx512: (gate: &[f32], up: &[f32], limit: f32, y: &mut [f32]));
 for_levels!(sigmoid_gate_body => sigmoid_gate_avx2, sigmoid_gate_avx512: (g: &[f32], y: &mut [f32]));
 for_levels!(
@@ -260,10 +277,10 @@ pub fn swiglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
     }
 }
 
-/// y = gelu(gate) · up element by element, with the bits of `ops::geglu` at every level.
+/// y = gelu(gate) · up element by element, with the bits of `ops::geglu` at every level; `erf` as its parameter.
 ///
 /// Panics when the lengths differ, or when this CPU does not have `level`.
-pub fn geglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
+pub fn geglu(level: Level, erf: bool, gate: &[f32], up: &[f32], y: &mut [f32]) {
     assert!(
         gate.len() == y.len() && up.len() == y.len(),
         "geglu: {} gates and {} ups for {} elements",
@@ -272,15 +289,22 @@ pub fn geglu(level: Level, gate: &[f32], up: &[f32], y: &mut [f32]) {
         y.len()
     );
     assert!(level.is_available(), "geglu: this CPU does not have {}", level.name());
-    match level.vectors() {
+    match (level.vectors(), erf) {
         // SAFETY: the level is available, asserted above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => unsafe { geglu_avx2(gate, up, y) },
+        (Level::Avx2 | Level::AvxVnni, false) => unsafe { geglu_avx2(gate, up, y) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { geglu_avx512(gate, up, y) },
+        (Level::Avx2 | Level::AvxVnni, true) => unsafe { geglu_erf_avx2(gate, up, y) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx512, false) => unsafe { geglu_avx512(gate, up, y) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx512, true) => unsafe { geglu_erf_avx512(gate, up, y) },
         // as for swiglu
-        _ => geglu_body(gate, up, y),
+        (_, false) => geglu_body(gate, up, y),
+        (_, true) => geglu_erf_body(gate, up, y),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Layer norm and gelu per instruction set, bit-equal to `ops::layer_norm` and `ops::gelu`; written as `elementwise` is.
 
 use super::Level;
-use super::elementwise::{NORM_LANES, fexp, for_levels, sigmoid, tree_sum};
+use super::elementwise::{NORM_LANES, for_levels, gelu_erf, sigmoid, tree_sum};
 use crate::ops::exact::{canon, fdiv, fsqrt};
-use crate::ops::geglu::argument;
-use crate::ops::gelu::{exponent, magnitude, weighted};
+use crate::ops::gelu::argument;
 use crate::ops::layer_norm::LayerNormParams;
 
 /// The mean over lanes of what `of` makes of each element.
@@ -50,10 +49,7 @@ fn gelu_tanh_body(x: &[f32], y: &mut [f32]) {
 #[inline(always)]
 fn gelu_erf_body(x: &[f32], y: &mut [f32]) {
     for (y, x) in y.iter_mut().zip(x) {
-        let z = magnitude(*x);
-        // the quotient lies in 0.15..=1: no bound of fdiv is in reach
-        let t = 1.0 / (1.0 + 0.5 * z);
-        *y = weighted(*x, t, fexp(exponent(z, t)));
+        *y = gelu_erf(*x);
     }
 }
 

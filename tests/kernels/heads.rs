@@ -587,11 +587,13 @@ fn geglu_equals_the_twin() {
     }
     for gate in gates {
         let up: Vec<f32> = gate.iter().map(|_| canon(random.spread(1e-12, 1e4))).collect();
-        let want: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| twin_geglu(*g, *u)).collect();
-        for level in Level::available() {
-            let mut got = guarded(gate.len());
-            geglu(level, &gate, &up, &mut got);
-            same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {} elements: {e}", gate.len()));
+        for erf in [false, true] {
+            let want: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| twin_geglu(erf, *g, *u)).collect();
+            for level in Level::available() {
+                let mut got = guarded(gate.len());
+                geglu(level, erf, &gate, &up, &mut got);
+                same(&got, &want).unwrap_or_else(|e| panic!("{level:?}, {} elements, erf {erf}: {e}", gate.len()));
+            }
         }
     }
 }

@@ -696,7 +696,7 @@ fn gguf_metadata_that_make_no_model_are_refused_by_name() {
             "phi3",
             "phi9",
             "architecture phi9 is not supported (supported: llama, phi3, qwen2, qwen3, chatglm, smollm3, olmo2, exaone4, glm4, \
-             gemma2, gemma3, gemma-embedding, gemma3n, gemma4, granite, qwen2moe, qwen3moe, granitemoe, \
+             gemma2, gemma3, gemma-embedding, modern-bert, gemma3n, gemma4, granite, qwen2moe, qwen3moe, granitemoe, \
              glm4moe, gpt-oss, starcoder2, stablelm, cohere2, command-r, phi2, gpt2, falcon, qwen35, qwen35moe, qwen3next, lfm2, \
              lfm2moe, mamba2, deepseek2, bert, nomic-bert)",
         ),

@@ -159,6 +159,13 @@ fn embedding_gemma_agrees_with_transformers_on_both_sides_of_a_chunks_end() {
     agrees("gemma");
 }
 
+/// Past its windows, of 20 positions on either side; with either gate.
+#[test]
+fn modern_bert_agrees_with_transformers_on_both_sides_of_a_chunks_end() {
+    agrees("modern");
+    agrees("modern-silu");
+}
+
 #[test]
 fn layers_behind_pooling_make_the_vectors_that_sentence_transformers_makes() {
     for (form, pooling) in [("gemma", Pooling::Mean), ("bert-dense", Pooling::Cls)] {
@@ -226,6 +233,8 @@ fn every_form_of_a_model_gives_the_same_bits() {
         ("xlm-roberta", "roberta"),
         ("bert", "bert-dense"),
         ("gemma", "gemma"),
+        ("modern", "modern-masked"),
+        ("modern-silu", "modern-silu"),
     ];
     for (form, other) in forms {
         let (_dir, path) = checkpoint(form);
@@ -249,8 +258,7 @@ fn every_form_of_a_model_gives_the_same_bits() {
 #[test]
 fn every_device_level_page_and_fusion_gives_the_same_bits() {
     let texts = TOKENS.map(ids);
-    let forms =
-        [("bert", "f32"), ("nomic", "f32"), ("gemma", "f32"), ("bert", "q8_0"), ("nomic", "q8_0"), ("gemma", "q8_0")];
+    let forms = ["bert", "nomic", "gemma", "modern"].into_iter().flat_map(|form| [(form, "f32"), (form, "q8_0")]);
     for (form, mix) in forms {
         let (_dir, path) = checkpoint(form);
         let (c, h) = open(&quantized(&path, mix));
@@ -285,7 +293,7 @@ fn every_device_level_page_and_fusion_gives_the_same_bits() {
 #[test]
 fn many_texts_in_a_step_have_the_bits_that_each_has_alone() {
     let texts: Vec<Vec<u32>> = [63, 1, 64, 65, 3, 130, 17].into_iter().map(ids).collect();
-    for form in ["bert", "nomic", "gemma"] {
+    for form in ["bert", "nomic", "gemma", "modern"] {
         let (_dir, path) = checkpoint(form);
         let (c, h) = open(&path);
         let expected = bits(&on_cpu((&c, &h), &texts));
@@ -463,6 +471,86 @@ fn the_tokenizers_of_roberta_give_the_ids_of_their_own_programs_from_a_directory
     }
 }
 
+/// Its vocabulary is the one of `bytes.json` with other names of the special tokens: a file has the ids that RoBERTa's has, and a
+/// directory too but of text that NFC changes.
+#[test]
+fn the_tokenizer_of_modern_bert_gives_the_ids_of_its_merges_from_a_directory_and_from_its_file() {
+    let golden = golden("bytes");
+    let (_dir, path) = checkpoint("modern");
+    let file = quantized(&path, "f16");
+    let pre = open(&file).0.meta.typed::<&str>("tokenizer.ggml.pre").expect("text").map(String::from);
+    assert_eq!(pre.as_deref(), Some("modern-bert"));
+    let [there, here] = [&path, &file].map(|path| Tokenizer::read(&open(path).0).unwrap_or_else(|e| panic!("{e:#}")));
+    let (texts, ids) =
+        (golden["texts"].as_array().expect("a list"), golden["transformers"].as_array().expect("a list"));
+    let mut changed = 0;
+    for (text, expected) in texts.iter().zip(ids) {
+        let expected: Vec<u32> = serde_json::from_value(expected.clone()).expect("ids");
+        let text = text.as_str().expect("a text");
+        let [a, b] = [&there, &here].map(|t| t.encode(text, true, false).unwrap_or_else(|e| panic!("{text:?}: {e:#}")));
+        assert_eq!(here.encode_whole(text, false).expect("encodes"), b, "{text:?}");
+        assert_eq!(b, expected, "of the file: {text:?}");
+        assert_eq!(a == expected, !text.contains('\u{301}'), "of the directory: {text:?}: {a:?}");
+        changed += usize::from(a != b);
+    }
+    assert!(changed > 0, "some text is not in NFC");
+    for t in [there, here] {
+        assert_eq!(t.encode("[CLS] a [MASK]", true, true).expect("encodes").last(), Some(&2));
+        assert_eq!(t.token_text(400).as_deref(), Some("[MASK]"));
+    }
+}
+
+/// A post-processor that puts a control token behind every text, as Qwen3-Embedding's does.
+fn with_end(tokenizer: &mut serde_json::Value, text: &str, id: u32) {
+    tokenizer["post_processor"] = serde_json::json!({"type": "Sequence", "processors": [
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": text, "type_id": 0}}], "pair": [],
+            "special_tokens": {text: {"id": text, "ids": [id], "tokens": [text]}}}]});
+}
+
+#[test]
+fn the_token_behind_texts_is_that_of_the_directory_whatever_its_files_say_of_it() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("model");
+    let args = ["synth", "--out", path.to_str().expect("UTF-8"), "--preset", "qwen3-tiny", "--format", "hf"];
+    checkpoint::synth::generate(&args).unwrap_or_else(|e| panic!("{e:#}"));
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(path.join(name)).expect("read")).expect("JSON")
+    };
+    let plain = Model::open(&path).expect("opens");
+    let known = plain.tokenizer().expect("there is one");
+    let eos = *known.eos().first().expect("an end");
+    let other = (0..known.vocab_size() as u32).find(|id| known.piece(*id).is_empty() && !known.eos().contains(id));
+    let (tokenizer, config) = (read("tokenizer.json"), read("tokenizer_config.json"));
+    let mut seen = Vec::new();
+    for end in [None, other, Some(eos)] {
+        for flag in [None, Some(false), Some(true)] {
+            let (mut tokenizer, mut config) = (tokenizer.clone(), config.clone());
+            if let Some(id) = end {
+                with_end(&mut tokenizer, &known.token_text(id).expect("a text"), id);
+            }
+            if let Some(flag) = flag {
+                config["add_eos_token"] = flag.into();
+            }
+            std::fs::write(path.join("tokenizer.json"), tokenizer.to_string()).expect("written");
+            std::fs::write(path.join("tokenizer_config.json"), config.to_string()).expect("written");
+            let [there, here] = [path.clone(), quantized(&path, "f16")].map(|path| {
+                let m = Model::open(&path).unwrap_or_else(|e| panic!("{e}"));
+                m.tokenizer().expect("there is one").encode_whole("Once", false).expect("encodes")
+            });
+            assert_eq!(there, here, "behind texts {end:?}, add_eos_token {flag:?}");
+            seen.push((end, flag, there.last().copied()));
+        }
+    }
+    // what is put there goes before what is said
+    let ends = |(end, flag, last): &(Option<u32>, Option<bool>, Option<u32>)| match end {
+        Some(id) => *last == Some(*id),
+        None => (*last == Some(eos)) == (*flag == Some(true)),
+    };
+    assert!(seen.iter().all(ends), "{seen:?}");
+}
+
 /// A Qwen3 as released for vectors: of its last token, which is not the one that ends a turn.
 #[test]
 fn a_model_that_generates_makes_vectors_as_its_files_say() {
@@ -479,11 +567,7 @@ fn a_model_that_generates_makes_vectors_as_its_files_say() {
     let eos = (0..known.vocab_size() as u32).find(|id| known.piece(*id).is_empty() && !known.eos().contains(id));
     let eos = eos.expect("another control token");
     let end = known.token_text(eos).expect("a text");
-    tokenizer["post_processor"] = serde_json::json!({"type": "Sequence", "processors": [
-        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
-            {"SpecialToken": {"id": end, "type_id": 0}}], "pair": [],
-            "special_tokens": {end.clone(): {"id": end, "ids": [eos], "tokens": [end]}}}]});
+    with_end(&mut tokenizer, &end, eos);
     std::fs::write(&file, serde_json::to_vec(&tokenizer).expect("JSON")).expect("written");
     let write = |name: &str, v: serde_json::Value| {
         std::fs::create_dir_all(path.join(name).parent().expect("has one")).expect("made");

@@ -77,6 +77,9 @@ pub enum Arch {
     NomicBert,
     /// an encoder: a Gemma 3's layers, and two behind pooling
     GemmaEmbedding,
+    /// an encoder: layer norms before attention and the feed-forward, but for the first, and without biases; one layer in three
+    /// without a window
+    ModernBert,
 }
 
 impl Arch {
@@ -156,12 +159,13 @@ impl Arch {
             Arch::Bert => "bert",
             Arch::NomicBert => "nomic-bert",
             Arch::GemmaEmbedding => "gemma-embedding",
+            Arch::ModernBert => "modern-bert",
         }
     }
 
     /// Whether every token of a text sees all of it, and nothing is generated.
     pub fn is_encoder(self) -> bool {
-        self.is_bert() || self == Arch::GemmaEmbedding
+        self.is_bert() || matches!(self, Arch::GemmaEmbedding | Arch::ModernBert)
     }
 
     /// Whether it is an encoder with layer norms behind the sums.
@@ -176,12 +180,12 @@ impl Arch {
 
     /// Whether queries, keys and values lie in one tensor.
     pub fn has_fused_qkv(self) -> bool {
-        matches!(self, Arch::Phi3 | Arch::ChatGlm | Arch::Gpt2 | Arch::Falcon)
+        matches!(self, Arch::Phi3 | Arch::ChatGlm | Arch::Gpt2 | Arch::Falcon | Arch::ModernBert)
     }
 
     /// Whether gate and up lie in one tensor.
     pub fn has_fused_gate(self) -> bool {
-        matches!(self, Arch::Phi3 | Arch::ChatGlm | Arch::Glm4)
+        matches!(self, Arch::Phi3 | Arch::ChatGlm | Arch::Glm4 | Arch::ModernBert)
     }
 
     /// Whether one half of a head is rotated.
@@ -216,13 +220,13 @@ impl Arch {
 
     /// Whether norms are layer norms.
     pub fn has_layer_norm(self) -> bool {
-        use Arch::{Cohere2, CommandR, Falcon, Gpt2, Phi2, StableLm, StarCoder2};
-        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon) || self.is_bert()
+        use Arch::{Cohere2, CommandR, Falcon, Gpt2, ModernBert, Phi2, StableLm, StarCoder2};
+        matches!(self, StarCoder2 | StableLm | Cohere2 | CommandR | Phi2 | Gpt2 | Falcon | ModernBert) || self.is_bert()
     }
 
     /// Whether norms have biases.
     pub fn has_norm_bias(self) -> bool {
-        self.has_layer_norm() && !matches!(self, Arch::Cohere2 | Arch::CommandR)
+        self.has_layer_norm() && !matches!(self, Arch::Cohere2 | Arch::CommandR | Arch::ModernBert)
     }
 
     /// Whether every linear of a layer has a bias.

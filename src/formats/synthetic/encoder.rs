@@ -1,4 +1,4 @@
-//! Encoders by shape: BERT, nomic-embed-text and EmbeddingGemma.
+//! Encoders by shape: BERT and nomic-embed-text, and what files of EmbeddingGemma and ModernBERT say.
 
 use super::shapes::BETWEEN;
 use super::{Arch, Role, Shape, Tensor};
@@ -65,6 +65,10 @@ impl Shape {
             return vec![];
         }
         let mut keys = vec![("attention.causal", Value::Bool(false)), ("pooling_type", Value::U32(MEAN))];
+        if self.arch == Arch::ModernBert {
+            keys.push(("rope.freq_base_swa", Value::F32(1e4)));
+            keys.push(("hidden_activation", Value::Str("gelu".into())));
+        }
         if self.arch == Arch::GemmaEmbedding {
             let [inside, outside] = [self.dim * BETWEEN, self.dim].map(Value::U32);
             keys.push(("dense_2_feat_in", outside.clone()));

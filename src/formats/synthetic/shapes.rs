@@ -155,7 +155,7 @@ const fn shape(name: &'static str, arch: Arch, sizes: [u32; 7], tied: bool) -> S
 /// TinyLlama, llama-3b Llama 3.2, llama-7b Llama 2, llama-8b Llama 3, chatglm-6b ChatGLM3, glm4-9b GLM-4-9B-chat,
 /// gemma2-2b Gemma 2, gemma3-1b Gemma 3, gemma4-e2b and gemma4-26b-a4b Gemma 4, granite-2b Granite 3, mixtral-8x7b Mixtral, qwen3moe-30b Qwen3-30B-A3B, command-r7b that of 12-2024, gpt-oss-20b the one of 21 B, qwen35-9b, qwen35moe-35b and qwen3next-80b transformers' defaults, lfm2moe-8b LFM2-8B-A1B, deepseek-v2-lite DeepSeek-V2-Lite, mamba2-2.7b and mamba-codestral-7b as they were published, minilm-l6 all-MiniLM-L6-v2, bge-base and bge-large those of v1.5, nomic-embed nomic-embed-text v1.5;
 /// qwen3moe-1b is made up, in the proportions of the 30B. Rotation is unscaled everywhere.
-pub const SHAPES: [Shape; 63] = [
+pub const SHAPES: [Shape; 64] = [
     shape("llama-tiny", Arch::Llama, [256, 2, 512, 4, 2, 512, 512], false),
     shape("llama-58m", Arch::Llama, [512, 8, 1536, 8, 4, 32000, 4096], false),
     shape("llama-1b", Arch::Llama, [2048, 22, 5632, 32, 4, 32000, 4096], false),
@@ -197,6 +197,7 @@ pub const SHAPES: [Shape; 63] = [
         window: 512,
         ..shape("embeddinggemma-300m", Arch::GemmaEmbedding, [768, 24, 1152, 3, 1, 262_144, 2048], true)
     },
+    Shape { window: 128, ..shape("modernbert-base", Arch::ModernBert, [768, 22, 1152, 12, 12, 50_368, 8192], true) },
     uneven(
         shape("gemma3n-tiny", Arch::Gemma3n, [256, 6, 512, 4, 2, 512, 512], true),
         64,

@@ -93,6 +93,9 @@ impl Shape {
         } else {
             add("token_embd.weight".into(), vocab, dim, 1.0, Role::Plain);
         }
+        if self.arch == Arch::ModernBert {
+            add("token_embd_norm.weight".into(), 1, dim, 0.1, Role::Norm);
+        }
         if self.arch.is_uneven() {
             self.uneven_globals(&mut add);
         }
@@ -105,7 +108,7 @@ impl Shape {
             let b = |part: &str| format!("blk.{i}.{part}");
             let (kv_heads, head_dim) = self.heads_of(i);
             let [q, kv] = [self.heads, kv_heads].map(|n| u64::from(n) * u64::from(head_dim));
-            if self.arch.norms_before() {
+            if self.arch.norms_before() && (i > 0 || self.arch != Arch::ModernBert) {
                 add(b("attn_norm.weight"), 1, dim, 0.1, Role::Norm);
             }
             if self.arch.has_norm_bias() {
@@ -195,9 +198,7 @@ impl Shape {
             add("output.weight".into(), vocab, dim, 3.0 * root(dim), Role::Output);
         }
         if self.arch == Arch::GemmaEmbedding {
-            let between = u64::from(BETWEEN) * dim;
-            add("dense_2.weight".into(), between, dim, root(dim), Role::Plain);
-            add("dense_3.weight".into(), dim, between, root(between), Role::Plain);
+            self.dense_tensors(&mut add);
         }
         list.iter_mut().for_each(|t| self.stack(t));
         list
@@ -234,6 +235,14 @@ impl Shape {
             add(b("ffn_up.bias"), 1, ffn, 0.3, Role::Bias);
             add(b("ffn_down.bias"), 1, dim, 0.1, Role::Bias);
         }
+    }
+
+    /// Layers behind pooling. `add` as for [`Shape::expert_tensors`].
+    fn dense_tensors(&self, add: &mut impl FnMut(String, u64, u64, f64, Role)) {
+        let [dim, between] = [1, BETWEEN].map(|n| u64::from(n) * u64::from(self.dim));
+        let root = |n: u64| 1.0 / (n as f64).sqrt();
+        add("dense_2.weight".into(), between, dim, root(dim), Role::Plain);
+        add("dense_3.weight".into(), dim, between, root(between), Role::Plain);
     }
 
     /// What makes queries, keys and values in a layer of attention. `add` as for [`Shape::expert_tensors`].

@@ -112,7 +112,13 @@ const RULE_DEFAULT: Expressions =
 /// Names and flags are those of llama.cpp's vocabulary loader, but for `kimi-k2`'s.
 const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["default"], RULE_DEFAULT, false, false, true),
-    (&["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jais", "exaone4", "roberta-bpe"], RULE_GPT2, false, false, true),
+    (
+        &["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jais", "exaone4", "roberta-bpe", "modern-bert"],
+        RULE_GPT2,
+        false,
+        false,
+        true,
+    ),
     (
         &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
         RULE_LLAMA3,

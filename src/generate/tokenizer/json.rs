@@ -14,6 +14,7 @@ use super::steps::{Normalizers, PreTokenizers, flatten, guarded};
 use super::{
     Borders, CHATGLM_END_TEXTS, END_TEXTS, Engine, Reach, Tokenizer, bpe, byte_token, chatglm_start, dedup, shown, spm,
 };
+use crate::formats::encoders;
 use crate::formats::json::Fields;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -195,9 +196,6 @@ fn template_end(processor: &Value) -> Option<u64> {
         _ => None,
     }
 }
-
-/// Names of encoders in config.json.
-const ENCODERS: [&str; 5] = ["bert", "nomic_bert", "roberta", "xlm-roberta", "camembert"];
 
 /// The same vocabulary with the texts of `hidden` ids such that no text becomes them: the model would take them for pieces like
 /// any others. Its other texts and all scores stay.
@@ -471,7 +469,7 @@ pub(super) fn load_hiding<'v>(
     };
     let model_type = fields("config.json", model_config)?.text("model_type")?;
     let is_chatglm = matches!(model_type, Some("glm" | "glm4" | "chatglm"));
-    let encodes = encodes || model_type.is_some_and(|name| ENCODERS.contains(&name));
+    let encodes = encodes || model_type.is_some_and(encoders::is_encoder);
     let ends = Ends {
         vocabulary: &vocabulary,
         count: texts.len(),

@@ -373,7 +373,7 @@ impl Tokenizer {
             adds_bos = !start.is_empty();
         }
         let (mut closing, mut end) = (source.closing(eos)?, Vec::new());
-        if matches!(meta.typed::<&str>("general.architecture")?, Some("bert" | "nomic-bert")) {
+        if matches!(meta.typed::<&str>("general.architecture")?, Some("bert" | "nomic-bert" | "modern-bert")) {
             (start, end) = source.encoder_ends(bos, eos)?;
             adds_bos = meta.typed("tokenizer.ggml.add_bos_token")?.unwrap_or(true) && !start.is_empty();
             closing = end.clone();

@@ -490,8 +490,8 @@ impl Builder<'_> {
         self.optional_bias("ffn_gate", &wg, w.gate)?;
         self.optional_bias("ffn_up", &wu, w.up)?;
         let (n_tokens, dim) = (0, wg.rows as u32);
-        let (label, op, args) = if h.family.has_gelu() {
-            ("geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim }))
+        let (label, op, args) = if h.family.has_gelu() && !h.silu {
+            ("geglu", Op::Geglu, Args::Geglu(GegluParams { n_tokens, dim, erf: h.family.has_erf().into() }))
         } else {
             ("swiglu", Op::Swiglu, Args::Swiglu(SwigluParams { n_tokens, dim }))
         };

@@ -173,8 +173,8 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
     let rope_base = config_base(cfg, &scaling, family, local.is_some())?;
     let own_base = match (&local, family) {
         (Some(local), _) => local.number("rope_theta")?.map(single),
-        (None, Family::Gemma3 | Family::GemmaEmbedding | Family::Gemma3n) => {
-            cfg.number("rope_local_base_freq")?.map(single)
+        (None, family) if family.has_own_base() && family != Family::Gemma4 => {
+            cfg.number(family.config_key("rope_local_base_freq"))?.map(single)
         }
         _ => None,
     };
@@ -205,6 +205,7 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         context,
         window,
         window_layers,
+        silu: family == Family::ModernBert && cfg.text(family.activation().0)? == Some("silu"),
         eps: eps as f32,
         attention_scale,
         embedding_scale: scales.embedding,
@@ -230,7 +231,7 @@ fn check_local(family: Family, local: &Fields, rope_base: f64, own_base: Option<
     let file = local.file();
     // what a GGUF file has no keys for
     let kind = local.text("rope_type")?.unwrap_or("default");
-    let free = family.is_gemma3() || [Family::Gemma3n, Family::Gemma4].contains(&family);
+    let free = family.has_own_base();
     let base = free || own_base.is_none_or(|base| base == rope_base);
     ensure!(
         base && kind == "default",
@@ -318,7 +319,7 @@ fn config_partial(cfg: &Fields, scaling: &Fields, family: Family) -> anyhow::Res
 
 /// The base of the rotation; `apart`: layers with a window have fields of their own.
 fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> anyhow::Result<f64> {
-    let (outer, inner) = (cfg.number("rope_theta")?, scaling.number("rope_theta")?);
+    let (outer, inner) = (cfg.number(family.config_key("rope_theta"))?, scaling.number("rope_theta")?);
     let told = if apart { inner.or(outer) } else { outer.or(inner) };
     Ok(single(told.unwrap_or(match family {
         Family::SmolLm3 => 2e6,
@@ -326,6 +327,7 @@ fn config_base(cfg: &Fields, scaling: &Fields, family: Family, apart: bool) -> a
         Family::Olmo2 if cfg.text("model_type")? == Some("olmo3") => 5e5,
         Family::Llama if cfg.text("model_type")? == Some("mixtral") => 1e6,
         Family::CommandR => 5e5,
+        Family::ModernBert => 1.6e5,
         family if family.is_lfm2() => 1e6,
         _ => 10000.0,
     })))
@@ -372,13 +374,16 @@ fn config_rotated(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
 /// The window, and for each layer whether it has it: empty where all have it.
 fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result<(Option<usize>, Vec<bool>)> {
     let file = cfg.file();
-    let size = |key: &str| cfg.size(key);
+    let size = |key: &str| cfg.size(family.config_key(key));
+    let called = family.config_key("sliding_window");
     // of OLMo 2 and 3 the second alone has windows
     let may_have = match family {
         Family::ChatGlm | Family::Glm4 | Family::Glm4Moe => false,
         // whose `layer_types` say something else
         family if family.is_hybrid() || family.is_lfm2() => return Ok((None, vec![])),
-        family if family.has_layer_norm() => matches!(family, Family::StarCoder2 | Family::Cohere2),
+        family if family.has_layer_norm() => {
+            matches!(family, Family::StarCoder2 | Family::Cohere2 | Family::ModernBert)
+        }
         _ if family.has_scales() => false,
         Family::Olmo2 => cfg.text("model_type")? == Some("olmo3"),
         _ => true,
@@ -389,9 +394,11 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
         (_, Some(false))
         | (Family::Qwen2 | Family::Qwen3 | Family::Qwen2Moe | Family::Qwen3Moe | Family::SmolLm3, None) => None,
         // transformers' default
-        _ if always && cfg.get("sliding_window").is_none() && !cfg.is_null("sliding_window") => {
-            Some(if [Family::Gemma3n, Family::Gemma4].contains(&family) { 512 } else { 4096 })
-        }
+        _ if always && cfg.get(called).is_none() && !cfg.is_null(called) => Some(match family {
+            Family::Gemma3n | Family::Gemma4 => 512,
+            Family::ModernBert => 128,
+            _ => 4096,
+        }),
         _ => size("sliding_window")?.filter(|w| *w > 0),
     };
     let one = |kind: &serde_json::Value| match kind.as_str() {
@@ -404,8 +411,9 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
     if sliding.is_none() {
         // the layers without one are not rotated
         ensure!(
-            ![Family::Cohere2, Family::Gemma3n, Family::Gemma4].contains(&family),
-            "{file}: sliding_window is null, which is not supported for {}",
+            ![Family::Cohere2, Family::Gemma3n, Family::Gemma4, Family::ModernBert].contains(&family),
+            "{file}: {} is null, which is not supported for {}",
+            called,
             family.name()
         );
         return Ok((None, vec![]));
@@ -427,7 +435,7 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
             (0..layers).map(|l| pattern[l % pattern.len()] == b'L').collect()
         }
         (None, _) => match family.window_period() {
-            Some(usual) => periodic(size("sliding_window_pattern")?.unwrap_or(usual), layers),
+            Some(usual) => periodic(family, size("sliding_window_pattern")?.unwrap_or(usual), layers),
             // all of a Phi-3 or Mistral
             None => vec![],
         },
@@ -501,6 +509,7 @@ fn from_chatglm(cfg: &Fields) -> anyhow::Result<Hyper> {
         context: need("seq_length")?,
         window: None,
         window_layers: vec![],
+        silu: false,
         eps: cfg.number("layernorm_epsilon")?.unwrap_or(1e-5) as f32,
         attention_scale: usual_scale(Family::ChatGlm, [0, dim, heads, head_dim]),
         embedding_scale: 1.0,
@@ -543,6 +552,7 @@ fn from_encoder(cfg: &Fields, family: Family) -> anyhow::Result<Hyper> {
         context: s.context,
         window: None,
         window_layers: vec![],
+        silu: false,
         eps: s.eps as f32,
         attention_scale: usual_scale(family, [s.layers, s.dim, s.heads, s.head_dim]),
         embedding_scale: 1.0,

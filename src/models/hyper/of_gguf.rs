@@ -105,6 +105,7 @@ pub(super) fn read(c: &Container) -> anyhow::Result<Hyper> {
         context,
         window,
         window_layers,
+        silu: gguf_silu(c, family)?,
         eps: float(family.epsilon_key())?
             .with_context(|| format!("{file}: {arch}.{} is missing", family.epsilon_key()))? as f32,
         attention_scale,
@@ -166,6 +167,18 @@ fn gguf_scales(c: &Container, family: Family, sizes: [usize; 4]) -> anyhow::Resu
         score_cap,
         logit_cap,
     })
+}
+
+/// Whether the gate of a ModernBERT goes through silu, as files of some say.
+fn gguf_silu(c: &Container, family: Family) -> anyhow::Result<bool> {
+    if family != Family::ModernBert {
+        return Ok(false);
+    }
+    let (file, key) = (c.described_by().display(), format!("{}.hidden_activation", family.name()));
+    let (said, known) = (c.meta.typed::<&str>(&key).with_context(|| file.to_string())?, family.activation().1);
+    let said = said.unwrap_or(known[0]);
+    ensure!(known.contains(&said), "{file}: {key} {} is not supported (supported: {})", cut(said), known.join(", "));
+    Ok(said == "silu")
 }
 
 /// True or false of a GGUF file's metadata.
@@ -264,7 +277,7 @@ fn gguf_window_layers(c: &Container, family: Family, layers: usize, window: bool
     Ok(match (c.meta.get(&pattern), family.window_period()) {
         (None, None) => vec![],
         (_, Some(_)) if !window => vec![],
-        (None, Some(period)) => periodic(period, layers),
+        (None, Some(period)) => periodic(family, period, layers),
         (Some(Value::Array(list)), _) => list
             .iter()
             .map(|v| if let Value::Bool(b) = v { Some(*b) } else { None })
@@ -274,7 +287,7 @@ fn gguf_window_layers(c: &Container, family: Family, layers: usize, window: bool
             let period = c.meta.uint(&pattern).and_then(|n| usize::try_from(n).ok());
             let expected =
                 || format!("{file}: {pattern} is of type {}, expected an array of bool or a period", v.type_name());
-            periodic(period.with_context(expected)?, layers)
+            periodic(family, period.with_context(expected)?, layers)
         }
         // a period, as some architectures have it, is not one of these
         (Some(v), None) => bail!("{file}: {pattern} is of type {}, expected an array of bool", v.type_name()),

@@ -29,7 +29,7 @@ def tensors(work, folder):
 
 
 out = {}
-for form in ["bert", "nomic", "xlm-roberta", "gemma", "bert-dense"]:
+for form in ["bert", "nomic", "xlm-roberta", "gemma", "bert-dense", "modern", "modern-silu"]:
     with tempfile.TemporaryDirectory() as work:
         subprocess.run([sys.argv[1], form, work], check=True)
         model = AutoModel.from_pretrained(work, dtype=torch.float64, attn_implementation="eager").eval()
