@@ -15,6 +15,7 @@ pub mod dense;
 mod digest;
 mod dtype;
 pub mod encoders;
+pub mod ends;
 mod error;
 pub mod gguf;
 pub mod gguf_write;

@@ -843,7 +843,7 @@ impl<'a> Builder<'a> {
         for t in &self.c.tensors {
             let known = match t.name.as_str() {
                 "rope_freqs.weight" => true,
-                // what a ModernBERT's masked words are told by, in llama.cpp's files
+                // a ModernBERT's head over pooled states, in llama.cpp's files
                 "cls.weight" | "cls.norm.weight" => self.h.family == Family::ModernBert,
                 // `Dense` reads them
                 name if dense::is_one(name) => true,

@@ -1,4 +1,5 @@
-//! Encoders as a plan: BERT (bge, MiniLM, e5) and nomic-embed-text.
+//! Encoders as a plan: BERT (bge, MiniLM, e5), RoBERTa and nomic-embed-text. Of others, whose layers are those of decoders
+//! (ModernBERT in `layernormed`, EmbeddingGemma in `normed`), what follows holds but for the norms.
 //!
 //! Every token of a text sees all of the text, so a step holds whole texts and nothing is kept between them. The operations
 //! are those of decoders: keys and values of the whole text are written to the cache first, and attention is given places in

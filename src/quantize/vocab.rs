@@ -7,6 +7,7 @@
 
 use crate::formats::Container;
 use crate::formats::encoders::{ROBERTA, is_encoder};
+use crate::formats::ends;
 use crate::formats::json::Fields;
 use crate::formats::meta::Value;
 use crate::formats::source::read_whole;
@@ -83,49 +84,10 @@ pub(super) fn convert<'c>(
         Some(bytes) => Some(serde_json::from_slice(bytes).context("tokenizer.json")?),
         None => None,
     };
-    let sentences = beside(c, SPM, MAX_SPM)?;
-    let is_chatglm = matches!(cfg["model_type"].as_str(), Some("glm" | "glm4" | "chatglm"));
-    let by_merges = matches!(cfg["model_type"].as_str(), Some("gemma4_text" | "gemma4_unified_text"));
-    let mut v = match (&json, sentences) {
-        (Some(json), Some(_)) if json["model"]["type"] == "Unigram" => read_json(json).context("tokenizer.json")?,
-        (Some(json), Some(bytes)) if by_merges || is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
-        (None, Some(bytes)) if is_ranks(&bytes) => bail!(
-            "{SPM} is a list of ranks (tiktoken), from which merges do not follow: take tokenizer.json from the model's \
-             form for transformers"
-        ),
-        (_, Some(bytes)) => read_spm(&bytes).context(SPM)?,
-        (Some(json), None) => read_json(json).context("tokenizer.json")?,
-        (None, None) => bail!("neither tokenizer.json nor tokenizer.model"),
-    };
-    if is_chatglm {
-        mark_chatglm(&mut v, cfg);
-    }
+    let v = vocabulary(c, cfg, json.as_ref(), rows)?;
     let model_type = cfg["model_type"].as_str().unwrap_or_default();
-    let is_roberta = ROBERTA.contains(&model_type);
-    rename_rule(&mut v, model_type);
-    match (&v.merges, v.model) {
-        (Some(_), "llama") if by_merges => (v.model, v.pre) = ("gemma4", "gemma4".into()),
-        (None, _) if by_merges => bail!("{SPM}: the vocabulary of a Gemma 4 is its merges, in tokenizer.json"),
-        // whose ranks are the scores
-        (_, "llama") => v.merges = None,
-        _ => {}
-    }
-    ensure!(v.tokens.len() <= rows, "{} tokens for a model of {rows}", v.tokens.len());
-    if let Some(json) = &json {
-        mark_added(json, &mut v, rows)?;
-    }
-    // the model has a row for every id; ids without a token get a name that cannot be met
-    for id in v.tokens.len()..rows {
-        v.tokens.push(format!("[PAD{id}]"));
-        v.types.push(UNUSED);
-        if let Some(s) = &mut v.scores {
-            s.push(-10000.0);
-        }
-    }
+    let (is_chatglm, is_roberta) = (is_chatglm(cfg), ROBERTA.contains(&model_type));
     let is_pieces = v.model == PIECES;
-    if is_pieces {
-        with_spaces(&mut v);
-    }
     let ids: HashMap<&str, u32> = v.tokens.iter().map(String::as_str).zip(0..).collect();
     let fields = |file: &'static str, value: Option<&'c Json>| match value {
         Some(value) => Fields::of(file, value),
@@ -148,10 +110,17 @@ pub(super) fn convert<'c>(
         ("padding", special("pad_token")?),
     ];
     let encodes = is_pieces || v.model == UNIGRAM || is_encoder(model_type);
+    let post = json.as_ref().map(|j| &j["post_processor"]);
+    let put_there = |end: fn(&Json) -> Option<u64>| {
+        let id = post.and_then(end).and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| v.types.get(*id as usize) == Some(&CONTROL))
+    };
+    let (first, last) = (put_there(ends::first), put_there(ends::last));
     let ends = match encodes {
         true => {
             let unknown = json.as_ref().and_then(|j| j["model"]["unk_token"].as_str());
-            encoder_ends(!is_pieces, is_pieces || v.model == "gpt2" && !is_roberta, unknown, |name, usual| {
+            let square = is_pieces || v.model == "gpt2" && !is_roberta;
+            encoder_ends(!is_pieces, square, unknown, (first, last), |name, usual| {
                 Ok(special(name)?.or_else(|| ids.get(usual).copied()))
             })?
         }
@@ -159,7 +128,7 @@ pub(super) fn convert<'c>(
     };
     // what a ChatGLM's texts begin with is no BOS
     let add_bos = !is_chatglm && (encodes || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
-    let closing = json.as_ref().and_then(closing).filter(|_| !encodes);
+    let closing = last.filter(|_| !encodes);
     // what the post-processor does goes before the flag, as when the directory is run
     let asked = config.flag("add_eos_token")? == Some(true);
     let add_eos = encodes && !is_pieces || closing.map_or(asked, |id| Some(id) == specials[1].1);
@@ -178,7 +147,8 @@ pub(super) fn convert<'c>(
     }
     // the first of one name
     let mut written: Vec<&str> = Vec::new();
-    for (name, id) in specials.into_iter().chain(ends) {
+    // of an encoder, what goes before its texts and behind them is BOS and EOS
+    for (name, id) in ends.into_iter().chain(specials) {
         if let Some(id) = id.filter(|_| !written.contains(&name)) {
             written.push(name);
             put(&format!("{name}_token_id"), Value::U32(id));
@@ -205,18 +175,76 @@ pub(super) fn convert<'c>(
     Ok(())
 }
 
-/// An encoder's first and last tokens and others that a directory need not name, by their names there and their usual texts.
+/// The vocabulary of a directory: a token and a type for each of the model's `rows`.
+fn vocabulary(c: &Container, cfg: &Json, json: Option<&Json>, rows: usize) -> anyhow::Result<Vocab> {
+    let sentences = beside(c, SPM, MAX_SPM)?;
+    let by_merges = matches!(cfg["model_type"].as_str(), Some("gemma4_text" | "gemma4_unified_text"));
+    let mut v = match (json, sentences) {
+        (Some(json), Some(_)) if json["model"]["type"] == "Unigram" => read_json(json).context("tokenizer.json")?,
+        (Some(json), Some(bytes)) if by_merges || is_ranks(&bytes) => read_json(json).context("tokenizer.json")?,
+        (None, Some(bytes)) if is_ranks(&bytes) => bail!(
+            "{SPM} is a list of ranks (tiktoken), from which merges do not follow: take tokenizer.json from the model's \
+             form for transformers"
+        ),
+        (_, Some(bytes)) => read_spm(&bytes).context(SPM)?,
+        (Some(json), None) => read_json(json).context("tokenizer.json")?,
+        (None, None) => bail!("neither tokenizer.json nor tokenizer.model"),
+    };
+    if is_chatglm(cfg) {
+        mark_chatglm(&mut v, cfg);
+    }
+    let model_type = cfg["model_type"].as_str().unwrap_or_default();
+    let whole_words_first = json.is_some_and(|j| j["model"]["ignore_merges"] == true);
+    rename_rule(&mut v, model_type, whole_words_first);
+    match (&v.merges, v.model) {
+        (Some(_), "llama") if by_merges => (v.model, v.pre) = ("gemma4", "gemma4".into()),
+        (None, _) if by_merges => bail!("{SPM}: the vocabulary of a Gemma 4 is its merges, in tokenizer.json"),
+        // whose ranks are the scores
+        (_, "llama") => v.merges = None,
+        _ => {}
+    }
+    ensure!(v.tokens.len() <= rows, "{} tokens for a model of {rows}", v.tokens.len());
+    if let Some(json) = json {
+        mark_added(json, &mut v, rows)?;
+    }
+    // the model has a row for every id; ids without a token get a name that cannot be met
+    for id in v.tokens.len()..rows {
+        v.tokens.push(format!("[PAD{id}]"));
+        v.types.push(UNUSED);
+        if let Some(s) = &mut v.scores {
+            s.push(-10000.0);
+        }
+    }
+    if v.model == PIECES {
+        with_spaces(&mut v);
+    }
+    ensure!(
+        v.model != "llama" || !is_encoder(model_type) || !json.is_some_and(splits_at_spaces),
+        "tokenizer.json: its text is cut at spaces (Metaspace), and no key of a GGUF file says so; run the directory itself"
+    );
+    Ok(v)
+}
+
+/// Whether the model is a ChatGLM, in either form.
+fn is_chatglm(cfg: &Json) -> bool {
+    matches!(cfg["model_type"].as_str(), Some("glm" | "glm4" | "chatglm"))
+}
+
+/// An encoder's first and last tokens and others that a directory need not name: what its post-processor puts there, else by
+/// their names there and their usual texts.
 ///
 /// `closes`: the last ends texts as EOS does elsewhere; `square`: they are spelt as BERT has them, not as RoBERTa.
 fn encoder_ends(
     closes: bool,
     square: bool,
     unknown: Option<&str>,
+    (first, last): (Option<u32>, Option<u32>),
     named: impl Fn(&str, &str) -> anyhow::Result<Option<u32>>,
 ) -> anyhow::Result<Vec<(&'static str, Option<u32>)>> {
     let [begin, end, mask, other] =
         if square { ["[CLS]", "[SEP]", "[MASK]", "[UNK]"] } else { ["<s>", "</s>", "<mask>", "<unk>"] };
-    let (cls, sep) = (named("cls_token", begin)?, named("sep_token", end)?);
+    let cls = first.map_or_else(|| named("cls_token", begin), |id| Ok(Some(id)))?;
+    let sep = last.map_or_else(|| named("sep_token", end), |id| Ok(Some(id)))?;
     Ok(vec![
         ("bos", cls),
         ("cls", cls),
@@ -240,8 +268,10 @@ fn is_ranks(bytes: &[u8]) -> bool {
 }
 
 /// The names that encoders' files have for a split rule of others.
-fn rename_rule(v: &mut Vocab, model_type: &str) {
+fn rename_rule(v: &mut Vocab, model_type: &str, whole_words_first: bool) {
     match (v.pre.as_str(), model_type) {
+        // o200k's merges alone lead to every whole word; those of other vocabularies need not
+        ("gpt-4o", "modernbert") if whole_words_first => v.pre = "granite-embed-multi-97m".into(),
         ("gpt-2", name) if ROBERTA.contains(&name) => v.pre = "roberta-bpe".into(),
         ("gpt-2" | "olmo", "modernbert") => v.pre = "modern-bert".into(),
         _ => {}
@@ -303,16 +333,6 @@ fn end_keys(add_eos: bool, closing: Option<u32>, put: &mut impl FnMut(&str, Valu
         put("seperator_token_id", Value::U32(id));
         put("add_sep_token", Value::Bool(true));
     }
-}
-
-/// The token that the post-processor puts behind a text.
-fn closing(json: &Json) -> Option<u32> {
-    let last = |p: &Json| {
-        let text = p["single"].as_array()?.last()?["SpecialToken"]["id"].as_str()?;
-        u32::try_from(p["special_tokens"].get(text)?["ids"].get(0)?.as_u64()?).ok()
-    };
-    let post = &json["post_processor"];
-    last(post).or_else(|| post["processors"].as_array()?.iter().find_map(last))
 }
 
 /// Whether a sentencepiece `tokenizer.json` puts a space before the text.
@@ -543,13 +563,18 @@ fn check_spaces(json: &Json) -> anyhow::Result<()> {
             "pre_tokenizer {} has no place in GGUF",
             p["type"]
         );
-        if p["split"] != false {
-            log::warn!(
-                "tokenizer.json: pre_tokenizer Metaspace splits at spaces; a GGUF file cannot say so: runs of them may get other ids"
-            );
-        }
+    }
+    if splits_at_spaces(json) {
+        log::warn!(
+            "tokenizer.json: pre_tokenizer Metaspace splits at spaces; a GGUF file cannot say so: runs of them may get other ids"
+        );
     }
     Ok(())
+}
+
+/// Whether text is cut at every space before the merges, so that no token has one inside.
+fn splits_at_spaces(json: &Json) -> bool {
+    steps(&json["pre_tokenizer"], "pretokenizers").iter().any(|p| p["type"] == "Metaspace" && p["split"] != false)
 }
 
 /// The expression of OpenAI's o200k vocabularies, as published with gpt-oss.
@@ -786,6 +811,27 @@ mod tests {
             let error = read_json(&other).map(|_| ()).unwrap_err().to_string();
             assert!(error.contains("run the directory itself"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_text_is_cut_at_spaces_by_one_kind_of_metaspace() {
+        let of = |split: Json| serde_json::json!({"pre_tokenizer": {"type": "Metaspace", "split": split}});
+        assert!(splits_at_spaces(&of(true.into())) && splits_at_spaces(&of(Json::Null)));
+        assert!(!splits_at_spaces(&of(false.into())) && !splits_at_spaces(&serde_json::json!({"pre_tokenizer": null})));
+    }
+
+    #[test]
+    fn encoders_have_names_of_their_own_for_rules_of_others() {
+        let named = |pre: &str, model_type: &str, words: bool| {
+            let mut v = Vocab { pre: pre.into(), ..Vocab::new("gpt2", vec![], vec![]) };
+            rename_rule(&mut v, model_type, words);
+            v.pre
+        };
+        assert_eq!(named("gpt-2", "roberta", false), "roberta-bpe");
+        assert_eq!([named("gpt-2", "modernbert", false), named("olmo", "modernbert", false)], ["modern-bert"; 2]);
+        assert_eq!(named("gpt-4o", "modernbert", true), "granite-embed-multi-97m");
+        assert_eq!(named("gpt-4o", "modernbert", false), "gpt-4o");
+        assert_eq!([named("olmo", "olmo2", false), named("gpt-4o", "gpt_oss", true)], ["olmo", "gpt-4o"]);
     }
 
     #[test]

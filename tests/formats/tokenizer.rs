@@ -1037,3 +1037,57 @@ fn how_many_ids_a_text_has_at_least_is_known_of_the_usual_files() {
         0
     );
 }
+
+#[test]
+fn the_split_rules_of_multilingual_encoders_are_those_of_others_by_names_of_their_own() {
+    // whole words first, though no merge leads to them
+    let words = with(small_bpe(), "merges", texts(&[]));
+    let of = |pre: &str| {
+        let t = Tokenizer::from_gguf(&with(words.clone(), "pre", text(pre))).unwrap();
+        t.encode("ab", false, true).unwrap()
+    };
+    assert_eq!((of("gpt-4o"), of("granite-embed-multi-97m")), (vec![0, 1], vec![2]));
+    let texts_of = |rule: &str| {
+        let t = bpe(rule);
+        ["helloWorld", "the King's 1234 sons\n\n  x", "caf\u{e9} \u{4e2d}\u{6587}"]
+            .map(|text| t.encode(text, false, true).unwrap())
+    };
+    // merges that cross every border that a rule may draw
+    assert_ne!(texts_of("gpt-4o"), texts_of("gpt-2"));
+
+    // merges of characters, whatever the model is called
+    let tokens = ["<bos>", "<eos>", "\u{2581}", "a", "b", "ab", "\u{2581}ab", "<0x63>"];
+    let characters = meta(vec![
+        ("model", text("gpt2")),
+        ("pre", text("granite-embed-multi-311m")),
+        ("tokens", texts(&tokens)),
+        ("token_type", Value::I32Array(vec![3, 3, 1, 1, 1, 1, 1, 6])),
+        ("merges", texts(&["a b", "\u{2581} ab"])),
+        ("bos_token_id", Value::U32(0)),
+        ("eos_token_id", Value::U32(1)),
+        ("general.architecture", text("modern-bert")),
+    ]);
+    let found = [characters.clone(), with(characters, "model", text("gemma4"))].map(|m| {
+        let t = Tokenizer::from_gguf(&m).unwrap();
+        let ids = t.encode_whole("ab ab  c", false).unwrap();
+        assert_eq!(t.decode(&ids), "ab ab  c");
+        ids
+    });
+    assert_eq!(found, [vec![0, 5, 6, 2, 2, 7, 1], vec![0, 5, 6, 2, 2, 7, 1]]);
+}
+
+#[test]
+fn texts_of_an_encoder_are_between_its_bos_and_eos_else_between_what_a_bert_calls_them() {
+    let tokens = ["a", "b", "ab", "[CLS]", "[SEP]", "<bos>", "<eos>"];
+    let m = with(small_bpe(), "tokens", texts(&tokens));
+    let m = with(m, "token_type", Value::I32Array(vec![1, 1, 1, 3, 3, 3, 3]));
+    let m = with(m, "general.architecture", text("modern-bert"));
+    let ids = |m: &Meta| Tokenizer::from_gguf(m).unwrap().encode_whole("ab", false).unwrap();
+    assert_eq!(ids(&m), [2]);
+    let m = with(with(m, "cls_token_id", Value::U32(3)), "seperator_token_id", Value::U32(4));
+    assert_eq!(ids(&m), [3, 2, 4]);
+    // an id of EOS under the name of the first token, as configs of some have it
+    let m = with(with(m, "bos_token_id", Value::U32(5)), "eos_token_id", Value::U32(6));
+    assert_eq!(ids(&with(m.clone(), "cls_token_id", Value::U32(6))), [5, 2, 6]);
+    assert_eq!(ids(&with(m, "add_bos_token", Value::Bool(false))), [2, 6]);
+}

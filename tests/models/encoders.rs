@@ -33,21 +33,21 @@ const TOKENS: [usize; 5] = [1, 63, 64, 65, 130];
 /// Positions of a session: three chunks, so that pages of one are three.
 const CONTEXT: usize = 192;
 
-fn checkpoint(form: &str) -> (TempDir, PathBuf) {
+pub(crate) fn checkpoint(form: &str) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let out = dir.path().join("model");
     synth::generate(form, &out).unwrap_or_else(|e| panic!("{form}: {e:#}"));
     (dir, out)
 }
 
-fn open(path: &Path) -> (Container, Hyper) {
+pub(crate) fn open(path: &Path) -> (Container, Hyper) {
     let c = Container::open(path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
     let h = Hyper::read(&c).unwrap_or_else(|e| panic!("{e:#}"));
     (c, h)
 }
 
 /// The ids of `make.py`.
-fn ids(n: usize) -> Vec<u32> {
+pub(crate) fn ids(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| (i * 37 + i * i * 5 + 11 * n as u32) % 262).collect()
 }
 
@@ -94,12 +94,12 @@ fn states(
     })
 }
 
-fn on_cpu(m: (&Container, &Hyper), texts: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+pub(crate) fn on_cpu(m: (&Container, &Hyper), texts: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let found = states(&mut cpu(Some(Level::detect()), 0), m, options(CacheType::F32), usize::MAX, texts);
     found.unwrap_or_else(|e| panic!("{e:#}"))
 }
 
-fn bits(states: &[Vec<Vec<f32>>]) -> Vec<Vec<Vec<u32>>> {
+pub(crate) fn bits(states: &[Vec<Vec<f32>>]) -> Vec<Vec<Vec<u32>>> {
     states.iter().map(|t| t.iter().map(|r| r.iter().map(|x| x.to_bits()).collect()).collect()).collect()
 }
 
@@ -216,7 +216,7 @@ fn a_tokens_state_follows_from_every_token_of_its_text() {
 }
 
 /// A GGUF file of a directory.
-fn quantized(path: &Path, mix: &str) -> PathBuf {
+pub(crate) fn quantized(path: &Path, mix: &str) -> PathBuf {
     let out = path.with_file_name(format!("{mix}.gguf"));
     let done = isobit(["quantize".as_ref(), path.as_os_str(), out.as_os_str(), mix.as_ref()]).output().expect("starts");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -18,6 +18,7 @@ mod hybrid;
 mod lfm2;
 mod mamba2;
 mod many;
+mod modern;
 mod nvfp4;
 mod old_files;
 #[path = "../common/program.rs"]

@@ -1,4 +1,4 @@
-// gelu(gate) · up, gelu in its tanh form as x · sigmoid(2z); twin src/ops/geglu.rs.
+// gelu(gate) · up, gelu in its tanh form as x · sigmoid(2z); twins src/ops/gelu.rs, geglu.rs.
 #import exact
 
 fn gelu_times(g: f32, u: f32) -> f32 {

@@ -71,6 +71,8 @@ const SPACE: char = '\u{2581}';
 
 /// The rule whose merges are of characters.
 pub(super) const CHARACTERS: &str = "gemma4";
+/// `tokenizer.ggml.pre` of a `gpt2` whose merges are of characters all the same.
+pub(super) const CHARACTERS_TOO: &str = "granite-embed-multi-311m";
 
 type Expressions = &'static [(&'static str, Tail)];
 
@@ -132,12 +134,13 @@ const FAMILIES: &[(&[&str], Expressions, bool, bool, bool)] = &[
     (&["qwen35"], RULE_QWEN35, false, false, true),
     (&["tekken"], RULE_TEKKEN, true, true, true),
     (&["gpt-4o", "llama4"], RULE_GPT4O, false, false, true),
+    (&["granite-embed-multi-97m"], RULE_GPT4O, true, false, true),
     (&["deepseek-llm"], RULE_DEEPSEEK_LLM, false, false, true),
     (&["deepseek-coder"], RULE_DEEPSEEK_CODER, false, false, true),
     (&["deepseek-v3"], RULE_DEEPSEEK3, false, false, true),
     (&["kimi-k2"], RULE_KIMI, true, false, true),
     (&["falcon"], RULE_FALCON, false, false, true),
-    (&[CHARACTERS], RULE_LINES, false, true, true),
+    (&[CHARACTERS, CHARACTERS_TOO], RULE_LINES, false, true, true),
     (
         &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"],
         RULE_DIGITS_GPT2,
@@ -176,7 +179,7 @@ impl Rule {
             ignore_merges: *ignore_merges,
             add_bos: *add_bos,
             default_bos: *default_bos,
-            characters: name == CHARACTERS,
+            characters: [CHARACTERS, CHARACTERS_TOO].contains(&name),
         })
     }
 

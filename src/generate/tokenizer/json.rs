@@ -14,8 +14,8 @@ use super::steps::{Normalizers, PreTokenizers, flatten, guarded};
 use super::{
     Borders, CHATGLM_END_TEXTS, END_TEXTS, Engine, Reach, Tokenizer, bpe, byte_token, chatglm_start, dedup, shown, spm,
 };
-use crate::formats::encoders;
 use crate::formats::json::Fields;
+use crate::formats::{encoders, ends};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -164,39 +164,6 @@ fn id_list(config: &Fields, key: &str) -> Result<Vec<u64>> {
     }
 }
 
-/// The id that a post-processor puts before an empty text, if it puts one. Anything else it does is not asked for.
-fn template_start(processor: &Value) -> Option<u64> {
-    match processor["type"].as_str()? {
-        "TemplateProcessing" => {
-            let first = processor["single"].get(0)?["SpecialToken"]["id"].as_str()?;
-            processor["special_tokens"].get(first)?["ids"].get(0)?.as_u64()
-        }
-        "RobertaProcessing" | "BertProcessing" => processor["cls"].get(1)?.as_u64(),
-        // a list inside a list is not followed: the files have none, and depth would be theirs to choose
-        "Sequence" => {
-            let parts = processor["processors"].as_array()?;
-            parts.iter().filter(|p| p["type"] != "Sequence").find_map(template_start)
-        }
-        _ => None,
-    }
-}
-
-/// The id that a post-processor puts behind a text, if it puts one.
-fn template_end(processor: &Value) -> Option<u64> {
-    match processor["type"].as_str()? {
-        "TemplateProcessing" => {
-            let last = processor["single"].as_array()?.last()?["SpecialToken"]["id"].as_str()?;
-            processor["special_tokens"].get(last)?["ids"].get(0)?.as_u64()
-        }
-        "RobertaProcessing" | "BertProcessing" => processor["sep"].get(1)?.as_u64(),
-        "Sequence" => {
-            let parts = processor["processors"].as_array()?;
-            parts.iter().filter(|p| p["type"] != "Sequence").find_map(template_end)
-        }
-        _ => None,
-    }
-}
-
 /// The same vocabulary with the texts of `hidden` ids such that no text becomes them: the model would take them for pieces like
 /// any others. Its other texts and all scores stay.
 ///
@@ -305,8 +272,7 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
         most.as_u64().is_none_or(|n| n <= 1000),
         "tokenizer.json: model.max_input_chars_per_word is {most}, expected at most 1000"
     );
-    let template = template_start(&file["post_processor"]);
-    let end = template_end(&file["post_processor"]);
+    let (template, end) = (ends::first(&file["post_processor"]), ends::last(&file["post_processor"]));
     // Only its first token is of interest, and the crate indexes tables with what is in it.
     file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
@@ -377,10 +343,14 @@ impl Ends<'_> {
         }
     }
 
+    /// The token that a post-processor puts there: only a special one of the vocabulary can be meant.
+    fn told(&self, template: Option<u64>) -> Option<u32> {
+        template.and_then(|id| u32::try_from(id).ok()).filter(|&id| (self.special)(id))
+    }
+
     /// The token a text begins with, if there is one, and whether it is put there.
     fn first(&self, template: Option<u64>) -> Result<(Option<u32>, bool)> {
-        // Only a special token of the vocabulary can be meant.
-        let from_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| (self.special)(id));
+        let from_template = self.told(template);
         let mut bos = None;
         if let Some(text) = self.config.token("bos_token")? {
             bos = Some(self.look("bos_token", text)?);
@@ -399,9 +369,8 @@ impl Ends<'_> {
 
     /// The tokens that the files put behind every text: what the post-processor does, else `add_eos_token`.
     fn closing(&self, template: Option<u64>, eos: &[u32]) -> Result<Vec<u32>> {
-        let by_template = template.and_then(|id| u32::try_from(id).ok()).filter(|&id| (self.special)(id));
         let asked = self.config.flag("add_eos_token")? == Some(true);
-        Ok(by_template.or(eos.first().copied().filter(|_| asked)).into_iter().collect())
+        Ok(self.told(template).or(eos.first().copied().filter(|_| asked)).into_iter().collect())
     }
 
     /// The tokens that end a text.
@@ -483,6 +452,10 @@ pub(super) fn load_hiding<'v>(
     if is_chatglm {
         start = chatglm_start(|text| vocabulary.get(text).copied());
         adds_bos = !start.is_empty();
+    }
+    // what is called BOS may be another token
+    if let (true, Some(first)) = (encodes, ends.told(template)) {
+        (start, adds_bos) = (vec![first], ends.config.flag("add_bos_token")? != Some(false));
     }
     let closing = ends.closing(end, &eos)?;
     let end = if encodes { closing.clone() } else { Vec::new() };

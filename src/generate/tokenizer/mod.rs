@@ -236,11 +236,13 @@ impl Source<'_> {
         Ok(id.into_iter().collect())
     }
 
-    /// What goes before a text of an encoder and behind it: `<s>` and `</s>` of RoBERTa.
+    /// What goes before a text of an encoder with BPE and behind it: `<s>` and `</s>` of RoBERTa. The BOS and EOS of its file,
+    /// as llama.cpp has it, else what a BERT calls them; `bos`, `eos`: where it names neither.
     fn encoder_ends(&self, bos: Option<u32>, eos: Option<u32>) -> Result<(Vec<u32>, Vec<u32>)> {
-        let start = self.special("cls_token_id")?.or(bos);
+        let start = self.special("bos_token_id")?.or(self.special("cls_token_id")?).or(bos);
         // so it is spelt
-        let end = self.special("seperator_token_id")?.or(self.special("separator_token_id")?).or(eos);
+        let sep = self.special("seperator_token_id")?.or(self.special("separator_token_id")?);
+        let end = self.special("eos_token_id")?.or(sep).or(eos);
         Ok((start.into_iter().collect(), end.into_iter().collect()))
     }
 
@@ -300,14 +302,15 @@ impl Tokenizer {
                 shown(other)
             ),
         };
-        let is_raw = model == bpe::CHARACTERS;
+        let pre = meta.typed::<&str>("tokenizer.ggml.pre")?;
+        let is_raw = model == bpe::CHARACTERS || !is_spm && pre == Some(bpe::CHARACTERS_TOO);
         let mut source = read_vocabulary(meta, is_spm || is_raw)?;
         let count = source.tokens.len();
 
         let rule = if is_spm {
             None
         } else {
-            Some(match meta.typed("tokenizer.ggml.pre")? {
+            Some(match pre {
                 _ if is_raw => bpe::Rule::named(bpe::CHARACTERS)?,
                 Some(name) => bpe::Rule::named(name)?,
                 None => {

@@ -179,6 +179,12 @@ fn from_config(cfg: &Fields) -> anyhow::Result<Hyper> {
         _ => None,
     };
     local.as_ref().map_or(Ok(()), |local| check_local(family, local, rope_base, own_base))?;
+    // transformers then scales both rotations, a file has a key for one
+    ensure!(
+        family != Family::ModernBert || local.is_some() || rope_scaling == RopeScaling::None,
+        "{file}: rope_scaling is not supported for {} (supported: of full_attention alone, in rope_parameters)",
+        family.name()
+    );
     let scales = config_scales(cfg, family, [layers, dim, heads, head_dim])?;
     let attention_scale = mla.as_ref().map_or(scales.attention, |m| m.scale(stretch(&rope_scaling)));
     let eps = cfg.number(family.config_key("rms_norm_eps"))?.unwrap_or(usual_eps(family, model_type));
@@ -412,8 +418,8 @@ fn config_windows(cfg: &Fields, family: Family, layers: usize) -> anyhow::Result
         // the layers without one are not rotated
         ensure!(
             ![Family::Cohere2, Family::Gemma3n, Family::Gemma4, Family::ModernBert].contains(&family),
-            "{file}: {} is null, which is not supported for {}",
-            called,
+            "{file}: {called} {}, which is not supported for {}",
+            if cfg.is_null(called) { "is null" } else { "gives no window" },
             family.name()
         );
         return Ok((None, vec![]));

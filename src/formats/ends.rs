@@ -1,0 +1,30 @@
+//! The tokens that the post-processor of a `tokenizer.json` puts before a text and behind it, by their ids.
+
+use serde_json::Value;
+
+/// The one it puts before an empty text, if it puts one. Anything else it does is not asked for.
+pub fn first(processor: &Value) -> Option<u64> {
+    at(processor, "cls", |single| single.first())
+}
+
+/// The one it puts behind a text.
+pub fn last(processor: &Value) -> Option<u64> {
+    at(processor, "sep", |single| single.last())
+}
+
+/// `field`: its name where there is no template; `pick`: the place in one.
+fn at(processor: &Value, field: &str, pick: fn(&[Value]) -> Option<&Value>) -> Option<u64> {
+    match processor["type"].as_str()? {
+        "TemplateProcessing" => {
+            let text = pick(processor["single"].as_array()?)?["SpecialToken"]["id"].as_str()?;
+            processor["special_tokens"].get(text)?["ids"].get(0)?.as_u64()
+        }
+        "RobertaProcessing" | "BertProcessing" => processor[field].get(1)?.as_u64(),
+        // a list inside a list is not followed: the files have none, and depth would be theirs to choose
+        "Sequence" => {
+            let parts = processor["processors"].as_array()?;
+            parts.iter().filter(|p| p["type"] != "Sequence").find_map(|p| at(p, field, pick))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! ModernBERT's files as other programs write them, and what of its directories is refused.
+
+use crate::encoders::{bits, checkpoint, ids, on_cpu, open, quantized};
+use isobit::internals::formats::meta::Value;
+use isobit::internals::formats::{Container, LoadMode};
+use isobit::internals::generate::tokenizer::Tokenizer;
+use isobit::internals::models::Hyper;
+use safetensors::SafeTensors;
+use serde_json::json;
+use std::path::Path;
+
+/// The states of two texts, one past the windows.
+fn states(c: &Container) -> anyhow::Result<Vec<Vec<Vec<u32>>>> {
+    let h = Hyper::read(c)?;
+    Ok(bits(&on_cpu((c, &h), &[ids(65), ids(9)])))
+}
+
+fn set(c: &mut Container, key: &str, value: Value) {
+    let key = format!("modern-bert.{key}");
+    c.meta.entries.retain(|(k, _)| *k != key);
+    c.meta.entries.push((key, value));
+}
+
+#[test]
+fn a_file_has_the_bits_of_its_keys_however_they_are_written() {
+    for form in ["modern", "modern-silu"] {
+        let (_dir, path) = checkpoint(form);
+        let file = quantized(&path, "f32");
+        let open = || Container::open(&file, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
+        let expected = states(&open()).expect("runs");
+        let same = |what: &str, change: &dyn Fn(&mut Container)| {
+            let mut c = open();
+            change(&mut c);
+            let found = states(&c).unwrap_or_else(|e| panic!("{what}: {e:#}"));
+            assert!(found == expected, "{form}, {what}");
+        };
+        // llama.cpp's converter
+        same("a period of windows", &|c| set(c, "attention.sliding_window_pattern", Value::U32(3)));
+        same("no list of windows", &|c| {
+            c.meta.entries.retain(|(k, _)| k != "modern-bert.attention.sliding_window_pattern");
+        });
+        same("heads over pooled states", &|c| {
+            for name in ["cls.weight", "cls.norm.weight"] {
+                let mut t = c.tensors.iter().find(|t| t.name == "blk.1.attn_output.weight").expect("is there").clone();
+                t.name = name.into();
+                c.tensors.push(t);
+            }
+        });
+        let differs = |what: &str, change: &dyn Fn(&mut Container)| {
+            let mut c = open();
+            change(&mut c);
+            assert!(states(&c).unwrap_or_else(|e| panic!("{what}: {e:#}")) != expected, "{form}, {what}");
+        };
+        differs("another period", &|c| set(c, "attention.sliding_window_pattern", Value::U32(2)));
+        let other = if form == "modern" { "silu" } else { "gelu" };
+        differs("the other gate", &|c| set(c, "hidden_activation", Value::Str(other.into())));
+        let no_gate = |c: &mut Container| c.meta.entries.retain(|(k, _)| k != "modern-bert.hidden_activation");
+        if form == "modern" {
+            same("no word of the gate", &no_gate);
+        } else {
+            differs("no word of the gate", &no_gate);
+        }
+        let mut c = open();
+        set(&mut c, "hidden_activation", Value::Str("relu".into()));
+        let e = format!("{:#}", Hyper::read(&c).expect_err("no such gate"));
+        assert!(e.contains("hidden_activation relu is not supported"), "{e}");
+    }
+}
+
+/// llama.cpp takes a norm before the first attention where a file has one.
+#[test]
+fn a_norm_before_the_first_attention_is_taken_where_there_is_one() {
+    let (_dir, path) = checkpoint("modern");
+    let texts = [ids(65), ids(9)];
+    let of = |path: &Path| {
+        let (c, h) = open(path);
+        bits(&on_cpu((&c, &h), &texts))
+    };
+    let plain = of(&path);
+    let file = path.join("model.safetensors");
+    let bytes = std::fs::read(&file).expect("read");
+    let all = SafeTensors::deserialize(&bytes).expect("tensors");
+    let norm = all.tensor("layers.1.attn_norm.weight").expect("is there");
+    let mut tensors = all.tensors();
+    tensors.push(("layers.0.attn_norm.weight".into(), norm));
+    std::fs::write(&file, safetensors::serialize(tensors, None).expect("fits")).expect("written");
+    let (there, here) = (of(&path), of(&quantized(&path, "f32")));
+    assert!(there == here && there != plain);
+}
+
+#[test]
+fn what_no_released_model_has_is_refused_by_its_name() {
+    let (_dir, path) = checkpoint("modern-masked");
+    let file = path.join("config.json");
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("read")).expect("JSON");
+    let error = |key: &str, value: serde_json::Value| {
+        let mut config = config.clone();
+        config[key] = value;
+        std::fs::write(&file, config.to_string()).expect("written");
+        let c = Container::open(&path, LoadMode::Read).unwrap_or_else(|e| panic!("{e}"));
+        let e = format!("{:#}", Hyper::read(&c).err().unwrap_or_else(|| panic!("{key} is not refused")));
+        assert!(e.contains("config.json") && e.lines().count() == 1, "{e}");
+        e
+    };
+    for key in ["norm_bias", "attention_bias", "mlp_bias"] {
+        assert!(error(key, true.into()).contains(&format!("{key} = true is not supported")));
+    }
+    assert!(error("local_attention", json!(null)).contains("local_attention is null"));
+    assert!(error("local_attention", json!(0)).contains("local_attention gives no window"));
+    assert!(error("hidden_activation", json!("relu")).contains("hidden_activation relu is not supported"));
+    let scaled = error("rope_scaling", json!({"rope_type": "linear", "factor": 2.0}));
+    assert!(scaled.contains("rope_scaling is not supported for modern-bert"), "{scaled}");
+    // one rotation alone may be scaled
+    let (_dir, path) = checkpoint("modern");
+    let file = path.join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("read")).expect("JSON");
+    config["rope_parameters"]["full_attention"] = json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 80_000.0});
+    std::fs::write(&file, config.to_string()).expect("written");
+    let (there, here) = (open(&path), open(&quantized(&path, "f32")));
+    let texts = [ids(65)];
+    assert!(on_cpu((&there.0, &there.1), &texts) == on_cpu((&here.0, &here.1), &texts));
+}
+
+/// mmBERT's config has the id of its last token under the name of BERT's first.
+#[test]
+fn texts_are_between_what_the_post_processor_puts_there_whatever_the_files_call_it() {
+    let (_dir, path) = checkpoint("modern");
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(path.join(name)).expect("read")).expect("JSON")
+    };
+    let write = |name: &str, v: &serde_json::Value| std::fs::write(path.join(name), v.to_string()).expect("written");
+    let (config, tokenizer) = (read("config.json"), read("tokenizer.json"));
+    let check = |expected: [u32; 2]| {
+        let out = quantized(&path, "f32");
+        for path in [&path, &out] {
+            let t = Tokenizer::read(&open(path).0).unwrap_or_else(|e| panic!("{e:#}"));
+            for ids in [t.encode("Once", t.adds_bos(), false), t.encode_whole("Once", false)] {
+                let ids = ids.expect("encodes");
+                assert_eq!([ids[0], *ids.last().expect("some")], expected, "{}: {ids:?}", path.display());
+            }
+        }
+        std::fs::remove_file(out).expect("removed");
+    };
+    check([0, 2]);
+    // ids of others: 1 is padding, 3 an unknown token's
+    let mut other = config.clone();
+    for (key, id) in [("bos_token_id", 1), ("cls_token_id", 2), ("eos_token_id", 3), ("sep_token_id", 0)] {
+        other[key] = id.into();
+    }
+    write("config.json", &other);
+    check([0, 2]);
+    // and the other way: a config that is right beside a template that puts others there
+    let text = |id: u64| {
+        let added = tokenizer["added_tokens"].as_array().expect("a list");
+        added.iter().find(|t| t["id"] == id).and_then(|t| t["content"].as_str()).expect("is there").to_string()
+    };
+    let of = |id: u64| json!({"id": text(id), "ids": [id], "tokens": [text(id)]});
+    let special = |id: u64| json!({"SpecialToken": {"id": text(id), "type_id": 0}});
+    let mut turned = tokenizer.clone();
+    turned["post_processor"] = json!({"type": "TemplateProcessing",
+        "single": [special(2), {"Sequence": {"id": "A", "type_id": 0}}, special(0)], "pair": [],
+        "special_tokens": {text(0): of(0), text(2): of(2)}});
+    write("tokenizer.json", &turned);
+    write("config.json", &config);
+    check([2, 0]);
+}
