@@ -28,3 +28,33 @@ fn at(processor: &Value, field: &str, pick: fn(&[Value]) -> Option<&Value>) -> O
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_ends_are_those_of_every_form() {
+        let template = json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]"}},
+            {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}],
+            "special_tokens": {"[CLS]": {"ids": [7]}, "[SEP]": {"ids": [8, 9]}}});
+        let level = json!({"type": "ByteLevel"});
+        let of = |v: &Value| (first(v), last(v));
+        assert_eq!(of(&template), (Some(7), Some(8)));
+        assert_eq!(
+            of(&json!({"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]})),
+            (Some(0), Some(2))
+        );
+        assert_eq!(of(&json!({"type": "Sequence", "processors": [level, template]})), (Some(7), Some(8)));
+        let deep = json!({"type": "Sequence", "processors": [{"type": "Sequence", "processors": [template]}]});
+        let bare = json!({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "special_tokens": {}});
+        for none in [deep, bare, level, json!(null), json!([1]), json!({"type": "BertProcessing", "cls": 5, "sep": []})]
+        {
+            assert_eq!(of(&none), (None, None), "{none}");
+        }
+        let wrong = json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}],
+            "special_tokens": {"x": {"ids": [-1]}}});
+        assert_eq!(of(&wrong), (None, None));
+    }
+}

@@ -116,6 +116,12 @@ pub(super) fn convert<'c>(
         id.filter(|id| v.types.get(*id as usize) == Some(&CONTROL))
     };
     let (first, last) = (put_there(ends::first), put_there(ends::last));
+    let is_encoder = is_pieces || is_encoder(model_type);
+    ensure!(
+        !is_encoder || json.is_none() || first.is_some() && last.is_some(),
+        "tokenizer.json: its post-processor puts no control token before a text, or none behind it, as encoders have them in \
+         a GGUF file; run the directory itself"
+    );
     let ends = match encodes {
         true => {
             let unknown = json.as_ref().and_then(|j| j["model"]["unk_token"].as_str());
@@ -127,7 +133,10 @@ pub(super) fn convert<'c>(
         false => vec![],
     };
     // what a ChatGLM's texts begin with is no BOS
-    let add_bos = !is_chatglm && (encodes || add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?);
+    let add_bos = match encodes {
+        true => config.flag("add_bos_token")? != Some(false),
+        false => !is_chatglm && add_bos(&config, json.as_ref(), ["llama", "gemma4"].contains(&v.model))?,
+    };
     let closing = last.filter(|_| !encodes);
     // what the post-processor does goes before the flag, as when the directory is run
     let asked = config.flag("add_eos_token")? == Some(true);
@@ -145,10 +154,10 @@ pub(super) fn convert<'c>(
     if let Some(m) = v.merges {
         put("merges", Value::StrArray(m));
     }
-    // the first of one name
+    // the first of one name: of an encoder, what goes before its texts and behind them is BOS and EOS
+    let (before, behind) = if is_encoder { (ends, specials.to_vec()) } else { (specials.to_vec(), ends) };
     let mut written: Vec<&str> = Vec::new();
-    // of an encoder, what goes before its texts and behind them is BOS and EOS
-    for (name, id) in ends.into_iter().chain(specials) {
+    for (name, id) in before.into_iter().chain(behind) {
         if let Some(id) = id.filter(|_| !written.contains(&name)) {
             written.push(name);
             put(&format!("{name}_token_id"), Value::U32(id));

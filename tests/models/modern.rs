@@ -1,6 +1,7 @@
 //! ModernBERT's files as other programs write them, and what of its directories is refused.
 
 use crate::encoders::{bits, checkpoint, ids, on_cpu, open, quantized};
+use crate::program::isobit;
 use isobit::internals::formats::meta::Value;
 use isobit::internals::formats::{Container, LoadMode};
 use isobit::internals::generate::tokenizer::Tokenizer;
@@ -110,15 +111,21 @@ fn what_no_released_model_has_is_refused_by_its_name() {
     assert!(error("hidden_activation", json!("relu")).contains("hidden_activation relu is not supported"));
     let scaled = error("rope_scaling", json!({"rope_type": "linear", "factor": 2.0}));
     assert!(scaled.contains("rope_scaling is not supported for modern-bert"), "{scaled}");
-    // one rotation alone may be scaled
+}
+
+#[test]
+fn the_rotation_of_layers_that_see_all_may_be_scaled() {
     let (_dir, path) = checkpoint("modern");
+    let texts = [ids(65)];
+    let plain = open(&path);
+    let plain = on_cpu((&plain.0, &plain.1), &texts);
     let file = path.join("config.json");
     let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("read")).expect("JSON");
     config["rope_parameters"]["full_attention"] = json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 80_000.0});
     std::fs::write(&file, config.to_string()).expect("written");
     let (there, here) = (open(&path), open(&quantized(&path, "f32")));
-    let texts = [ids(65)];
-    assert!(on_cpu((&there.0, &there.1), &texts) == on_cpu((&here.0, &here.1), &texts));
+    let found = on_cpu((&there.0, &there.1), &texts);
+    assert!(found == on_cpu((&here.0, &here.1), &texts) && found != plain);
 }
 
 /// mmBERT's config has the id of its last token under the name of BERT's first.
@@ -130,13 +137,16 @@ fn texts_are_between_what_the_post_processor_puts_there_whatever_the_files_call_
     };
     let write = |name: &str, v: &serde_json::Value| std::fs::write(path.join(name), v.to_string()).expect("written");
     let (config, tokenizer) = (read("config.json"), read("tokenizer.json"));
+    let whole = Tokenizer::read(&open(&path).0).expect("a tokenizer").encode_whole("Once", false).expect("encodes");
+    let bare = whole[1..whole.len() - 1].to_vec();
+    assert!(!bare.is_empty() && bare.iter().all(|id| *id > 4), "{whole:?}");
     let check = |expected: [u32; 2]| {
         let out = quantized(&path, "f32");
         for path in [&path, &out] {
             let t = Tokenizer::read(&open(path).0).unwrap_or_else(|e| panic!("{e:#}"));
             for ids in [t.encode("Once", t.adds_bos(), false), t.encode_whole("Once", false)] {
                 let ids = ids.expect("encodes");
-                assert_eq!([ids[0], *ids.last().expect("some")], expected, "{}: {ids:?}", path.display());
+                assert_eq!(ids, [&expected[..1], &bare, &expected[1..]].concat(), "{}", path.display());
             }
         }
         std::fs::remove_file(out).expect("removed");
@@ -163,4 +173,18 @@ fn texts_are_between_what_the_post_processor_puts_there_whatever_the_files_call_
     write("tokenizer.json", &turned);
     write("config.json", &config);
     check([2, 0]);
+    // texts in the config go as little before it
+    let named = json!({"bos_token": text(1), "cls_token": text(2), "eos_token": text(3), "sep_token": text(0)});
+    write("tokenizer.json", &tokenizer);
+    write("tokenizer_config.json", &named);
+    check([0, 2]);
+    // nothing behind texts: no file says so
+    let mut open_end = tokenizer.clone();
+    open_end["post_processor"]["single"].as_array_mut().expect("a list").truncate(2);
+    write("tokenizer.json", &open_end);
+    let out = path.with_file_name("open.gguf");
+    let done =
+        isobit(["quantize".as_ref(), path.as_os_str(), out.as_os_str(), "f32".as_ref()]).output().expect("starts");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success() && said.contains("puts no control token before a text"), "{said}");
 }

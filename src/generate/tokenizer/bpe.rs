@@ -72,7 +72,7 @@ const SPACE: char = '\u{2581}';
 /// The rule whose merges are of characters.
 pub(super) const CHARACTERS: &str = "gemma4";
 /// `tokenizer.ggml.pre` of a `gpt2` whose merges are of characters all the same.
-pub(super) const CHARACTERS_TOO: &str = "granite-embed-multi-311m";
+const CHARACTERS_TOO: &str = "granite-embed-multi-311m";
 
 type Expressions = &'static [(&'static str, Tail)];
 
@@ -181,6 +181,11 @@ impl Rule {
             default_bos: *default_bos,
             characters: [CHARACTERS, CHARACTERS_TOO].contains(&name),
         })
+    }
+
+    /// Whether merges are of characters rather than of bytes.
+    pub fn is_of_characters(&self) -> bool {
+        self.characters
     }
 
     /// Cuts `text` into words; joined they are the text.

@@ -236,7 +236,7 @@ impl Source<'_> {
         Ok(id.into_iter().collect())
     }
 
-    /// What goes before a text of an encoder with BPE and behind it: `<s>` and `</s>` of RoBERTa. The BOS and EOS of its file,
+    /// What goes before a text of an encoder with merges and behind it: `<s>` and `</s>` of RoBERTa. The BOS and EOS of its file,
     /// as llama.cpp has it, else what a BERT calls them; `bos`, `eos`: where it names neither.
     fn encoder_ends(&self, bos: Option<u32>, eos: Option<u32>) -> Result<(Vec<u32>, Vec<u32>)> {
         let start = self.special("bos_token_id")?.or(self.special("cls_token_id")?).or(bos);
@@ -244,6 +244,19 @@ impl Source<'_> {
         let sep = self.special("seperator_token_id")?.or(self.special("separator_token_id")?);
         let end = self.special("eos_token_id")?.or(sep).or(eos);
         Ok((start.into_iter().collect(), end.into_iter().collect()))
+    }
+
+    /// Added tokens as merges of characters lead to them: converters write their spaces as such, and merges with U+2581.
+    fn spelt(&self, is_raw: bool) -> Vec<(String, u32)> {
+        let all = self.tokens.iter().zip(&self.kinds).zip(0..);
+        let added = all.filter(|((_, kind), _)| is_raw && matches!(kind, Kind::UserDefined));
+        added.map(|((token, _), id)| (token.replace(' ', spm::SPACE), id)).collect()
+    }
+
+    /// The id of every text; `spelt`: of other spellings, where no token is written so.
+    fn by_text<'a>(&'a self, spelt: &'a [(String, u32)]) -> HashMap<&'a str, u32> {
+        let own = self.tokens.iter().zip(0..).map(|(t, id)| (t.as_str(), id));
+        spelt.iter().map(|(t, id)| (t.as_str(), *id)).chain(own).collect()
     }
 
     /// A default of the format, taken only where that id can be a marker: a vocabulary whose id 11 is a comma has no
@@ -302,16 +315,11 @@ impl Tokenizer {
                 shown(other)
             ),
         };
-        let pre = meta.typed::<&str>("tokenizer.ggml.pre")?;
-        let is_raw = model == bpe::CHARACTERS || !is_spm && pre == Some(bpe::CHARACTERS_TOO);
-        let mut source = read_vocabulary(meta, is_spm || is_raw)?;
-        let count = source.tokens.len();
-
         let rule = if is_spm {
             None
         } else {
-            Some(match pre {
-                _ if is_raw => bpe::Rule::named(bpe::CHARACTERS)?,
+            Some(match meta.typed("tokenizer.ggml.pre")? {
+                _ if model == bpe::CHARACTERS => bpe::Rule::named(bpe::CHARACTERS)?,
                 Some(name) => bpe::Rule::named(name)?,
                 None => {
                     log::warn!(
@@ -321,6 +329,10 @@ impl Tokenizer {
                 }
             })
         };
+        let is_raw = rule.as_ref().is_some_and(bpe::Rule::is_of_characters);
+        let mut source = read_vocabulary(meta, is_spm || is_raw)?;
+        let count = source.tokens.len();
+
         let (default_bos, default_eos) = match &rule {
             None => (Some(1), Some(2)),
             Some(rule) => (rule.default_bos.then_some(11), Some(11)),
@@ -394,7 +406,8 @@ impl Tokenizer {
         let engine = match rule {
             None => Engine::Spm { spm: Box::new(read_spm(&source, unknown)?), specials, space_prefix },
             Some(rule) => {
-                let ids: HashMap<&str, u32> = source.tokens.iter().zip(0..).map(|(t, id)| (t.as_str(), id)).collect();
+                let spelt = source.spelt(is_raw);
+                let ids: HashMap<&str, u32> = source.by_text(&spelt);
                 let usable = |id: u32| matches!(source.kinds[id as usize], Kind::Normal | Kind::UserDefined);
                 let merges: Option<&[String]> = meta.typed("tokenizer.ggml.merges")?;
                 let merges = merges
