@@ -178,13 +178,69 @@ fn texts_are_between_what_the_post_processor_puts_there_whatever_the_files_call_
     write("tokenizer.json", &tokenizer);
     write("tokenizer_config.json", &named);
     check([0, 2]);
+    // a config's word that nothing goes before
+    write("tokenizer_config.json", &json!({"add_bos_token": false}));
+    let out = quantized(&path, "f32");
+    for path in [&path, &out] {
+        let t = Tokenizer::read(&open(path).0).unwrap_or_else(|e| panic!("{e:#}"));
+        let ids = t.encode_whole("Once", false).expect("encodes");
+        assert_eq!(ids, [&bare[..], &[2]].concat(), "{}", path.display());
+    }
     // nothing behind texts: no file says so
     let mut open_end = tokenizer.clone();
     open_end["post_processor"]["single"].as_array_mut().expect("a list").truncate(2);
     write("tokenizer.json", &open_end);
-    let out = path.with_file_name("open.gguf");
-    let done =
-        isobit(["quantize".as_ref(), path.as_os_str(), out.as_os_str(), "f32".as_ref()]).output().expect("starts");
+    assert!(refused(&path).contains("puts no control token before a text"));
+    // nor of text that is cut at spaces
+    let mut pieces = tokenizer.clone();
+    (pieces["normalizer"], pieces["model"]["byte_fallback"]) = (json!(null), true.into());
+    pieces["pre_tokenizer"] =
+        json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true});
+    write("tokenizer.json", &pieces);
+    assert!(refused(&path).contains("cut at spaces (Metaspace)"));
+}
+
+/// What `quantize` says of a directory that it does not convert, in its last line.
+fn refused(path: &Path) -> String {
+    let out = path.with_file_name("refused.gguf");
+    let args = ["quantize".as_ref(), path.as_os_str(), out.as_os_str(), "f32".as_ref()];
+    let done = isobit(args).output().expect("starts");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(!done.status.success() && said.contains("puts no control token before a text"), "{said}");
+    assert!(done.status.code() == Some(2) && !out.exists(), "{said}");
+    said.lines().last().unwrap_or_default().to_string()
+}
+
+/// The tokenizer of granite-embedding's smaller multilingual R2, over the merges of `bytes.json`: o200k's expression as published.
+#[test]
+fn words_that_are_tokens_go_before_merges_in_a_file_as_in_its_directory() {
+    const WORDS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let (_dir, path) = checkpoint("modern");
+    let file = path.join("tokenizer.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("read")).expect("JSON");
+    json["normalizer"] = json!(null);
+    json["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
+    // a word that no merge leads to
+    let vocab = json["model"]["vocab"].as_object_mut().expect("an object");
+    let word = vocab.len() as u64;
+    assert!(vocab.insert("qxq".into(), word.into()).is_none() && !vocab.values().any(|id| id.as_u64() > Some(word)));
+    let texts = ["qxq", "helloWorld 1234", "The King's sons\n\n  x\u{c9}t\u{e9}", "qxq qxq"];
+    let mut found = Vec::new();
+    for first in [true, false] {
+        json["model"]["ignore_merges"] = first.into();
+        std::fs::write(&file, json.to_string()).expect("written");
+        let out = quantized(&path, "f32");
+        let [there, here] = [&path, &out].map(|path| {
+            let t = Tokenizer::read(&open(path).0).unwrap_or_else(|e| panic!("{e:#}"));
+            texts.map(|text| t.encode_whole(text, false).unwrap_or_else(|e| panic!("{text:?}: {e:#}")))
+        });
+        assert_eq!(there, here, "whole words first: {first}");
+        let rule = open(&out).0.meta.str("tokenizer.ggml.pre").map(String::from);
+        assert_eq!(rule.as_deref(), Some(if first { "granite-embed-multi-97m" } else { "gpt-4o" }));
+        assert_eq!(here[0] == [0, word as u32, 2], first, "{:?}", here[0]);
+        found.push(here);
+        std::fs::remove_file(out).expect("removed");
+    }
+    assert_ne!(found[0], found[1]);
 }

@@ -273,7 +273,7 @@ fn prepare(json: &[u8]) -> Result<Prepared> {
         "tokenizer.json: model.max_input_chars_per_word is {most}, expected at most 1000"
     );
     let (template, end) = (ends::first(&file["post_processor"]), ends::last(&file["post_processor"]));
-    // Only its first token is of interest, and the crate indexes tables with what is in it.
+    // Only what it puts at the ends of a text is of interest, and the crate indexes tables with what is in it.
     file["post_processor"] = Value::Null;
     let mut decoding = Decoding::default();
     decoding.read(&file["decoder"])?;
