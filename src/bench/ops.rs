@@ -9,7 +9,6 @@ use super::measure::{ids, parts_met, positions_read, products, tokens_of};
 use crate::cases::{Access, Batch, Case, CaseBuffer};
 use crate::generate::{Session, Want};
 use crate::models::{Built, recent_positions};
-use crate::ops::strands;
 use crate::record::{Args, Command, Device, Op, Role, Step};
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -149,7 +148,7 @@ fn work(built: &Built, digits: usize, command: &Command, step: &Step) -> (u64, u
             Role::Recent if command.outputs().contains(&id) => size * n / recent_positions(plan.max_tokens, 1) as u64,
             Role::Recent => size * own as u64 / recent_positions(plan.max_tokens, 1) as u64,
             // one slot is read and one written
-            Role::State => 2 * size / strands::slots(built.sequences) as u64,
+            Role::State => 2 * size / built.slots as u64,
             _ => size * n / most,
         };
     }

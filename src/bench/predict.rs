@@ -7,7 +7,6 @@ use super::measure::{cost, parts_met, products, steps, tokens_of};
 use crate::blocks::pack;
 use crate::models::Built;
 use crate::ops::attention::{CHUNK, SCOPE_OWN};
-use crate::ops::strands;
 use crate::record::{Args, Command, Op, Part, Role, Step};
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign};
@@ -343,7 +342,7 @@ fn work(built: &Built, digits: usize, step: &Step, command: &Command, args: &Arg
             }
             // one slot is read and one written
             (Role::State, _) => {
-                let both = 2.0 * bytes / strands::slots(built.sequences) as f64;
+                let both = 2.0 * bytes / built.slots as f64;
                 (w.bytes, w.asked) = (w.bytes + both, w.asked + both);
             }
             // activations stay in caches, and beside weights they are few

@@ -3,11 +3,11 @@
 mod commands;
 mod talk;
 
-use super::common::{self, EngineArgs, ModelArgs, SpecArgs, note};
+use super::common::{self, CheckpointArgs, EngineArgs, ModelArgs, SpecArgs, note};
 use super::sampling::SamplingArgs;
 use super::store;
 use crate::chat::Template;
-use crate::engine::{Model, Session};
+use crate::engine::{Model, Session, SessionOptions};
 use crate::generate::sampling::Sampler;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -55,6 +55,8 @@ pub struct ChatArgs {
     engine: EngineArgs,
     #[command(flatten)]
     spec: SpecArgs,
+    #[command(flatten)]
+    checkpoints: CheckpointArgs,
 }
 
 /// The long form of a flag that llama.cpp writes with one dash.
@@ -106,7 +108,9 @@ pub fn run(a: ChatArgs) -> anyhow::Result<ExitCode> {
     let device = a.engine.devices().open(&a.device)?;
     let bar = common::load_bar(c);
     let ticking = bar.clone();
-    let session = Session::new(&model, device, a.engine.options(n_ctx, a.spec.rows(1)), move |n| ticking.inc(n))?;
+    let checkpoints = a.checkpoints.ctx_checkpoints;
+    let options = SessionOptions { checkpoints, ..a.engine.options(n_ctx, a.spec.rows(1)) };
+    let session = Session::new(&model, device, options, move |n| ticking.inc(n))?;
     bar.finish_and_clear();
     note!("{}: {} on {}", c.files[0].display(), common::cut(&model.hyper().name), session.device());
     let shown = match () {

@@ -302,7 +302,8 @@ impl KernelArgs {
 }
 
 impl EngineArgs {
-    /// Options of a session of the engine over `context` positions, of which a step may return `rows` rows of logits.
+    /// Options of a session of the engine over `context` positions, of which a step may return `rows` rows of logits. It keeps
+    /// no checkpoints: where texts are to be gone on from, [`CheckpointArgs`] say how many.
     pub fn options(&self, context: usize, rows: usize) -> engine::SessionOptions {
         engine::SessionOptions {
             context,
@@ -313,6 +314,7 @@ impl EngineArgs {
             v_type: self.ctv,
             recent: self.kv_recent,
             fuse: self.kernels.fuse,
+            checkpoints: 0,
             ..engine::SessionOptions::default()
         }
     }
@@ -621,6 +623,15 @@ pub fn cut(text: &str) -> String {
 /// `1 token`, `2 tokens`.
 pub fn tokens(n: usize) -> String {
     if n == 1 { "1 token".into() } else { format!("{n} tokens") }
+}
+
+/// What of texts is kept for others.
+#[derive(clap::Args)]
+pub struct CheckpointArgs {
+    /// States of recurrent layers kept for each text at once: prompts go on from them
+    #[arg(long, default_value_t = engine::SessionOptions::default().checkpoints, value_name = "N", value_parser = whole::<0, 4096>)]
+    #[arg(help_heading = "Engine", env = "ISOBIT_CTX_CHECKPOINTS", hide_env_values = true)]
+    pub ctx_checkpoints: usize,
 }
 
 /// Whether tokens are guessed ahead.

@@ -252,8 +252,16 @@ impl Held<'_> {
             Err(e) => writeln!(out, "[{tag}] no vectors of texts: {e}")?,
         }
         if !h.has_attention() {
-            writeln!(out, "[{tag}] cache: none, a state of {} bytes for each sequence", h.state_bytes())?;
+            writeln!(
+                out,
+                "[{tag}] cache: none, a state of {} bytes for each sequence and checkpoint",
+                h.state_bytes()
+            )?;
             return Ok(());
+        }
+        if h.has_states() {
+            let bytes = h.state_bytes();
+            writeln!(out, "[{tag}] state of recurrent layers: {bytes} bytes for each sequence and checkpoint")?;
         }
         let window = h.window_text().map_or(String::new(), |w| format!(" window={w}"));
         writeln!(out, "[{tag}] rope: {}{window}", h.rope_text())?;

@@ -1,6 +1,6 @@
 //! What commands share that hand a file of work to an engine of many texts.
 
-use super::common::{self, EngineArgs, Load, ModelArgs};
+use super::common::{self, CheckpointArgs, EngineArgs, Load, ModelArgs};
 use super::names::HubArgs;
 use crate::engine::{Engine, EngineOptions, Head, Model, Prompt, SessionOptions};
 use anyhow::{Context, ensure};
@@ -52,6 +52,8 @@ pub struct ManyArgs {
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
+    checkpoints: CheckpointArgs,
+    #[command(flatten)]
     hub: HubArgs,
 }
 
@@ -83,7 +85,8 @@ impl ManyArgs {
     pub fn engine(&self, model: &Model, rows: usize, head: Head) -> anyhow::Result<Working> {
         let context = self.context(model);
         let options = self.engine.options(context, rows.max(self.parallel));
-        let session = SessionOptions { sequences: self.parallel, pool: self.pool, head, ..options };
+        let checkpoints = self.checkpoints.ctx_checkpoints;
+        let session = SessionOptions { sequences: self.parallel, pool: self.pool, head, checkpoints, ..options };
         // the last request begun may have many choices
         let (devices, queue) = (self.engine.device_options(), self.most() + CHOICES);
         let o = EngineOptions { device: self.engine.device(&self.device), devices, session, queue };

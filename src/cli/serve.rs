@@ -2,7 +2,7 @@
 
 mod limit;
 
-use super::common::{self, EngineArgs, ModelArgs, SpecArgs, note};
+use super::common::{self, CheckpointArgs, EngineArgs, ModelArgs, SpecArgs, note};
 use super::interrupt;
 use super::sampling::SamplingArgs;
 use crate::chat::Template;
@@ -90,6 +90,8 @@ pub struct ServeArgs {
     engine: EngineArgs,
     #[command(flatten)]
     spec: SpecArgs,
+    #[command(flatten)]
+    checkpoints: CheckpointArgs,
 }
 
 impl ServeArgs {
@@ -173,7 +175,7 @@ impl ServeArgs {
             sampling: self.sampling.options_for(model)?,
             max_tokens: usize::try_from(self.n).unwrap_or(usize::MAX),
             parallel: self.parallel,
-            session: SessionOptions { sequences, pool, head, ..options },
+            session: SessionOptions { sequences, pool, head, checkpoints: self.checkpoints.ctx_checkpoints, ..options },
             template: self.template(model)?,
             embeddings: self.embeddings,
             pooling: if self.embeddings { model.pooling()? } else { Pooling::default() },

@@ -8,6 +8,9 @@ use crate::ops::cache::CacheType;
 /// Positions of a session where nothing is asked for and the model has as many.
 const CONTEXT: usize = 4096;
 
+/// States that are kept for each sequence: one where its prompt ends, and one of what was generated after it.
+const CHECKPOINTS: usize = 2;
+
 /// Bits of the activations that meet quantised weights. Both are exact; they are two models, with other logits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Activations {
@@ -45,6 +48,10 @@ pub struct SessionOptions {
     /// positions the cache holds for all sequences together, at least `context`; 0: `context` for each. Where they are fewer
     /// a text may have to be computed again, which takes time and changes nothing
     pub pool: usize,
+    /// states of recurrent layers that are kept for each sequence, so that prompts which begin alike, or go on from what is
+    /// kept, need not be computed from their start; fewer, or none, where the device has no room for them. Of other models
+    /// nothing
+    pub checkpoints: usize,
     /// tokens computed at once, at most
     pub ubatch: usize,
     /// rows a step may return: more make [`Session::each_logits`](super::Session::each_logits), scores, guesses and vectors
@@ -73,6 +80,7 @@ impl Default for SessionOptions {
             context: 0,
             sequences: 1,
             pool: 0,
+            checkpoints: CHECKPOINTS,
             ubatch: plan.ubatch,
             rows: plan.max_out,
             activations: Activations::Bits8,
@@ -101,6 +109,7 @@ impl SessionOptions {
             n_ctx,
             sequences: self.sequences.max(1),
             pool: many.then_some(pool),
+            checkpoints: self.checkpoints.saturating_mul(self.sequences.max(1)),
             ubatch: if many { self.ubatch.max(1) } else { self.ubatch.min(n_ctx) },
             // a row for each text that is continued
             max_out: self.rows.max(self.sequences),

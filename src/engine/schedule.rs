@@ -332,7 +332,10 @@ impl<S: Sink> Schedule<S> {
         // those before it wait for a text that computes what they begin with
         let mut at = 0;
         while let Some(text) = self.waiting.get(at) {
-            if self.pool.shares() && self.running.iter().any(|r| is_making(r, text)) {
+            let making = self.running.iter_mut().filter(|_| self.pool.shares());
+            let making = making.filter_map(|r| makes(r, text).map(|end| (end, r)));
+            if let Some((end, one)) = making.max_by_key(|(end, _)| *end) {
+                self.pool.mark(&mut one.sequence, end);
                 at += 1;
                 continue;
             }
@@ -340,6 +343,9 @@ impl<S: Sink> Schedule<S> {
             let ids = &text.growing.ids;
             // what is wanted of a row is computed, even where its token's chunk is there
             text.sequence = self.pool.begin(&ids[..text.next_row.saturating_add(1).min(ids.len())]);
+            if ids.len() < text.growing.wanted {
+                self.pool.mark_end(&mut text.sequence, ids.len());
+            }
             let left = text.left();
             if self.pool.hold(&mut text.sequence, left).is_err() {
                 if !self.running.is_empty() {
@@ -380,6 +386,7 @@ impl<S: Sink> Schedule<S> {
                     if self.whole && *share < text.left() {
                         *share = 0;
                     }
+                    *share = pool.cut(&text.sequence, *share);
                     tokens -= *share;
                     rows -= text.rows_of(*share);
                 }
@@ -491,13 +498,13 @@ pub(super) fn text_of(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("without a message").replace(['\n', '\r'], " ")
 }
 
-/// Whether a text is about to have chunks in the cache that another one, which waits, begins with.
-fn is_making<S>(text: &Text<S>, other: &Text<S>) -> bool {
+/// Up to which token a text is about to have chunks in the cache that another one, which waits, begins with.
+fn makes<S>(text: &Text<S>, other: &Text<S>) -> Option<usize> {
     let (a, b) = (&text.growing.ids, &other.growing.ids);
     // a chunk is shared when it is full, and where no row of it is wanted
     let most = a.len().min(b.len() - 1).min(other.next_row);
     let same = a.iter().zip(b).take(most).take_while(|(a, b)| a == b).count();
-    text.sequence.len() < same / CHUNK * CHUNK
+    Some(same / CHUNK * CHUNK).filter(|end| text.sequence.len() < *end)
 }
 
 /// What a request asks for, as far as it can be had, and the first token whose row is wanted.

@@ -62,6 +62,10 @@ impl Session {
         let loading = generate::Session::owning(device.inner, model.container(), h, below, progress);
         let inner = pollster::block_on(loading).map_err(at(Place::Model))?;
         let context = options.positions(h);
+        let (asked, kept) = (below.plan.checkpoints, inner.built().checkpoints);
+        if h.has_states() && kept < asked {
+            log::warn!("there is room for {kept} of {asked} states of recurrent layers: prompts may be computed again");
+        }
         let (model, state) = (model.clone(), State::default());
         Ok(Session { inner, model, options, context, device: name, driver, software, state, draft: None })
     }
@@ -121,6 +125,7 @@ impl Session {
             context: self.context.min(model.context()),
             sequences: 1,
             pool: 0,
+            checkpoints: 0,
             rows: 1,
             k_type: CacheType::F16,
             v_type: CacheType::F16,
@@ -463,11 +468,11 @@ impl Session {
         let same = self.state.seen.iter().zip(ids).take_while(|(a, b)| a == b).count();
         if self.inner.is_recurrent() {
             let goes_on = same == self.state.seen.len() && same == self.inner.pos() && same < ids.len();
-            if !goes_on {
-                self.state.seen.clear();
-                self.inner.reset();
-            }
-            return self.state.seen.len();
+            let most = same.min(ids.len() - 1);
+            let kept = if goes_on { same } else { self.inner.go_back(most) };
+            self.inner.mark(most, ids.len());
+            self.state.seen.truncate(kept);
+            return kept;
         }
         let kept = same.min(ids.len() - 1) / RECENT_CHUNK * RECENT_CHUNK;
         let kept = if kept < self.state.floor { 0 } else { kept };

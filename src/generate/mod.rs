@@ -12,6 +12,7 @@ pub mod pool;
 pub mod sampling;
 pub mod saved;
 pub mod session;
+mod states;
 pub mod stops;
 pub mod tokenizer;
 pub mod verify;

@@ -1,10 +1,11 @@
 //! A session: one model on one device, one growing sequence.
 
 use super::error::SessionError;
+use super::states::{Turns, before_last};
 use crate::blocks::wide::{Packing, Wide};
 use crate::formats::Container;
 use crate::fuse::{self, Fuse};
-use crate::models::{self, Built, Head, Hyper, PlanOptions, RopeTable, Weights};
+use crate::models::{self, Built, Head, Hyper, PlanOptions, RECENT_CHUNK, RopeTable, Weights};
 use crate::ops::{places, strands};
 use crate::record::{Best, BufId, Command, Device, Plan, Role, Step};
 use anyhow::{Context, ensure};
@@ -59,8 +60,8 @@ pub struct Session<'d> {
     /// as many as the step has inputs for, after the ids
     tables: Vec<RopeTable>,
     pos: usize,
-    /// how many times the states of recurrent layers have changed places, modulo the number of places
-    turn: usize,
+    /// where the states of recurrent layers lie
+    turns: Turns,
     vocab: usize,
     step: Step,
     logits: Vec<f32>,
@@ -132,6 +133,11 @@ impl<'d> Session<'d> {
             plan.packing = Packing::default();
             (built, map) = planned(container, hyper, &plan, page, options.fuse)?;
         }
+        if built.checkpoints > 0 && !(check_plan(&built.plan, options.memory).is_ok() && device.has_room(&built.plan)) {
+            // they save time, and nothing needs them
+            plan.checkpoints = 0;
+            (built, map) = planned(container, hyper, &plan, page, options.fuse)?;
+        }
         for id in [&mut built.ids, &mut built.rope]
             .into_iter()
             .chain(&mut built.local_rope)
@@ -153,7 +159,8 @@ impl<'d> Session<'d> {
         let inputs = inputs.chain(built.seen).chain(built.strands).map(|id| (id, vec![])).collect();
         let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
-        Ok(Session { device: held, built, tables, pos: 0, turn: 0, vocab, step, logits, under_way, select: 0 })
+        let turns = Turns::new(built.slots);
+        Ok(Session { device: held, built, tables, pos: 0, turns, vocab, step, logits, under_way, select: 0 })
     }
 
     /// Positions the cache holds.
@@ -187,7 +194,7 @@ impl<'d> Session<'d> {
     }
 
     /// Whether some layers are recurrent: what they remember is that of the last token fed, and there is no way back but to
-    /// the start.
+    /// a checkpoint ([`Session::go_back`]) or the start.
     pub fn is_recurrent(&self) -> bool {
         self.built.strands.is_some()
     }
@@ -225,6 +232,20 @@ impl<'d> Session<'d> {
     /// Forgets the sequence; the cache is overwritten from the start.
     pub fn reset(&mut self) {
         self.pos = 0;
+        self.turns.go_back(0);
+    }
+
+    /// Of a recurrent model, goes back to the last checkpoint that is no later than position `most`, or to the start; where
+    /// that is. Checkpoints after it are dropped.
+    pub fn go_back(&mut self, most: usize) -> usize {
+        self.pos = self.turns.go_back(most);
+        self.pos
+    }
+
+    /// Has checkpoints made, where the plan has room for them: on the way to a prompt of `n` tokens the last that it can be
+    /// gone on from, and after `fork` tokens, where it leaves what another prompt has.
+    pub fn mark(&mut self, fork: usize, n: usize) {
+        self.turns.mark(&[fork / RECENT_CHUNK * RECENT_CHUNK, before_last(n)]);
     }
 
     /// Checks ids and room before any work is done.
@@ -255,8 +276,7 @@ impl<'d> Session<'d> {
         }
         if let (true, Some((_, words))) = (self.built.strands.is_some(), step.inputs.last_mut()) {
             // every step under way goes on from the one before it
-            let turn = self.turn + self.under_way.len();
-            strands::in_order(n, strands::of_session(turn, pos > 0), words);
+            strands::in_order(n, self.turns.of_step(self.under_way.len(), pos > 0), words);
         }
         if let (true, Some((_, words))) = (self.built.seen.is_some(), step.inputs.last_mut()) {
             places::in_order(pos, n, 0, words);
@@ -274,8 +294,10 @@ impl<'d> Session<'d> {
     /// encoder the next one begins. Of a recurrent model the tokens are those of one step, and nothing else goes back or ahead.
     pub fn advance(&mut self, n: usize) {
         debug_assert!(!self.is_recurrent() || n == self.step.n_tokens, "a step of {} tokens", self.step.n_tokens);
-        self.turn = (self.turn + 1) % strands::TURNS;
         self.pos += if self.feeds_whole() { 0 } else { n };
+        if self.is_recurrent() {
+            self.turns.advance(self.pos);
+        }
     }
 
     /// Takes the last `n` tokens back, which were fed in one step. They are written again before anything reads them, as
@@ -322,6 +344,7 @@ impl<'d> Session<'d> {
         while done < ids.len() {
             // no more wanted rows than one step may return
             let n = ubatch.min(ids.len() - done).min(first_wanted.saturating_sub(done) + max_out);
+            let n = self.turns.cut(self.pos, n);
             let n_out = (done + n).saturating_sub(first_wanted.max(done));
             let piece = &ids[done..done + n];
             self.prepare(piece, n_out);
@@ -352,6 +375,7 @@ impl<'d> Session<'d> {
         self.settle().await?;
         self.check(ids)?;
         let last = ids.len().saturating_sub(1) / self.built.plan.max_tokens * self.built.plan.max_tokens;
+        let last = last.max(self.turns.last(self.pos, ids.len().saturating_sub(1)));
         let (front, ids) = ids.split_at(last);
         if !front.is_empty() {
             self.feed(front, Want::From(last), |_, _| Ok(())).await?;

@@ -35,6 +35,13 @@ pub use options::{Built, Head, LayerCache, PlanOptions, RECENT_CHUNK, Recent, po
 /// Workgroups of one dimension that every adapter dispatches.
 const MAX_GROUPS: usize = 65535;
 
+/// Of the states that are asked for, those that a buffer of a layer has room for beside the ones that steps work with.
+fn checkpoints(h: &Hyper, o: &PlanOptions) -> usize {
+    let widest = (0..h.layers).map(|l| h.state_words(l)).max().unwrap_or(0);
+    let most = o.max_binding_words.checked_div(widest).unwrap_or(0);
+    o.checkpoints.min(most.saturating_sub(strands::slots(o.sequences, 0)))
+}
+
 /// How a container spells the names of its tensors.
 fn spelling(c: &Container) -> Spelling {
     if c.kind.is_named_as_gguf() { Spelling::Gguf } else { Spelling::of_directory(|name| c.tensor(name).is_some()) }
@@ -384,6 +391,8 @@ pub(super) struct Builder<'a> {
     pub streams: Option<Streams>,
     /// places of the tokens whose logits are wanted, where some layers compute no others
     late_places: Option<BufId>,
+    /// states that may be kept
+    checkpoints: usize,
     /// the rotation's tables of a step, as the host gives them
     tables: [BufId; 2],
     embed: Matrix,
@@ -422,6 +431,7 @@ impl<'a> Builder<'a> {
             rows: Rows::Tokens,
             base: Rows::Tokens,
             late_places: None,
+            checkpoints: checkpoints(h, o),
             tables: [0; 2],
             work: Work {
                 ids: 0,
@@ -720,6 +730,7 @@ impl<'a> Builder<'a> {
         let local_rope = h.local_rope.is_some().then_some(local_rope);
         let seen = h.family.is_encoder().then_some(self.work.seen);
         let (strands, sequences, n_ctx) = (plan.strands, self.o.sequences, positions(self.o.n_ctx));
+        let slots = if h.has_states() { strands::slots(sequences, self.checkpoints) } else { 0 };
         let (window, cache_words, recent_words) = (self.window, self.cache_words, self.recent_words);
         Ok(Built {
             plan,
@@ -730,6 +741,8 @@ impl<'a> Builder<'a> {
             span,
             strands,
             sequences,
+            slots,
+            checkpoints: self.checkpoints,
             n_ctx,
             pages,
             window,
@@ -831,7 +844,7 @@ impl<'a> Builder<'a> {
 
     /// A state of this layer, in slots of `words`.
     pub fn state(&mut self, what: &str, words: usize) -> anyhow::Result<BufId> {
-        let (slots, limit) = (strands::slots(self.o.sequences), self.o.max_binding_words);
+        let (slots, limit) = (strands::slots(self.o.sequences, self.checkpoints), self.o.max_binding_words);
         let (l, all) = (self.layer.unwrap_or_default(), words.saturating_mul(slots));
         let what_is = || format!("the states of {} sequences", self.o.sequences);
         ensure!(all <= limit, PlanError::Binding { what: what_is(), limit: limit * 4 });

@@ -484,15 +484,19 @@ impl Hyper {
 
     /// Bytes of what all layers remember of a sequence in the place of keys and values, one slot's.
     pub fn state_bytes(&self) -> usize {
+        (0..self.layers).map(|l| self.state_words(l)).sum::<usize>() * 4
+    }
+
+    /// Words of what this layer remembers of a sequence.
+    pub fn state_words(&self, layer: usize) -> usize {
         let of_net = |d: &Delta| d.heads * d.size * d.size + conv_silu::KEPT * d.channels();
         let of_space = |s: &Ssm| s.inner() * s.state + conv_silu::KEPT * s.channels();
-        let of = |l: usize| match (self.delta_of(l), &self.ssm) {
+        match (self.delta_of(layer), &self.ssm) {
             (Some(d), _) => of_net(d),
             (None, Some(s)) => of_space(s),
-            (None, None) if self.is_recurrent(l) => (TAPS - 1) * self.dim,
+            (None, None) if self.is_recurrent(layer) => (TAPS - 1) * self.dim,
             (None, None) => 0,
-        };
-        (0..self.layers).map(of).sum::<usize>() * 4
+        }
     }
 
     /// Cached bytes of one position by the types of keys and values; `None` where one does not fit the heads.

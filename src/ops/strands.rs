@@ -55,22 +55,9 @@ pub fn words(n: usize, strands: usize) -> usize {
     strands * STRAND + n
 }
 
-/// Slots of a state where a step may have tokens of so many sequences.
-pub fn slots(sequences: usize) -> usize {
-    (SLOTS * sequences).max(TURNS)
-}
-
-/// The slots that the next step of a sequence in a pool reads and writes, whose state lies in the second of its own or in the
-/// first; `begun`: it has one.
-pub fn of_sequence(own: usize, second: bool, begun: bool) -> [u32; 2] {
-    let [source, target] = [second, !second].map(|second| (own * SLOTS) as u32 + u32::from(second));
-    [if begun { source } else { FRESH }, target]
-}
-
-/// The same of a session alone, whose states have changed places so many times.
-pub fn of_session(turn: usize, begun: bool) -> [u32; 2] {
-    let [source, target] = [turn, turn + 1].map(|turn| (turn % TURNS) as u32);
-    [if begun { source } else { FRESH }, target]
+/// Slots of a state where a step may have tokens of so many sequences, and so many states are kept besides.
+pub fn slots(sequences: usize, kept: usize) -> usize {
+    (SLOTS * sequences).max(TURNS) + kept
 }
 
 /// Words of a step of `n` tokens of one sequence, in order. `words` is cleared first.
@@ -85,10 +72,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_take_turns_and_the_first_step_begins_with_zeros() {
-        assert_eq!((of_sequence(3, false, false), of_sequence(3, true, true)), ([FRESH, 7], [7, 6]));
-        assert_eq!([0, 1, 2, 3].map(|turn| of_session(turn, true)), [[0, 1], [1, 2], [2, 0], [0, 1]]);
-        assert_eq!((of_session(4, false), slots(1), slots(2)), ([FRESH, 2], 3, 4));
+    fn a_sequence_has_two_slots_and_a_session_alone_three() {
+        assert_eq!([slots(1, 0), slots(2, 0), slots(1, 2), slots(4, 8)], [3, 4, 5, 16]);
     }
 
     #[test]

@@ -1,15 +1,27 @@
-//! Sessions and engines of a model with recurrent layers: a prompt goes on after the whole sequence before it or begins
-//! anew, many texts are what each is alone, and what a state cannot do is refused in one line.
+//! Sessions and engines of a model with recurrent layers: a prompt goes on after the whole sequence before it, from a
+//! checkpoint of it, or begins anew; many texts are what each is alone; what a state cannot do is refused in one line.
 
 use super::{request, whole};
+use futures::StreamExt;
+use futures::executor::block_on;
 use isobit::internals::formats::synthetic::Synthetic;
-use isobit::{DeviceOptions, Devices, Engine, EngineOptions, Error, Guess, Model, Request, Session, SessionOptions};
+use isobit::{
+    DeviceOptions, Devices, Engine, EngineOptions, Error, Guess, Model, Output, Reads, Reply, Request, Session,
+    SessionOptions,
+};
 use std::io::Cursor;
 use std::ops::ControlFlow;
 
-fn model() -> Model {
-    let container = Synthetic::parse("qwen35-tiny:q8_0").expect("a shape").container().expect("a model");
+/// With attention, whose cache goes back with the states; of short convolutions; without a cache.
+const SHAPES: [&str; 3] = ["qwen35-tiny:q8_0", "lfm2-tiny:q8_0", "mamba2-tiny:q8_0"];
+
+fn model_of(shape: &str) -> Model {
+    let container = Synthetic::parse(shape).expect("a shape").container().expect("a model");
     Model::from_container(container).expect("a model")
+}
+
+fn model() -> Model {
+    model_of(SHAPES[0])
 }
 
 fn options() -> SessionOptions {
@@ -57,6 +69,136 @@ fn many_texts_are_what_each_is_alone() {
     let replies: Vec<_> = requests.iter().map(|r| engine.generate(r.clone()).expect("a place in the queue")).collect();
     for (reply, want) in replies.into_iter().zip(alone) {
         assert_eq!(reply.wait().expect("a text").ids, want);
+    }
+}
+
+/// On any device.
+fn session_on(device: &str, model: &Model, options: SessionOptions) -> Session {
+    let devices = Devices::new(DeviceOptions { threads: 2, ..DeviceOptions::default() });
+    model.session(devices.open(device).expect("there is one"), options).expect("loads")
+}
+
+/// The requests of a chat, whose answers are not all repeated, with the tokens of each that are not computed again where two
+/// states are kept, and where none is.
+fn chat(answer: impl Fn(&Request) -> Output, reads: Option<Reads>) -> Vec<(Request, Output, [usize; 2])> {
+    let asked = |ids: Vec<u32>, n| {
+        let mut request = Request { reads, chain: reads.is_none(), ..request(ids, n, 3) };
+        // the best token is known on the device
+        request.sampling.temperature = if reads.is_none() { 0.8 } else { 0.0 };
+        request
+    };
+    let mut turns: Vec<(Request, Output, [usize; 2])> = Vec::new();
+    let mut ask = |ids: Vec<u32>, n: usize, cached: [usize; 2]| {
+        let request = asked(ids, n);
+        let output = answer(&request);
+        let all = [&output.prompt[..], &output.ids].concat();
+        turns.push((request, output, cached));
+        all
+    };
+    // 150 tokens and 60 of an answer: states are kept after 128 and after 192
+    let first = ask(ids(150, 3), 60, [0, 0]);
+    // the answer is left out
+    let second = ask([&first[..145], &ids(30, 8)].concat(), 40, [128, 0]);
+    // the answer was repeated: all of it is there but the last token, which was not fed
+    let third = ask([&second[..], &ids(10, 9)].concat(), 5, [second.len() - 1; 2]);
+    // the question before it in other words, then the same again
+    let fourth = ask([&third[..170], &ids(40, 4)].concat(), 9, [128, 0]);
+    ask(fourth[..210].to_vec(), 9, [192, 0]);
+    // something else, too short for a state
+    ask(ids(20, 1), 3, [0, 0]);
+    turns
+}
+
+/// A chat with one session, on a device that may begin the next step before it knows its token.
+fn goes_on_from_checkpoints(device: &str, shape: &str, reads: Option<Reads>) {
+    let model = model_of(shape);
+    let fresh = |r: &Request| whole(&mut session_on("cpu", &model, options()), r);
+    let turns = chat(fresh, reads);
+    for (checkpoints, of) in [(2, 0), (0, 1)] {
+        let mut s = session_on(device, &model, SessionOptions { checkpoints, ubatch: 96, ..options() });
+        for (i, (request, want, cached)) in turns.iter().enumerate() {
+            let generating = s.stream(request.clone()).expect("begins");
+            assert_eq!(generating.cached(), cached[of], "{shape} on {device}, turn {i}, {checkpoints} states");
+            drop(generating);
+            assert_eq!(&whole(&mut s, request), want, "{shape} on {device}, turn {i}, {checkpoints} states");
+        }
+    }
+}
+
+#[test]
+fn a_chat_goes_on_from_a_checkpoint_and_says_what_it_would_say_without() {
+    SHAPES.iter().for_each(|shape| goes_on_from_checkpoints("cpu", shape, None));
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_chat_goes_on_from_a_checkpoint_on_every_adapter_with_steps_under_way() {
+    for i in 0..super::adapters() {
+        for shape in SHAPES {
+            goes_on_from_checkpoints(&i.to_string(), shape, None);
+            goes_on_from_checkpoints(&i.to_string(), shape, Some(Reads::Ahead));
+        }
+    }
+}
+
+/// How many tokens of the prompt were there, and the text's.
+fn told(mut reply: Reply) -> (usize, Vec<u32>) {
+    let mut ids = Vec::new();
+    while let Some(piece) = block_on(reply.next()) {
+        ids.push(piece.expect("a token").id);
+    }
+    (reply.cached(), ids)
+}
+
+#[test]
+fn an_engine_goes_on_from_checkpoints_of_every_text_and_shares_what_texts_begin_with() {
+    for shape in SHAPES {
+        let model = model_of(shape);
+        let fresh = |r: &Request| whole(&mut session_on("cpu", &model, options()), r);
+        let devices = DeviceOptions { threads: 2, ..DeviceOptions::default() };
+        let start = |checkpoints, pool| {
+            let session = SessionOptions { sequences: 3, pool, ubatch: 96, checkpoints, ..options() };
+            let options = EngineOptions { device: "cpu".into(), devices: devices.clone(), session, queue: 64 };
+            Engine::start(&model, options).expect("starts")
+        };
+        let engine = start(2, 768);
+        let ask = |r: &Request| told(engine.generate(r.clone()).expect("queued"));
+        // two chats in turn: each has its own states
+        let of = |seed: u32| {
+            let first = request(ids(150, seed), 60, u64::from(seed));
+            let said = fresh(&first);
+            let all = [&said.prompt[..], &said.ids].concat();
+            // one repeats the answer, of which the last token was not fed; the other leaves it out
+            let end = if seed == 1 { 210 } else { 145 };
+            let second = request([&all[..end], &ids(20, seed + 20)].concat(), 9, 4);
+            [(first, said.ids), (second.clone(), fresh(&second).ids)]
+        };
+        let chats = [of(1), of(2)];
+        for (turn, cached) in [(0, [0, 0]), (1, [192, 128])] {
+            for (chat, cached) in chats.iter().zip(cached) {
+                let (request, want) = &chat[turn];
+                assert_eq!(ask(request), (cached, want.clone()), "{shape}, turn {turn}");
+            }
+        }
+        // three at once that begin with the same 100 tokens: two wait for the first
+        let texts: Vec<Request> =
+            (0..3).map(|i| request([&ids(100, 70)[..], &ids(30, 80 + i)].concat(), 12, u64::from(i))).collect();
+        let replies: Vec<_> = texts.iter().map(|r| engine.generate(r.clone()).expect("queued")).collect();
+        for (i, (reply, request)) in replies.into_iter().zip(&texts).enumerate() {
+            assert_eq!(told(reply), (if i == 0 { 0 } else { 64 }, fresh(request).ids), "{shape}, text {i}");
+        }
+        // the session by itself in between writes over all of them
+        engine.call(|s| s.logits(&ids(200, 5)[..]).map(|_| ())).expect("queued").wait().expect("told").expect("logits");
+        assert_eq!(ask(&chats[0][0].0), (0, chats[0][0].1.clone()), "{shape}");
+        // a cache in which two have room, and texts that lose theirs
+        for (checkpoints, pool) in [(2, 512), (1, 256), (0, 768)] {
+            let engine = start(checkpoints, pool);
+            let all: Vec<&(Request, Vec<u32>)> = chats.iter().flatten().collect();
+            let replies: Vec<_> = all.iter().map(|(r, _)| engine.generate(r.clone()).expect("queued")).collect();
+            for (reply, (_, want)) in replies.into_iter().zip(&all) {
+                assert_eq!(&reply.wait().expect("ends").ids, want, "{shape}, {checkpoints} states, {pool} positions");
+            }
+        }
     }
 }
 

@@ -156,7 +156,7 @@ fn programs_run_a_model_without_attention() {
     for line in [
         "[gguf] layers=3 dim=64 vocab=262 context=256\n",
         "[gguf] recurrent: 3 of 3 layers, state spaces, 8 heads of 16 in 2 groups, states of 32\n",
-        "[gguf] cache: none, a state of 58368 bytes for each sequence\n",
+        "[gguf] cache: none, a state of 58368 bytes for each sequence and checkpoint\n",
     ] {
         assert!(out.contains(line), "{line:?} in {out}");
     }

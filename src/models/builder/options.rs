@@ -16,6 +16,9 @@ pub struct PlanOptions {
     pub sequences: usize,
     /// positions the cache has for all sequences together; `None`: `n_ctx`
     pub pool: Option<usize>,
+    /// states of recurrent layers that may be kept besides those that steps read and write, as far as a buffer of a layer
+    /// holds them
+    pub checkpoints: usize,
     /// tokens in a step, at most
     pub ubatch: usize,
     /// rows that a step gives, at most
@@ -52,6 +55,7 @@ impl Default for PlanOptions {
             n_ctx: 512,
             sequences: 1,
             pool: None,
+            checkpoints: 0,
             ubatch: 512,
             max_out: 1,
             digits: 1,
@@ -142,6 +146,10 @@ pub struct Built {
     pub strands: Option<BufId>,
     /// sequences that a step may have tokens of
     pub sequences: usize,
+    /// slots that a recurrent layer has for states, those for checkpoints among them; 0: there are none
+    pub slots: usize,
+    /// states that may be kept
+    pub checkpoints: usize,
     /// positions a sequence may have: [`positions`] of what was asked for
     pub n_ctx: usize,
     /// by table (`ops::places`), the chunks of each page of the pool of the layers that go by it; none where no layer does
