@@ -256,7 +256,7 @@ impl Model {
         }
         let memory = options.memory.or_else(|| Devices::share_of_memory(&devices));
         let head = if self.is_encoder() { Head::Hidden } else { options.head };
-        let options = SessionOptions { context: total, memory, head, ..options };
+        let options = SessionOptions { context: total, checkpoints: 0, memory, head, ..options };
         let mut devices: Vec<_> = devices.into_iter().map(|d| d.inner).collect();
         let script =
             Script { prompt: verify::prompt(self.tokenizer().ok(), h.vocab, prompt), generate, batches: vec![0] };

@@ -49,8 +49,8 @@ pub struct SessionOptions {
     /// a text may have to be computed again, which takes time and changes nothing
     pub pool: usize,
     /// states of recurrent layers that are kept for each sequence, so that prompts which begin alike, or go on from what is
-    /// kept, need not be computed from their start; fewer, or none, where the device has no room for them. Of other models
-    /// nothing
+    /// kept, need not be computed from their start; fewer, or none, where the memory that is known of has no room for them. Of
+    /// other models nothing
     pub checkpoints: usize,
     /// tokens computed at once, at most
     pub ubatch: usize,

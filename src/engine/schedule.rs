@@ -69,6 +69,17 @@ impl<S> Text<S> {
         self.growing.ids.len() - self.sequence.len()
     }
 
+    /// Tokens of the text that others are likely to begin with: all so far of one that grows, of one whose tokens are only
+    /// scored those before the first of them.
+    fn end(&self) -> Option<usize> {
+        let n = self.growing.ids.len();
+        match self.rows {
+            Rows::Vector(_) => None,
+            _ if n < self.growing.wanted => Some(n),
+            _ => Some(self.next_row.saturating_add(1)).filter(|end| *end < n),
+        }
+    }
+
     /// Rows of the next `n` tokens that are wanted.
     fn rows_of(&self, n: usize) -> usize {
         let first = self.sequence.len();
@@ -343,9 +354,6 @@ impl<S: Sink> Schedule<S> {
             let ids = &text.growing.ids;
             // what is wanted of a row is computed, even where its token's chunk is there
             text.sequence = self.pool.begin(&ids[..text.next_row.saturating_add(1).min(ids.len())]);
-            if ids.len() < text.growing.wanted {
-                self.pool.mark_end(&mut text.sequence, ids.len());
-            }
             let left = text.left();
             if self.pool.hold(&mut text.sequence, left).is_err() {
                 if !self.running.is_empty() {
@@ -360,6 +368,9 @@ impl<S: Sink> Schedule<S> {
                     text.sink.failed(Error::options("the cache is smaller than one text".into()));
                     continue;
                 }
+            }
+            if let Some(end) = text.end() {
+                self.pool.mark_end(&mut text.sequence, end);
             }
             // one that lost its chunks has begun before
             if text.growing.ids.len() == text.growing.prompt {

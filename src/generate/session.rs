@@ -125,6 +125,7 @@ impl<'d> Session<'d> {
         plan.max_out = plan.max_out.min((plan.max_binding_words / width).max(1));
         check_cache(hyper, &plan, options.memory)?;
         plan.packing = device.packing(codebooks(container));
+        let checkpoints = std::mem::take(&mut plan.checkpoints);
         let (mut built, mut map) = planned(container, hyper, &plan, page, options.fuse)?;
         // codes take more memory than rows of a codebook: others want some as well
         let free = options.memory.unwrap_or(u64::MAX) / 4 * 3;
@@ -133,10 +134,15 @@ impl<'d> Session<'d> {
             plan.packing = Packing::default();
             (built, map) = planned(container, hyper, &plan, page, options.fuse)?;
         }
-        if built.checkpoints > 0 && !(check_plan(&built.plan, options.memory).is_ok() && device.has_room(&built.plan)) {
-            // they save time, and nothing needs them
-            plan.checkpoints = 0;
-            (built, map) = planned(container, hyper, &plan, page, options.fuse)?;
+        // as many as there is known to be room for: they save time, and nothing needs them
+        plan.checkpoints = if hyper.has_states() { checkpoints } else { 0 };
+        while plan.checkpoints > 0 {
+            let with = planned(container, hyper, &plan, page, options.fuse)?;
+            if check_plan(&with.0.plan, options.memory).is_ok() && device.has_room(&with.0.plan) {
+                (built, map) = with;
+                break;
+            }
+            plan.checkpoints /= 2;
         }
         for id in [&mut built.ids, &mut built.rope]
             .into_iter()
@@ -159,7 +165,7 @@ impl<'d> Session<'d> {
         let inputs = inputs.chain(built.seen).chain(built.strands).map(|id| (id, vec![])).collect();
         let step = Step { inputs, ..Step::default() };
         let (vocab, logits, under_way) = (hyper.vocab, Vec::new(), VecDeque::with_capacity(2));
-        let turns = Turns::new(built.slots);
+        let turns = Turns::new(built.checkpoints);
         Ok(Session { device: held, built, tables, pos: 0, turns, vocab, step, logits, under_way, select: 0 })
     }
 
@@ -291,7 +297,8 @@ impl<'d> Session<'d> {
 
     /// Marks `n` tokens as seen, after their step was run command by command. Where the plan has an f16 copy of recent
     /// positions, that copy must hold those of the chunk that is continued: go back to where a chunk begins. After a text of an
-    /// encoder the next one begins. Of a recurrent model the tokens are those of one step, and nothing else goes back or ahead.
+    /// encoder the next one begins. Of a recurrent model the tokens are those of one step, and [`Session::go_back`] alone goes
+    /// back.
     pub fn advance(&mut self, n: usize) {
         debug_assert!(!self.is_recurrent() || n == self.step.n_tokens, "a step of {} tokens", self.step.n_tokens);
         self.pos += if self.feeds_whole() { 0 } else { n };

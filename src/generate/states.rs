@@ -108,9 +108,10 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// With `n` slots, or none of a model that is not recurrent.
-    pub fn new(n: usize) -> Turns {
-        let (ring, free) = (std::array::from_fn(|i| i as u32), (TURNS as u32..n as u32).rev().collect());
+    /// With slots for so many checkpoints.
+    pub fn new(checkpoints: usize) -> Turns {
+        let free = (TURNS..TURNS + checkpoints).rev().map(|slot| slot as u32).collect();
+        let ring = std::array::from_fn(|i| i as u32);
         Turns { ring, turn: 0, state: 0, free, kept: Vec::new(), marks: Marks::default() }
     }
 
@@ -160,12 +161,12 @@ impl Turns {
         at.iter().for_each(|at| self.marks.put(*at));
     }
 
-    /// [`Marks::cut`] and [`Marks::last`] of the tokens of a step, where checkpoints are made at all.
+    /// [`Marks::cut`] of the tokens of a step; all of them where no checkpoints are made.
     pub fn cut(&self, pos: usize, n: usize) -> usize {
         if self.keeps() { self.marks.cut(pos, n) } else { n }
     }
 
-    /// The same.
+    /// [`Marks::last`] of tokens; 0 where no checkpoints are made.
     pub fn last(&self, pos: usize, n: usize) -> usize {
         if self.keeps() { self.marks.last(pos, n) } else { 0 }
     }
@@ -186,6 +187,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     #[test]
     fn steps_end_where_checkpoints_are_made() {
@@ -220,32 +222,44 @@ mod tests {
         /// by slot, the tokens of the state in it
         holds: Vec<usize>,
         pos: usize,
+        /// tokens of each step under way
+        under_way: VecDeque<usize>,
     }
 
     impl Played {
-        fn new(slots: usize) -> Played {
-            Played { turns: Turns::new(slots), holds: vec![usize::MAX; slots], pos: 0 }
+        fn new(checkpoints: usize) -> Played {
+            let holds = vec![usize::MAX; TURNS + checkpoints];
+            Played { turns: Turns::new(checkpoints), holds, pos: 0, under_way: VecDeque::new() }
+        }
+
+        fn start(&mut self, tokens: usize) {
+            let before = self.pos + self.under_way.iter().sum::<usize>();
+            let [source, target] = self.turns.of_step(self.under_way.len(), before > 0);
+            assert!(source == FRESH || self.holds[source as usize] == before, "{:?}", self.turns);
+            assert_ne!(source, target);
+            self.holds[target as usize] = before + tokens;
+            self.under_way.push_back(tokens);
+            self.check();
+        }
+
+        /// The first step under way counts.
+        fn count(&mut self) {
+            self.pos += self.under_way.pop_front().expect("one is under way");
+            self.turns.advance(self.pos);
+            self.check();
         }
 
         /// So many steps of some tokens, of which the first alone counts.
         fn steps(&mut self, tokens: usize, started: usize) {
-            for under_way in 0..started {
-                let before = self.pos + under_way * tokens;
-                let [source, target] = self.turns.of_step(under_way, before > 0);
-                assert!(source == FRESH || self.holds[source as usize] == before, "{:?}", self.turns);
-                assert_ne!(source, target);
-                self.holds[target as usize] = before + tokens;
-                // what was before the first of them is there still
-                let [first, _] = self.turns.of_step(0, self.pos > 0);
-                assert!(first == FRESH || self.holds[first as usize] == self.pos, "{:?}", self.turns);
-                self.kept();
-            }
-            self.pos += tokens;
-            self.turns.advance(self.pos);
-            self.kept();
+            (0..started).for_each(|_| self.start(tokens));
+            self.count();
+            self.under_way.clear();
         }
 
-        fn kept(&self) {
+        /// What the first step under way began with is there still, and what is kept.
+        fn check(&self) {
+            let [first, _] = self.turns.of_step(0, self.pos > 0);
+            assert!(first == FRESH || self.holds[first as usize] == self.pos, "{:?}", self.turns);
             let kept = self.turns.kept.iter();
             kept.for_each(|c| assert_eq!(self.holds[c.slot as usize], c.at, "{:?}", self.turns));
         }
@@ -256,29 +270,50 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_written_over_by_no_step_whatever_is_under_way() {
-        for slots in [3, 4, 5, 7] {
-            let mut p = Played::new(slots);
+    fn checkpoints_are_written_over_by_no_step_that_was_started_in_vain() {
+        for most in [0, 1, 2, 4] {
+            let mut p = Played::new(most);
             for round in 0..4 {
                 p.turns.mark(&[p.pos + 64]);
                 p.steps(64, 1 + round % 2);
                 (0..130).for_each(|i| p.steps(1, 1 + i % 2));
                 p.steps(62, 2);
             }
-            let most = slots - 3;
-            assert!(p.at().len() <= most && (most == 0 || p.at().contains(&p.pos)), "{slots}: {:?}", p.at());
+            assert!(p.at().len() <= most && (most == 0 || p.at().contains(&p.pos)), "{most}: {:?}", p.at());
             // gone back to, and on from there, twice
             for _ in 0..2 {
                 p.pos = p.turns.go_back(p.pos - 70);
-                assert_eq!(p.pos > 0, most > 1, "{slots}");
+                assert_eq!(p.pos > 0, most > 1, "{most}");
                 (0..70).for_each(|i| p.steps(1, 1 + i % 2));
             }
         }
     }
 
     #[test]
+    fn checkpoints_are_written_over_by_no_step_while_another_is_always_under_way() {
+        for most in [0, 1, 2, 4] {
+            let mut p = Played::new(most);
+            let mut made = 0;
+            for round in 1..9 {
+                p.turns.mark(&[p.pos / CHUNK * CHUNK + 2 * CHUNK]);
+                p.start(1);
+                for _ in 0..50 * round {
+                    p.start(1);
+                    p.count();
+                    made += usize::from(p.at().contains(&p.pos));
+                }
+                // another prompt comes while one is under way, which leaves the sequence some tokens before its end
+                p.pos = p.turns.go_back(p.pos.saturating_sub(round * 9));
+                p.under_way.clear();
+                p.check();
+            }
+            assert_eq!(made > 10, most > 0, "{most}");
+        }
+    }
+
+    #[test]
     fn one_on_the_way_goes_when_the_next_is_made_and_marks_stay() {
-        let mut p = Played::new(3 + 3);
+        let mut p = Played::new(3);
         p.turns.mark(&[128]);
         [64, 64, 64, 64].iter().for_each(|n| p.steps(*n, 1));
         assert_eq!(p.at(), [128, 256]);

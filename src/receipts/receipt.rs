@@ -228,7 +228,9 @@ impl Body {
             16 => Activations::Bits16,
             other => return Err(Error::Unsound(format!("activations of {other} bits, 8 or 16 expected"))),
         };
-        Ok(SessionOptions { context: self.context, activations, k_type, v_type, recent, ..SessionOptions::default() })
+        let (context, checkpoints) = (self.context, 0);
+        let options = SessionOptions { context, activations, k_type, v_type, recent, ..SessionOptions::default() };
+        Ok(SessionOptions { checkpoints, ..options })
     }
 
     /// As [`Body::options`], with no more context than its tokens take, where that changes no logit.

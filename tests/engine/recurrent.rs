@@ -6,7 +6,7 @@ use futures::StreamExt;
 use futures::executor::block_on;
 use isobit::internals::formats::synthetic::Synthetic;
 use isobit::{
-    DeviceOptions, Devices, Engine, EngineOptions, Error, Guess, Model, Output, Reads, Reply, Request, Session,
+    DeviceOptions, Devices, Engine, EngineOptions, Error, Guess, Model, Output, Reads, Recent, Reply, Request, Session,
     SessionOptions,
 };
 use std::io::Cursor;
@@ -110,24 +110,32 @@ fn chat(answer: impl Fn(&Request) -> Output, reads: Option<Reads>) -> Vec<(Reque
 }
 
 /// A chat with one session, on a device that may begin the next step before it knows its token.
-fn goes_on_from_checkpoints(device: &str, shape: &str, reads: Option<Reads>) {
-    let model = model_of(shape);
-    let fresh = |r: &Request| whole(&mut session_on("cpu", &model, options()), r);
+fn goes_on_from_checkpoints(device: &str, shape: &str, reads: Option<Reads>, recent: Recent) {
+    let (model, options) = (model_of(shape), SessionOptions { recent, ..options() });
+    let fresh = |r: &Request| whole(&mut session_on("cpu", &model, options), r);
     let turns = chat(fresh, reads);
     for (checkpoints, of) in [(2, 0), (0, 1)] {
-        let mut s = session_on(device, &model, SessionOptions { checkpoints, ubatch: 96, ..options() });
+        let mut s = session_on(device, &model, SessionOptions { checkpoints, ubatch: 96, ..options });
         for (i, (request, want, cached)) in turns.iter().enumerate() {
-            let generating = s.stream(request.clone()).expect("begins");
-            assert_eq!(generating.cached(), cached[of], "{shape} on {device}, turn {i}, {checkpoints} states");
+            let line = format!("{shape} on {device}, turn {i}, {checkpoints} states");
+            let mut generating = s.stream(request.clone()).expect("begins");
+            assert_eq!(generating.cached(), cached[of], "{line}");
+            let ids: Vec<u32> = generating.by_ref().map(|piece| piece.expect("a token").id).collect();
+            assert_eq!(ids, want.ids, "{line}");
             drop(generating);
-            assert_eq!(&whole(&mut s, request), want, "{shape} on {device}, turn {i}, {checkpoints} states");
+            // a text that is dropped after some tokens, with a step under way, and another that begins like it
+            let mut dropped = s.stream(Request { max_tokens: 30, ..request.clone() }).expect("begins");
+            dropped.by_ref().take(i * 3).for_each(|piece| drop(piece.expect("a token")));
+            drop(dropped);
+            assert_eq!(&whole(&mut s, request), want, "{line}");
         }
     }
 }
 
 #[test]
 fn a_chat_goes_on_from_a_checkpoint_and_says_what_it_would_say_without() {
-    SHAPES.iter().for_each(|shape| goes_on_from_checkpoints("cpu", shape, None));
+    SHAPES.iter().for_each(|shape| goes_on_from_checkpoints("cpu", shape, None, Recent::Off));
+    goes_on_from_checkpoints("cpu", SHAPES[0], None, Recent::On);
 }
 
 #[cfg(feature = "gpu")]
@@ -135,8 +143,8 @@ fn a_chat_goes_on_from_a_checkpoint_and_says_what_it_would_say_without() {
 fn a_chat_goes_on_from_a_checkpoint_on_every_adapter_with_steps_under_way() {
     for i in 0..super::adapters() {
         for shape in SHAPES {
-            goes_on_from_checkpoints(&i.to_string(), shape, None);
-            goes_on_from_checkpoints(&i.to_string(), shape, Some(Reads::Ahead));
+            goes_on_from_checkpoints(&i.to_string(), shape, None, Recent::Off);
+            goes_on_from_checkpoints(&i.to_string(), shape, Some(Reads::Ahead), Recent::Off);
         }
     }
 }
@@ -187,6 +195,17 @@ fn an_engine_goes_on_from_checkpoints_of_every_text_and_shares_what_texts_begin_
         for (i, (reply, request)) in replies.into_iter().zip(&texts).enumerate() {
             assert_eq!(told(reply), (if i == 0 { 0 } else { 64 }, fresh(request).ids), "{shape}, text {i}");
         }
+        // continuations that are scored one after another, after the same context
+        let context = ids(140, 90);
+        let scored = |i: u32| {
+            let text = [&context[..], &ids(9, i)].concat();
+            let request = Request { prompt_logprobs: Some(140), ..request(text, 0, 0) };
+            let mut reply = engine.generate(request.clone()).expect("queued");
+            assert!(block_on(reply.next()).is_none());
+            assert_eq!(reply.take_prompt_logprobs(), fresh(&request).prompt_logprobs, "{shape}");
+            reply.cached()
+        };
+        assert_eq!([scored(1), scored(2)], [0, 128], "{shape}");
         // the session by itself in between writes over all of them
         engine.call(|s| s.logits(&ids(200, 5)[..]).map(|_| ())).expect("queued").wait().expect("told").expect("logits");
         assert_eq!(ask(&chats[0][0].0), (0, chats[0][0].1.clone()), "{shape}");

@@ -310,7 +310,7 @@ fn many_sequences_of_models_with_windows_give_it_on_every_adapter() {
     windowed(|c, h| of_as_alone((c, h), boxed_gpus(None), CacheType::F16, 120, &[19]));
 }
 
-/// Small models with recurrent layers, as many of their states as texts at once.
+/// Small models with recurrent layers.
 fn recurrent(run: impl Fn(&Container, &Hyper)) {
     const SHAPE: &str =
         "--dim 64 --layers 4 --ffn 96 --heads 4 --kv-heads 2 --head-dim 32 --vocab 262 --ctx 256 --type f32";
