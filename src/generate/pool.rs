@@ -358,7 +358,7 @@ impl Pool {
         }
     }
 
-    /// The same where a text of `n` tokens, which is to grow, can be gone on from when it has ended.
+    /// The same at the last whole chunk that texts can have which begin with `n` tokens and go on.
     pub fn mark_end(&self, sequence: &mut Sequence, n: usize) {
         self.mark(sequence, before_last(n));
     }

@@ -513,4 +513,41 @@ mod tests {
             "{error}"
         );
     }
+
+    #[test]
+    fn there_are_as_many_checkpoints_as_memory_and_a_binding_have_room_for() {
+        use crate::cpu::{CpuDevice, CpuOptions};
+        use crate::formats::synthetic::Synthetic;
+        let container = Synthetic::parse("qwen35-tiny:q8_0").expect("a shape").container().expect("a model");
+        let hyper = Hyper::read(&container).expect("its hyperparameters");
+        let widest = (0..hyper.layers).map(|l| hyper.state_words(l)).max().expect("layers");
+        let load = |checkpoints: usize, memory: Option<u64>, limit: Option<usize>| {
+            let max_binding_words = limit.unwrap_or(PlanOptions::default().max_binding_words);
+            let plan = PlanOptions {
+                n_ctx: 64,
+                ubatch: 8,
+                sequences: 2,
+                checkpoints,
+                max_binding_words,
+                ..Default::default()
+            };
+            let options = CpuOptions { level: None, threads: 1, max_binding: None };
+            let mut device = CpuDevice::new(options).expect("there is a CPU");
+            let o = SessionOptions { plan, memory, fuse: Fuse::default() };
+            let session = pollster::block_on(Session::new(&mut device, &container, &hyper, o, |_| {}))?;
+            let built = session.built();
+            assert_eq!(built.slots, 4 + built.checkpoints);
+            anyhow::Ok((built.checkpoints, bytes(&built.plan, |_| true)))
+        };
+        let found = |memory: u64| load(8, Some(memory), None).map(|(n, _)| n);
+        let (all, none) = (load(8, None, None).expect("loads"), load(0, None, None).expect("loads"));
+        assert_eq!((all.0, all.1 - none.1), (8, 8 * hyper.state_bytes() as u64));
+        let sizes = [all.1, all.1 - 1, none.1 + hyper.state_bytes() as u64, none.1];
+        assert_eq!(sizes.map(|memory| found(memory).expect("loads")), [8, 4, 1, 0]);
+        assert!(found(none.1 - 1).is_err());
+        // a plan whose buffers have room for seven slots of the largest state, where each is bound
+        let limit = (7 * widest).max(hyper.vocab * hyper.dim);
+        let most = (limit / widest - 4).min(64);
+        assert_eq!(load(64, None, Some(limit)).expect("loads").0, most);
+    }
 }
